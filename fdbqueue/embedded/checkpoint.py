@@ -1,0 +1,109 @@
+"""The engine's own schedule for moving SQLite's log into the file.
+
+SQLite would checkpoint inside the commit that passes a thousand pages, and, while a reader holds
+an old snapshot, inside every commit from then on. Here a thread does it beside the commits. The
+log starts over by itself when a commit finds it wholly moved and no reader in it; where readers
+always overlap, the thread holds the commit lock for a moment and waits for them, longer the
+larger the log has grown. No reader lasts over five seconds, so the log has a bound.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+
+from .store import StoreFile
+
+# A mutation touches about this many pages of the log: its leaf, and a share of the log table's.
+_PAGES_PER_MUTATION = 2
+_PAGES_BETWEEN = 1000
+_IDLE_SECONDS = 2.0
+_MEBIBYTE = 1 << 20
+# Log size, and how long to wait for readers so that it can start over.
+_PATIENCE = ((1024 * _MEBIBYTE, 5500), (256 * _MEBIBYTE, 500), (64 * _MEBIBYTE, 50))
+_SHRINK_BYTES = 4 * _MEBIBYTE
+
+
+class Checkpointer:
+    """Moves the log of one store into its file, on a thread of its own.
+
+    Args:
+        drop_idle: called before waiting for readers, to close snapshots that nobody uses.
+    """
+
+    def __init__(self, file: StoreFile, drop_idle: Callable[[], None]) -> None:
+        self._file = file
+        self._drop_idle = drop_idle
+        self._leaked: sqlite3.Connection | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pages = 0
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def note(self, mutations: int) -> None:
+        """Note that a group of so many mutations was committed."""
+        self._pages += 1 + mutations * _PAGES_PER_MUTATION
+        if self._pages >= _PAGES_BETWEEN or self._thread is None:
+            self._wake.set()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="fdbqueue-checkpoint", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        self._connection = self._file.connect()
+        idle = True
+        while True:
+            woken = self._wake.wait(None if idle else _IDLE_SECONDS)
+            self._wake.clear()
+            if not woken and self._pages and not idle:
+                self._checkpoint("TRUNCATE" if self._log_bytes() > _SHRINK_BYTES else "PASSIVE")
+                idle = True
+                self._pages = 0
+                continue
+            idle = False
+            if self._pages < _PAGES_BETWEEN:
+                continue
+            self._pages = 0
+            self._checkpoint("PASSIVE")
+            size = self._log_bytes()
+            for limit, milliseconds in _PATIENCE:
+                if size > limit:
+                    self._start_over(milliseconds)
+                    break
+
+    def _log_bytes(self) -> int:
+        try:
+            return os.stat(self._file.path + "-wal").st_size
+        except FileNotFoundError:
+            return 0
+
+    def _start_over(self, milliseconds: int) -> None:
+        self._file.shared.lock()
+        try:
+            self._drop_idle()
+            self._checkpoint("TRUNCATE", milliseconds)
+        finally:
+            self._file.shared.unlock()
+
+    def _checkpoint(self, mode: str, milliseconds: int = 0) -> None:
+        assert self._connection is not None
+        try:
+            self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+            self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        except sqlite3.Error:
+            # Nothing is lost: what was not moved stays in the log, and the next turn tries again.
+            return
+
+    def after_fork(self) -> None:
+        """Forget the parent's thread and connection."""
+        self._leaked = self._connection
+        self._reset()
+
+

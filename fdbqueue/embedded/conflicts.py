@@ -1,0 +1,101 @@
+"""What recent commits wrote, and whether a transaction that read at some version conflicts.
+
+Every commit leaves a row (version, keys and ranges written) in the store for a few seconds. Each
+process keeps the tail of that log in memory and tops it up from the table, so that a check costs
+a look at the commits since the transaction's snapshot, whichever process made them.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from .ranges import KeySet
+
+_LENGTH = struct.Struct("<I")
+
+
+def encode(written: KeySet) -> bytes:
+    """The bytes that stand for a set of keys in the log: lengths shifted by a range flag."""
+    parts: list[bytes] = []
+    for key in written.keys:
+        parts.append(_LENGTH.pack(len(key) << 1))
+        parts.append(key)
+    for begin, end in written.ranges:
+        parts.append(_LENGTH.pack(len(begin) << 1 | 1))
+        parts.append(begin)
+        parts.append(_LENGTH.pack(len(end)))
+        parts.append(end)
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> KeySet:
+    """The set of keys that the bytes stand for."""
+    written = KeySet()
+    position = 0
+    while position < len(data):
+        (head,) = _LENGTH.unpack_from(data, position)
+        start = position + 4
+        position = start + (head >> 1)
+        key = data[start:position]
+        if head & 1:
+            (size,) = _LENGTH.unpack_from(data, position)
+            start = position + 4
+            position = start + size
+            written.ranges.add(key, data[start:position])
+        else:
+            written.keys.add(key)
+    return written
+
+
+class RecentCommits:
+    """The tail of the log in memory; used only by the holder of the commit lock.
+
+    Attributes:
+        newest: version of the newest commit known.
+        complete_from: every commit after this version is in memory.
+    """
+
+    def __init__(self, newest: int) -> None:
+        self.newest = newest
+        self.complete_from = newest
+        self._versions: list[int] = []
+        self._written: list[KeySet] = []
+
+    def append(self, version: int, written: KeySet) -> None:
+        """Note a commit newer than all known ones."""
+        self._versions.append(version)
+        self._written.append(written)
+        self.newest = version
+
+    def top_up(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Note what other processes committed: the rows of the table from `newest` on.
+
+        The first row must be the newest one known. If it is gone, the table was trimmed past it,
+        what lies between is unknown, and transactions that began before are too old.
+        """
+        iterator = iter(rows)
+        first = next(iterator, None)
+        if first is None:
+            return
+        if first[0] != self.newest:
+            self._versions.clear()
+            self._written.clear()
+            self.newest = self.complete_from = first[0]
+        for version, data in iterator:
+            self.append(version, decode(data))
+
+    def since(self, version: int) -> list[KeySet]:
+        """What was written by each commit after a version."""
+        if version >= self.newest:
+            return []
+        return self._written[bisect_right(self._versions, version) :]
+
+    def trim(self, version: int) -> None:
+        """Forget commits up to a version, once they are the larger part of the log."""
+        cut = bisect_right(self._versions, version)
+        if cut * 2 > len(self._versions):
+            self.complete_from = self._versions[cut - 1]
+            del self._versions[:cut]
+            del self._written[:cut]

@@ -1,0 +1,132 @@
+"""An open store, and the database handles that the bindings hold on it."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from . import futures
+from .checkpoint import Checkpointer
+from .codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
+from .commit import Committer
+from .options import (
+    ABSOLUTE_WATCHES,
+    DEFAULT_WATCHES,
+    KNOWN_DATABASE_OPTIONS,
+    MAX_WATCHES,
+    TRANSACTION_DEFAULTS,
+    Options,
+    integer,
+)
+from .snapshots import Snapshots
+from .store import StoreFile
+from .timers import timers
+from .versions import Clock
+from .watches import Watch, Watches
+
+SYNCHRONOUS_VARIABLE = "FDBQUEUE_SYNCHRONOUS"
+
+
+class OpenStore:
+    """Everything that one process keeps about one store file."""
+
+    def __init__(self, path: str, synchronous: str) -> None:
+        self.file = StoreFile(path, synchronous)
+        self.clock = Clock(self.file.created, self.file.newest)
+        self.snapshots = Snapshots(self.file, self.clock)
+        self.watches = Watches(self.file)
+        self.checkpointer = Checkpointer(self.file, self.snapshots.drop_idle)
+        self.committer = Committer(
+            self.file, self.clock, self.watches.committed, self.checkpointer.note
+        )
+
+    def after_fork(self) -> None:
+        """Make the store usable in a forked child; what the parent had begun there is lost."""
+        self.file.shared.after_fork()
+        self.snapshots.after_fork()
+        self.watches.after_fork()
+        self.checkpointer.after_fork()
+        self.committer.after_fork()
+
+
+_stores: dict[str, OpenStore] = {}
+_stores_lock = threading.Lock()
+
+
+def open_store(path: str, synchronous: str | None = None) -> OpenStore:
+    """Open a store, or return the one that this process has open already.
+
+    Args:
+        path: the file; created if it does not exist.
+        synchronous: "full" or "normal"; by default what FDBQUEUE_SYNCHRONOUS says, else "full".
+
+    Raises:
+        StoreError: the subclass says why the file cannot be used.
+    """
+    mode = synchronous or os.environ.get(SYNCHRONOUS_VARIABLE) or "full"
+    real = os.path.realpath(path)
+    with _stores_lock:
+        store = _stores.get(real)
+        if store is None:
+            store = _stores[real] = OpenStore(real, mode.lower())
+        return store
+
+
+class Database:
+    """A handle of the bindings on an open store, with the defaults of its transactions."""
+
+    def __init__(self, store: OpenStore) -> None:
+        self.store = store
+        self.defaults: list[tuple[int, bytes | None]] = []
+        self.options = Options()
+        self._max_watches = DEFAULT_WATCHES
+        self._watches: set[Watch] = set()
+        self._lock = threading.Lock()
+
+    def set_option(self, option: int, value: bytes | None) -> None:
+        """Set a database option; most are defaults of transaction options."""
+        if option not in KNOWN_DATABASE_OPTIONS:
+            raise Fault(INVALID_OPTION)
+        options = self.options.copy()
+        if option in TRANSACTION_DEFAULTS:
+            options.set(TRANSACTION_DEFAULTS[option], value)
+            self.defaults.append((TRANSACTION_DEFAULTS[option], value))
+        elif option == MAX_WATCHES:
+            self._max_watches = integer(value, 0, ABSOLUTE_WATCHES)
+        elif option in (26, 27):
+            if value:
+                raise Fault(INVALID_OPTION_VALUE)
+            options.snapshot_reads_writes += 1 if option == 26 else -1
+        self.options = options
+
+    def new_watch(self, key: bytes, value: bytes | None) -> Watch:
+        """A watch that counts against the limit until it is done."""
+        with self._lock:
+            if len(self._watches) >= self._max_watches:
+                raise Fault(TOO_MANY_WATCHES)
+            watch = Watch(key, value, self._forget)
+            self._watches.add(watch)
+        return watch
+
+    def _forget(self, watch: Watch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
+        self.store.watches.disarm(watch)
+
+    def after_fork(self) -> None:
+        """Forget the parent's watches."""
+        self._lock = threading.Lock()
+        self._watches.clear()
+
+
+def _after_fork() -> None:
+    global _stores_lock
+    _stores_lock = threading.Lock()
+    futures.after_fork()
+    timers.after_fork()
+    for store in _stores.values():
+        store.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+

@@ -1,0 +1,86 @@
+"""Errors of the store itself, as opposed to FoundationDB's numbered errors.
+
+    StoreError
+    ├── NotAStore       the file is something else
+    ├── NewerFormat     the file was written by a newer engine
+    ├── NotWritable     the file or its directory cannot be written
+    ├── NoDirectory     the directory of the store does not exist
+    ├── StoreFull       the disk (or a quota) has no room left
+    └── StoreFailed     SQLite reported another failure of the file
+    EngineError         the engine was asked to do what it cannot do in this process
+"""
+
+from __future__ import annotations
+
+
+class EngineError(RuntimeError):
+    """Raised when the engine cannot be put in place, for example after the bindings were loaded."""
+
+
+class StoreError(Exception):
+    """Raised when the file of an embedded store cannot be used; the root of this tree.
+
+    Attributes:
+        path: the file.
+        detail: what the operating system or SQLite said, possibly empty.
+    """
+
+    text = "the embedded store cannot be used"
+
+    def __init__(self, path: str, detail: str = "") -> None:
+        super().__init__(path, detail)
+        self.path = path
+        self.detail = detail
+
+    def __str__(self) -> str:
+        message = f"{self.text}: {self.path}"
+        return f"{message} ({self.detail})" if self.detail else message
+
+
+class NotAStore(StoreError):
+    """Raised when the file exists but is not an embedded store."""
+
+    text = "the file is not an embedded store"
+
+
+class NewerFormat(StoreError):
+    """Raised when the file was written in a format newer than this engine reads.
+
+    Attributes:
+        found: the format version in the file.
+        supported: the newest format version that this engine reads.
+    """
+
+    text = "the embedded store was written by a newer version"
+
+    def __init__(self, path: str, found: int, supported: int) -> None:
+        super().__init__(path, f"format {found}, this version reads up to {supported}")
+        self.found = found
+        self.supported = supported
+
+    def __reduce__(self) -> tuple[type[NewerFormat], tuple[str, int, int]]:
+        return type(self), (self.path, self.found, self.supported)
+
+
+class NotWritable(StoreError):
+    """Raised when the file, or the directory that holds it, is read-only."""
+
+    text = "the embedded store cannot be written"
+
+
+class NoDirectory(StoreError):
+    """Raised when the directory that should hold the store does not exist."""
+
+    text = "the directory of the embedded store does not exist"
+
+
+class StoreFull(StoreError):
+    """Raised when there is no room left for the store; nothing of the transaction was written."""
+
+    text = "there is no room left for the embedded store"
+
+
+class StoreFailed(StoreError):
+    """Raised when SQLite reports a failure of the file; nothing of the transaction was written."""
+
+    text = "the embedded store failed"

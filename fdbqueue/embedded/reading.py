@@ -1,0 +1,202 @@
+"""Reads over a snapshot and a transaction's own writes: ranges, key selectors, and conflicts.
+
+The conflict ranges follow the rules of FoundationDB's client: a limited read conflicts only up to
+the last key that it returned, a selector with everything between its key and what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .codes import UNREADABLE, Fault
+from .ranges import Range
+from .snapshots import Row, Snapshot
+from .writemap import WriteMap
+
+ROW_OVERHEAD = 8
+
+
+class Selector(NamedTuple):
+    """A key selector in the form "the offset-th key from the first at or after `key`"."""
+
+    key: bytes
+    offset: int
+
+    @classmethod
+    def of(cls, key: bytes, or_equal: int, offset: int) -> Selector:
+        """The selector as the C interface passes it."""
+        return cls(key + b"\0" if or_equal else key, offset)
+
+
+class Resolved(NamedTuple):
+    """The key that a selector found, or an end of the key space that it ran off."""
+
+    key: bytes
+    off_begin: bool = False
+    off_end: bool = False
+
+
+class RangeResult(NamedTuple):
+    """The rows of a range read, and how the read ended."""
+
+    rows: list[Row]
+    more: bool
+    off_begin: bool = False
+    off_end: bool = False
+
+
+class Reader:
+    """Reads one snapshot, through a write map unless it is None.
+
+    Args:
+        limit: the first key that may not be read.
+        bypass: read versionstamped keys and values as they were given, instead of failing.
+    """
+
+    __slots__ = ("_bypass", "_limit", "_snapshot", "_writes")
+
+    def __init__(
+        self, snapshot: Snapshot, writes: WriteMap | None, limit: bytes, bypass: bool
+    ) -> None:
+        self._snapshot = snapshot
+        self._writes = writes if writes is not None and writes.shadows else None
+        self._limit = limit
+        self._bypass = bypass
+
+    def rows(
+        self, begin: bytes, end: bytes, reverse: bool = False, expected: int = 0
+    ) -> Iterator[Row]:
+        """The rows of a range in order, or in reverse order."""
+        if self._writes is None:
+            return self._snapshot.rows(begin, end, reverse, expected)
+        return self._merged(self._writes, begin, end, reverse, expected)
+
+    def _merged(
+        self, writes: WriteMap, begin: bytes, end: bytes, reverse: bool, expected: int
+    ) -> Iterator[Row]:
+        written = writes.keys(begin, end)
+        if reverse:
+            written.reverse()
+        keys = iter(written)
+        rows = self._uncleared(writes, begin, end, reverse, expected)
+        key = next(keys, None)
+        row = next(rows, None)
+        passed = end if reverse else begin
+        check = bool(writes.unreadable) and not self._bypass
+        while key is not None or row is not None:
+            if key is None or (row is not None and (row[0] > key if reverse else row[0] < key)):
+                assert row is not None
+                found: Row | None = row
+                row = next(rows, None)
+            else:
+                old = None
+                if row is not None and row[0] == key:
+                    old = row[1]
+                    row = next(rows, None)
+                if check and key in writes.unreadable:
+                    raise Fault(UNREADABLE)
+                value = writes.value(key, old)
+                found = None if value is None else (key, value)
+                key = next(keys, None)
+            if found is None:
+                continue
+            if check:
+                if reverse:
+                    self._require_readable(writes, found[0], passed)
+                    passed = found[0]
+                else:
+                    self._require_readable(writes, passed, found[0] + b"\0")
+                    passed = found[0] + b"\0"
+            yield found
+        if check:
+            self._require_readable(writes, *((begin, passed) if reverse else (passed, end)))
+
+    def _uncleared(
+        self, writes: WriteMap, begin: bytes, end: bytes, reverse: bool, expected: int
+    ) -> Iterator[Row]:
+        gaps: Iterator[Range] = writes.cleared.gaps(begin, end)
+        if reverse:
+            gaps = reversed(list(gaps))
+        for gap_begin, gap_end in gaps:
+            yield from self._snapshot.rows(gap_begin, gap_end, reverse, expected)
+
+    @staticmethod
+    def _require_readable(writes: WriteMap, begin: bytes, end: bytes) -> None:
+        if begin < end and writes.unreadable.overlaps(begin, end):
+            raise Fault(UNREADABLE)
+
+    def resolve(self, selector: Selector) -> Resolved:
+        """The key that a selector stands for."""
+        if selector.offset > 0:
+            remaining = selector.offset
+            for key, _ in self.rows(selector.key, self._limit, expected=remaining):
+                remaining -= 1
+                if not remaining:
+                    return Resolved(key)
+            return Resolved(self._limit, off_end=True)
+        remaining = 1 - selector.offset
+        for key, _ in self.rows(b"", min(selector.key, self._limit), True, remaining):
+            remaining -= 1
+            if not remaining:
+                return Resolved(key)
+        return Resolved(b"", off_begin=True)
+
+    def range(
+        self, begin: Selector, end: Selector, limit: int, byte_limit: int, reverse: bool
+    ) -> RangeResult:
+        """The rows between two selectors, up to a number of rows and of bytes (-1: no limit)."""
+        first = Resolved(begin.key) if begin.offset == 1 else self.resolve(begin)
+        last = Resolved(end.key) if end.offset == 1 else self.resolve(end)
+        off_begin = first.off_begin or last.off_begin
+        off_end = first.off_end or last.off_end
+        if first.key >= last.key:
+            return RangeResult([], False, off_begin, off_end)
+        found: list[Row] = []
+        for row in self.rows(first.key, last.key, reverse, max(limit, 0)):
+            found.append(row)
+            limit -= 1
+            if byte_limit >= 0:
+                byte_limit = max(byte_limit - ROW_OVERHEAD - len(row[0]) - len(row[1]), 0)
+            if limit == 0 or byte_limit == 0:
+                return RangeResult(found, True, off_begin, False)
+        return RangeResult(found, False, off_begin, off_end)
+
+
+def key_conflict(selector: Selector, found: bytes) -> Range:
+    """What a get_key conflicts with."""
+    if selector.offset <= 0:
+        return found, selector.key
+    return selector.key, found + b"\0"
+
+
+def range_conflict(
+    begin: Selector, end: Selector, result: RangeResult, reverse: bool, limit: bytes
+) -> Range:
+    """What a range read conflicts with."""
+    if begin.key < end.key:
+        low, high = begin.key, end.key
+        # With an end at or after its key, nothing behind the last row returned can matter.
+        if result.more and not reverse and end.offset > 0:
+            high = low
+        if result.more and reverse and begin.offset <= 1:
+            low = high
+    else:
+        low, high = end.key, begin.key
+    if result.off_begin and begin.offset <= 0:
+        low = b""
+    if result.off_end and end.offset > 0:
+        high = limit
+    if result.rows:
+        smallest, largest = result.rows[0][0], result.rows[-1][0]
+        if reverse:
+            smallest, largest = largest, smallest
+            low = min(low, smallest)
+            if end.offset > 0 and high <= largest:
+                high = largest + b"\0"
+        else:
+            if begin.offset <= 0:
+                low = min(low, smallest)
+            if high <= largest:
+                high = largest + b"\0"
+    return low, high

@@ -1,0 +1,242 @@
+"""Snapshots: read transactions of SQLite, shared by the transactions that began at the same state.
+
+A snapshot that is still current serves the next transaction as well, so that reading costs one
+statement and not four. An open snapshot keeps SQLite's log from starting over; therefore idle ones
+are closed soon, and none outlives the five seconds that a transaction may read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+
+from .codes import TOO_OLD, Fault
+from .store import StoreFile, store_error
+from .timers import timers
+from .versions import TICK_AFTER, Clock
+
+# A transaction reads for at most this long, as on a cluster.
+LIFETIME = 5.0
+_IDLE_SECONDS = 0.25
+_SWEEP_SECONDS = 0.25
+_POOLED_CONNECTIONS = 16
+_FIRST_CHUNK = 48
+_LARGEST_CHUNK = 4096
+
+_NEWEST = "SELECT max(version) FROM recent"
+_GET = "SELECT v FROM kv WHERE k = ?"
+_FORWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
+_BACKWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k DESC LIMIT ?"
+_SIZES = "SELECT k, length(k) + length(v) FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
+
+Row = tuple[bytes, bytes]
+
+
+class Snapshot:
+    """The state of the store at one moment; several transactions may read it."""
+
+    __slots__ = ("_cursor", "_lock", "connection", "expires", "idle_since", "newest", "users")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection: sqlite3.Connection | None = connection
+        self._cursor = connection.cursor()
+        self._lock = threading.Lock()
+        self.users = 0
+        self.expires = 0.0
+        self.idle_since = 0.0
+        self._cursor.execute("BEGIN")
+        self.newest: int = self._cursor.execute(_NEWEST).fetchone()[0]
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        with self._lock:
+            if self.connection is None:
+                raise Fault(TOO_OLD)
+            row = self._cursor.execute(_GET, (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def rows(
+        self, begin: bytes, end: bytes, reverse: bool = False, expected: int = 0
+    ) -> Iterator[Row]:
+        """The keys and values of a range, in order or in reverse order.
+
+        Args:
+            expected: how many rows the caller will probably take, if it knows.
+        """
+        chunk = expected or _FIRST_CHUNK
+        statement = _BACKWARD if reverse else _FORWARD
+        while begin < end:
+            with self._lock:
+                if self.connection is None:
+                    raise Fault(TOO_OLD)
+                rows: list[Row] = self._cursor.execute(statement, (begin, end, chunk)).fetchall()
+            yield from rows
+            if len(rows) < chunk:
+                return
+            if reverse:
+                end = rows[-1][0]
+            else:
+                begin = rows[-1][0] + b"\0"
+            chunk = min(chunk * 4, _LARGEST_CHUNK)
+
+    def sizes(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
+        """The keys of a range with the size of each key and value together."""
+        while True:
+            with self._lock:
+                if self.connection is None:
+                    raise Fault(TOO_OLD)
+                rows = self._cursor.execute(_SIZES, (begin, end, _LARGEST_CHUNK)).fetchall()
+            yield from rows
+            if len(rows) < _LARGEST_CHUNK:
+                return
+            begin = rows[-1][0] + b"\0"
+
+    def take_connection(self) -> sqlite3.Connection | None:
+        """End the snapshot; its connection, or None if it has ended before."""
+        with self._lock:
+            connection, self.connection = self.connection, None
+            if connection is not None:
+                self._cursor.close()
+                connection.execute("ROLLBACK")
+        return connection
+
+
+class Snapshots:
+    """The open snapshots of one store in this process."""
+
+    def __init__(self, file: StoreFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._current: Snapshot | None = None
+        self._open: list[Snapshot] = []
+        self._pool: list[sqlite3.Connection] = []
+        self._sweeping = False
+        self._leaked: list[sqlite3.Connection] = []
+
+    def acquire(self) -> tuple[Snapshot, int]:
+        """A snapshot of all that is committed, and its read version."""
+        shared = self._file.shared
+        if self._clock.now() - shared.floor > TICK_AFTER:
+            self._tick()
+        with self._lock:
+            floor = shared.floor
+            snapshot = self._current
+            if (
+                snapshot is None
+                or snapshot.newest != shared.announced
+                or snapshot.connection is None
+            ):
+                if snapshot is not None and snapshot.users == 0:
+                    self._close(snapshot)
+                snapshot = self._begin()
+                self._current = snapshot
+            snapshot.users += 1
+            snapshot.expires = time.monotonic() + LIFETIME
+            if not self._sweeping:
+                self._sweeping = True
+                timers.call_later(_SWEEP_SECONDS, self._sweep)
+            return snapshot, max(snapshot.newest, floor)
+
+    def acquire_at(self, version: int) -> Snapshot | None:
+        """An open snapshot that is exactly the state at a version, if there is one.
+
+        The current state qualifies if nothing was committed after the version; an older open
+        snapshot does if the commit that ended its time came after the version.
+        """
+        current, read_version = self.acquire()
+        if current.newest <= version <= read_version:
+            return current
+        self.release(current)
+        if version > read_version:
+            return None
+        with self._lock:
+            older = [s for s in self._open if s.newest <= version and s.connection is not None]
+            if not older:
+                return None
+            best = max(older, key=lambda s: s.newest)
+            if self._committed_between(best.newest, version):
+                return None
+            best.users += 1
+            return best
+
+    def _committed_between(self, after: int, upto: int) -> bool:
+        connection = self._pool.pop() if self._pool else self._file.connect()
+        try:
+            row = connection.execute(
+                "SELECT 1 FROM recent WHERE version > ? AND version <= ? LIMIT 1", (after, upto)
+            ).fetchone()
+        finally:
+            self._pool.append(connection)
+        return row is not None
+
+    def release(self, snapshot: Snapshot) -> None:
+        """Say that a transaction is done with a snapshot."""
+        with self._lock:
+            snapshot.users -= 1
+            if snapshot.users == 0:
+                if snapshot is self._current:
+                    snapshot.idle_since = time.monotonic()
+                else:
+                    self._close(snapshot)
+
+    def _begin(self) -> Snapshot:
+        try:
+            connection = self._pool.pop() if self._pool else self._file.connect()
+            snapshot = Snapshot(connection)
+        except sqlite3.Error as error:
+            raise store_error(self._file.path, error) from error
+        self._open.append(snapshot)
+        return snapshot
+
+    def _close(self, snapshot: Snapshot) -> None:
+        connection = snapshot.take_connection()
+        if connection is None:
+            return
+        self._open.remove(snapshot)
+        if snapshot is self._current:
+            self._current = None
+        if len(self._pool) < _POOLED_CONNECTIONS:
+            self._pool.append(connection)
+        else:
+            connection.close()
+
+    def drop_idle(self) -> None:
+        """Close the snapshot that nobody uses, so that a checkpoint can complete."""
+        with self._lock:
+            if self._current is not None and self._current.users == 0:
+                self._close(self._current)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for snapshot in list(self._open):
+                idle = snapshot.users == 0 and now - snapshot.idle_since > _IDLE_SECONDS
+                if idle or now > snapshot.expires:
+                    self._close(snapshot)
+            self._sweeping = bool(self._open)
+        if self._sweeping:
+            timers.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _tick(self) -> None:
+        """Advance the floor to the present, unless someone is committing just now."""
+        shared = self._file.shared
+        if not shared.try_lock():
+            return
+        try:
+            shared.raise_floor(self._clock.now())
+        finally:
+            shared.unlock()
+
+    def after_fork(self) -> None:
+        """Start afresh; the parent's connections must be neither used nor closed here."""
+        leaked = [*self._pool, *(s.connection for s in self._open if s.connection is not None)]
+        for snapshot in self._open:
+            snapshot.connection = None
+        self._reset()
+        self._leaked = leaked

@@ -1,0 +1,122 @@
+"""Versions of the database, the commit lock, and the numbers that processes share.
+
+A sidecar file beside the store does two jobs. It is the lock that lets one process commit at a
+time: `flock` queues in the kernel without polling, and is freed when its holder dies. And it is
+mapped into memory, so that a process sees in nanoseconds what the others have committed.
+
+Three rules make read versions sound without asking SQLite:
+
+* `announced` is raised, under the lock, before SQLite commits. While it equals the newest version
+  in a snapshot, that snapshot is still current and nothing newer is even under way.
+* `floor` is raised, under the lock, when a version has been handed out: after a commit, or by a
+  tick. Every later commit takes a version above it.
+* A reader reads `floor` first and opens its snapshot second. So whatever the snapshot does not
+  contain was committed after the floor was read, at a version above it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+import time
+
+VERSIONS_PER_SECOND = 1_000_000
+# A read version older than this is advanced first, as a cluster's empty commit batches do.
+TICK_AFTER = VERSIONS_PER_SECOND // 20
+
+_MAGIC = int.from_bytes(b"fdbqlock", "little")
+_SIZE = 64
+_WORD_MAGIC, _WORD_ANNOUNCED, _WORD_FLOOR = range(3)
+
+
+class Shared:
+    """The sidecar file: a lock between processes and two shared numbers."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._open()
+
+    def _open(self) -> None:
+        # Threads share one descriptor, and so one flock; this keeps them apart.
+        self._mutex = threading.Lock()
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.lock()
+        try:
+            if os.fstat(self._file).st_size < _SIZE:
+                os.truncate(self._file, _SIZE)
+            self._map = mmap.mmap(self._file, _SIZE)
+            self.words = memoryview(self._map).cast("q")
+            if self.words[_WORD_MAGIC] != _MAGIC:
+                self.words[_WORD_ANNOUNCED] = self.words[_WORD_FLOOR] = 0
+                self.words[_WORD_MAGIC] = _MAGIC
+        finally:
+            self.unlock()
+
+    def lock(self) -> None:
+        """Wait for the commit lock."""
+        self._mutex.acquire()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except BaseException:
+            self._mutex.release()
+            raise
+
+    def try_lock(self) -> bool:
+        """Take the commit lock if it is free."""
+        if not self._mutex.acquire(blocking=False):
+            return False
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._mutex.release()
+            return False
+        return True
+
+    def unlock(self) -> None:
+        """Give the commit lock back."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._mutex.release()
+
+    @property
+    def announced(self) -> int:
+        """The version of the newest commit that is made or under way."""
+        return self.words[_WORD_ANNOUNCED]
+
+    @announced.setter
+    def announced(self, version: int) -> None:
+        self.words[_WORD_ANNOUNCED] = version
+
+    @property
+    def floor(self) -> int:
+        """A version that every later commit will be above."""
+        return self.words[_WORD_FLOOR]
+
+    def raise_floor(self, version: int) -> None:
+        """Raise the floor; only under the lock."""
+        if version > self.words[_WORD_FLOOR]:
+            self.words[_WORD_FLOOR] = version
+
+    def after_fork(self) -> None:
+        """Open the file anew: a lock taken through the parent's descriptor would be shared."""
+        self.words.release()
+        self._map.close()
+        os.close(self._file)
+        self._open()
+
+
+class Clock:
+    """Turns time into versions: about a million a second, and steady in this process.
+
+    The wall clock places a process on the store's scale once, when it opens the store; from then
+    on the monotonic clock carries it, so that a step of the wall clock moves no version.
+    """
+
+    def __init__(self, created: float, newest: int) -> None:
+        wall = int((time.time() - created) * VERSIONS_PER_SECOND) + VERSIONS_PER_SECOND
+        self._base = max(newest, wall) - time.monotonic_ns() // 1000
+
+    def now(self) -> int:
+        """The version that the present moment stands for."""
+        return self._base + time.monotonic_ns() // 1000

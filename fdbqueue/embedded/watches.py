@@ -1,0 +1,174 @@
+"""Watches: who waits for a change of which key, and the thread that notices the changes.
+
+One thread per store looks at a number in shared memory, 125 times a second and only while some
+watch is armed. When a commit of any process moved that number it compares the watched keys with
+their values at the newest state. A commit of this process that touches a watched key wakes the
+thread at once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+
+from .conflicts import decode
+from .futures import Pending
+from .ranges import KeySet
+from .store import StoreFile
+
+_POLL_SECONDS = 0.008
+# With so few watched keys it is cheaper to look at them than at the log of what was written.
+_FEW_KEYS = 32
+# A commit announced by a process that died before making it is waited for no longer than this.
+_LOST_COMMIT_SECONDS = 1.0
+
+
+class Watch(Pending):
+    """A future that is done when the value of a key is no longer what a transaction saw.
+
+    Attributes:
+        key: the watched key.
+        value_seen: the value that the transaction saw, its own earlier writes included.
+    """
+
+    __slots__ = ("_forget", "key", "value_seen")
+
+    def __init__(
+        self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]
+    ) -> None:
+        super().__init__()
+        self.key = key
+        self.value_seen = value
+        self._forget = forget
+
+    def complete(self, value: object = None, error: BaseException | None = None) -> bool:
+        completed = super().complete(value, error)
+        if completed:
+            self._forget(self)
+        return completed
+
+
+class Watches:
+    """The armed watches of one store in this process."""
+
+    def __init__(self, file: StoreFile) -> None:
+        self._file = file
+        self._leaked: sqlite3.Connection | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._by_key: dict[bytes, set[Watch]] = {}
+        self._fresh: list[Watch] = []
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def arm(self, watch: Watch) -> None:
+        """Watch from now on; a change since the transaction's snapshot is noticed as well."""
+        with self._lock:
+            if watch.ready:
+                return
+            self._by_key.setdefault(watch.key, set()).add(watch)
+            self._fresh.append(watch)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="fdbqueue-watches", daemon=True
+                )
+                self._thread.start()
+        self._wake.set()
+
+    def disarm(self, watch: Watch) -> None:
+        """Forget a watch that is done or cancelled."""
+        with self._lock:
+            watches = self._by_key.get(watch.key)
+            if watches is not None:
+                watches.discard(watch)
+                if not watches:
+                    del self._by_key[watch.key]
+
+    def committed(self, written: KeySet) -> None:
+        """Note what this process has just committed."""
+        watched = self._by_key
+        if not watched:
+            return
+        with self._lock:
+            touched = not written.keys.isdisjoint(watched) or (
+                bool(written.ranges) and any(key in written.ranges for key in watched)
+            )
+        if touched:
+            self._wake.set()
+
+    def _run(self) -> None:
+        shared = self._file.shared
+        seen = 0
+        waiting_since = 0.0
+        while True:
+            self._wake.wait(_POLL_SECONDS if self._by_key else None)
+            woken = self._wake.is_set()
+            if woken:
+                self._wake.clear()
+            announced = shared.announced
+            if announced == seen and not woken:
+                continue
+            newest = self._examine(seen)
+            if newest >= announced:
+                seen = announced
+                waiting_since = 0.0
+            elif not waiting_since:
+                waiting_since = time.monotonic()
+            elif time.monotonic() - waiting_since > _LOST_COMMIT_SECONDS:
+                seen = announced
+
+    def _examine(self, seen: int) -> int:
+        """Complete the watches whose key has changed; the newest version looked at."""
+        with self._lock:
+            fresh, self._fresh = self._fresh, []
+            keys = set(self._by_key)
+        if self._connection is None:
+            self._connection = self._file.connect()
+        cursor = self._connection.cursor()
+        cursor.execute("BEGIN")
+        try:
+            newest: int = cursor.execute("SELECT max(version) FROM recent").fetchone()[0]
+            if len(keys) > _FEW_KEYS:
+                keys = {watch.key for watch in fresh} | self._touched(cursor, seen, keys)
+            values = {
+                key: cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
+                for key in keys
+            }
+        finally:
+            cursor.execute("ROLLBACK")
+            cursor.close()
+        changed: list[Watch] = []
+        with self._lock:
+            for key, row in values.items():
+                value = None if row is None else row[0]
+                changed.extend(
+                    watch for watch in self._by_key.get(key, ()) if watch.value_seen != value
+                )
+        for watch in changed:
+            watch.complete()
+        return newest
+
+    def _touched(self, cursor: sqlite3.Cursor, seen: int, keys: set[bytes]) -> set[bytes]:
+        rows = cursor.execute(
+            "SELECT version, written FROM recent WHERE version >= ? ORDER BY version", (seen,)
+        ).fetchall()
+        if not rows or rows[0][0] != seen:
+            return keys
+        touched: set[bytes] = set()
+        for _, data in rows[1:]:
+            written = decode(data)
+            touched |= written.keys & keys
+            if written.ranges:
+                touched.update(key for key in keys if key in written.ranges)
+        return touched
+
+    def after_fork(self) -> None:
+        """Forget the parent's watches, thread and connection."""
+        self._leaked = self._connection
+        self._reset()
+

@@ -1,0 +1,178 @@
+"""A transaction's own writes: what it reads back, what it conflicts with, what it will commit.
+
+Per key a stack of mutations, as short as it can be without knowing the value in the database; the
+cleared ranges; the ranges that cannot be read back because a versionstamp will decide them; and
+the ranges that others will conflict with.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from . import atomic
+from .atomic import Op
+from .ranges import KeySet, Range, RangeSet
+
+_EMPTY: list[bytes] = []
+
+
+class WriteMap:
+    """The writes of one transaction, in the order that makes them readable.
+
+    Attributes:
+        conflicts: keys and ranges that other transactions must not have read.
+        flushed: mutations that no longer take part in reads, to be committed before the others.
+    """
+
+    __slots__ = ("_stacks", "_sorted", "cleared", "conflicts", "flushed", "unreadable")
+
+    def __init__(self) -> None:
+        self._stacks: dict[bytes, list[Op]] = {}
+        self._sorted: list[bytes] | None = _EMPTY
+        self.cleared = RangeSet()
+        self.unreadable = RangeSet()
+        self.conflicts = KeySet()
+        self.flushed: list[tuple[int, bytes, bytes | None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(
+            self._stacks or self.cleared or self.conflicts or self.flushed or self.unreadable
+        )
+
+    @property
+    def shadows(self) -> bool:
+        """Whether any read could see something else than the snapshot."""
+        return bool(self._stacks or self.cleared.begins or self.unreadable.begins)
+
+    def stack(self, key: bytes) -> list[Op] | None:
+        """The mutations of a key, oldest first."""
+        return self._stacks.get(key)
+
+    def keys(self, begin: bytes, end: bytes) -> list[bytes]:
+        """The keys with mutations in a range, in order."""
+        if self._sorted is None:
+            self._sorted = sorted(self._stacks)
+        return self._sorted[bisect_left(self._sorted, begin) : bisect_left(self._sorted, end)]
+
+    def mutate(self, op: int, key: bytes, operand: bytes, conflict: bool) -> None:
+        """Add a set or an atomic mutation."""
+        if conflict:
+            self.conflicts.keys.add(key)
+        was_unreadable = bool(self.unreadable.begins) and key in self.unreadable
+        if op in (atomic.SET_VERSIONSTAMPED_KEY, atomic.SET_VERSIONSTAMPED_VALUE):
+            self.unreadable.add(key, key + b"\0")
+        stack = self._stacks.get(key)
+        if stack is None:
+            if op not in atomic.INDEPENDENT_TYPES and key in self.cleared:
+                self._stacks[key] = [(atomic.SET, atomic.apply(op, None, operand))]
+            else:
+                self._stacks[key] = [(op, operand)]
+            self._note_key(key)
+        elif not was_unreadable and op in (atomic.SET, atomic.SET_VERSIONSTAMPED_VALUE):
+            stack[:] = [(op, operand)]
+        elif was_unreadable or op in atomic.INDEPENDENT_TYPES:
+            stack.append((op, operand))
+        else:
+            _push(stack, (op, operand))
+
+    def _note_key(self, key: bytes) -> None:
+        known = self._sorted
+        if known is None:
+            return
+        if known is _EMPTY:
+            self._sorted = [key]
+        elif key > known[-1]:
+            known.append(key)
+        elif len(known) < 1024:
+            insort(known, key)
+        else:
+            self._sorted = None
+
+    def clear(self, begin: bytes, end: bytes, conflict: bool) -> None:
+        """Clear a range."""
+        if conflict:
+            self.conflicts.add_ranges([(begin, end)])
+        self._forget(begin, end)
+        self.cleared.add(begin, end)
+
+    def _forget(self, begin: bytes, end: bytes) -> None:
+        if self._stacks:
+            for key in self.keys(begin, end):
+                del self._stacks[key]
+            assert self._sorted is not None
+            first, last = bisect_left(self._sorted, begin), bisect_left(self._sorted, end)
+            if first < last:
+                del self._sorted[first:last]
+        if self.unreadable.begins:
+            self.unreadable.remove(begin, end)
+
+    def make_unreadable(self, begin: bytes, end: bytes) -> None:
+        """Let nothing of a range be read back, because a versionstamped key may fall into it.
+
+        What was written there is committed first, so that the versionstamped key comes after it.
+        """
+        self.flushed.extend(self._mutations(begin, end))
+        self._forget(begin, end)
+        self.cleared.remove(begin, end)
+        self.unreadable.add(begin, end)
+
+    def is_independent(self, key: bytes) -> bool:
+        """Whether the key was written so that its old value does not matter."""
+        stack = self._stacks.get(key)
+        return stack is not None and stack[0][0] in atomic.INDEPENDENT_TYPES
+
+    def value(self, key: bytes, old: bytes | None) -> bytes | None:
+        """The value of a written key, given the value in the snapshot."""
+        stack = self._stacks[key]
+        value = None if key in self.cleared else old
+        for op, operand in stack:
+            value = atomic.apply(op, value, operand)
+        return value
+
+    def unmodified(self, begin: bytes, end: bytes) -> Iterator[Range]:
+        """The parts of a range whose content in the database still matters to this transaction."""
+        if not self._stacks and not self.cleared.begins:
+            yield begin, end
+            return
+        for gap_begin, gap_end in self.cleared.gaps(begin, end):
+            for key in self.keys(gap_begin, gap_end):
+                if self.is_independent(key):
+                    if gap_begin < key:
+                        yield gap_begin, key
+                    gap_begin = key + b"\0"
+            if gap_begin < gap_end:
+                yield gap_begin, gap_end
+
+    def mutations(self) -> list[tuple[int, bytes, bytes | None]]:
+        """All mutations, in the order in which they must be applied."""
+        if not self.flushed and not self.cleared.begins and len(self._stacks) == 1:
+            ((key, stack),) = self._stacks.items()
+            if len(stack) == 1 and stack[0][1] is not None:
+                return [(stack[0][0], key, stack[0][1])]
+        return [*self.flushed, *self._mutations(b"", b"\xff\xff")]
+
+    def _mutations(self, begin: bytes, end: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
+        # Clears first: a key that was cleared and then set must end up set.
+        for cleared_begin, cleared_end in self.cleared.within(begin, end):
+            if cleared_end == cleared_begin + b"\0":
+                yield atomic.CLEAR_RANGE, cleared_begin, None
+            else:
+                yield atomic.CLEAR_RANGE, cleared_begin, cleared_end
+        for key in self.keys(begin, end):
+            for op, operand in self._stacks[key]:
+                if op == atomic.SET and operand is None:
+                    yield atomic.CLEAR_RANGE, key, None
+                else:
+                    yield op, key, operand
+
+
+def _push(stack: list[Op], new: Op) -> None:
+    """Add an atomic mutation to a stack, merged with the top where that changes no result."""
+    top = stack[-1]
+    if top[0] == atomic.SET:
+        stack[-1] = (atomic.SET, atomic.apply(new[0], top[1], new[1]))
+    elif atomic.mergeable(top, new):
+        stack[-1] = (top[0], atomic.apply(new[0], top[1], new[1]))
+    else:
+        stack.append(new)
