@@ -1,0 +1,118 @@
+"""fdbqueue: a transactional priority queue layer on FoundationDB.
+
+``open`` a store, ``Queue.open`` a queue, and use both inside your own FoundationDB transactions.
+
+What stands on the FoundationDB bindings is imported when it is first named, since that import
+decides which store the bindings load: until then ``FDBQUEUE_STORE`` can be set, and nothing heavy
+is loaded. ``from fdbqueue import fdb`` gives the bindings themselves, ready for
+``@fdb.transactional`` at the top of a module.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    CatalogueError,
+    CorruptData,
+    FormatTooNew,
+    InvalidArgument,
+    InvalidHeaders,
+    InvalidInput,
+    InvalidName,
+    InvalidOptions,
+    InvalidPayload,
+    InvalidPriority,
+    LeaseLost,
+    NotAStore,
+    OptionsMismatch,
+    OutcomeUnknown,
+    PayloadTooLarge,
+    QueueError,
+    QueueExists,
+    QueueNotFound,
+    StoreError,
+    StoreMismatch,
+    StoreNotFound,
+    StoreNotWritable,
+    StoreUnreachable,
+    TransactionTooLarge,
+    UnsupportedVersion,
+)
+from .model import Delivery, Depth, Headers, HeaderValue, Message, NewMessage, Position
+from .options import QueueOptions
+
+if TYPE_CHECKING:
+    from .api import Queue, list_queues
+    from .binding import Engine, Store, describe, fdb, open
+    from .clock import Clock
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CatalogueError",
+    "Clock",
+    "CorruptData",
+    "Delivery",
+    "Depth",
+    "Engine",
+    "FormatTooNew",
+    "HeaderValue",
+    "Headers",
+    "InvalidArgument",
+    "InvalidHeaders",
+    "InvalidInput",
+    "InvalidName",
+    "InvalidOptions",
+    "InvalidPayload",
+    "InvalidPriority",
+    "LeaseLost",
+    "Message",
+    "NewMessage",
+    "NotAStore",
+    "OptionsMismatch",
+    "OutcomeUnknown",
+    "PayloadTooLarge",
+    "Position",
+    "Queue",
+    "QueueError",
+    "QueueExists",
+    "QueueNotFound",
+    "QueueOptions",
+    "Store",
+    "StoreError",
+    "StoreMismatch",
+    "StoreNotFound",
+    "StoreNotWritable",
+    "StoreUnreachable",
+    "TransactionTooLarge",
+    "UnsupportedVersion",
+    "describe",
+    "fdb",
+    "list_queues",
+    "open",
+]
+
+_LAZY = {
+    "Clock": "clock",
+    "Engine": "binding",
+    "Queue": "api",
+    "Store": "binding",
+    "describe": "binding",
+    "fdb": "binding",
+    "list_queues": "api",
+    "open": "binding",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

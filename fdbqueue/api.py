@@ -1,0 +1,475 @@
+"""The public queue: joins the storage operations with the wake-ups of consumers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from .binding import fdb
+from .clock import SYSTEM_CLOCK, Clock
+from .codec import Envelope, check_headers, check_payload
+from .consumers import wakeups
+from .errors import InvalidArgument, OptionsMismatch, QueueNotFound
+from .keys import CLAIM_BYTES, DEFAULT_ROOT, OnceKeys, QueueKeys, RootKeys
+from .model import Delivery, Depth, Headers, Message, NewMessage
+from .options import DEFAULT_PRIORITY, QueueOptions, check_lease, check_name
+from .queue import catalogue, counters, dequeue, enqueue, lapse, lease, once, purge
+from .queue.scope import Scope
+from .states import ACK
+
+Transactor = fdb.Transaction | fdb.Database
+R = TypeVar("R")
+
+MAX_BATCH = 10_000
+POLL_SECONDS = 5.0
+"""How often a waiting consumer looks by itself: heals what a dead one was told."""
+
+
+class Queue:
+    """A light handle on one queue: its names and cached options, no connection.
+
+    Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
+    caller's transaction, if it is one: then the caller's retry loop decides what an unknown
+    commit result means. With a database, it runs in a transaction of its own, retries, and takes
+    effect exactly once even when the outcome of a commit is unknown.
+    """
+
+    def __init__(
+        self, name: str, root: fdb.Subspace = DEFAULT_ROOT, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.name = check_name(name)
+        self._root = root
+        self._keys: QueueKeys = RootKeys(root).queue(name)
+        self._clock = clock
+        self._cached: catalogue.Cached | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
+        return _restore, (self.name, self._root.key(), self._clock)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    # -- catalogue ---------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        root: fdb.Subspace = DEFAULT_ROOT,
+        clock: Clock = SYSTEM_CLOCK,
+        **options: Any,
+    ) -> Queue:
+        """Create a queue with the given options (see ``QueueOptions``).
+
+        Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``.
+        """
+        queue = cls(name, root, clock=clock)
+        wanted = QueueOptions.of(options)
+        _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
+        return queue
+
+    @classmethod
+    def open(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        create: bool = True,
+        root: fdb.Subspace = DEFAULT_ROOT,
+        clock: Clock = SYSTEM_CLOCK,
+        **options: Any,
+    ) -> Queue:
+        """Open a queue, and create it if it does not exist, unless ``create`` is false.
+
+        Options that are given must be those that are stored. Raises ``QueueNotFound``,
+        ``OptionsMismatch``, ``InvalidName``, ``InvalidOptions``, ``FormatTooNew``.
+        """
+        queue = cls(name, root, clock=clock)
+        wanted = QueueOptions.of(options)
+
+        def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
+            try:
+                return queue._options(tr), False
+            except QueueNotFound:
+                if not create:
+                    raise
+            catalogue.create(tr, RootKeys(root), name, wanted)
+            return wanted, True
+
+        stored, _ = _catalogued(tr, root, find, wrote=lambda found: found[1])
+        for option in options:
+            if getattr(stored, option) != getattr(wanted, option):
+                raise OptionsMismatch(
+                    name=name,
+                    option=option,
+                    stored=getattr(stored, option),
+                    given=getattr(wanted, option),
+                )
+        return queue
+
+    def options(self, tr: Transactor) -> QueueOptions:
+        """The stored options. Raises ``QueueNotFound``."""
+        return self._read(tr, self._options)
+
+    def set_options(self, tr: Transactor, **changes: Any) -> QueueOptions:
+        """Change options; the others stay. Returns all of them.
+
+        The number of levels is part of where messages stand and cannot change. Conflicts with
+        every operation on the queue that is under way. Raises ``InvalidOptions``.
+        """
+
+        def change(tr: fdb.Transaction) -> QueueOptions:
+            stored = self._options(tr)
+            wanted = QueueOptions.of({**stored.to_json(), **changes})
+            if wanted.levels != stored.levels:
+                raise OptionsMismatch(
+                    name=self.name, option="levels", stored=stored.levels, given=wanted.levels
+                )
+            catalogue.change(tr, self._keys, wanted)
+            return wanted
+
+        return self._run(tr, change)
+
+    def delete(self, tr: Transactor) -> None:
+        """Delete the queue and everything in it. Raises ``QueueNotFound``."""
+        keys = RootKeys(self._root)
+        _catalogued(tr, self._root, lambda tr: catalogue.delete(tr, keys, self.name))
+
+    # -- producing ---------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        tr: Transactor,
+        payload: bytes,
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        headers: Headers | None = None,
+    ) -> str:
+        """Enqueue one message; returns its id.
+
+        priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
+        headers: names to str, int, float, bool or None.
+
+        One round trip, all reads at snapshot isolation: conflicts with no other enqueue and no
+        dequeue, whatever their number; only with a change of the queue's options. Messages of one
+        level are delivered in the order of their enqueues, where one returned before the other
+        began. Raises ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``,
+        ``QueueNotFound``.
+        """
+        return self.enqueue_many(tr, [NewMessage(payload, priority, headers)])[0]
+
+    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | bytes]) -> list[str]:
+        """Enqueue several messages in one transaction; returns their ids, in the same order.
+
+        A message is a ``NewMessage``, or the bytes of its payload. One round trip for all, and
+        conflicts as in ``enqueue``. Raises what ``enqueue`` raises, ``InvalidArgument`` for no
+        messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
+        takes; then nothing is written.
+        """
+        drafts = [_draft(message, self._clock) for message in messages]
+        if not 0 < len(drafts) <= MAX_BATCH:
+            raise InvalidArgument(
+                argument="messages",
+                value=len(drafts),
+                problem=f"give 1 to {MAX_BATCH:,} messages in one call",
+            )
+
+        def put(tr: fdb.Transaction) -> list[str]:
+            scope = self._scope(tr)
+            entries = [(scope.options.level(draft.priority), draft) for draft in drafts]
+            waiting = wakeups.look(tr, self._keys, len(entries))
+            placed = enqueue.append(tr, scope, entries)
+            wakeups.wake(tr, self._keys, waiting)
+            return [message.position.to_id() for message in placed]
+
+        return self._run(tr, put)
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    def dequeue(self, tr: Transactor) -> Message | None:
+        """Remove and return the first message; None if the queue is empty.
+
+        Strict priority, serializable: conflicts with whoever takes or adds a message before or at
+        the one taken, and, where the queue is empty, with any enqueue. Raises ``QueueNotFound``.
+        """
+
+        def pop(tr: fdb.Transaction) -> Message | None:
+            scope = self._scope(tr)
+            self._promote(tr, scope, lapse.look(tr, self._keys))
+            for message in dequeue.pop(tr, scope, 1):
+                return message.envelope.message(message.position)
+            return None
+
+        return self._run(tr, pop, wrote=bool)
+
+    def receive(
+        self,
+        tr: Transactor,
+        *,
+        lease: float | None = None,
+        wait: float = 0.0,
+        consumer: str = "",
+    ) -> Delivery | None:
+        """Lease the first message to the caller; None if there is none within ``wait`` seconds.
+
+        As ``receive_many`` for one message.
+        """
+        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer)
+        return found[0] if found else None
+
+    def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        lease: float | None = None,
+        wait: float = 0.0,
+        consumer: str = "",
+    ) -> list[Delivery]:
+        """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
+
+        lease: seconds until they are delivered again if they are not settled; the queue's own
+            where None.
+        wait: seconds to wait for a first message; needs a database.
+        consumer: a name to show in listings.
+
+        Leases that have lapsed are returned to the queue first. One round trip (two if there
+        are). Conflicts as ``dequeue``. Raises ``QueueNotFound``, ``InvalidArgument``,
+        ``InvalidOptions``.
+        """
+        if type(max_messages) is not int or not 0 < max_messages <= MAX_BATCH:
+            raise InvalidArgument(
+                argument="max_messages", value=max_messages, problem=f"must be 1 to {MAX_BATCH:,}"
+            )
+        if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
+            raise InvalidArgument(argument="wait", value=wait, problem="must be 0 seconds or more")
+        if lease is not None:
+            check_lease("lease", lease)
+        if consumer:
+            check_name(consumer)
+        ask = _Ask(self, max_messages, lease, consumer)
+        if isinstance(tr, fdb.Transaction):
+            if wait:
+                raise InvalidArgument(
+                    argument="wait",
+                    value=wait,
+                    problem="waiting spans transactions: call receive with a database",
+                )
+            return ask.claim(tr)
+        if not wait:
+            return once.run(tr, self._keys.once, ask.claim, wrote=bool)
+        return ask.wait(tr, wait)
+
+    def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
+        """The first ready messages, left where they are. A snapshot read: no conflicts."""
+        if type(limit) is not int or not 0 < limit <= MAX_BATCH:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_BATCH:,}"
+            )
+
+        def look(tr: fdb.Transaction) -> list[Message]:
+            return [
+                message.envelope.message(message.position)
+                for message in dequeue.peek(tr, self._scope(tr), limit)
+            ]
+
+        return self._read(tr, look)
+
+    # -- settling ----------------------------------------------------------------------------
+
+    def ack(self, tr: Transactor, delivery: Delivery) -> None:
+        """Acknowledge a delivery: the message is done.
+
+        Commit it together with the message's effect. One round trip; conflicts only with another
+        settlement of the same lease. Raises ``LeaseLost``: then the effect must not be committed.
+        """
+        self.ack_many(tr, [delivery])
+
+    def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge several deliveries in one transaction, all or none. As ``ack``."""
+        self._run(tr, lambda tr: lease.end(tr, self._scope(tr), deliveries, ACK))
+
+    def extend(self, tr: Transactor, delivery: Delivery, lease: float | None = None) -> Delivery:
+        """Let a lease end ``lease`` seconds from now (the queue's own time where None).
+
+        Returns the delivery with its new expiry. Conflicts and errors as in ``ack``.
+        """
+        if lease is not None:
+            check_lease("lease", lease)
+        expires_at_ms = self._run(tr, partial(self._extend, delivery=delivery, seconds=lease))
+        return replace(delivery, expires_at_ms=expires_at_ms)
+
+    def release(self, tr: Transactor, delivery: Delivery) -> None:
+        """Give a message back, to its old position; the attempt does not count.
+
+        Conflicts and errors as in ``ack``.
+        """
+        self._run(tr, lambda tr: self._release(tr, [delivery]))
+
+    # -- looking after -----------------------------------------------------------------------
+
+    def depth(self, tr: Transactor) -> Depth:
+        """How many messages are in which state. A snapshot read: no conflicts."""
+        return sum(self.depths(tr).values(), Depth())
+
+    def depths(self, tr: Transactor) -> dict[int, Depth]:
+        """The depth of every level that ever had a message. A snapshot read: no conflicts."""
+
+        def count(tr: fdb.Transaction) -> dict[int, Depth]:
+            self._options(tr)
+            return counters.depths(tr, self._keys)
+
+        return self._read(tr, count)
+
+    def purge(self, db: fdb.Database) -> Iterator[int]:
+        """Remove all ready messages; yields how many are gone after each transaction.
+
+        Spans transactions, each removing up to 500 messages; messages that are enqueued
+        meanwhile go too, so it ends when it finds the queue empty.
+        """
+
+        def remove(tr: fdb.Transaction) -> int:
+            return purge.ready(tr, self._scope(tr))
+
+        gone = 0
+        while count := once.run(db, self._keys.once, remove, wrote=bool):
+            gone += count
+            yield gone
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        tr: Transactor,
+        body: Callable[[fdb.Transaction], R],
+        *,
+        wrote: Callable[[R], bool] = lambda _: True,
+    ) -> R:
+        return _composed(tr, self._keys.once, body, wrote)
+
+    def _read(self, tr: Transactor, body: Callable[[fdb.Transaction], R]) -> R:
+        return self._run(tr, body, wrote=lambda _: False)
+
+    def _options(self, tr: fdb.Transaction) -> QueueOptions:
+        options, self._cached = catalogue.options(tr, self._keys, self.name, self._cached)
+        return options
+
+    def _scope(self, tr: fdb.Transaction) -> Scope:
+        return Scope(self._keys, self._options(tr), self._clock)
+
+    def _promote(self, tr: fdb.Transaction, scope: Scope, lapsed: fdb.FDBRange) -> int:
+        """Return lapsed leases, and wake consumers for what became ready."""
+        ready = lapse.return_lapsed(tr, scope, lapsed)
+        if ready:
+            wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, ready))
+        return ready
+
+    def _release(self, tr: fdb.Transaction, deliveries: Sequence[Delivery]) -> None:
+        scope = self._scope(tr)
+        waiting = wakeups.look(tr, self._keys, len(deliveries))
+        lease.release(tr, scope, deliveries)
+        wakeups.wake(tr, self._keys, waiting)
+
+    def _extend(self, tr: fdb.Transaction, delivery: Delivery, seconds: float | None) -> int:
+        scope = self._scope(tr)
+        seconds = scope.options.lease if seconds is None else seconds
+        return lease.extend(tr, scope, [delivery], seconds)
+
+
+class _Ask:
+    """One call of receive: what it asks for, and its claim."""
+
+    def __init__(
+        self, queue: Queue, max_messages: int, seconds: float | None, consumer: str
+    ) -> None:
+        self.queue = queue
+        self.keys = queue._keys
+        self.max_messages = max_messages
+        self.seconds = seconds
+        self.consumer = consumer
+        self.id = os.urandom(CLAIM_BYTES)
+
+    def claim(self, tr: fdb.Transaction) -> list[Delivery]:
+        """Lease what is there."""
+        scope = self.queue._scope(tr)
+        found = dequeue.first(tr, self.keys, self.max_messages)
+        if self.queue._promote(tr, scope, lapse.look(tr, self.keys)):
+            found = dequeue.first(tr, self.keys, self.max_messages)
+        seconds = scope.options.lease if self.seconds is None else self.seconds
+        terms = lease.Terms(seconds, self.id, self.consumer)
+        return lease.grant(tr, scope, terms, dequeue.standing(self.keys, found))
+
+    def claim_or_register(
+        self, tr: fdb.Transaction
+    ) -> tuple[list[Delivery], fdb.Future[None] | None]:
+        """Lease what is there, or wait for it in the same transaction."""
+        claimed = self.claim(tr)
+        if not claimed:
+            return claimed, wakeups.register(tr, self.keys, self.id)
+        # Who was woken for several messages passes the word on for those that it leaves.
+        wakeups.withdraw(tr, self.keys, self.id)
+        if dequeue.first(tr.snapshot, self.keys, 1).to_list():
+            wakeups.wake(tr, self.keys, wakeups.look(tr, self.keys, 1))
+        return claimed, None
+
+    def wait(self, db: fdb.Database, seconds: float) -> list[Delivery]:
+        """Lease what is there or comes within ``seconds``."""
+        deadline = time.monotonic() + seconds
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                claimed, watch = once.run(
+                    db, self.keys.once, self.claim_or_register, wrote=lambda found: bool(found[0])
+                )
+                if watch is None:
+                    return claimed
+                wakeups.wait(watch, min(left, POLL_SECONDS))
+            return once.run(db, self.keys.once, self.claim, wrote=bool)
+        finally:
+            wakeups.withdraw(db, self.keys, self.id)
+
+
+def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
+    """The names of all queues below ``root``, sorted. A snapshot read: no conflicts."""
+    return catalogue.names(tr, RootKeys(root))
+
+
+def _catalogued(
+    tr: Transactor,
+    root: fdb.Subspace,
+    body: Callable[[fdb.Transaction], R],
+    wrote: Callable[[R], bool] = lambda _: True,
+) -> R:
+    """Changes of the catalogue are recorded beside the queues: a queue may be gone by then."""
+    return _composed(tr, RootKeys(root).once, body, wrote)
+
+
+def _composed(
+    tr: Transactor,
+    keys: OnceKeys,
+    body: Callable[[fdb.Transaction], R],
+    wrote: Callable[[R], bool],
+) -> R:
+    if isinstance(tr, fdb.Transaction):
+        return body(tr)
+    return once.run(tr, keys, body, wrote=wrote)
+
+
+def _draft(message: NewMessage | bytes, clock: Clock) -> Envelope:
+    if not isinstance(message, NewMessage):
+        message = NewMessage(message)
+    return Envelope(
+        payload=check_payload(message.payload),
+        priority=message.priority,
+        enqueued_at_ms=clock.wall_ms(),
+        headers=check_headers(message.headers),
+    )
+
+
+def _restore(name: str, root: bytes, clock: Clock) -> Queue:
+    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock)

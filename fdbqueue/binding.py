@@ -1,0 +1,249 @@
+"""What the official bindings load, decided once, when this module is imported.
+
+The rules, in this order:
+
+1. An application that has selected an API version has chosen; it is respected from 710 on.
+2. ``FDBQUEUE_STORE``: the path of an embedded store, ``embedded:PATH``, or a cluster file.
+3. ``FDB_CLUSTER_FILE`` or the default cluster file, where ``libfdb_c`` loads: FoundationDB.
+4. Otherwise an embedded store in the user's data directory.
+
+Everything else takes ``fdb`` from here, so that it is never used before an API version is selected.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import logging
+import os
+import re
+import sys
+import warnings
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import fdb as fdb
+
+from . import embedded
+from .errors import (
+    NotAStore,
+    StoreError,
+    StoreMismatch,
+    StoreNotFound,
+    StoreNotWritable,
+    StoreUnreachable,
+    UnsupportedVersion,
+)
+
+API_VERSION = 730
+OLDEST_API_VERSION = 710
+DEFAULT_TIMEOUT = 10.0
+EMBEDDED_PREFIX = "embedded:"
+
+log = logging.getLogger("fdbqueue")
+
+
+class Engine(Enum):
+    """What lies under the bindings."""
+
+    FOUNDATIONDB = "FoundationDB"
+    EMBEDDED = "the embedded engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store by name: the engine and its file (None: FoundationDB's own default)."""
+
+    engine: Engine
+    path: str | None
+
+    def __str__(self) -> str:
+        if self.engine is Engine.EMBEDDED:
+            return f"embedded store {self.path}"
+        return f"FoundationDB cluster of {self.path or 'the default cluster file'}"
+
+
+def default_cluster_file() -> str:
+    """The cluster file that FoundationDB's client uses when none is named."""
+    if sys.platform == "darwin":
+        return "/usr/local/etc/foundationdb/fdb.cluster"
+    return "/etc/foundationdb/fdb.cluster"
+
+
+def default_store() -> str:
+    """The embedded store that is used when nothing else is named."""
+    if sys.platform == "darwin":
+        data = Path.home() / "Library" / "Application Support"
+    else:
+        data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return str(data / "fdbqueue" / "store.fdbq")
+
+
+def client_library_loads() -> bool:
+    """Whether FoundationDB's own client library is there, where the bindings look for it."""
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    beside = Path(fdb.__file__).parent / f"libfdb_c.{suffix}"
+    for name in (str(beside), f"libfdb_c.{suffix}", ctypes.util.find_library("fdb_c")):
+        try:
+            if name:
+                ctypes.CDLL(name)
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def locate(name: str | os.PathLike[str]) -> Store:
+    """The store that ``name`` means: ``embedded:PATH``, an embedded store, or a cluster file.
+
+    Raises ``NotAStore`` for a file that is neither, and ``StoreNotFound`` for a cluster file that
+    does not exist.
+    """
+    text = os.fspath(name)
+    if text.startswith(EMBEDDED_PREFIX):
+        text = text.removeprefix(EMBEDDED_PREFIX)
+        if not text:
+            raise NotAStore(store=EMBEDDED_PREFIX, problem="a path must follow the colon")
+        return Store(Engine.EMBEDDED, _absolute(text))
+    if not text:
+        raise NotAStore(store="''", problem="it names no file")
+    path = _absolute(text)
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(4096)
+    except FileNotFoundError:
+        if path.endswith(".cluster"):
+            raise StoreNotFound(store=path, problem="a cluster file must exist") from None
+        return Store(Engine.EMBEDDED, path)
+    except IsADirectoryError:
+        raise NotAStore(store=path, problem="it is a directory; name a file in it") from None
+    except OSError as error:
+        raise StoreError(store=path, problem=error.strerror or str(error)) from None
+    if not head or head.startswith(b"SQLite format 3\0"):
+        return Store(Engine.EMBEDDED, path)
+    if re.search(rb"^\s*\w+:\w+@\S+", head, re.MULTILINE):
+        return Store(Engine.FOUNDATIONDB, path)
+    raise NotAStore(store=path, problem="it is neither an embedded store nor a cluster file")
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _choose() -> Store:
+    named = os.environ.get("FDBQUEUE_STORE")
+    if named:
+        return locate(named)
+    cluster_file = os.environ.get("FDB_CLUSTER_FILE")
+    if cluster_file or os.path.exists(default_cluster_file()):
+        if client_library_loads():
+            return Store(Engine.FOUNDATIONDB, cluster_file)
+        warnings.warn(
+            f"{cluster_file or default_cluster_file()} is not used: FoundationDB's client library "
+            "(libfdb_c) does not load; using an embedded store instead",
+            stacklevel=2,
+        )
+    return Store(Engine.EMBEDDED, default_store())
+
+
+def _select() -> Store:
+    """Apply the rules of this module; afterwards an API version is selected."""
+    if fdb.is_api_version_selected():
+        version = fdb.get_api_version()
+        if version < OLDEST_API_VERSION:
+            raise UnsupportedVersion(
+                problem=f"the application selected FoundationDB API version {version}; fdbqueue "
+                f"needs {OLDEST_API_VERSION} or later"
+            )
+        if embedded.installed():
+            return Store(Engine.EMBEDDED, default_store())
+        return Store(Engine.FOUNDATIONDB, os.environ.get("FDB_CLUSTER_FILE"))
+    store = _choose()
+    if store.engine is Engine.EMBEDDED:
+        embedded.install()
+    elif not client_library_loads():
+        raise UnsupportedVersion(
+            problem=f"{store} needs FoundationDB's client library: install foundationdb-clients, "
+            f"or set FDBQUEUE_STORE to a file for an embedded store"
+        )
+    try:
+        fdb.api_version(API_VERSION)
+    except RuntimeError as error:
+        raise UnsupportedVersion(problem=str(error)) from None
+    return store
+
+
+DEFAULT = _select()
+
+
+def open(
+    store: str | os.PathLike[str] | None = None, *, timeout: float | None = DEFAULT_TIMEOUT
+) -> fdb.Database:
+    """Open a store and make sure that it answers.
+
+    store: an embedded store's path, ``embedded:PATH``, a cluster file, or None for what was
+        decided at import (``FDBQUEUE_STORE``, the default cluster, the user's embedded store).
+    timeout: seconds to wait for a cluster's first answer; None not to ask it at all.
+
+    Which store it is is logged, and ``describe`` tells it for any database opened here.
+    Raises ``StoreMismatch``, ``StoreNotFound``, ``StoreNotWritable``, ``NotAStore``,
+    ``StoreUnreachable``, ``UnsupportedVersion``.
+    """
+    chosen = DEFAULT if store is None else locate(store)
+    if chosen.engine is not DEFAULT.engine:
+        raise StoreMismatch(
+            store=chosen.path, wanted=chosen.engine.value, loaded=DEFAULT.engine.value
+        )
+    if chosen.engine is Engine.EMBEDDED:
+        db = _open_embedded(chosen)
+    else:
+        db = _open_cluster(chosen, timeout)
+    _described[id(db)] = chosen
+    log.info("fdbqueue uses %s", chosen)
+    return db
+
+
+def describe(db: fdb.Database) -> Store:
+    """The store that a database from ``open`` is; the default one for any other."""
+    return _described.get(id(db), DEFAULT)
+
+
+# The bindings keep every database that they opened for the life of the process, so ids stay valid.
+_described: dict[int, Store] = {}
+
+
+def _open_embedded(store: Store) -> fdb.Database:
+    assert store.path is not None
+    try:
+        Path(store.path).parent.mkdir(parents=True, exist_ok=True)
+        return fdb.open(store.path)
+    except OSError as error:
+        raise StoreNotWritable(store=store.path, problem=error.strerror or str(error)) from None
+    except embedded.NewerFormat as error:
+        raise UnsupportedVersion(problem=str(error)) from None
+    except embedded.NotWritable as error:
+        raise StoreNotWritable(store=store.path, problem=str(error)) from None
+    except embedded.NotAStore as error:
+        raise NotAStore(store=store.path, problem=str(error)) from None
+    except embedded.StoreError as error:
+        raise StoreError(store=store.path, problem=str(error)) from None
+
+
+def _open_cluster(store: Store, timeout: float | None) -> fdb.Database:
+    shown = store.path or default_cluster_file()
+    try:
+        db = fdb.open(store.path)
+        if timeout is not None:
+            tr = db.create_transaction()
+            tr.options.set_timeout(max(1, int(timeout * 1000)))
+            tr.get_read_version().wait()
+    except fdb.FDBError as error:
+        if error.code in (TIMED_OUT, CLUSTER_FILE_MISSING):
+            raise StoreUnreachable(store=shown, seconds=timeout or 0) from None
+        raise StoreError(store=shown, problem=str(error)) from None
+    return db
+
+
+TIMED_OUT = 1031
+CLUSTER_FILE_MISSING = 1515

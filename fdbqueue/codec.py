@@ -1,0 +1,252 @@
+"""How values are stored: a version byte, then MessagePack.
+
+An envelope is a map with small integers for names, so that a field at its default costs nothing
+and a later release can add one. A value of a newer version is refused, never guessed at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgpack
+
+from .errors import CorruptData, FormatTooNew, InvalidHeaders, InvalidPayload, PayloadTooLarge
+from .model import Headers, HeaderValue, Message, Position
+
+VERSION = 1
+VALUE_LIMIT = 100_000
+ENVELOPE_ROOM = 10_000
+"""Kept free in a value for what the lease and the queue add to a payload."""
+MAX_HEADER_BYTES = 8_000
+MAX_PAYLOAD = VALUE_LIMIT - ENVELOPE_ROOM
+MAX_INTEGER = 2**63 - 1
+
+_COUNTER_BYTES = 8
+_VERSION = bytes([VERSION])
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A message as it is stored, without its position.
+
+    ``id`` is None while the position that the message stands at is the one that its id names.
+    """
+
+    payload: bytes
+    priority: int
+    enqueued_at_ms: int
+    headers: dict[str, HeaderValue] = field(default_factory=dict)
+    attempts: int = 0
+    id: str | None = None
+
+    @property
+    def size(self) -> int:
+        """The size of the payload in bytes."""
+        return len(self.payload)
+
+    def message(self, position: Position) -> Message:
+        """The message that stands at ``position``."""
+        return Message(
+            id=self.id or position.to_id(),
+            payload=self.payload,
+            headers=self.headers,
+            priority=self.priority,
+            level=position.level,
+            attempts=self.attempts,
+            enqueued_at_ms=self.enqueued_at_ms,
+        )
+
+    def failed(self) -> Envelope:
+        """The envelope after one more attempt that did not succeed."""
+        return replace(self, attempts=self.attempts + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A message in the hands of a consumer. ``envelope`` stays packed until it is needed."""
+
+    position: Position
+    expiry_version: int
+    expiry_ms: int
+    consumer: str
+    envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that is delivered no more, why, and since when (wall clock)."""
+
+    envelope: Envelope
+    reason: str
+    died_at_ms: int
+
+
+_NAMES = {1: "payload", 2: "priority", 3: "enqueued_at_ms", 4: "headers", 5: "attempts", 6: "id"}
+_DEFAULTS: dict[str, object] = {"headers": {}, "attempts": 0, "id": None}
+_FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
+
+
+def pack_envelope(envelope: Envelope) -> bytes:
+    """The stored form of an envelope."""
+    stored = {
+        number: value
+        for number, name, default in _FIELDS
+        if (value := getattr(envelope, name)) != default
+    }
+    return _versioned(stored)
+
+
+def unpack_envelope(value: bytes) -> Envelope:
+    """An envelope from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "an envelope")
+    try:
+        return Envelope(**{_NAMES[number]: field for number, field in stored.items()})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CorruptData(what="an envelope", problem=repr(error)) from None
+
+
+def pack_lease(lease: Lease) -> bytes:
+    """The stored form of a lease."""
+    return _versioned(
+        [
+            *_elements(lease.position),
+            lease.expiry_version,
+            lease.expiry_ms,
+            lease.consumer,
+            lease.envelope,
+        ]
+    )
+
+
+def unpack_lease(value: bytes) -> Lease:
+    """A lease from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a lease")
+    try:
+        level, index, random, expiry_version, expiry_ms, consumer, envelope = stored
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="a lease", problem=repr(error)) from None
+    return Lease(Position(level, index, random), expiry_version, expiry_ms, consumer, envelope)
+
+
+def pack_dead(letter: DeadLetter, position: Position) -> bytes:
+    """The stored form of a dead letter and the position that it had."""
+    packed = pack_envelope(letter.envelope)
+    return _versioned([*_elements(position), letter.reason, letter.died_at_ms, packed])
+
+
+def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
+    """A dead letter from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a dead letter")
+    try:
+        level, index, random, reason, died_at_ms, packed = stored
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="a dead letter", problem=repr(error)) from None
+    letter = DeadLetter(unpack_envelope(packed), reason, died_at_ms)
+    return Position(level, index, random), letter
+
+
+def _elements(position: Position) -> tuple[int, int, bytes]:
+    return position.level, position.index, position.random
+
+
+def _versioned(stored: object) -> bytes:
+    return _VERSION + bytes(msgpack.packb(stored))
+
+
+def _unversioned(value: bytes, what: str) -> Any:
+    if not value or value[0] != VERSION:
+        if value and value[0] > VERSION:
+            raise FormatTooNew(what=what, found=value[0], known=VERSION)
+        raise CorruptData(what=what, problem="it has no version byte")
+    try:
+        return msgpack.unpackb(memoryview(value)[1:], strict_map_key=False)
+    except ValueError as error:
+        raise CorruptData(what=what, problem=repr(error)) from None
+
+
+# -- what callers hand in ---------------------------------------------------------------------
+
+
+def check_payload(payload: object) -> bytes:
+    """A payload as bytes; raises ``InvalidPayload`` or ``PayloadTooLarge``."""
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidPayload(expected="bytes", kind=type(payload).__name__)
+    data = bytes(payload)
+    if len(data) > MAX_PAYLOAD:
+        raise PayloadTooLarge(size=len(data), limit=MAX_PAYLOAD)
+    return data
+
+
+def check_headers(headers: Headers | None) -> dict[str, HeaderValue]:
+    """Headers as a plain dict; raises ``InvalidHeaders``."""
+    if not headers:
+        return {}
+    if not hasattr(headers, "items"):
+        raise InvalidHeaders(header=headers, problem="headers must be a mapping")
+    size = 0
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise InvalidHeaders(header=name, problem="a name must be a str")
+        if value is not None and not isinstance(value, str | int | float | bool):
+            kind = type(value).__name__
+            raise InvalidHeaders(
+                header=name,
+                problem=f"a value must be str, int, float, bool or None, not {kind}",
+            )
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise InvalidHeaders(header=name, problem="an int must fit in 64 bits")
+        try:
+            size += len(name.encode()) + len(value.encode() if isinstance(value, str) else b"")
+        except UnicodeEncodeError as error:
+            raise InvalidHeaders(header=name, problem=str(error)) from None
+    if size > MAX_HEADER_BYTES:
+        raise InvalidHeaders(
+            header="*", problem=f"all headers have {size:,} bytes; at most {MAX_HEADER_BYTES:,}"
+        )
+    return dict(headers)
+
+
+# -- integers for atomic operations -----------------------------------------------------------
+
+
+def pack_index(index: int) -> bytes:
+    """An index as atomic MAX compares it: 64 bits, little-endian."""
+    return index.to_bytes(_COUNTER_BYTES, "little")
+
+
+def unpack_index(value: bytes | None) -> int:
+    """An index from its stored form; 0 where none is stored."""
+    return int.from_bytes(value or b"", "little")
+
+
+def pack_expiry(wall_ms: int) -> bytes:
+    """A wall clock in milliseconds."""
+    return wall_ms.to_bytes(_COUNTER_BYTES, "little")
+
+
+unpack_expiry = unpack_index
+
+
+def pack_counters(deltas: tuple[int, ...]) -> bytes:
+    """Several counters as one number for atomic ADD: counter n counts in units of 2**(64 n).
+
+    A borrow from one counter into the next is undone when they are read, so deltas may be
+    negative as long as the totals are not.
+    """
+    size = _COUNTER_BYTES * len(deltas)
+    total = sum(delta << (8 * _COUNTER_BYTES * n) for n, delta in enumerate(deltas))
+    return (total % (1 << (8 * size))).to_bytes(size, "little")
+
+
+def unpack_counters(value: bytes | None, count: int) -> tuple[int, ...]:
+    """The counters of a stored sum; zeros where none is stored."""
+    total = int.from_bytes(value or b"", "little")
+    mask = (1 << (8 * _COUNTER_BYTES)) - 1
+    sign = 1 << (8 * _COUNTER_BYTES - 1)
+    counters = []
+    for _ in range(count):
+        counter = ((total & mask) ^ sign) - sign
+        counters.append(counter)
+        total = (total - counter) >> (8 * _COUNTER_BYTES)
+    return tuple(counters)

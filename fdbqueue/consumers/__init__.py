@@ -1,0 +1,1 @@
+"""Who consumes: the consumers that wait, and how they are woken."""

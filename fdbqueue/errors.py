@@ -1,0 +1,233 @@
+"""Every error that fdbqueue raises, in one tree.
+
+::
+
+    QueueError
+     +-- InvalidInput (ValueError)
+     |    +-- InvalidName
+     |    +-- InvalidOptions
+     |    +-- InvalidPriority
+     |    +-- InvalidPayload
+     |    |    +-- PayloadTooLarge
+     |    +-- InvalidHeaders
+     |    +-- InvalidArgument
+     +-- StoreError
+     |    +-- StoreMismatch
+     |    +-- StoreNotFound
+     |    +-- StoreNotWritable
+     |    +-- NotAStore
+     |    +-- StoreUnreachable
+     |    +-- UnsupportedVersion
+     +-- CatalogueError
+     |    +-- QueueNotFound
+     |    +-- QueueExists
+     |    +-- OptionsMismatch
+     +-- FormatTooNew
+     +-- CorruptData
+     +-- LeaseLost
+     +-- TransactionTooLarge
+     +-- OutcomeUnknown
+
+The text of an error is made from its attributes, so programs never need to parse it.
+``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
+caller's retry loop.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class QueueError(Exception):
+    """The root: raised for nothing by itself; catch it to catch all errors of the package."""
+
+    text: ClassVar[str] = "fdbqueue error"
+
+    def __init__(self, **attributes: object) -> None:
+        super().__init__()
+        self.__dict__.update(attributes)
+
+    def __str__(self) -> str:
+        return self.text.format(**self.__dict__)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), dict(self.__dict__))
+
+
+def _restore(kind: type[QueueError], attributes: dict[str, object]) -> QueueError:
+    return kind(**attributes)
+
+
+# -- input ------------------------------------------------------------------------------------
+
+
+class InvalidInput(QueueError, ValueError):
+    """Raised when an argument cannot be used; nothing was read or written."""
+
+    text = "{problem}"
+
+
+class InvalidName(InvalidInput):
+    """Raised when a name of a queue, a consumer or a subscription is not allowed."""
+
+    text = "{name!r} is not a name: {problem}"
+
+
+class InvalidOptions(InvalidInput):
+    """Raised when an option of a queue is unknown, out of range, or contradicts another."""
+
+    text = "option {option!r}: {problem}"
+
+
+class InvalidPriority(InvalidInput):
+    """Raised when a priority is not an integer within the range of the queue."""
+
+    text = "priority {priority!r} is out of range: it must be an integer from 0 to {maximum}"
+
+
+class InvalidPayload(InvalidInput):
+    """Raised when a payload is of a type that the queue's serializer does not take."""
+
+    text = "a payload must be {expected}, not {kind}"
+
+
+class PayloadTooLarge(InvalidPayload):
+    """Raised when a payload exceeds what one message may carry."""
+
+    text = "the payload has {size:,} bytes; at most {limit:,} are allowed"
+
+
+class InvalidHeaders(InvalidInput):
+    """Raised when headers are not a flat mapping of str to str, int, float, bool or None."""
+
+    text = "header {header!r}: {problem}"
+
+
+class InvalidArgument(InvalidInput):
+    """Raised when any other argument is out of its range."""
+
+    text = "{argument}={value!r}: {problem}"
+
+
+# -- the store --------------------------------------------------------------------------------
+
+
+class StoreError(QueueError):
+    """Raised when the store under the queues cannot be used."""
+
+    text = "the store {store} cannot be used: {problem}"
+
+
+class StoreMismatch(StoreError):
+    """Raised when one process asks for FoundationDB and for the embedded engine."""
+
+    text = (
+        "this process has loaded {loaded}, but {store} needs {wanted}; one process uses one of "
+        "them: set FDBQUEUE_STORE={store} before fdbqueue is imported"
+    )
+
+
+class StoreNotFound(StoreError):
+    """Raised when a store or cluster file that must exist does not."""
+
+    text = "there is no file {store}: {problem}"
+
+
+class StoreNotWritable(StoreError):
+    """Raised when the file of an embedded store or its directory cannot be written."""
+
+    text = "cannot write the store {store}: {problem}"
+
+
+class NotAStore(StoreError):
+    """Raised when a file is neither an embedded store nor a cluster file."""
+
+    text = "{store} is no store: {problem}"
+
+
+class StoreUnreachable(StoreError):
+    """Raised when the cluster did not answer in time."""
+
+    text = (
+        "the cluster of {store} did not answer within {seconds:g} s; check that it runs and that "
+        "the cluster file names its coordinators"
+    )
+
+
+class UnsupportedVersion(StoreError):
+    """Raised when the API version, the client library or the bindings do not fit."""
+
+    text = "{problem}"
+
+
+# -- the catalogue ----------------------------------------------------------------------------
+
+
+class CatalogueError(QueueError):
+    """Raised when a queue cannot be created or opened."""
+
+    text = "queue {name!r} cannot be opened"
+
+
+class QueueNotFound(CatalogueError):
+    """Raised when a queue does not exist, or was deleted meanwhile."""
+
+    text = "there is no queue {name!r}: create it first"
+
+
+class QueueExists(CatalogueError):
+    """Raised when a queue to be created exists already."""
+
+    text = "queue {name!r} exists already"
+
+
+class OptionsMismatch(CatalogueError):
+    """Raised when a queue is opened with other options than the stored ones."""
+
+    text = (
+        "queue {name!r} is stored with {option}={stored!r}, but was opened with "
+        "{option}={given!r}: leave the option out, or change it with Queue.set_options"
+    )
+
+
+class FormatTooNew(QueueError):
+    """Raised when stored data has a format version that this release does not know."""
+
+    text = "{what} has format version {found}; this release reads up to {known}: upgrade fdbqueue"
+
+
+class CorruptData(QueueError):
+    """Raised when stored bytes cannot be understood."""
+
+    text = "{what} cannot be read: {problem}"
+
+
+# -- operations -------------------------------------------------------------------------------
+
+
+class LeaseLost(QueueError):
+    """Raised when a lease is settled that has expired, or was settled already.
+
+    Nothing was written. The message was delivered again, or will be, or is settled: an effect
+    that belongs to this delivery must not be committed.
+    """
+
+    text = "the lease of message {message_id} is gone: it expired or was settled already"
+
+
+class TransactionTooLarge(QueueError):
+    """Raised when one call needs more than a transaction takes (10,000,000 bytes)."""
+
+    text = "{problem}; nothing was written: split the call into smaller ones"
+
+
+class OutcomeUnknown(QueueError):
+    """Raised when a commit's outcome was unknown for so long that it can no longer be told.
+
+    The operation happened once or not at all.
+    """
+
+    text = (
+        "the outcome of a commit is unknown, and its record may have been removed after "
+        "{minutes} minutes: the operation happened once or not at all"
+    )

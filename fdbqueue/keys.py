@@ -1,0 +1,223 @@
+"""Where everything is stored: the one module that builds and parses keys.
+
+One queue is one subspace. The first element of a key is its kind, a small integer, so that keys
+stay short; the elements that follow are listed at each kind. Values are described in ``codec``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+
+from .binding import fdb
+from .model import Position
+
+METADATA_VERSION = b"\xff/metadataVersion"
+"""Comes with the read version, so reading it costs no round trip; written when META is."""
+
+DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
+
+
+class Kind(IntEnum):
+    """The kinds of keys in a queue's subspace."""
+
+    META = 0  # () -> options and format version
+    READY = 1  # (level, index, random) -> envelope
+    TAIL = 2  # (level) -> highest index ever removed or passed, by atomic MAX
+    FENCE = 3  # (level, index): never written, only conflict ranges
+    LEASE = 4  # (token) -> lease; the tokens of one claim stand together
+    EXPIRY = 5  # (version, token) -> wall clock of the expiry
+    DELAYED = 6  # (due, random) -> level and envelope
+    REQUEST = 7  # (index, claim) -> what the waiting consumer asks for
+    SUBSCRIPTION = 8  # (name) -> definition
+    CURSOR = 9  # (subscription, level) -> next position to inspect
+    CONSUMER = 10  # (id) -> record
+    STATE = 11  # (state, -priority, id) -> empty
+    WAKE = 12  # (id) -> changes when the consumer is notified
+    COUNT = 13  # (level) -> counters, by atomic ADD
+    CHANGE = 14  # () -> counter that browsers watch
+    ONCE = 15  # (minute, token) -> number of the attempt that committed
+    LEADER = 16  # () -> token and expiry of the consumer that fulfils
+    DEDUP = 17  # (id) -> expiry
+    DEAD = 18  # (index, random) -> envelope, reason, history
+    CHUNK = 19  # (message id, n) -> piece of a payload
+    EVENT = 20  # (versionstamp) -> one line of delivery history
+
+
+class RootKeys:
+    """The keys beside the queues: the catalogue."""
+
+    def __init__(self, root: fdb.Subspace) -> None:
+        self._names = root.subspace((0,))
+        self._queues = root.subspace((1,))
+        self.once = OnceKeys(root.pack((2,)))
+
+    def name(self, queue: str) -> bytes:
+        """The catalogue's entry of a queue."""
+        return self._names.pack((queue,))
+
+    def names(self) -> slice:
+        """All entries of the catalogue."""
+        return self._names.range()
+
+    def parse_name(self, key: bytes) -> str:
+        """The queue that an entry of the catalogue names."""
+        return str(self._names.unpack(key)[0])
+
+    def queue(self, name: str) -> QueueKeys:
+        """The keys of one queue."""
+        return QueueKeys(self._queues.pack((name,)))
+
+
+class OnceKeys:
+    """The records of commits, below a prefix: (minute, token)."""
+
+    __slots__ = ("prefix",)
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+
+    def key(self, minute: int, token: bytes) -> bytes:
+        """(minute, token)."""
+        return fdb.tuple.pack((minute, token), self.prefix)
+
+    def before(self, minute: int) -> slice:
+        """All records of earlier minutes."""
+        return slice(self.prefix + b"\x00", fdb.tuple.pack((minute,), self.prefix))
+
+
+class QueueKeys:
+    """The keys of one queue, below its prefix."""
+
+    __slots__ = (
+        "_count",
+        "_fence",
+        "_kinds",
+        "_ready",
+        "_tail",
+        "change",
+        "meta",
+        "once",
+        "prefix",
+    )
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+        self._kinds = tuple(fdb.tuple.pack((int(kind),), prefix) for kind in Kind)
+        self.meta = self._kinds[Kind.META]
+        self.change = self._kinds[Kind.CHANGE]
+        self.once = OnceKeys(self._kinds[Kind.ONCE])
+        self._ready = self._kinds[Kind.READY]
+        self._tail = self._kinds[Kind.TAIL]
+        self._fence = self._kinds[Kind.FENCE]
+        self._count = self._kinds[Kind.COUNT]
+
+    def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes]]:
+        return QueueKeys, (self.prefix,)
+
+    def all(self) -> slice:
+        """Everything that belongs to the queue."""
+        return slice(self.prefix, fdb.impl.strinc(self.prefix))
+
+    def kind(self, kind: Kind) -> slice:
+        """All keys of a kind that has elements."""
+        return _within(self._kinds[kind])
+
+    # -- ready messages ----------------------------------------------------------------------
+
+    def ready(self, position: Position) -> bytes:
+        """(level, index, random)."""
+        elements = (position.level, position.index, position.random)
+        return fdb.tuple.pack(elements, self._ready)
+
+    def ready_range(self) -> slice:
+        """All ready messages, in the order of delivery."""
+        return _within(self._ready)
+
+    def ready_level(self, level: int) -> slice:
+        """The ready messages of one level."""
+        return _within(self._ready + _packed(level))
+
+    def parse_ready(self, key: bytes) -> Position:
+        """The position that a READY key names."""
+        return Position(*fdb.tuple.unpack(key, len(self._ready)))
+
+    def tail(self, level: int) -> bytes:
+        """(level)."""
+        return self._tail + _packed(level)
+
+    def fence(self, level: int, index: int) -> bytes:
+        """(level, index)."""
+        return self._fence + _packed(level) + fdb.tuple.pack((index,))
+
+    # -- leases ------------------------------------------------------------------------------
+
+    def lease(self, token: bytes) -> bytes:
+        """(token)."""
+        return fdb.tuple.pack((token,), self._kinds[Kind.LEASE])
+
+    def leases(self, claim: bytes) -> slice:
+        """All leases under one claim."""
+        begin = fdb.tuple.pack((claim,), self._kinds[Kind.LEASE])[:-1]
+        return slice(begin, fdb.impl.strinc(begin))
+
+    def parse_lease(self, key: bytes) -> bytes:
+        """The token that a LEASE key names."""
+        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.LEASE]))[0])
+
+    def expiry(self, version: int, token: bytes) -> bytes:
+        """(version, token)."""
+        return fdb.tuple.pack((version, token), self._kinds[Kind.EXPIRY])
+
+    def parse_expiry(self, key: bytes) -> tuple[int, bytes]:
+        """The version and the token that an EXPIRY key names."""
+        version, token = fdb.tuple.unpack(key, len(self._kinds[Kind.EXPIRY]))
+        return version, token
+
+    # -- the rest ----------------------------------------------------------------------------
+
+    def count(self, level: int) -> bytes:
+        """(level)."""
+        return self._count + _packed(level)
+
+    def parse_count(self, key: bytes) -> int:
+        """The level that a COUNT key names."""
+        return int(fdb.tuple.unpack(key, len(self._count))[0])
+
+    def dead(self, index: int, random: bytes) -> bytes:
+        """(index, random)."""
+        return fdb.tuple.pack((index, random), self._kinds[Kind.DEAD])
+
+    def waiting(self) -> slice:
+        """The consumers that wait for a message, in the order in which they are notified."""
+        return _within(self._kinds[Kind.STATE])
+
+    def state(self, priority: int, consumer: bytes) -> bytes:
+        """(-priority, consumer): a higher priority is notified first."""
+        return fdb.tuple.pack((-priority, consumer), self._kinds[Kind.STATE])
+
+    def parse_state(self, key: bytes) -> bytes:
+        """The consumer that a STATE key names."""
+        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.STATE]))[1])
+
+    def wake(self, consumer: bytes) -> bytes:
+        """(consumer)."""
+        return fdb.tuple.pack((consumer,), self._kinds[Kind.WAKE])
+
+
+CLAIM_BYTES = 16
+
+
+def lease_token(claim: bytes, n: int) -> bytes:
+    """The token of the n-th lease under a claim."""
+    return claim + n.to_bytes(2, "big")
+
+
+def _within(prefix: bytes) -> slice:
+    """All keys that extend a packed prefix by whole elements."""
+    return slice(prefix + b"\x00", prefix + b"\xff")
+
+
+@lru_cache(maxsize=1024)
+def _packed(level: int) -> bytes:
+    return fdb.tuple.pack((level,))

@@ -1,0 +1,109 @@
+"""The options of a queue: a frozen value, checked when it is made, stored as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from .errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
+
+JMS_PRIORITIES = 10
+DEFAULT_PRIORITY = 4
+MAX_LEVELS = 256
+MAX_LEASE_SECONDS = 7 * 24 * 3600.0
+MAX_NAME_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """What a queue is. Stored when it is created, and the same for everybody who opens it.
+
+    levels: how many strict priorities the queue tells apart, 1 to 256.
+    max_attempts: deliveries that may fail or lapse before a message becomes a dead letter,
+        1 or more; None for no limit.
+    lease: seconds that a delivery is leased for when ``receive`` names no other time.
+    """
+
+    levels: int = 10
+    max_attempts: int | None = 5
+    lease: float = 30.0
+
+    def __post_init__(self) -> None:
+        _integer("levels", self.levels, 1, MAX_LEVELS)
+        if self.max_attempts is not None:
+            _integer("max_attempts", self.max_attempts, 1, 1_000_000)
+        check_lease("lease", self.lease)
+        object.__setattr__(self, "lease", float(self.lease))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> QueueOptions:
+        """Options from keyword arguments; raises ``InvalidOptions`` if one is unknown."""
+        known = {field.name for field in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise InvalidOptions(
+                    option=name, problem=f"unknown; the options are {', '.join(sorted(known))}"
+                )
+        return cls(**given)
+
+    def to_json(self) -> dict[str, Any]:
+        """The options as JSON-ready values."""
+        return asdict(self)
+
+    @property
+    def max_priority(self) -> int:
+        """The highest priority that an enqueue may name."""
+        return max(JMS_PRIORITIES, self.levels) - 1
+
+    def level(self, priority: int) -> int:
+        """The level of a priority: 0 is the most urgent.
+
+        With fewer levels than the ten JMS priorities, they are mapped as AMQP 0-10 asks: the
+        middle ones are told apart, and the highest and the lowest fall together (section
+        "message.delivery-properties" of its specification). Raises ``InvalidPriority``.
+        """
+        if type(priority) is not int or not 0 <= priority <= self.max_priority:
+            raise InvalidPriority(priority=priority, maximum=self.max_priority)
+        if self.levels < JMS_PRIORITIES:
+            lowest = JMS_PRIORITIES // 2 - math.ceil(self.levels / 2)
+            priority = min(max(priority - lowest, 0), self.levels - 1)
+        return self.levels - 1 - priority
+
+
+def parse(stored: Any, what: str) -> QueueOptions:
+    """Stored options; options that an older release did not store have their defaults."""
+    try:
+        return QueueOptions.of(stored)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptData(what=what, problem=str(error)) from None
+
+
+def check_name(name: object) -> str:
+    """A name of a queue, a consumer or a subscription; raises ``InvalidName``."""
+    if not isinstance(name, str):
+        raise InvalidName(name=name, problem="it must be a str")
+    if not 0 < len(name) <= MAX_NAME_LENGTH:
+        raise InvalidName(name=name, problem=f"it must have 1 to {MAX_NAME_LENGTH} characters")
+    if not name.isprintable():
+        raise InvalidName(name=name, problem="it must have printable characters only")
+    return name
+
+
+def check_lease(option: str, seconds: object) -> float:
+    """A lease time in seconds; raises ``InvalidOptions``."""
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0.001 <= seconds <= MAX_LEASE_SECONDS
+    ):
+        raise InvalidOptions(
+            option=option, problem=f"must be 0.001 to {MAX_LEASE_SECONDS:g} seconds"
+        )
+    return float(seconds)
+
+
+def _integer(option: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidOptions(option=option, problem=f"must be an integer from {low} to {high:,}")

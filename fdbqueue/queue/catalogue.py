@@ -1,0 +1,115 @@
+"""Which queues there are, and what they are: META, read once and cached.
+
+``\\xff/metadataVersion`` comes with the read version, so a handle learns without a round trip that
+its cached options are stale. A change of META writes it, and conflicts with every transaction that
+relied on the options before.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from ..binding import fdb
+from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
+from ..keys import METADATA_VERSION, QueueKeys, RootKeys
+from ..options import QueueOptions, parse
+
+FORMAT_VERSION = 1
+
+_ACCESSED_UNREADABLE = 1036
+_STAMP_OPERAND = bytes(14)
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """Options as they were read, and the metadata version that they are valid for."""
+
+    stamp: bytes
+    options: QueueOptions
+
+
+@fdb.transactional
+def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions) -> None:
+    """Create a queue. Raises ``QueueExists``. Conflicts with another creation of the name."""
+    if tr.get(root.name(name)).present():
+        raise QueueExists(name=name)
+    tr[root.name(name)] = b""
+    _write(tr, root.queue(name), options)
+
+
+@fdb.transactional
+def change(tr: fdb.Transaction, keys: QueueKeys, options: QueueOptions) -> None:
+    """Store other options. Conflicts with every operation on the queue that is under way."""
+    _write(tr, keys, options)
+
+
+@fdb.transactional
+def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
+    """Delete a queue and all that is in it. Raises ``QueueNotFound``.
+
+    Conflicts with every operation on the queue that is under way, so that none of them can leave
+    something behind.
+    """
+    if not tr.get(root.name(name)).present():
+        raise QueueNotFound(name=name)
+    del tr[root.name(name)]
+    everything = root.queue(name).all()
+    tr.clear_range(everything.start, everything.stop)
+    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
+
+
+@fdb.transactional
+def names(tr: fdb.Transaction, root: RootKeys) -> list[str]:
+    """The names of all queues, sorted. A snapshot read, no conflicts."""
+    entries = root.names()
+    return [root.parse_name(kv.key) for kv in tr.snapshot.get_range(entries.start, entries.stop)]
+
+
+@fdb.transactional
+def options(
+    tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None
+) -> tuple[QueueOptions, Cached | None]:
+    """The queue's options, and what to keep of them for the next call.
+
+    No round trip of its own while the cache is valid, else one. Conflicts with a change of the
+    options or the deletion of the queue. Raises ``QueueNotFound``, ``FormatTooNew``.
+    """
+    stamp = _metadata_version(tr)
+    if cached is not None and cached.stamp == stamp:
+        tr.add_read_conflict_key(keys.meta)
+        return cached.options, cached
+    value = tr.get(keys.meta).value
+    if value is None:
+        raise QueueNotFound(name=name)
+    stored = _parse(value, name)
+    return stored, None if stamp is None else Cached(stamp, stored)
+
+
+def _metadata_version(tr: fdb.Transaction) -> bytes | None:
+    """None in a transaction that changes it itself, where it cannot be read."""
+    try:
+        return tr.snapshot.get(METADATA_VERSION).value
+    except fdb.FDBError as error:
+        if error.code == _ACCESSED_UNREADABLE:
+            return None
+        raise
+
+
+def _write(tr: fdb.Transaction, keys: QueueKeys, options: QueueOptions) -> None:
+    stored = {"format": FORMAT_VERSION, "options": options.to_json()}
+    tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
+    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
+
+
+def _parse(value: bytes, name: str) -> QueueOptions:
+    what = f"queue {name!r}"
+    try:
+        stored = json.loads(value)
+        found = int(stored["format"])
+        given = stored["options"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptData(what=what, problem=repr(error)) from None
+    if found > FORMAT_VERSION:
+        raise FormatTooNew(what=what, found=found, known=FORMAT_VERSION)
+    return parse(given, what)

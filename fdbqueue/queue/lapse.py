@@ -1,0 +1,70 @@
+"""Leases that have run out: their messages return to where they stood.
+
+A lease lapses when both the database's version and the reaper's wall clock are past its expiry: a
+worker whose clock is wrong cannot steal a live lease alone, and neither can the jump of versions
+at a recovery of the database.
+"""
+
+from __future__ import annotations
+
+from ..binding import fdb
+from ..codec import pack_envelope, unpack_envelope, unpack_expiry, unpack_lease
+from ..keys import Kind, QueueKeys
+from ..states import BURY, LAPSE
+from . import dead, lease, life
+from .scope import Scope, Standing
+
+MAX_LAPSED = 100
+"""Lapsed leases that one look returns to the queue."""
+
+
+def look(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
+    """Issue a snapshot read of the leases that lapse first."""
+    expiry = keys.kind(Kind.EXPIRY)
+    return tr.snapshot.get_range(
+        expiry.start, expiry.stop, limit=MAX_LAPSED, streaming_mode=fdb.StreamingMode.exact
+    )
+
+
+@fdb.transactional
+def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
+    """Return messages whose lease has lapsed to their old positions, with one attempt more.
+
+    A message at the maximum of attempts becomes a dead letter. Returns how many became ready.
+    A second round trip if there are any. Conflicts with a settlement of the same leases and with
+    others who return them.
+    """
+    ready = []
+    for token, value in _lapsed(tr, scope, looked):
+        packed = value.value
+        if packed is None:
+            continue
+        ended = unpack_lease(packed)
+        lease.remove(tr, scope, token, ended)
+        message = Standing(ended.position, unpack_envelope(ended.envelope).failed())
+        limit = scope.options.max_attempts
+        if limit is not None and message.envelope.attempts >= limit:
+            dead.bury(tr, scope, BURY, message, "its lease lapsed at the last attempt")
+        else:
+            tr[scope.keys.ready(message.position)] = pack_envelope(message.envelope)
+            ready.append(message)
+    life.moved(tr, scope, LAPSE, ready)
+    return len(ready)
+
+
+def _lapsed(
+    tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange
+) -> list[tuple[bytes, fdb.Value]]:
+    """The tokens of the leases that have lapsed, and a read of each, issued with a conflict."""
+    candidates = looked.to_list()
+    if not candidates:
+        return []
+    version, now_ms = scope.clock.version(tr), scope.clock.wall_ms()
+    lapsed = []
+    for kv in candidates:
+        expiry_version, token = scope.keys.parse_expiry(kv.key)
+        if expiry_version > version:
+            break
+        if unpack_expiry(kv.value) <= now_ms:
+            lapsed.append((token, tr.get(scope.keys.lease(token))))
+    return lapsed

@@ -1,0 +1,130 @@
+"""Leases: messages handed to a consumer until they are settled or lapse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..binding import fdb
+from ..clock import VERSIONS_PER_SECOND
+from ..codec import Lease, pack_envelope, pack_expiry, pack_lease, unpack_envelope, unpack_lease
+from ..errors import LeaseLost
+from ..keys import lease_token
+from ..model import Delivery
+from ..states import LEASE, RELEASE, Transition
+from . import dequeue, life
+from .scope import Scope, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a consumer is given: for how long (seconds), under which claim, in whose name.
+
+    A claim is 16 random bytes; the tokens of the leases under it begin with it.
+    """
+
+    seconds: float
+    claim: bytes
+    consumer: str
+
+
+@fdb.transactional
+def grant(
+    tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[Standing]
+) -> list[Delivery]:
+    """Lease ready messages that the caller has read, with a conflict on each.
+
+    Writes blindly; no round trip of its own.
+    """
+    if not messages:
+        return []
+    dequeue.remove(tr, scope.keys, messages)
+    life.moved(tr, scope, LEASE, messages)
+    version, wall_ms = _expiry(tr, scope, terms.seconds)
+    deliveries = []
+    for n, message in enumerate(messages):
+        token = lease_token(terms.claim, n)
+        packed = pack_envelope(message.envelope)
+        lease = Lease(message.position, version, wall_ms, terms.consumer, packed)
+        _store(tr, scope, token, lease)
+        deliveries.append(
+            Delivery(
+                message=message.envelope.message(message.position),
+                token=token,
+                attempt=message.envelope.attempts + 1,
+                expires_at_ms=wall_ms,
+            )
+        )
+    return deliveries
+
+
+@fdb.transactional
+def end(
+    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], transition: Transition
+) -> list[Standing]:
+    """End leases and record their messages as moved; what becomes of them is the caller's.
+
+    One round trip. Conflicts only with another settlement of the same leases. Raises
+    ``LeaseLost`` for the first that is gone, before anything is written.
+    """
+    leases = _held(tr, scope, deliveries)
+    messages = []
+    for delivery, lease in zip(deliveries, leases, strict=True):
+        remove(tr, scope, delivery.token, lease)
+        messages.append(Standing(lease.position, unpack_envelope(lease.envelope)))
+    life.moved(tr, scope, transition, messages)
+    return messages
+
+
+@fdb.transactional
+def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
+    """Give messages back to their old positions; the attempt does not count. As ``end``."""
+    for message in end(tr, scope, deliveries, RELEASE):
+        tr[scope.keys.ready(message.position)] = pack_envelope(message.envelope)
+
+
+@fdb.transactional
+def extend(
+    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], seconds: float
+) -> int:
+    """Let leases end ``seconds`` from now; returns the wall clock of that in milliseconds.
+
+    One round trip. Conflicts and errors as in ``end``.
+    """
+    leases = _held(tr, scope, deliveries)
+    version, wall_ms = _expiry(tr, scope, seconds)
+    for delivery, lease in zip(deliveries, leases, strict=True):
+        remove(tr, scope, delivery.token, lease)
+        extended = replace(lease, expiry_version=version, expiry_ms=wall_ms)
+        _store(tr, scope, delivery.token, extended)
+    return wall_ms
+
+
+def remove(tr: fdb.Transaction, scope: Scope, token: bytes, lease: Lease) -> None:
+    """Remove a lease that was read with a conflict."""
+    del tr[scope.keys.lease(token)]
+    del tr[scope.keys.expiry(lease.expiry_version, token)]
+
+
+def _store(tr: fdb.Transaction, scope: Scope, token: bytes, lease: Lease) -> None:
+    tr[scope.keys.lease(token)] = pack_lease(lease)
+    tr[scope.keys.expiry(lease.expiry_version, token)] = pack_expiry(lease.expiry_ms)
+
+
+def _held(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> list[Lease]:
+    values = [tr.get(scope.keys.lease(delivery.token)) for delivery in deliveries]
+    leases = []
+    for delivery, value in zip(deliveries, values, strict=True):
+        packed = value.value
+        if packed is None:
+            raise LeaseLost(message_id=delivery.id)
+        leases.append(unpack_lease(packed))
+    return leases
+
+
+def _expiry(tr: fdb.Transaction, scope: Scope, seconds: float) -> tuple[int, int]:
+    """The database's version and the wall clock in milliseconds, ``seconds`` from now."""
+    return (
+        scope.clock.version(tr) + int(seconds * VERSIONS_PER_SECOND),
+        scope.clock.wall_ms() + int(seconds * 1000),
+    )

@@ -1,0 +1,29 @@
+"""The one place that every transition of a message goes through.
+
+An operation moves the message itself and then says so here; what follows from a transition,
+whatever the operation, is done here once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ..binding import fdb
+from ..states import Transition
+from . import counters
+from .scope import Scope, Standing
+
+
+@fdb.transactional
+def moved(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Iterable[Standing]
+) -> None:
+    """Record that messages have made a transition. Writes blindly: no reads, no conflicts."""
+    counts: defaultdict[int, int] = defaultdict(int)
+    sizes: defaultdict[int, int] = defaultdict(int)
+    for message in messages:
+        counts[message.position.level] += 1
+        sizes[message.position.level] += message.envelope.size
+    for level, count in counts.items():
+        counters.record(tr, scope.keys, transition, level, count, sizes[level])

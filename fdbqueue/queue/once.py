@@ -1,0 +1,95 @@
+"""Exactly once, also when the outcome of a commit is unknown.
+
+``commit_unknown_result`` makes a retry loop run a function again that may have committed. Here
+every attempt writes its number under a token; an attempt that follows an unknown outcome reads
+that key first, and if an earlier one did commit, returns what that one returned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..binding import fdb
+from ..codec import pack_index, unpack_index
+from ..errors import OutcomeUnknown, TransactionTooLarge
+from ..keys import OnceKeys
+
+R = TypeVar("R")
+
+TOKEN_BYTES = 16
+KEPT_MINUTES = 10
+"""How long, in minutes of the database's version, the record of a commit is kept at least."""
+
+_VERSIONS_PER_MINUTE = 60_000_000
+_TOO_LARGE = 2101
+
+_swept: dict[bytes, int] = {}
+
+
+def run(
+    db: fdb.Database,
+    keys: OnceKeys,
+    body: Callable[[fdb.Transaction], R],
+    *,
+    wrote: Callable[[R], bool] = lambda _: True,
+) -> R:
+    """Run ``body`` in a transaction of its own, exactly once; retry until it commits.
+
+    body: must have no effect outside its transaction; what it returns for the attempt that
+        committed is returned.
+    wrote: whether a result means that something was written that must not be written twice.
+
+    Spans transactions. Raises ``TransactionTooLarge``, and ``OutcomeUnknown`` if the records of
+    this call's attempts may have been removed before it could look for them; ``fdb.FDBError`` for
+    what cannot be retried.
+    """
+    tr = db.create_transaction()
+    token = os.urandom(TOKEN_BYTES)
+    minute: int | None = None
+    results: list[R] = []
+    unknown = False
+    while True:
+        try:
+            if unknown:
+                assert minute is not None
+                committed = _committed(tr, keys, minute, token)
+                if committed is not None:
+                    return results[committed]
+            result = body(tr)
+            if not wrote(result):
+                tr.commit().wait()
+                return result
+            now = _minute(tr)
+            minute = now if minute is None else minute
+            tr[keys.key(minute, token)] = pack_index(len(results))
+            results.append(result)
+            sweeping = _swept.get(keys.prefix) != now
+            if sweeping:
+                old = keys.before(now - KEPT_MINUTES)
+                tr.clear_range(old.start, old.stop)
+            tr.commit().wait()
+            if sweeping:
+                _swept[keys.prefix] = now
+            return result
+        except fdb.FDBError as error:
+            if error.code == _TOO_LARGE:
+                raise TransactionTooLarge(problem="the transaction has too many bytes") from None
+            # Once unknown, always unknown: a later attempt that fails says nothing of this one.
+            unknown = unknown or fdb.predicates.is_maybe_committed(error)
+            tr.on_error(error).wait()
+
+
+def _minute(tr: fdb.Transaction) -> int:
+    return int(tr.get_read_version().wait()) // _VERSIONS_PER_MINUTE
+
+
+def _committed(tr: fdb.Transaction, keys: OnceKeys, minute: int, token: bytes) -> int | None:
+    """The number of the attempt that committed. The read conflicts with one still in flight."""
+    value = tr.get(keys.key(minute, token)).value
+    if value is not None:
+        return unpack_index(value)
+    if _minute(tr) >= minute + KEPT_MINUTES:
+        raise OutcomeUnknown(minutes=KEPT_MINUTES)
+    return None

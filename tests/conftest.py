@@ -1,0 +1,70 @@
+"""The store that the tests run on: the one at hand, else a fresh embedded one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_TEMPORARY: str | None = None
+if not os.environ.get("FDBQUEUE_STORE") and not os.environ.get("FDB_CLUSTER_FILE"):
+    _TEMPORARY = tempfile.mkdtemp(prefix="fdbqueue-tests-")
+    os.environ["FDBQUEUE_STORE"] = f"embedded:{_TEMPORARY}/session.fdbq"
+    os.environ.setdefault("FDBQUEUE_SYNCHRONOUS", "normal")
+
+import fdbqueue
+from fdbqueue.binding import DEFAULT, Engine, fdb
+
+
+def pytest_sessionfinish() -> None:
+    if _TEMPORARY is not None:
+        shutil.rmtree(_TEMPORARY, ignore_errors=True)
+
+
+def pytest_report_header() -> str:
+    return f"store: {DEFAULT}"
+
+
+@pytest.fixture(scope="session")
+def embedded() -> bool:
+    """Whether the tests run on the embedded engine."""
+    return DEFAULT.engine is Engine.EMBEDDED
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """The path of a fresh embedded store, or the cluster file of the server at hand."""
+    if DEFAULT.engine is Engine.EMBEDDED:
+        return str(tmp_path / "store.fdbq")
+    return DEFAULT.path or fdbqueue.binding.default_cluster_file()
+
+
+@pytest.fixture
+def db(store: str) -> fdb.Database:
+    """The store, open."""
+    return fdbqueue.open(store)
+
+
+@pytest.fixture
+def space(db: fdb.Database) -> Iterator[fdb.Subspace]:
+    """A fresh subspace, cleared afterwards."""
+    space = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
+    yield space
+    db.clear_range_startswith(space.key())
+
+
+@pytest.fixture
+def environment(store: str) -> dict[str, str]:
+    """The environment of a process that uses the same store."""
+    return {**os.environ, "FDBQUEUE_STORE": store}
+
+
+@pytest.fixture
+def queue(db: fdb.Database, space: fdb.Subspace) -> fdbqueue.Queue:
+    """A fresh queue with ten levels and two attempts."""
+    return fdbqueue.Queue.create(db, "orders", root=space, max_attempts=2)

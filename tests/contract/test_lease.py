@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from fdbqueue import Clock, Depth, InvalidArgument, InvalidOptions, LeaseLost, Queue
+from fdbqueue.binding import fdb
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@dataclass
+class MovedClock(Clock):
+    """Both clocks, moved forward by hand."""
+
+    seconds: float = 0.0
+    wall_only: float = 0.0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + int((self.seconds + self.wall_only) * 1000)
+
+    def version(self, tr: fdb.Transaction) -> int:
+        return super().version(tr) + int(self.seconds * 1_000_000)
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+    return Queue.create(db, "orders", root=space, max_attempts=2, lease=60, clock=clock)
+
+
+def test_an_effect_commits_together_with_its_ack(
+    db: Database, queue: Queue, space: Subspace
+) -> None:
+    queue.enqueue(db, b"invoice")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    effect = space.pack(("effect",))
+
+    @fdb.transactional
+    def charge(tr: fdb.Transaction) -> None:
+        tr[effect] = delivery.payload
+        queue.ack(tr, delivery)
+
+    charge(db)
+    assert db[effect] == b"invoice"
+    with pytest.raises(LeaseLost, match=delivery.id):
+        charge(db)
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+def test_a_leased_message_is_delivered_to_nobody_else(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    first, second, third = queue.receive(db), queue.receive(db), queue.receive(db)
+    assert first is not None
+    assert second is not None
+    assert (first.payload, second.payload, third) == (b"a", b"b", None)
+    assert first.token != second.token
+
+
+def test_a_batch_is_leased_in_order_and_settled_as_one(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(5)])
+    found = queue.receive_many(db, 3)
+    assert [d.payload for d in found] == [b"0", b"1", b"2"]
+    queue.ack(db, found[1])
+    with pytest.raises(LeaseLost):
+        queue.ack_many(db, found)
+    assert queue.depth(db).leased == 2, "a batch with one lost lease settles nothing"
+    queue.ack_many(db, [found[0], found[2]])
+    assert queue.depth(db) == Depth(enqueued=5, ready=2, done=3, ready_bytes=2)
+
+
+def test_a_released_message_returns_to_its_place(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.release(db, delivery)
+    assert [m.payload for m in queue.peek(db, 9)] == [b"a", b"b", b"c"]
+    again = queue.receive(db)
+    assert again is not None
+    assert (again.id, again.attempt) == (delivery.id, 1), "giving back is no failed attempt"
+    with pytest.raises(LeaseLost):
+        queue.release(db, delivery)
+
+
+def test_a_lapsed_lease_returns_with_one_attempt_more_and_fences_its_holder(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    lost = queue.receive(db)
+    assert lost is not None
+    clock.seconds += 61
+    again = queue.receive(db)
+    assert again is not None
+    assert (again.id, again.attempt) == (lost.id, 2)
+    for settle in (queue.ack, queue.release, queue.extend):
+        with pytest.raises(LeaseLost):
+            settle(db, lost)
+    queue.ack(db, again)
+    assert queue.depth(db) == Depth(enqueued=2, ready=1, done=1, ready_bytes=1)
+
+
+def test_neither_clock_alone_can_end_a_lease(db: Database, queue: Queue, clock: MovedClock) -> None:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    clock.wall_only = 3600
+    assert queue.receive(db) is None, "the reaper's wall clock is an hour ahead"
+    clock.wall_only, clock.seconds = -3600, 3600
+    assert queue.receive(db) is None, "the database's version has jumped by an hour"
+    queue.ack(db, delivery)
+
+
+def test_an_extended_lease_lives_on(db: Database, queue: Queue, clock: MovedClock) -> None:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    clock.seconds += 50
+    extended = queue.extend(db, delivery)
+    assert extended.expires_at_ms >= delivery.expires_at_ms + 49_000
+    clock.seconds += 50
+    assert queue.receive(db) is None
+    queue.ack(db, extended)
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+def test_the_last_attempt_that_lapses_makes_a_dead_letter(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue(db, b"a")
+    for attempt in (1, 2):
+        delivery = queue.receive(db)
+        assert delivery is not None
+        assert delivery.attempt == attempt
+        clock.seconds += 61
+    assert queue.receive(db) is None
+    assert queue.depth(db) == Depth(enqueued=1, dead=1)
+
+
+def test_of_two_settlements_of_one_lease_one_succeeds(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    one, two = db.create_transaction(), db.create_transaction()
+    queue.ack(one, delivery)
+    queue.release(two, delivery)
+    one.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        two.commit().wait()
+
+
+def test_an_ack_races_the_reaper_and_one_of_them_wins(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    ack, reap = db.create_transaction(), db.create_transaction()
+    queue.ack(ack, delivery)
+    clock.seconds += 61
+    assert queue.receive(reap) is not None
+    reap.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        ack.commit().wait()
+
+
+def test_waiting_ends_as_soon_as_a_message_arrives(db: Database, queue: Queue) -> None:
+    waiting = threading.Event()
+    found: list[bytes] = []
+
+    def consume() -> None:
+        waiting.set()
+        delivery = queue.receive(db, wait=60)
+        assert delivery is not None
+        found.append(delivery.payload)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    waiting.wait(10)
+    queue.enqueue(db, b"here")
+    consumer.join(30)
+    assert not consumer.is_alive()
+    assert found == [b"here"]
+
+
+def test_waiting_for_nothing_ends_in_time_and_leaves_no_trace(
+    db: Database, queue: Queue, space: Subspace
+) -> None:
+    before = db.get_range(space.range().start, space.range().stop)
+    assert queue.receive(db, wait=0.05) is None
+    assert [kv.key for kv in db.get_range(space.range().start, space.range().stop)] == [
+        kv.key for kv in before
+    ]
+
+
+def test_every_waiting_consumer_is_woken_when_there_is_work_for_all(
+    db: Database, queue: Queue
+) -> None:
+    found: list[bytes] = []
+
+    def consume() -> None:
+        delivery = queue.receive(db, wait=60)
+        assert delivery is not None
+        found.append(delivery.payload)
+
+    consumers = [threading.Thread(target=consume) for _ in range(4)]
+    for consumer in consumers:
+        consumer.start()
+    queue.enqueue_many(db, [b"1", b"2"])
+    queue.enqueue(db, b"3")
+    queue.enqueue(db, b"4")
+    for consumer in consumers:
+        consumer.join(30)
+        assert not consumer.is_alive()
+    assert sorted(found) == [b"1", b"2", b"3", b"4"]
+
+
+def test_waiting_inside_a_transaction_is_refused(db: Database, queue: Queue) -> None:
+    with pytest.raises(InvalidArgument, match="with a database"):
+        queue.receive(db.create_transaction(), wait=1)
+
+
+@pytest.mark.parametrize("lease", [0, -1, "1", float("inf")])
+def test_a_lease_time_that_makes_no_sense_is_refused(
+    db: Database, queue: Queue, lease: object
+) -> None:
+    with pytest.raises(InvalidOptions, match="seconds"):
+        queue.receive(db, lease=lease)  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""Exactly once under unknown outcomes: every operation, under every plan of faults."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+
+from fdbqueue import Depth, OutcomeUnknown, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.queue import once
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
+PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
+
+
+def flaky(db: Database, plan: Sequence[str | None]) -> Database:
+    return cast("Database", FlakyDatabase(db, plan))
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=", ".join)
+def test_every_operation_takes_effect_once(
+    db: Database, queue: Queue, plan: Sequence[str | None]
+) -> None:
+    ids = queue.enqueue_many(flaky(db, plan), [b"a", b"b", b"c"])
+    assert [m.id for m in queue.peek(db, 9)] == ids
+    message = queue.dequeue(flaky(db, plan))
+    assert message is not None
+    assert message.id == ids[0]
+    delivery = queue.receive(flaky(db, plan))
+    assert delivery is not None
+    assert delivery.id == ids[1]
+    delivery = queue.extend(flaky(db, plan), delivery, 60)
+    queue.release(flaky(db, plan), delivery)
+    delivery = queue.receive(flaky(db, plan), wait=5)
+    assert delivery is not None
+    assert delivery.id == ids[1]
+    queue.ack(flaky(db, plan), delivery)
+    assert queue.depth(db) == Depth(enqueued=3, ready=1, done=2, ready_bytes=1)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=", ".join)
+def test_a_queue_is_created_and_deleted_once(
+    db: Database, space: Subspace, plan: Sequence[str | None]
+) -> None:
+    queue = Queue.create(flaky(db, plan), "orders", root=space)
+    queue.delete(flaky(db, plan))
+
+
+def test_the_result_is_that_of_the_attempt_that_committed(db: Database, queue: Queue) -> None:
+    numbers = itertools.count()
+    result = once.run(
+        flaky(db, [CONFLICT, UNKNOWN_COMMITTED]), queue._keys.once, lambda tr: next(numbers)
+    )
+    assert result == 1
+
+
+def test_a_record_that_may_be_gone_is_an_error_and_no_second_effect(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes: Callable[[fdb.Transaction], int] = itertools.count(100, 20).__next__  # type: ignore[assignment]
+    monkeypatch.setattr(once, "_minute", lambda tr: minutes())  # type: ignore[call-arg]
+    with pytest.raises(OutcomeUnknown, match="once or not at all"):
+        once.run(flaky(db, [UNKNOWN_LOST]), queue._keys.once, lambda tr: "done")
+
+
+def test_old_records_are_swept(db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = queue._keys.once
+    everything = records.before(10**9)
+
+    def count() -> int:
+        return len(db.get_range(everything.start, everything.stop))
+
+    for n in range(5):
+        monkeypatch.setattr(once, "_minute", lambda tr, n=n: 1_000_000 + n * once.KEPT_MINUTES)
+        queue.enqueue(db, b"x")
+    assert count() == 2, "the last two: the older ones were swept"
+
+
+def test_reading_leaves_no_record(db: Database, queue: Queue) -> None:
+    everything = queue._keys.once.before(10**9)
+    before = db.get_range(everything.start, everything.stop)
+    queue.peek(db)
+    queue.depth(db)
+    assert queue.receive(db) is None
+    assert queue.dequeue(db) is None
+    assert len(db.get_range(everything.start, everything.stop)) == len(before)

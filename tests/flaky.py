@@ -1,0 +1,48 @@
+"""A database whose commits fail as planned, on any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fdbqueue.binding import fdb
+
+CONFLICT = "conflict"
+UNKNOWN_COMMITTED = "unknown, committed"
+UNKNOWN_LOST = "unknown, not committed"
+
+_CODES = {CONFLICT: 1020, UNKNOWN_COMMITTED: 1021, UNKNOWN_LOST: 1021}
+
+
+class _Failed:
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def wait(self) -> None:
+        raise fdb.FDBError(self.code)
+
+
+class FlakyDatabase:
+    """Lends transactions of ``db`` whose commits meet the planned faults, one after another."""
+
+    def __init__(self, db: fdb.Database, plan: Iterable[str | None]) -> None:
+        self._db = db
+        self._plan = iter(plan)
+        self.commits = 0
+
+    def create_transaction(self) -> fdb.Transaction:
+        tr = self._db.create_transaction()
+        commit = tr.commit
+
+        def flaky() -> Any:
+            self.commits += 1
+            fault = next(self._plan, None)
+            if fault in (None, UNKNOWN_COMMITTED):
+                done = commit()
+                if fault is None:
+                    return done
+                done.wait()
+            return _Failed(_CODES[str(fault)])
+
+        tr.commit = flaky  # type: ignore[method-assign]
+        return tr

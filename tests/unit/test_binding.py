@@ -1,0 +1,96 @@
+"""Which store is loaded: every rule in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import NotAStore, StoreNotFound
+from fdbqueue.binding import Engine, locate
+
+
+def run(code: str, **variables: str) -> str:
+    """What a fresh process prints, with only the given variables of this package's."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FDB", "XDG_DATA"))}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return (done.stdout + done.stderr).strip()
+
+
+OPEN = "import fdbqueue; db = fdbqueue.open({}); print(fdbqueue.describe(db))"
+
+
+def test_a_path_is_an_embedded_store(tmp_path: Path) -> None:
+    path = str(tmp_path / "new" / "store.fdbq")
+    assert run(OPEN.format(""), FDBQUEUE_STORE=path) == f"embedded store {path}"
+    assert run(OPEN.format(""), FDBQUEUE_STORE=f"embedded:{path}") == f"embedded store {path}"
+    assert run(OPEN.format(repr(path)), FDBQUEUE_STORE="embedded:/x") == f"embedded store {path}"
+
+
+def test_an_api_version_that_the_application_selected_is_respected(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.fdbq")
+    select = "import fdb, fdbqueue.embedded as e; e.install(); fdb.api_version({});"
+    then = f"import fdbqueue; fdbqueue.open({path!r}); print(fdb.get_api_version())"
+    assert run(select.format(710) + then).endswith("710")
+    assert "needs 710 or later" in run(select.format(630) + then)
+
+
+def test_both_kinds_in_one_process_is_a_clear_error(tmp_path: Path) -> None:
+    cluster = tmp_path / "fdb.cluster"
+    cluster.write_text("test:test@127.0.0.1:4500")
+    shown = run(OPEN.format(repr(str(cluster))), FDBQUEUE_STORE=f"embedded:{tmp_path}/s.fdbq")
+    assert "StoreMismatch" in shown
+    assert f"set FDBQUEUE_STORE={cluster} before" in shown
+
+
+def test_without_anything_the_store_is_in_the_users_data_directory(tmp_path: Path) -> None:
+    if Path("/etc/foundationdb/fdb.cluster").exists():
+        pytest.skip("this machine has a default cluster file")
+    shown = run(OPEN.format(""), HOME=str(tmp_path), XDG_DATA_HOME=str(tmp_path / "data"))
+    assert shown.startswith(f"embedded store {tmp_path}")
+
+
+def test_a_cluster_file_is_told_from_a_store(tmp_path: Path) -> None:
+    cluster = tmp_path / "any.name"
+    cluster.write_text("# comment\ndocker:docker@127.0.0.1:4500,127.0.0.2:4500\n")
+    assert locate(cluster).engine is Engine.FOUNDATIONDB
+    assert locate(tmp_path / "new.fdbq").engine is Engine.EMBEDDED
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("buy milk")
+    for name in (str(text), str(tmp_path), "embedded:", ""):
+        with pytest.raises(NotAStore):
+            locate(name)
+    with pytest.raises(StoreNotFound, match="a cluster file must exist"):
+        locate(tmp_path / "missing.cluster")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(b"buy milk", "NotAStore"), (b"SQLite format 3\0" + bytes(100), "NotAStore")],
+)
+def test_a_file_that_is_no_store_is_left_as_it_is(
+    tmp_path: Path, content: bytes, expected: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    shown = run(OPEN.format(""), FDBQUEUE_STORE=f"embedded:{path}")
+    assert expected in shown.splitlines()[-1]
+    assert path.read_bytes() == content
+
+
+def test_a_path_that_cannot_be_created_is_a_clear_error() -> None:
+    shown = run(OPEN.format(""), FDBQUEUE_STORE="embedded:/proc/nowhere/store.fdbq")
+    assert "StoreNotWritable" in shown.splitlines()[-1]

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdbqueue import InvalidName, InvalidOptions, InvalidPriority, QueueOptions
+from fdbqueue.options import check_name
+
+
+def test_ten_levels_tell_all_jms_priorities_apart() -> None:
+    assert [QueueOptions().level(p) for p in range(10)] == list(range(9, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("levels", "by_priority"),
+    [
+        (1, [0] * 10),
+        (2, [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]),
+        (3, [2, 2, 2, 2, 1, 0, 0, 0, 0, 0]),
+        (4, [3, 3, 3, 3, 2, 1, 0, 0, 0, 0]),
+        (5, [4, 4, 4, 3, 2, 1, 0, 0, 0, 0]),
+    ],
+)
+def test_fewer_levels_follow_the_amqp_mapping(levels: int, by_priority: list[int]) -> None:
+    assert [QueueOptions(levels=levels).level(p) for p in range(10)] == by_priority
+
+
+@given(st.integers(1, 256))
+def test_the_mapping_keeps_order_and_uses_every_level(levels: int) -> None:
+    options = QueueOptions(levels=levels)
+    mapped = [options.level(p) for p in range(options.max_priority + 1)]
+    assert mapped == sorted(mapped, reverse=True)
+    assert set(mapped) == set(range(levels))
+
+
+@pytest.mark.parametrize("priority", [-1, 10, 1.5, "7", None, True])
+def test_a_priority_out_of_range_is_refused(priority: object) -> None:
+    with pytest.raises(InvalidPriority, match="from 0 to 9"):
+        QueueOptions().level(priority)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"levels": 0},
+        {"levels": 257},
+        {"levels": "10"},
+        {"levels": True},
+        {"max_attempts": 0},
+        {"max_attempts": 1.5},
+        {"lease": 0},
+        {"lease": "30"},
+        {"lease": float("nan")},
+        {"lease": 10**9},
+        {"colour": "red"},
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(given: dict[str, object]) -> None:
+    with pytest.raises(InvalidOptions, match=next(iter(given))):
+        QueueOptions.of(given)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\nb", "\x1b[31m", 5, None, b"a"])
+def test_a_name_that_is_none_is_refused(name: object) -> None:
+    with pytest.raises(InvalidName):
+        check_name(name)

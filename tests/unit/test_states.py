@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from fdbqueue.model import Depth
+from fdbqueue.states import TRANSITIONS, State
+
+ENDS = {State.DONE, State.EXPIRED, State.PURGED}
+
+
+def test_every_state_can_be_reached_and_ends_are_final() -> None:
+    assert {edge.target for edge in TRANSITIONS} == set(State)
+    assert not ENDS & {edge.source for edge in TRANSITIONS}
+
+
+def test_every_state_has_a_counter() -> None:
+    assert {state.value for state in State} <= set(Depth.__slots__)
+
+
+def test_transitions_have_names_of_their_own() -> None:
+    assert len({edge.name for edge in TRANSITIONS}) == len(TRANSITIONS)
