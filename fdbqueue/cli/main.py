@@ -1,0 +1,109 @@
+"""The command line: its commands put together, and its exit codes.
+
+0: done. 1: it failed. 2: wrong usage or invalid input. 130: interrupted. An error is one line on
+standard error that starts with ``fdbq:``; nobody is shown a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+import fdbqueue
+
+from . import messages, queues, status, terminal
+
+app = typer.Typer(
+    name="fdbq",
+    help="Look after fdbqueue's queues: transactional priority queues on FoundationDB.",
+    epilog="The store is --store, else FDBQUEUE_STORE, else the cluster of FDB_CLUSTER_FILE or of "
+    "the default cluster file, else an embedded store in your data directory.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(status.status)
+app.add_typer(queues.app)
+app.command()(messages.enqueue)
+app.command()(messages.receive)
+app.command()(messages.peek)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fdbq {fdbqueue.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _everywhere(
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The store: an embedded store's path, embedded:PATH, or a cluster file.",
+        ),
+    ] = None,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    if store is not None:
+        # Read when fdbqueue.binding is imported, which no command has done yet.
+        os.environ["FDBQUEUE_STORE"] = store
+        if not store:
+            raise terminal.Refused("--store '': it names no file")
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code."""
+    terminal.prepare()
+    warnings.showwarning = lambda message, *_: terminal.complain(f"warning: {message}")
+    try:
+        code = app(args=list(arguments), prog_name="fdbq", standalone_mode=False)
+        sys.stdout.flush()
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            raise
+        return _report(error)
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        terminal.complain("interrupted")
+        return 130
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has gone: say nothing more to them, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if isinstance(error, terminal.Refused):
+        terminal.complain(str(error))
+        return error.exit_code
+    if isinstance(error, fdbqueue.QueueError):
+        terminal.complain(str(error))
+        return 2 if isinstance(error, fdbqueue.InvalidInput) else 1
+    if hasattr(error, "format_message"):  # what typer says about a wrong command line
+        if text := str(error.format_message()):  # none where the help was printed instead
+            terminal.complain(f"{text.rstrip('.')} (fdbq --help tells what there is)")
+        return 2
+    if isinstance(error, OSError):
+        terminal.complain(f"{error.filename or 'the system'}: {error.strerror or error}")
+        return 1
+    if type(error).__name__ == "FDBError":  # its class is there only when the bindings are loaded
+        terminal.complain(f"the database answered: {error}")
+        return 1
+    terminal.complain(f"internal error, please report it: {type(error).__name__}: {error}")
+    return 1

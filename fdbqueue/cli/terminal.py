@@ -1,0 +1,158 @@
+"""What a person sees: tables, progress and errors.
+
+Nothing that comes from a message reaches a terminal as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+# rich is imported where it is used: half of the commands, and --json, do without.
+
+UNLIMITED_WIDTH = 100_000
+SHOWN_CHARACTERS = 2_000
+
+
+class Refused(Exception):
+    """Raised to end a command with one line on standard error; 2 says that the input was wrong."""
+
+    def __init__(self, text: str, exit_code: int = 2) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+def prepare() -> None:
+    """Make sure that no character can make printing fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def visible(text: str | bytes) -> str:
+    """Text that is harmless in any terminal: what is not printable is written as an escape.
+
+    Invalid UTF-8, control characters, terminal escapes, line ends, and the marks that change the
+    direction of writing become ``\\x1b``, ``\\n``, ``\\u202e`` and so on.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def excerpt(payload: bytes) -> str:
+    """The beginning of a payload, visible; all of it if it is not long."""
+    shown = visible(payload[: 4 * SHOWN_CHARACTERS])[:SHOWN_CHARACTERS]
+    return shown if len(payload) <= len(shown) else f"{shown}… ({len(payload):,} bytes)"
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    print(f"fdbq: {visible(text)}", file=sys.stderr)
+
+
+def note(text: str) -> None:
+    """A remark beside the output, on standard error."""
+    print(visible(text), file=sys.stderr)
+
+
+def dumps(value: object) -> str:
+    """JSON in pure ASCII without control characters."""
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+def print_json(value: object) -> None:
+    """One JSON value, one line."""
+    print(dumps(value))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console; one that is not a terminal has room for everything."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        made.width = UNLIMITED_WIDTH
+    return made
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Rows below headers. Numbers stand to the right; the last column gives way to the width."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [tuple(row) for row in rows]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for n, header in enumerate(headers):
+        last = n == len(headers) - 1
+        number = bool(rows) and all(isinstance(row[n], int) for row in rows)
+        table.add_column(
+            header,
+            justify="right" if number else "left",
+            no_wrap=True,
+            overflow="ellipsis" if last else "fold",
+            min_width=None if last else len(header),
+        )
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console().print(table)
+
+
+def print_fields(fields: Iterable[tuple[str, object]]) -> None:
+    """Names and values, one to a line."""
+    fields = list(fields)
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        print(f"{name:<{width}}  {_cell(value)}")
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else visible(str(value))
+
+
+def progress(unit: str, total: int | None) -> Progress:
+    """A progress bar on standard error, if that is a terminal. ``done`` is a field to update.
+
+    total: what the work amounts to, in bytes or messages, if it is known.
+    """
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    out = console(stderr=True)
+    parts: list[Any] = [BarColumn(), TextColumn("{task.percentage:>3.0f} %")]
+    made = Progress(
+        SpinnerColumn(),
+        *(parts if total else []),
+        TextColumn(f"{{task.fields[done]:,}} {unit}"),
+        TimeElapsedColumn(),
+        console=out,
+        transient=True,
+        disable=not out.is_terminal,
+    )
+    made.add_task("", total=total, done=0)
+    return made
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on only if the user says so; ``yes`` says so in advance."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused(f"{question} Say so with --yes")
+    if not typer.confirm(visible(question), err=True):
+        raise Refused("nothing was changed", exit_code=1)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 message``, ``2,000 messages``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
