@@ -35,9 +35,7 @@ class Watch(Pending):
 
     __slots__ = ("_forget", "key", "value_seen")
 
-    def __init__(
-        self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]
-    ) -> None:
+    def __init__(self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]) -> None:
         super().__init__()
         self.key = key
         self.value_seen = value
@@ -171,4 +169,3 @@ class Watches:
         """Forget the parent's watches, thread and connection."""
         self._leaked = self._connection
         self._reset()
-
