@@ -17,7 +17,7 @@ LAYERS = [
     {"model"},
     {"options"},
     {"binding"},
-    {"clock", "codec", "keys"},
+    {"clock", "codec", "keys", "selector"},
     {"queue"},
     {"subscriptions", "consumers"},
     {"handle"},
