@@ -98,3 +98,5 @@ class Checkpointer:
         """Forget the parent's thread and connection."""
         self._leaked = self._connection
         self._reset()
+
+

@@ -449,7 +449,9 @@ class Transaction:
                 reader = self._reader(snapshot)
                 result = reader.range(begin, end, limit, byte_limit, bool(reverse))
                 if not snapshot:
-                    self._note_read_range(*range_conflict(begin, end, result, bool(reverse), legal))
+                    self._note_read_range(
+                        *range_conflict(begin, end, result, bool(reverse), legal)
+                    )
                 return Future((result.rows, result.more))
             except Exception as error:
                 return self._failed_read(error)
@@ -675,10 +677,7 @@ class Transaction:
                         return 0
                     self._check_use()
                 limit = self._write_limit if kind else self._read_limit
-                metadata = kind == 0 and (begin, end) == (
-                    METADATA_VERSION,
-                    METADATA_VERSION + b"\0",
-                )
+                metadata = kind == 0 and (begin, end) == (METADATA_VERSION, METADATA_VERSION + b"\0")
                 if (begin > limit or end > limit) and not metadata:
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
                 begin, end = _cut(begin), _cut(end)

@@ -36,7 +36,9 @@ class Watch(Pending):
 
     __slots__ = ("_forget", "key", "value_seen")
 
-    def __init__(self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]) -> None:
+    def __init__(
+        self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]
+    ) -> None:
         super().__init__()
         self.key = key
         self.value_seen = value
@@ -179,3 +181,4 @@ class Watches:
         """Forget the parent's watches, thread and connection."""
         self._leaked = self._connection
         self._reset()
+

@@ -25,7 +25,7 @@ class WriteMap:
         flushed: mutations that no longer take part in reads, to be committed before the others.
     """
 
-    __slots__ = ("_sorted", "_stacks", "cleared", "conflicts", "flushed", "unreadable")
+    __slots__ = ("_stacks", "_sorted", "cleared", "conflicts", "flushed", "unreadable")
 
     def __init__(self) -> None:
         self._stacks: dict[bytes, list[Op]] = {}
