@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from ..binding import fdb
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
@@ -17,8 +18,9 @@ from ..options import QueueOptions, parse
 
 FORMAT_VERSION = 1
 
-_ACCESSED_UNREADABLE = 1036
 _STAMP_OPERAND = bytes(14)
+
+_changing: WeakSet[fdb.Transaction] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
     del tr[root.name(name)]
     everything = root.queue(name).all()
     tr.clear_range(everything.start, everything.stop)
-    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
+    _touch(tr)
 
 
 @fdb.transactional
@@ -87,19 +89,22 @@ def options(
 
 
 def _metadata_version(tr: fdb.Transaction) -> bytes | None:
-    """None in a transaction that changes it itself, where it cannot be read."""
-    try:
-        return tr.snapshot.get(METADATA_VERSION).value
-    except fdb.FDBError as error:
-        if error.code == _ACCESSED_UNREADABLE:
-            return None
-        raise
+    """None in a transaction that changes it itself: reading it there would fail the commit."""
+    if tr in _changing:
+        return None
+    return tr.snapshot.get(METADATA_VERSION).value
+
+
+def _touch(tr: fdb.Transaction) -> None:
+    """Tell every handle that its cached options are stale."""
+    _changing.add(tr)
+    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 
 
 def _write(tr: fdb.Transaction, keys: QueueKeys, options: QueueOptions) -> None:
     stored = {"format": FORMAT_VERSION, "options": options.to_json()}
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
-    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
+    _touch(tr)
 
 
 def _parse(value: bytes, name: str) -> QueueOptions:
