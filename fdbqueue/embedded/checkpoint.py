@@ -20,8 +20,9 @@ _PAGES_PER_MUTATION = 2
 _PAGES_BETWEEN = 1000
 _IDLE_SECONDS = 2.0
 _MEBIBYTE = 1 << 20
-# Log size, and how long to wait for readers so that it can start over.
-_PATIENCE = ((1024 * _MEBIBYTE, 5500), (256 * _MEBIBYTE, 500), (64 * _MEBIBYTE, 50))
+# Log size, and how long to wait for readers so that it can start over: at first as long as other
+# processes keep idle snapshots open, then as long as a transaction may read.
+_PATIENCE = ((1024 * _MEBIBYTE, 5500), (64 * _MEBIBYTE, 600))
 _SHRINK_BYTES = 4 * _MEBIBYTE
 
 

@@ -6,6 +6,7 @@ earlier call left behind, use while or after a commit, a cancellation, a timeout
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -14,6 +15,7 @@ from . import atomic, codes, faults, special
 from .codes import Fault
 from .commit import CommitRequest, Mutation
 from .database import Database
+from .errors import StoreError
 from .futures import Future, Pending, failed
 from .options import PERSISTENT, Options
 from .ranges import KeySet, Range
@@ -281,7 +283,14 @@ class Transaction:
 
     def get_committed_version(self) -> int:
         """The version of the commit, or -1 if there was none or nothing was written."""
-        return self._committed_version
+        version = self._committed_version
+        if version == self._store.file.shared.announced:
+            # The program may read at this version later, when it is no longer the newest.
+            with contextlib.suppress(StoreError):
+                snapshot, _ = self._store.snapshots.acquire()
+                self._store.snapshots.keep(snapshot)
+                self._store.snapshots.release(snapshot)
+        return version
 
     def get_versionstamp(self) -> Future:
         """The versionstamp of the commit, once it is made."""
@@ -789,6 +798,10 @@ class Transaction:
             raise Fault(codes.TRANSACTION_TOO_LARGE)
         if request.read_version is not None:
             self._require_young(request.read_version)
+        # A commit reads no more. A snapshot kept open while it waits for the commit lock would
+        # keep whoever holds that lock, to let the log start over, waiting for this transaction.
+        self._release_snapshot()
+        self._store.snapshots.drop_idle()
         if faults.active is not None:
             faults.active.commit(self._store.committer, request)
         else:
