@@ -357,11 +357,13 @@ class Queue:
         return self._run(tr, body, wrote=lambda _: False)
 
     def _options(self, tr: fdb.Transaction) -> QueueOptions:
-        options, self._cached = catalogue.options(tr, self._keys, self.name, self._cached)
-        return options
+        return self._scope(tr).options
 
     def _scope(self, tr: fdb.Transaction) -> Scope:
-        return Scope(self._keys, self._options(tr), self._clock)
+        # Another thread may replace the cached value meanwhile.
+        known = catalogue.read(tr, self._keys, self.name, self._cached)
+        self._cached = known
+        return Scope(self._keys, known.options, self._clock, known.subscriptions)
 
     def _promote(self, tr: fdb.Transaction, scope: Scope, lapsed: fdb.FDBRange) -> int:
         """Return lapsed leases, and wake consumers for what became ready."""
