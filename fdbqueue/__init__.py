@@ -24,6 +24,7 @@ from .errors import (
     InvalidOptions,
     InvalidPayload,
     InvalidPriority,
+    InvalidSelector,
     LeaseLost,
     NotAStore,
     OptionsMismatch,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .api import Queue, list_queues
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
+    from .selector import Selector
 
 __version__ = "0.1.0"
 
@@ -67,6 +69,7 @@ __all__ = [
     "InvalidOptions",
     "InvalidPayload",
     "InvalidPriority",
+    "InvalidSelector",
     "LeaseLost",
     "Message",
     "NewMessage",
@@ -80,6 +83,7 @@ __all__ = [
     "QueueExists",
     "QueueNotFound",
     "QueueOptions",
+    "Selector",
     "Store",
     "StoreError",
     "StoreMismatch",
@@ -98,6 +102,7 @@ _LAZY = {
     "Clock": "clock",
     "Engine": "binding",
     "Queue": "api",
+    "Selector": "selector",
     "Store": "binding",
     "describe": "binding",
     "fdb": "binding",

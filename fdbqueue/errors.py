@@ -10,6 +10,7 @@
      |    +-- InvalidPayload
      |    |    +-- PayloadTooLarge
      |    +-- InvalidHeaders
+     |    +-- InvalidSelector
      |    +-- InvalidArgument
      +-- StoreError
      |    +-- StoreMismatch
@@ -101,6 +102,12 @@ class InvalidHeaders(InvalidInput):
     """Raised when headers are not a flat mapping of str to str, int, float, bool or None."""
 
     text = "header {header!r}: {problem}"
+
+
+class InvalidSelector(InvalidInput):
+    """Raised when a selector is not one; ``position`` counts characters from 0."""
+
+    text = "not a selector, at character {position}: {problem}"
 
 
 class InvalidArgument(InvalidInput):

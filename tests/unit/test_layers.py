@@ -16,7 +16,7 @@ LAYERS = [
     {"states", "model"},
     {"options"},
     {"binding"},
-    {"clock", "codec", "keys"},
+    {"clock", "codec", "keys", "selector"},
     {"queue"},
     {"subscriptions", "consumers"},
     {"api"},
