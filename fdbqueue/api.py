@@ -201,7 +201,7 @@ class Queue:
 
         def pop(tr: fdb.Transaction) -> Message | None:
             scope = self._scope(tr)
-            self._promote(tr, scope, lapse.look(tr, self._keys))
+            self._promote(tr, scope, lapse.look(tr, scope))
             for message in dequeue.pop(tr, scope, 1):
                 return message.envelope.message(message.position)
             return None
@@ -401,7 +401,7 @@ class _Ask:
         """Lease what is there."""
         scope = self.queue._scope(tr)
         found = dequeue.first(tr, self.keys, self.max_messages)
-        if self.queue._promote(tr, scope, lapse.look(tr, self.keys)):
+        if self.queue._promote(tr, scope, lapse.look(tr, scope)):
             found = dequeue.first(tr, self.keys, self.max_messages)
         seconds = scope.options.lease if self.seconds is None else self.seconds
         terms = lease.Terms(seconds, self.id, self.consumer)

@@ -9,7 +9,6 @@ larger the log has grown. No reader lasts over five seconds, so the log has a bo
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -63,7 +62,7 @@ class Checkpointer:
             woken = self._wake.wait(None if idle else _IDLE_SECONDS)
             self._wake.clear()
             if not woken and self._pages and not idle:
-                self._checkpoint("TRUNCATE" if self._log_bytes() > _SHRINK_BYTES else "PASSIVE")
+                self._checkpoint("TRUNCATE" if self._file.log_bytes() > _SHRINK_BYTES else "PASSIVE")
                 idle = True
                 self._pages = 0
                 continue
@@ -72,17 +71,11 @@ class Checkpointer:
                 continue
             self._pages = 0
             self._checkpoint("PASSIVE")
-            size = self._log_bytes()
+            size = self._file.log_bytes()
             for limit, milliseconds in _PATIENCE:
                 if size > limit:
                     self._start_over(milliseconds)
                     break
-
-    def _log_bytes(self) -> int:
-        try:
-            return os.stat(self._file.path + "-wal").st_size
-        except FileNotFoundError:
-            return 0
 
     def _start_over(self, milliseconds: int) -> None:
         self._file.shared.lock()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 
-from . import futures
 from .checkpoint import Checkpointer
 from .codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
 from .commit import Committer
@@ -81,7 +80,6 @@ class Database:
         self.options = Options()
         self._max_watches = DEFAULT_WATCHES
         self._watches: set[Watch] = set()
-        self._lock = threading.Lock()
 
     def set_option(self, option: int, value: bytes | None) -> None:
         """Set a database option; most are defaults of transaction options."""
@@ -101,28 +99,21 @@ class Database:
 
     def new_watch(self, key: bytes, value: bytes | None) -> Watch:
         """A watch that counts against the limit until it is done."""
-        with self._lock:
-            if len(self._watches) >= self._max_watches:
-                raise Fault(TOO_MANY_WATCHES)
-            watch = Watch(key, value, self._forget)
-            self._watches.add(watch)
+        if len(self._watches) >= self._max_watches:
+            raise Fault(TOO_MANY_WATCHES)
+        watch = Watch(key, value, self._forget)
+        self._watches.add(watch)
         return watch
 
     def _forget(self, watch: Watch) -> None:
-        with self._lock:
-            self._watches.discard(watch)
+        # No lock: the garbage collector may bring this about anywhere.
+        self._watches.discard(watch)
         self.store.watches.disarm(watch)
-
-    def after_fork(self) -> None:
-        """Forget the parent's watches."""
-        self._lock = threading.Lock()
-        self._watches.clear()
 
 
 def _after_fork() -> None:
     global _stores_lock
     _stores_lock = threading.Lock()
-    futures.after_fork()
     timers.after_fork()
     for store in _stores.values():
         store.after_fork()

@@ -5,16 +5,13 @@ Most are complete when they are made, because a read of a local file needs no wa
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from .codes import FUTURE_NOT_SET, FUTURE_RELEASED, OPERATION_CANCELLED, Fault
 
 Callback = Callable[[None], object]
-
-# Guards the step from pending to done of every future; held for a few assignments only.
-_step = threading.Lock()
 
 
 class Future:
@@ -52,17 +49,17 @@ class Future:
 class Pending(Future):
     """A future that another thread, or a later call, completes.
 
-    Args:
-        on_cancel: called once if the future is cancelled or destroyed before it is done.
+    It takes no lock: the garbage collector may destroy a future, and so cancel it, in the middle
+    of anything that this thread is doing. Popping from a deque is the atomic step instead.
     """
 
-    __slots__ = ("_callbacks", "_on_cancel", "ready")
+    __slots__ = ("_callbacks", "_claim", "ready")
 
-    def __init__(self, on_cancel: Callable[[], object] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.ready = False
-        self._callbacks: list[Callback] = []
-        self._on_cancel = on_cancel
+        self._callbacks: deque[Callback] = deque()
+        self._claim = deque((True,))
 
     def result(self) -> Any:
         if not self.ready:
@@ -71,33 +68,35 @@ class Pending(Future):
 
     def complete(self, value: Any = None, error: BaseException | None = None) -> bool:
         """Make it done, unless it is already; whether this call did."""
-        with _step:
-            if self.ready:
-                return False
-            self.value = value
-            self.error = error
-            callbacks, self._callbacks = self._callbacks, []
-            self._on_cancel = None
-            self.ready = True
-        for callback in callbacks:
-            callback(None)
+        try:
+            self._claim.pop()
+        except IndexError:
+            return False
+        self.value = value
+        self.error = error
+        self.ready = True
+        self._call_back()
         return True
+
+    def _call_back(self) -> None:
+        while True:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:
+                return
+            callback(None)
 
     def fail(self, code: int) -> bool:
         """Make it done with a numbered error."""
         return self.complete(error=Fault(code))
 
     def call_when_ready(self, callback: Callback) -> None:
-        with _step:
-            if not self.ready:
-                self._callbacks.append(callback)
-                return
-        callback(None)
+        self._callbacks.append(callback)
+        if self.ready:
+            self._call_back()
 
     def cancel(self) -> None:
-        hook = self._on_cancel
-        if self.fail(OPERATION_CANCELLED) and hook is not None:
-            hook()
+        self.fail(OPERATION_CANCELLED)
 
     def release(self) -> None:
         if self.ready:
@@ -107,9 +106,3 @@ class Pending(Future):
 def failed(code: int) -> Future:
     """A future that is done with a numbered error."""
     return Future(error=Fault(code))
-
-
-def after_fork() -> None:
-    """Make the module usable in a forked child, whatever the parent's threads were doing."""
-    global _step
-    _step = threading.Lock()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 
 from .codes import TOO_OLD, Fault
@@ -22,6 +23,8 @@ LIFETIME = 5.0
 _IDLE_SECONDS = 0.25
 _SWEEP_SECONDS = 0.25
 _POOLED_CONNECTIONS = 16
+_KEPT = 4
+_LARGE_LOG_BYTES = 4 << 20
 _FIRST_CHUNK = 48
 _LARGEST_CHUNK = 4096
 
@@ -115,6 +118,8 @@ class Snapshots:
         self._lock = threading.Lock()
         self._current: Snapshot | None = None
         self._open: list[Snapshot] = []
+        self._released: deque[Snapshot] = deque()
+        self._kept: deque[Snapshot] = deque()
         self._pool: list[sqlite3.Connection] = []
         self._sweeping = False
         self._leaked: list[sqlite3.Connection] = []
@@ -125,6 +130,8 @@ class Snapshots:
         if self._clock.now() - shared.floor > TICK_AFTER:
             self._tick()
         with self._lock:
+            if self._released:
+                self._drop_released()
             floor = shared.floor
             snapshot = self._current
             if (
@@ -175,9 +182,38 @@ class Snapshots:
             self._pool.append(connection)
         return row is not None
 
+    def keep(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot whose read version was told to the program, which may ask for it again.
+
+        A few are kept, and only while the log is small, because it cannot start over under them.
+        """
+        with self._lock:
+            if snapshot in self._kept or snapshot.connection is None:
+                return
+            snapshot.users += 1
+            self._kept.append(snapshot)
+            if len(self._kept) > _KEPT:
+                self._released.append(self._kept.popleft())
+                self._drop_released()
+
+    def _drop_kept(self) -> None:
+        self._released.extend(self._kept)
+        self._kept.clear()
+
     def release(self, snapshot: Snapshot) -> None:
         """Say that a transaction is done with a snapshot."""
-        with self._lock:
+        # The garbage collector may destroy a transaction while this thread holds the lock; then
+        # the next call, or the sweep, finds the snapshot in the queue.
+        self._released.append(snapshot)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drop_released()
+            finally:
+                self._lock.release()
+
+    def _drop_released(self) -> None:
+        while self._released:
+            snapshot = self._released.popleft()
             snapshot.users -= 1
             if snapshot.users == 0:
                 if snapshot is self._current:
@@ -207,14 +243,21 @@ class Snapshots:
             connection.close()
 
     def drop_idle(self) -> None:
-        """Close the snapshot that nobody uses, so that a checkpoint can complete."""
+        """Close the snapshots that nobody uses, so that a checkpoint can complete."""
         with self._lock:
+            self._drop_kept()
+            self._drop_released()
             if self._current is not None and self._current.users == 0:
                 self._close(self._current)
 
     def _sweep(self) -> None:
         now = time.monotonic()
         with self._lock:
+            if self._kept and self._file.log_bytes() > _LARGE_LOG_BYTES:
+                self._drop_kept()
+            while self._kept and now > self._kept[0].expires:
+                self._released.append(self._kept.popleft())
+            self._drop_released()
             for snapshot in list(self._open):
                 idle = snapshot.users == 0 and now - snapshot.idle_since > _IDLE_SECONDS
                 if idle or now > snapshot.expires:

@@ -70,13 +70,17 @@ def get_range(
     return rows if limit <= 0 else rows[:limit]
 
 
-def write(transaction: Transaction, key: bytes) -> None:
-    """Refuse to write a special key, with the reason that a cluster would give."""
+def write(transaction: Transaction, key: bytes, clears: bool) -> None:
+    """Refuse to write a special key, with the reason that a cluster without tenants would give.
+
+    To clear tenants is to clear nothing; to make one fails when the transaction commits.
+    """
     if not transaction.options.special_keys_writable:
         raise Fault(SPECIAL_WRITE_DISABLED)
-    if key.startswith(_TENANTS):
-        raise Fault(TENANTS_DISABLED)
-    raise Fault(NO_WRITE_MODULE)
+    if not key.startswith(_TENANTS):
+        raise Fault(NO_WRITE_MODULE)
+    if not clears:
+        transaction.fail_commit(TENANTS_DISABLED)
 
 
 def _rows(transaction: Transaction, key: bytes) -> list[Row]:

@@ -142,6 +142,13 @@ class StoreFile:
             connection.execute(f"PRAGMA {setting}")
         return connection
 
+    def log_bytes(self) -> int:
+        """The size of SQLite's write-ahead log."""
+        try:
+            return os.stat(self.path + "-wal").st_size
+        except FileNotFoundError:
+            return 0
+
     def _prepare(self) -> None:
         # A file that is something else must be refused before a sidecar appears beside it.
         if os.path.exists(self.path) and os.path.getsize(self.path) > 0:

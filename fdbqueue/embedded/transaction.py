@@ -38,6 +38,7 @@ _RANGE_BYTES = 24
 _FIRST_DELAY = 0.01
 _DELAY_GROWTH = 2.0
 _SHORT_DELAY = 0.01
+_FUTURE_PATIENCE = 1.0
 _NO_VERSION = -1
 
 
@@ -66,14 +67,13 @@ class Transaction:
         self._lock = threading.RLock()
         self._options = database.options
         self._persistent: list[tuple[int, bytes | None]] = []
-        self._begun = 0.0
+        self._begun = time.monotonic()
         self._deadline = 0.0
         self._retries = 0
         self._delay = _FIRST_DELAY
         self._snapshot: Snapshot | None = None
         self._clear_state()
         if self._options.timeout:
-            self._begun = time.monotonic()
             self._restart_timeout()
 
     def _clear_state(self) -> None:
@@ -96,6 +96,8 @@ class Transaction:
         self._stamp_error = 0
         self._approximate = 0
         self._committed_version = _NO_VERSION
+        self._commit_error = 0
+        self._read_error: Exception | None = None
         self._conflicting: list[KeySet] = []
 
     # The order of these checks is the client's: the bindings' tests can tell the difference.
@@ -139,6 +141,9 @@ class Transaction:
             if self._deferred:
                 return
             try:
+                if option == 500 and self._deadline and time.monotonic() >= self._deadline:
+                    # A new timeout does not undo one that has fired.
+                    self._fail_all(codes.TIMED_OUT)
                 if option == 51 and (self._read_anything or self._writes):
                     raise Fault(codes.INVALID_OPERATION)
                 options = self._options.copy()
@@ -156,8 +161,6 @@ class Transaction:
         if not timeout:
             self._deadline = 0.0
             return
-        if not self._begun:
-            self._begun = time.monotonic()
         self._deadline = self._begun + timeout
         self._guarded = True
         if self._waiting:
@@ -247,7 +250,7 @@ class Transaction:
                         raise Fault(self._deferred)
                     self._check_fault()
                 if self._read_version is None:
-                    self._open_snapshot()
+                    self._store.snapshots.keep(self._open_snapshot())
                 return Future(self._read_version)
             except Exception as error:
                 return Future(error=error)
@@ -260,14 +263,21 @@ class Transaction:
             self._snapshot, self._read_version = snapshots.acquire()
             self._read_until = time.monotonic() + LIFETIME
         else:
-            age = (self._store.clock.now() - self._read_version) / VERSIONS_PER_SECOND
+            age = self._age(self._read_version)
             if age > LIFETIME:
                 raise Fault(codes.TOO_OLD)
+            if age < 0:
+                # A storage server waits as long for a version before it gives up.
+                time.sleep(min(-age, _FUTURE_PATIENCE))
+                age = self._age(self._read_version)
             self._snapshot = snapshots.acquire_at(self._read_version)
             if self._snapshot is None:
                 raise Fault(codes.TOO_OLD if age >= 0 else codes.FUTURE_VERSION)
             self._read_until = time.monotonic() + LIFETIME - max(age, 0.0)
         return self._snapshot
+
+    def _age(self, version: int) -> float:
+        return (self._store.clock.now() - version) / VERSIONS_PER_SECOND
 
     def get_committed_version(self) -> int:
         """The version of the commit, or -1 if there was none or nothing was written."""
@@ -326,9 +336,18 @@ class Transaction:
                         raise Fault(codes.OUTSIDE_LEGAL_RANGE)
                 if len(key) > KEY_LIMIT and len(key) > _longest(key):
                     return Future(None)
+            except Fault as error:
+                return failed(error.code)
+            try:
                 return Future(self._get(key, snapshot))
             except Exception as error:
-                return Future(error=error)
+                return self._failed_read(error)
+
+    def _failed_read(self, error: Exception) -> Future:
+        """A read that failed makes the commit fail too, with the same error."""
+        if self._read_error is None:
+            self._read_error = error
+        return Future(error=error)
 
     def _get(self, key: bytes, snapshot: int) -> bytes | None:
         self._read_anything = True
@@ -387,13 +406,16 @@ class Transaction:
                 limit = self._read_limit
                 if key > limit:
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+            except Fault as error:
+                return failed(error.code)
+            try:
                 selector = Selector.of(key, or_equal, offset)
                 found = self._reader(snapshot).resolve(selector).key
                 if not snapshot:
                     self._note_read_range(*key_conflict(selector, found))
                 return Future(min(found, limit))
             except Exception as error:
-                return Future(error=error)
+                return self._failed_read(error)
 
     def get_range(
         self,
@@ -421,6 +443,9 @@ class Transaction:
                     raise Fault(codes.LIMITS_INVALID)
                 if begin.offset >= end.offset and begin.key >= end.key:
                     return Future(([], False))
+            except Fault as error:
+                return failed(error.code)
+            try:
                 reader = self._reader(snapshot)
                 result = reader.range(begin, end, limit, byte_limit, bool(reverse))
                 if not snapshot:
@@ -429,7 +454,7 @@ class Transaction:
                     )
                 return Future((result.rows, result.more))
             except Exception as error:
-                return Future(error=error)
+                return self._failed_read(error)
 
     def get_estimated_range_size(self, begin: bytes, end: bytes) -> Future:
         """The size in bytes of the keys and values in a range."""
@@ -492,7 +517,7 @@ class Transaction:
                     if key == METADATA_VERSION:
                         raise Fault(codes.INVALID_OPERATION)
                     if key.startswith(SPECIAL):
-                        special.write(self, key)
+                        special.write(self, key, clears=False)
                         return
                     if key >= self._write_limit:
                         raise Fault(codes.OUTSIDE_LEGAL_RANGE)
@@ -589,7 +614,7 @@ class Transaction:
                 if self._guarded:
                     self._check_use()
                 if key.startswith(SPECIAL):
-                    special.write(self, key)
+                    special.write(self, key, clears=True)
                     return
                 if key >= self._write_limit:
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
@@ -618,7 +643,7 @@ class Transaction:
                 if self._guarded:
                     self._check_use()
                 if begin.startswith(SPECIAL) and end.startswith(SPECIAL):
-                    special.write(self, begin)
+                    special.write(self, begin, clears=True)
                     return
                 limit = self._write_limit
                 if begin > limit or end > limit:
@@ -678,6 +703,10 @@ class Transaction:
         """Let every use fail, for a transaction that can do nothing."""
         self._defer(Fault(code))
 
+    def fail_commit(self, code: int) -> None:
+        """Let the commit fail, and nothing before it."""
+        self._commit_error = code
+
     # Watches
 
     def watch(self, key: bytes) -> Future:
@@ -714,8 +743,14 @@ class Transaction:
                 if self._guarded:
                     self._check()
                 self._commit_started = self._guarded = True
+                if self._commit_error:
+                    raise Fault(self._commit_error)
+                if self._read_error is not None:
+                    raise self._read_error
                 request = self._request()
             except Exception as error:
+                if self._commit_started:
+                    self._finish(error)
                 return Future(error=error)
             try:
                 if request is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from .conflicts import decode
@@ -62,6 +63,7 @@ class Watches:
         self._lock = threading.Lock()
         self._by_key: dict[bytes, set[Watch]] = {}
         self._fresh: list[Watch] = []
+        self._gone: deque[Watch] = deque()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._connection: sqlite3.Connection | None = None
@@ -82,7 +84,12 @@ class Watches:
 
     def disarm(self, watch: Watch) -> None:
         """Forget a watch that is done or cancelled."""
-        with self._lock:
+        # The thread does it: the garbage collector may call this while this thread holds the lock.
+        self._gone.append(watch)
+
+    def _forget_gone(self) -> None:
+        while self._gone:
+            watch = self._gone.popleft()
             watches = self._by_key.get(watch.key)
             if watches is not None:
                 watches.discard(watch)
@@ -106,6 +113,9 @@ class Watches:
         seen = 0
         waiting_since = 0.0
         while True:
+            if self._gone:
+                with self._lock:
+                    self._forget_gone()
             self._wake.wait(_POLL_SECONDS if self._by_key else None)
             woken = self._wake.is_set()
             if woken:

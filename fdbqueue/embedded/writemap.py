@@ -80,7 +80,7 @@ class WriteMap:
         known = self._sorted
         if known is None:
             return
-        if known is _EMPTY:
+        if not known:
             self._sorted = [key]
         elif key > known[-1]:
             known.append(key)

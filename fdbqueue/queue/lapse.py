@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..binding import fdb
 from ..codec import unpack_envelope, unpack_expiry, unpack_lease
-from ..keys import Kind, QueueKeys
+from ..keys import Kind
 from ..states import BURY, LAPSE
 from . import dead, lease, life, returning
 from .scope import Scope, Standing
@@ -18,11 +18,14 @@ MAX_LAPSED = 100
 """Lapsed leases that one look returns to the queue."""
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
-    """Issue a snapshot read of the leases that lapse first."""
-    expiry = keys.kind(Kind.EXPIRY)
+def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
+    """Issue a snapshot read of the leases that have lapsed by the database's version."""
+    begin = scope.keys.kind(Kind.EXPIRY).start
     return tr.snapshot.get_range(
-        expiry.start, expiry.stop, limit=MAX_LAPSED, streaming_mode=fdb.StreamingMode.exact
+        begin,
+        scope.keys.expiry(scope.clock.version(tr), b""),
+        limit=MAX_LAPSED,
+        streaming_mode=fdb.StreamingMode.exact,
     )
 
 
@@ -56,15 +59,10 @@ def _lapsed(
     tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange
 ) -> list[tuple[bytes, fdb.Value]]:
     """The tokens of the leases that have lapsed, and a read of each, issued with a conflict."""
-    candidates = looked.to_list()
-    if not candidates:
-        return []
-    version, now_ms = scope.clock.version(tr), scope.clock.wall_ms()
+    now_ms = scope.clock.wall_ms()
     lapsed = []
-    for kv in candidates:
-        expiry_version, token = scope.keys.parse_expiry(kv.key)
-        if expiry_version > version:
-            break
+    for kv in looked:
         if unpack_expiry(kv.value) <= now_ms:
+            _, token = scope.keys.parse_expiry(kv.key)
             lapsed.append((token, tr.get(scope.keys.lease(token))))
     return lapsed
