@@ -14,14 +14,14 @@ from .clock import SYSTEM_CLOCK, Clock
 from .codec import Envelope, check_headers, check_payload
 from .consumers import wakeups
 from .errors import InvalidArgument, OptionsMismatch, QueueNotFound
-from .keys import CLAIM_BYTES, DEFAULT_ROOT, OnceKeys, QueueKeys, RootKeys
+from .handle import Handle, Transactor, composed
+from .keys import CLAIM_BYTES, DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
 from .options import DEFAULT_PRIORITY, QueueOptions, check_lease, check_name
 from .queue import catalogue, counters, dequeue, enqueue, lapse, lease, once, purge
 from .queue.scope import Scope
 from .states import ACK
 
-Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
 
 MAX_BATCH = 10_000
@@ -29,7 +29,7 @@ POLL_SECONDS = 5.0
 """How often a waiting consumer looks by itself: heals what a dead one was told."""
 
 
-class Queue:
+class Queue(Handle):
     """A light handle on one queue: its names and cached options, no connection.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
@@ -41,11 +41,7 @@ class Queue:
     def __init__(
         self, name: str, root: fdb.Subspace = DEFAULT_ROOT, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.name = check_name(name)
-        self._root = root
-        self._keys: QueueKeys = RootKeys(root).queue(name)
-        self._clock = clock
-        self._cached: catalogue.Cached | None = None
+        super().__init__(name, root, clock)
 
     def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
         return _restore, (self.name, self._root.key(), self._clock)
@@ -344,27 +340,6 @@ class Queue:
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _run(
-        self,
-        tr: Transactor,
-        body: Callable[[fdb.Transaction], R],
-        *,
-        wrote: Callable[[R], bool] = lambda _: True,
-    ) -> R:
-        return _composed(tr, self._keys.once, body, wrote)
-
-    def _read(self, tr: Transactor, body: Callable[[fdb.Transaction], R]) -> R:
-        return self._run(tr, body, wrote=lambda _: False)
-
-    def _options(self, tr: fdb.Transaction) -> QueueOptions:
-        return self._scope(tr).options
-
-    def _scope(self, tr: fdb.Transaction) -> Scope:
-        # Another thread may replace the cached value meanwhile.
-        known = catalogue.read(tr, self._keys, self.name, self._cached)
-        self._cached = known
-        return Scope(self._keys, known.options, self._clock, known.subscriptions)
-
     def _promote(self, tr: fdb.Transaction, scope: Scope, lapsed: fdb.FDBRange) -> int:
         """Return lapsed leases, and wake consumers for what became ready."""
         ready = lapse.return_lapsed(tr, scope, lapsed)
@@ -448,18 +423,7 @@ def _catalogued(
     wrote: Callable[[R], bool] = lambda _: True,
 ) -> R:
     """Changes of the catalogue are recorded beside the queues: a queue may be gone by then."""
-    return _composed(tr, RootKeys(root).once, body, wrote)
-
-
-def _composed(
-    tr: Transactor,
-    keys: OnceKeys,
-    body: Callable[[fdb.Transaction], R],
-    wrote: Callable[[R], bool],
-) -> R:
-    if isinstance(tr, fdb.Transaction):
-        return body(tr)
-    return once.run(tr, keys, body, wrote=wrote)
+    return composed(tr, RootKeys(root).once, body, wrote)
 
 
 def _draft(message: NewMessage | bytes, clock: Clock) -> Envelope:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from ..binding import fdb
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
@@ -19,8 +20,9 @@ from .definitions import Definition
 
 FORMAT_VERSION = 1
 
-_ACCESSED_UNREADABLE = 1036
 _STAMP_OPERAND = bytes(14)
+
+_changing: WeakSet[fdb.Transaction] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
     del tr[root.name(name)]
     everything = root.queue(name).all()
     tr.clear_range(everything.start, everything.stop)
-    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
+    _touch(tr)
 
 
 @fdb.transactional
@@ -70,10 +72,10 @@ def names(tr: fdb.Transaction, root: RootKeys) -> list[str]:
 
 
 @fdb.transactional
-def touch(tr: fdb.Transaction, keys: QueueKeys) -> None:
+def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Say that the subscriptions have changed. Conflicts as ``change``; writes no key of META."""
     tr.add_write_conflict_key(keys.meta)
-    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
+    _touch(tr)
 
 
 @fdb.transactional
@@ -96,19 +98,22 @@ def read(tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None)
 
 
 def _metadata_version(tr: fdb.Transaction) -> bytes | None:
-    """None in a transaction that changes it itself, where it cannot be read."""
-    try:
-        return tr.snapshot.get(METADATA_VERSION).value
-    except fdb.FDBError as error:
-        if error.code == _ACCESSED_UNREADABLE:
-            return None
-        raise
+    """None in a transaction that changes it itself: reading it there would fail the commit."""
+    if tr in _changing:
+        return None
+    return tr.snapshot.get(METADATA_VERSION).value
+
+
+def _touch(tr: fdb.Transaction) -> None:
+    """Tell every handle that what it has cached is stale."""
+    _changing.add(tr)
+    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 
 
 def _write(tr: fdb.Transaction, keys: QueueKeys, options: QueueOptions) -> None:
     stored = {"format": FORMAT_VERSION, "options": options.to_json()}
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
-    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
+    _touch(tr)
 
 
 def _parse(value: bytes, name: str) -> QueueOptions:

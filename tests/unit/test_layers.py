@@ -13,12 +13,14 @@ PACKAGE = Path(fdbqueue.__file__).parent
 
 LAYERS = [
     {"errors"},
-    {"states", "model"},
+    {"states"},
+    {"model"},
     {"options"},
     {"binding"},
     {"clock", "codec", "keys", "selector"},
     {"queue"},
     {"subscriptions", "consumers"},
+    {"handle"},
     {"api"},
     {"__init__", "worker", "spark", "testing"},
     {"cli"},

@@ -1,0 +1,60 @@
+"""What every handle on a queue has: its keys, its clock, its cached options, and how it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from .binding import fdb
+from .clock import Clock
+from .keys import OnceKeys, QueueKeys, RootKeys
+from .options import QueueOptions, check_name
+from .queue import catalogue, once
+from .queue.scope import Scope
+
+Transactor = fdb.Transaction | fdb.Database
+R = TypeVar("R")
+
+
+class Handle:
+    """One queue by its name; no connection. The families of operations share it."""
+
+    def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
+        self.name = check_name(name)
+        self._root = root
+        self._keys: QueueKeys = RootKeys(root).queue(name)
+        self._clock = clock
+        self._cached: catalogue.Cached | None = None
+
+    def _run(
+        self,
+        tr: Transactor,
+        body: Callable[[fdb.Transaction], R],
+        *,
+        wrote: Callable[[R], bool] = lambda _: True,
+    ) -> R:
+        return composed(tr, self._keys.once, body, wrote)
+
+    def _read(self, tr: Transactor, body: Callable[[fdb.Transaction], R]) -> R:
+        return self._run(tr, body, wrote=lambda _: False)
+
+    def _options(self, tr: fdb.Transaction) -> QueueOptions:
+        return self._scope(tr).options
+
+    def _scope(self, tr: fdb.Transaction) -> Scope:
+        # A local name: another thread may replace the cached value meanwhile.
+        known = catalogue.read(tr, self._keys, self.name, self._cached)
+        self._cached = known
+        return Scope(self._keys, known.options, self._clock, known.subscriptions)
+
+
+def composed(
+    tr: Transactor,
+    keys: OnceKeys,
+    body: Callable[[fdb.Transaction], R],
+    wrote: Callable[[R], bool],
+) -> R:
+    """Run ``body`` in the caller's transaction, or in one of its own where given a database."""
+    if isinstance(tr, fdb.Transaction):
+        return body(tr)
+    return once.run(tr, keys, body, wrote=wrote)
