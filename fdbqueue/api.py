@@ -384,15 +384,12 @@ class _Ask:
 
     def claim_or_register(
         self, tr: fdb.Transaction
-    ) -> tuple[list[Delivery], fdb.Future[None] | None]:
+    ) -> tuple[list[Delivery], wakeups.Signal | None]:
         """Lease what is there, or wait for it in the same transaction."""
         claimed = self.claim(tr)
         if not claimed:
             return claimed, wakeups.register(tr, self.keys, self.id)
-        # Who was woken for several messages passes the word on for those that it leaves.
         wakeups.withdraw(tr, self.keys, self.id)
-        if dequeue.first(tr.snapshot, self.keys, 1).to_list():
-            wakeups.wake(tr, self.keys, wakeups.look(tr, self.keys, 1))
         return claimed, None
 
     def wait(self, db: fdb.Database, seconds: float) -> list[Delivery]:
