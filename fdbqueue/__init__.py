@@ -38,6 +38,10 @@ from .errors import (
     StoreNotFound,
     StoreNotWritable,
     StoreUnreachable,
+    SubscriptionError,
+    SubscriptionHeld,
+    SubscriptionMismatch,
+    SubscriptionNotFound,
     TransactionTooLarge,
     UnsupportedVersion,
 )
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
     from .selector import Selector
+    from .subscribing import Subscription
 
 __version__ = "0.1.0"
 
@@ -90,6 +95,11 @@ __all__ = [
     "StoreNotFound",
     "StoreNotWritable",
     "StoreUnreachable",
+    "Subscription",
+    "SubscriptionError",
+    "SubscriptionHeld",
+    "SubscriptionMismatch",
+    "SubscriptionNotFound",
     "TransactionTooLarge",
     "UnsupportedVersion",
     "describe",
@@ -104,6 +114,7 @@ _LAZY = {
     "Queue": "api",
     "Selector": "selector",
     "Store": "binding",
+    "Subscription": "subscribing",
     "describe": "binding",
     "fdb": "binding",
     "list_queues": "api",

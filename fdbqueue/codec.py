@@ -146,6 +146,29 @@ def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
     return Position(level, index, random), letter
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The consumer that an exclusive subscription serves, and until when."""
+
+    token: bytes
+    expiry_version: int
+    expiry_ms: int
+
+
+def pack_holder(holder: Holder) -> bytes:
+    """The stored form of a holder."""
+    return _versioned([holder.token, holder.expiry_version, holder.expiry_ms])
+
+
+def unpack_holder(value: bytes) -> Holder:
+    """A holder from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a holder")
+    try:
+        return Holder(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a holder", problem=repr(error)) from None
+
+
 def _elements(position: Position) -> tuple[int, int, bytes]:
     return position.level, position.index, position.random
 

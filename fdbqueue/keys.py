@@ -30,7 +30,7 @@ class Kind(IntEnum):
     DELAYED = 6  # (due, random) -> level and envelope
     REQUEST = 7  # (index, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
-    CURSOR = 9  # (subscription, level) -> next position to inspect
+    CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (id) -> record
     STATE = 11  # (state, -priority, id) -> empty
     WAKE = 12  # (id) -> changes when the consumer is notified
@@ -184,13 +184,17 @@ class QueueKeys:
         """The name that a SUBSCRIPTION key has."""
         return str(fdb.tuple.unpack(key, len(self._kinds[Kind.SUBSCRIPTION]))[0])
 
+    def holder(self, subscription: str) -> bytes:
+        """(subscription): stands before its cursors."""
+        return fdb.tuple.pack((subscription,), self._kinds[Kind.CURSOR])
+
     def cursor(self, subscription: str, level: int) -> bytes:
         """(subscription, level)."""
         return fdb.tuple.pack((subscription, level), self._kinds[Kind.CURSOR])
 
     def cursors(self, subscription: str) -> slice:
         """The cursors of a subscription, by level."""
-        return _within(fdb.tuple.pack((subscription,), self._kinds[Kind.CURSOR]))
+        return _within(self.holder(subscription))
 
     def parse_cursor(self, key: bytes) -> int:
         """The level that a CURSOR key names."""

@@ -21,6 +21,8 @@ LAYERS = [
     {"queue"},
     {"subscriptions", "consumers"},
     {"handle"},
+    {"subscribing"},
+    {"subscribers"},
     {"api"},
     {"__init__", "worker", "spark", "testing"},
     {"cli"},
