@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from ..binding import fdb
-from ..states import Transition
-from . import counters
+from ..states import ENDS, Transition
+from . import counters, payloads
 from .scope import Scope, Standing
 
 
@@ -23,6 +23,8 @@ def moved(
     counts: defaultdict[int, int] = defaultdict(int)
     sizes: defaultdict[int, int] = defaultdict(int)
     for message in messages:
+        if transition.target in ENDS:
+            payloads.remove(tr, scope.keys, message.envelope)
         counts[message.position.level] += 1
         sizes[message.position.level] += message.envelope.size
     for level, count in counts.items():
