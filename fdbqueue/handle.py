@@ -39,11 +39,13 @@ class Handle:
         return self._run(tr, body, wrote=lambda _: False)
 
     def _options(self, tr: fdb.Transaction) -> QueueOptions:
-        options, self._cached = catalogue.options(tr, self._keys, self.name, self._cached)
-        return options
+        return self._scope(tr).options
 
     def _scope(self, tr: fdb.Transaction) -> Scope:
-        return Scope(self._keys, self._options(tr), self._clock)
+        # A local name: another thread may replace the cached value meanwhile.
+        known = catalogue.read(tr, self._keys, self.name, self._cached)
+        self._cached = known
+        return Scope(self._keys, known.options, self._clock, known.subscriptions)
 
 
 def composed(

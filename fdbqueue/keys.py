@@ -174,6 +174,38 @@ class QueueKeys:
         version, token = fdb.tuple.unpack(key, len(self._kinds[Kind.EXPIRY]))
         return version, token
 
+    # -- subscriptions -----------------------------------------------------------------------
+
+    def subscription(self, name: str) -> bytes:
+        """(name)."""
+        return fdb.tuple.pack((name,), self._kinds[Kind.SUBSCRIPTION])
+
+    def parse_subscription(self, key: bytes) -> str:
+        """The name that a SUBSCRIPTION key has."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.SUBSCRIPTION]))[0])
+
+    def cursor(self, subscription: str, level: int) -> bytes:
+        """(subscription, level)."""
+        return fdb.tuple.pack((subscription, level), self._kinds[Kind.CURSOR])
+
+    def cursors(self, subscription: str) -> slice:
+        """The cursors of a subscription, by level."""
+        return _within(fdb.tuple.pack((subscription,), self._kinds[Kind.CURSOR]))
+
+    def parse_cursor(self, key: bytes) -> int:
+        """The level that a CURSOR key names."""
+        return int(fdb.tuple.unpack(key, len(self._kinds[Kind.CURSOR]))[1])
+
+    @staticmethod
+    def place(position: Position) -> bytes:
+        """A position within its level, as a cursor holds it: in the order of the READY keys."""
+        return fdb.tuple.pack((position.index, position.random))
+
+    def ready_from(self, level: int, place: bytes) -> slice:
+        """The ready messages of one level from a place on."""
+        prefix = self._ready + _packed(level)
+        return slice(prefix + place, prefix + b"\xff")
+
     # -- the rest ----------------------------------------------------------------------------
 
     def count(self, level: int) -> bytes:
@@ -217,6 +249,9 @@ class QueueKeys:
         """(consumer)."""
         return fdb.tuple.pack((consumer,), self._kinds[Kind.WAKE])
 
+
+LOWEST = b"\x00"
+"""The place before all others."""
 
 CLAIM_BYTES = 16
 

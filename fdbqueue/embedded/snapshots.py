@@ -40,13 +40,23 @@ Row = tuple[bytes, bytes]
 class Snapshot:
     """The state of the store at one moment; several transactions may read it."""
 
-    __slots__ = ("_cursor", "_lock", "connection", "expires", "idle_since", "newest", "users")
+    __slots__ = (
+        "_cursor",
+        "_lock",
+        "began",
+        "connection",
+        "expires",
+        "idle_since",
+        "newest",
+        "users",
+    )
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection: sqlite3.Connection | None = connection
         self._cursor = connection.cursor()
         self._lock = threading.Lock()
         self.users = 0
+        self.began = time.monotonic()
         self.expires = 0.0
         self.idle_since = 0.0
         self._cursor.execute("BEGIN")
@@ -138,6 +148,9 @@ class Snapshots:
                 snapshot is None
                 or snapshot.newest != shared.announced
                 or snapshot.connection is None
+                # A checkpoint that holds the commit lock until old readers are gone must not be
+                # kept waiting by one that is used again and again.
+                or time.monotonic() - snapshot.began > _IDLE_SECONDS
             ):
                 if snapshot is not None and snapshot.users == 0:
                     self._close(snapshot)

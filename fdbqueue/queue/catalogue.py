@@ -1,8 +1,8 @@
-"""Which queues there are, and what they are: META, read once and cached.
+"""Which queues there are, and what they are: META and the subscriptions, read once and cached.
 
 ``\\xff/metadataVersion`` comes with the read version, so a handle learns without a round trip that
-its cached options are stale. A change of META writes it, and conflicts with every transaction that
-relied on the options before.
+what it has cached is stale. A change of META writes it, and conflicts with every transaction that
+relied on what was there before.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ..binding import fdb
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
 from ..keys import METADATA_VERSION, QueueKeys, RootKeys
 from ..options import QueueOptions, parse
+from . import definitions
+from .definitions import Definition
 
 FORMAT_VERSION = 1
 
@@ -25,10 +27,11 @@ _changing: WeakSet[fdb.Transaction] = WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """Options as they were read, and the metadata version that they are valid for."""
+    """A queue as it was read, and the metadata version that this is valid for, if any."""
 
-    stamp: bytes
+    stamp: bytes | None
     options: QueueOptions
+    subscriptions: tuple[Definition, ...]
 
 
 @fdb.transactional
@@ -69,23 +72,29 @@ def names(tr: fdb.Transaction, root: RootKeys) -> list[str]:
 
 
 @fdb.transactional
-def options(
-    tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None
-) -> tuple[QueueOptions, Cached | None]:
-    """The queue's options, and what to keep of them for the next call.
+def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
+    """Say that the subscriptions have changed. Conflicts as ``change``; writes no key of META."""
+    tr.add_write_conflict_key(keys.meta)
+    _touch(tr)
+
+
+@fdb.transactional
+def read(tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None) -> Cached:
+    """The queue's options and subscriptions; hand it in again at the next call.
 
     No round trip of its own while the cache is valid, else one. Conflicts with a change of the
-    options or the deletion of the queue. Raises ``QueueNotFound``, ``FormatTooNew``.
+    options or the subscriptions and the deletion of the queue. Raises ``QueueNotFound``,
+    ``FormatTooNew``.
     """
     stamp = _metadata_version(tr)
-    if cached is not None and cached.stamp == stamp:
+    if cached is not None and stamp is not None and cached.stamp == stamp:
         tr.add_read_conflict_key(keys.meta)
-        return cached.options, cached
+        return cached
+    subscribed = definitions.look(tr, keys)
     value = tr.get(keys.meta).value
     if value is None:
         raise QueueNotFound(name=name)
-    stored = _parse(value, name)
-    return stored, None if stamp is None else Cached(stamp, stored)
+    return Cached(stamp, _parse(value, name), definitions.parse(keys, subscribed))
 
 
 def _metadata_version(tr: fdb.Transaction) -> bytes | None:
@@ -96,7 +105,7 @@ def _metadata_version(tr: fdb.Transaction) -> bytes | None:
 
 
 def _touch(tr: fdb.Transaction) -> None:
-    """Tell every handle that its cached options are stale."""
+    """Tell every handle that what it has cached is stale."""
     _changing.add(tr)
     tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 

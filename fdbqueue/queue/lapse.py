@@ -8,10 +8,10 @@ at a recovery of the database.
 from __future__ import annotations
 
 from ..binding import fdb
-from ..codec import pack_envelope, unpack_envelope, unpack_expiry, unpack_lease
+from ..codec import unpack_envelope, unpack_expiry, unpack_lease
 from ..keys import Kind
 from ..states import BURY, LAPSE
-from . import dead, lease, life
+from . import dead, lease, life, returning
 from .scope import Scope, Standing
 
 MAX_LAPSED = 100
@@ -49,8 +49,8 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> in
         if limit is not None and message.envelope.attempts >= limit:
             dead.bury(tr, scope, BURY, message, "its lease lapsed at the last attempt")
         else:
-            tr[scope.keys.ready(message.position)] = pack_envelope(message.envelope)
             ready.append(message)
+    returning.put_back(tr, scope, ready)
     life.moved(tr, scope, LAPSE, ready)
     return len(ready)
 

@@ -12,7 +12,7 @@ from ..errors import LeaseLost
 from ..keys import lease_token
 from ..model import Delivery
 from ..states import LEASE, RELEASE, Transition
-from . import dequeue, life, payloads
+from . import dequeue, life, payloads, returning
 from .scope import Scope, Standing
 
 
@@ -80,8 +80,7 @@ def end(
 @fdb.transactional
 def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
     """Give messages back to their old positions; the attempt does not count. As ``end``."""
-    for message in end(tr, scope, deliveries, RELEASE):
-        tr[scope.keys.ready(message.position)] = pack_envelope(message.envelope)
+    returning.put_back(tr, scope, end(tr, scope, deliveries, RELEASE))
 
 
 @fdb.transactional

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from ..binding import fdb
-from ..states import ENDS, Transition
+from ..codec import pack_index
+from ..states import ENDS, State, Transition
 from . import counters, payloads
 from .scope import Scope, Standing
 
@@ -29,3 +30,5 @@ def moved(
         sizes[message.position.level] += message.envelope.size
     for level, count in counts.items():
         counters.record(tr, scope.keys, transition, level, count, sizes[level])
+    if counts and transition.target is State.READY and scope.subscriptions:
+        tr.add(scope.keys.change, pack_index(1))

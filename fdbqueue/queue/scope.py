@@ -9,6 +9,7 @@ from ..codec import Envelope
 from ..keys import QueueKeys
 from ..model import Position
 from ..options import QueueOptions
+from .definitions import Definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Scope:
     keys: QueueKeys
     options: QueueOptions
     clock: Clock
+    subscriptions: tuple[Definition, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,40 @@
+"""Putting messages back where they stood: the one place where that is done.
+
+A subscription's cursor says that nothing before it is of interest. A message that becomes ready at
+a position of before has to take the cursors that passed it back to it, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..binding import fdb
+from ..codec import pack_envelope
+from .scope import Scope, Standing
+
+
+@fdb.transactional
+def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[Standing]) -> None:
+    """Make messages ready where they stood before; the transition is the caller's to record.
+
+    Moves the cursor of every subscription that takes such a message back to it. Writes blindly,
+    no reads and no conflicts of its own: BYTE_MIN leaves a cursor that has not come so far. Which
+    subscriptions there are is known under the read conflict on META that comes with the scope,
+    and a cursor that is created meanwhile begins behind nothing.
+    """
+    keys = scope.keys
+    skipping = [definition for definition in scope.subscriptions if definition.skips]
+    now_ms = scope.clock.wall_ms() if skipping else 0
+    lowest: dict[tuple[str, int], bytes] = {}
+    for standing in messages:
+        position = standing.position
+        tr[keys.ready(position)] = pack_envelope(standing.envelope)
+        message = standing.envelope.properties(position) if skipping else None
+        for definition in skipping:
+            # One that does not match is passed again at once: no need to go back for it.
+            if message is not None and definition.matches(message, now_ms):
+                cursor = (definition.name, position.level)
+                place = keys.place(position)
+                lowest[cursor] = min(place, lowest.get(cursor, place))
+    for (name, level), place in lowest.items():
+        tr.byte_min(keys.cursor(name, level), place)
