@@ -26,6 +26,7 @@ from .errors import (
     InvalidPriority,
     InvalidSelector,
     LeaseLost,
+    MissingPackage,
     NotAStore,
     OptionsMismatch,
     OutcomeUnknown,
@@ -39,6 +40,7 @@ from .errors import (
     StoreNotWritable,
     StoreUnreachable,
     TransactionTooLarge,
+    UnknownContentType,
     UnsupportedVersion,
 )
 from .model import Delivery, Depth, Headers, HeaderValue, Message, NewMessage, Position
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
     from .selector import Selector
+    from .serializers import Serializer
 
 __version__ = "0.1.0"
 
@@ -72,6 +75,7 @@ __all__ = [
     "InvalidSelector",
     "LeaseLost",
     "Message",
+    "MissingPackage",
     "NewMessage",
     "NotAStore",
     "OptionsMismatch",
@@ -84,6 +88,7 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "Selector",
+    "Serializer",
     "Store",
     "StoreError",
     "StoreMismatch",
@@ -91,6 +96,7 @@ __all__ = [
     "StoreNotWritable",
     "StoreUnreachable",
     "TransactionTooLarge",
+    "UnknownContentType",
     "UnsupportedVersion",
     "describe",
     "fdb",
@@ -103,6 +109,7 @@ _LAZY = {
     "Engine": "binding",
     "Queue": "api",
     "Selector": "selector",
+    "Serializer": "serializers",
     "Store": "binding",
     "describe": "binding",
     "fdb": "binding",

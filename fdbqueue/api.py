@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from . import compression, serializers
 from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
 from .codec import Envelope, check_headers, check_payload
@@ -18,7 +19,7 @@ from .handle import Handle, Transactor, composed
 from .keys import CLAIM_BYTES, DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
 from .options import DEFAULT_PRIORITY, QueueOptions, check_lease, check_name
-from .queue import catalogue, counters, dequeue, enqueue, lapse, lease, once, purge
+from .queue import catalogue, counters, dequeue, enqueue, lapse, lease, once, payloads, purge
 from .queue.scope import Scope
 from .states import ACK
 
@@ -39,12 +40,18 @@ class Queue(Handle):
     """
 
     def __init__(
-        self, name: str, root: fdb.Subspace = DEFAULT_ROOT, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        name: str,
+        root: fdb.Subspace = DEFAULT_ROOT,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
     ) -> None:
         super().__init__(name, root, clock)
+        self._serializer = serializers.find(serializer)
 
     def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
-        return _restore, (self.name, self._root.key(), self._clock)
+        return _restore, (self.name, self._root.key(), self._clock, self._serializer)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -59,14 +66,18 @@ class Queue(Handle):
         *,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
         **options: Any,
     ) -> Queue:
         """Create a queue with the given options (see ``QueueOptions``).
 
+        serializer: "bytes", "json" or a ``Serializer``; of this handle, not of the queue.
+
         Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``.
         """
-        queue = cls(name, root, clock=clock)
+        queue = cls(name, root, clock=clock, serializer=serializer)
         wanted = QueueOptions.of(options)
+        compression.check(wanted.compression)
         _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
         return queue
 
@@ -79,15 +90,18 @@ class Queue(Handle):
         create: bool = True,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
         **options: Any,
     ) -> Queue:
         """Open a queue, and create it if it does not exist, unless ``create`` is false.
 
-        Options that are given must be those that are stored. Raises ``QueueNotFound``,
+        Options that are given must be those that are stored; the serializer is of this handle
+        alone. Raises ``QueueNotFound``,
         ``OptionsMismatch``, ``InvalidName``, ``InvalidOptions``, ``FormatTooNew``.
         """
-        queue = cls(name, root, clock=clock)
+        queue = cls(name, root, clock=clock, serializer=serializer)
         wanted = QueueOptions.of(options)
+        compression.check(wanted.compression)
 
         def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
             try:
@@ -123,6 +137,7 @@ class Queue(Handle):
         def change(tr: fdb.Transaction) -> QueueOptions:
             stored = self._options(tr)
             wanted = QueueOptions.of({**stored.to_json(), **changes})
+            compression.check(wanted.compression)
             if wanted.levels != stored.levels:
                 raise OptionsMismatch(
                     name=self.name, option="levels", stored=stored.levels, given=wanted.levels
@@ -142,13 +157,15 @@ class Queue(Handle):
     def enqueue(
         self,
         tr: Transactor,
-        payload: bytes,
+        payload: Any,
         *,
         priority: int = DEFAULT_PRIORITY,
         headers: Headers | None = None,
     ) -> str:
         """Enqueue one message; returns its id.
 
+        payload: bytes, or with a serializer whatever it takes. Beyond 90 kB it is stored in
+            chunks, which nobody notices; at most ``max_payload`` bytes.
         priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
         headers: names to str, int, float, bool or None.
 
@@ -160,15 +177,15 @@ class Queue(Handle):
         """
         return self.enqueue_many(tr, [NewMessage(payload, priority, headers)])[0]
 
-    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | bytes]) -> list[str]:
+    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | Any]) -> list[str]:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
-        A message is a ``NewMessage``, or the bytes of its payload. One round trip for all, and
+        A message is a ``NewMessage``, or its payload alone. One round trip for all, and
         conflicts as in ``enqueue``. Raises what ``enqueue`` raises, ``InvalidArgument`` for no
         messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
         takes; then nothing is written.
         """
-        drafts = [_draft(message, self._clock) for message in messages]
+        drafts = [self._draft(message) for message in messages]
         if not 0 < len(drafts) <= MAX_BATCH:
             raise InvalidArgument(
                 argument="messages",
@@ -178,7 +195,9 @@ class Queue(Handle):
 
         def put(tr: fdb.Transaction) -> list[str]:
             scope = self._scope(tr)
-            entries = [(scope.options.level(draft.priority), draft) for draft in drafts]
+            levels = [scope.options.level(draft.priority) for draft in drafts]
+            stored = [payloads.store(tr, scope, draft) for draft in drafts]
+            entries = list(zip(levels, stored, strict=True))
             waiting = wakeups.look(tr, self._keys, len(entries))
             placed = enqueue.append(tr, scope, entries)
             wakeups.wake(tr, self._keys, waiting)
@@ -236,8 +255,9 @@ class Queue(Handle):
         consumer: a name to show in listings.
 
         Leases that have lapsed are returned to the queue first. One round trip (two if there
-        are). Conflicts as ``dequeue``. Raises ``QueueNotFound``, ``InvalidArgument``,
-        ``InvalidOptions``.
+        are, and one more for payloads in chunks). A batch ends early at 8,000,000 bytes, so that
+        it fits into a transaction, but has one message at least. Conflicts as ``dequeue``.
+        Raises ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``.
         """
         if type(max_messages) is not int or not 0 < max_messages <= MAX_BATCH:
             raise InvalidArgument(
@@ -263,7 +283,10 @@ class Queue(Handle):
         return ask.wait(tr, wait)
 
     def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
-        """The first ready messages, left where they are. A snapshot read: no conflicts."""
+        """The first ready messages, left where they are. A snapshot read: no conflicts.
+
+        Ends early at 8,000,000 bytes, but with one message at least, if there is one.
+        """
         if type(limit) is not int or not 0 < limit <= MAX_BATCH:
             raise InvalidArgument(
                 argument="limit", value=limit, problem=f"must be 1 to {MAX_BATCH:,}"
@@ -276,6 +299,15 @@ class Queue(Handle):
             ]
 
         return self._read(tr, look)
+
+    def value(self, message: Message | Delivery) -> Any:
+        """The payload of a message, decoded by the serializer of its content type.
+
+        That is this handle's serializer, or a built-in one: messages of several content types may
+        stand in one queue. Raises ``UnknownContentType``, ``CorruptData``.
+        """
+        found = message.message if isinstance(message, Delivery) else message
+        return serializers.loads(self._serializer, found)
 
     # -- settling ----------------------------------------------------------------------------
 
@@ -340,6 +372,17 @@ class Queue(Handle):
 
     # -- parts -------------------------------------------------------------------------------
 
+    def _draft(self, message: NewMessage | Any) -> Envelope:
+        if not isinstance(message, NewMessage):
+            message = NewMessage(message)
+        return Envelope(
+            payload=check_payload(serializers.dumps(self._serializer, message.payload)),
+            priority=message.priority,
+            enqueued_at_ms=self._clock.wall_ms(),
+            headers=check_headers(message.headers),
+            content_type=self._serializer.content_type,
+        )
+
     def _promote(self, tr: fdb.Transaction, scope: Scope, lapsed: fdb.FDBRange) -> int:
         """Return lapsed leases, and wake consumers for what became ready."""
         ready = lapse.return_lapsed(tr, scope, lapsed)
@@ -380,7 +423,7 @@ class _Ask:
             found = dequeue.first(tr, self.keys, self.max_messages)
         seconds = scope.options.lease if self.seconds is None else self.seconds
         terms = lease.Terms(seconds, self.id, self.consumer)
-        return lease.grant(tr, scope, terms, dequeue.standing(self.keys, found))
+        return lease.grant(tr, scope, terms, dequeue.batch(self.keys, found))
 
     def claim_or_register(
         self, tr: fdb.Transaction
@@ -426,16 +469,5 @@ def _catalogued(
     return composed(tr, RootKeys(root).once, body, wrote)
 
 
-def _draft(message: NewMessage | bytes, clock: Clock) -> Envelope:
-    if not isinstance(message, NewMessage):
-        message = NewMessage(message)
-    return Envelope(
-        payload=check_payload(message.payload),
-        priority=message.priority,
-        enqueued_at_ms=clock.wall_ms(),
-        headers=check_headers(message.headers),
-    )
-
-
-def _restore(name: str, root: bytes, clock: Clock) -> Queue:
-    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock)
+def _restore(name: str, root: bytes, clock: Clock, serializer: serializers.Serializer) -> Queue:
+    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)

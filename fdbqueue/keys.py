@@ -40,7 +40,7 @@ class Kind(IntEnum):
     LEADER = 16  # () -> token and expiry of the consumer that fulfils
     DEDUP = 17  # (id) -> expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
-    CHUNK = 19  # (message id, n) -> piece of a payload
+    CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
     EVENT = 20  # (versionstamp) -> one line of delivery history
 
 
@@ -219,6 +219,19 @@ class QueueKeys:
     def dead(self, index: int, random: bytes) -> bytes:
         """(index, random)."""
         return fdb.tuple.pack((index, random), self._kinds[Kind.DEAD])
+
+    def chunk(self, name: bytes, n: int) -> bytes:
+        """(name, n)."""
+        return fdb.tuple.pack((name, n), self._kinds[Kind.CHUNK])
+
+    def chunks(self, name: bytes) -> slice:
+        """All chunks of one payload."""
+        return _within(fdb.tuple.pack((name,), self._kinds[Kind.CHUNK]))
+
+    def parse_chunk(self, key: bytes) -> tuple[bytes, int]:
+        """The name and the number that a CHUNK key names."""
+        name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.CHUNK]))
+        return name, n
 
     def waiting(self) -> slice:
         """The consumers that wait for a message, in the order in which they are notified."""

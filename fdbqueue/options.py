@@ -14,6 +14,9 @@ DEFAULT_PRIORITY = 4
 MAX_LEVELS = 256
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 MAX_NAME_LENGTH = 200
+MAX_PAYLOAD = 9_000_000
+"""What fits into one transaction together with everything else that an enqueue writes."""
+COMPRESSIONS = ("none", "zlib", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +27,17 @@ class QueueOptions:
     max_attempts: deliveries that may fail or lapse before a message becomes a dead letter,
         1 or more; None for no limit.
     lease: seconds that a delivery is leased for when ``receive`` names no other time.
+    max_payload: bytes that the payload of one message may have, 1 to 9,000,000.
+    compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
+    compress_from: bytes from which on a payload is compressed, if that makes it smaller.
     """
 
     levels: int = 10
     max_attempts: int | None = 5
     lease: float = 30.0
+    max_payload: int = 8_000_000
+    compression: str = "none"
+    compress_from: int = 10_000
 
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
@@ -36,6 +45,13 @@ class QueueOptions:
             _integer("max_attempts", self.max_attempts, 1, 1_000_000)
         check_lease("lease", self.lease)
         object.__setattr__(self, "lease", float(self.lease))
+        _integer("max_payload", self.max_payload, 1, MAX_PAYLOAD)
+        if self.compression not in COMPRESSIONS:
+            raise InvalidOptions(
+                option="compression",
+                problem=f"{self.compression!r} is not one of {', '.join(COMPRESSIONS)}",
+            )
+        _integer("compress_from", self.compress_from, 0, MAX_PAYLOAD)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:

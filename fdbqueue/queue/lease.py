@@ -12,7 +12,7 @@ from ..errors import LeaseLost
 from ..keys import lease_token
 from ..model import Delivery
 from ..states import LEASE, RELEASE, Transition
-from . import dequeue, life, returning
+from . import dequeue, life, payloads, returning
 from .scope import Scope, Standing
 
 
@@ -34,15 +34,16 @@ def grant(
 ) -> list[Delivery]:
     """Lease ready messages that the caller has read, with a conflict on each.
 
-    Writes blindly; no round trip of its own.
+    Writes blindly; no round trip of its own, but one for payloads in chunks, if there are any.
     """
     if not messages:
         return []
+    chunks = payloads.look(tr, scope.keys, messages)
     dequeue.remove(tr, scope.keys, messages)
     life.moved(tr, scope, LEASE, messages)
     version, wall_ms = _expiry(tr, scope, terms.seconds)
     deliveries = []
-    for n, message in enumerate(messages):
+    for n, message in enumerate(payloads.load(messages, chunks)):
         token = lease_token(terms.claim, n)
         packed = pack_envelope(message.envelope)
         lease = Lease(message.position, version, wall_ms, terms.consumer, packed)
