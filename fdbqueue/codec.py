@@ -106,11 +106,11 @@ _NAMES = {
     4: "headers",
     5: "attempts",
     6: "id",
-    20: "content_type",
-    21: "compression",
-    22: "raw_size",
-    23: "chunks",
-    24: "chunk_bytes",
+    32: "content_type",
+    33: "compression",
+    34: "raw_size",
+    35: "chunks",
+    36: "chunk_bytes",
 }
 _DEFAULTS: dict[str, object] = {
     "headers": {},
