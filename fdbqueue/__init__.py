@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .api import Queue, list_queues
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
+    from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
 
@@ -95,6 +96,7 @@ __all__ = [
     "StoreNotFound",
     "StoreNotWritable",
     "StoreUnreachable",
+    "Ticket",
     "TransactionTooLarge",
     "UnknownContentType",
     "UnsupportedVersion",
@@ -111,6 +113,7 @@ _LAZY = {
     "Selector": "selector",
     "Serializer": "serializers",
     "Store": "binding",
+    "Ticket": "queue.line",
     "describe": "binding",
     "fdb": "binding",
     "list_queues": "api",

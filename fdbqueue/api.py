@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from . import compression, serializers
+from . import compression, receiving, serializers
 from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
 from .codec import Envelope, check_headers, check_payload
-from .consumers import wakeups
+from .consumers import promotion, wakeups
+from .consuming import Consuming
 from .errors import InvalidArgument, OptionsMismatch, QueueNotFound
-from .handle import Handle, Transactor, composed
-from .keys import CLAIM_BYTES, DEFAULT_ROOT, RootKeys
+from .handle import Transactor, composed
+from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
-from .options import DEFAULT_PRIORITY, QueueOptions, check_lease, check_name
-from .queue import catalogue, counters, dequeue, enqueue, lapse, lease, once, payloads, purge
-from .queue.scope import Scope
+from .options import DEFAULT_PRIORITY, QueueOptions, check_lease
+from .queue import catalogue, counters, dequeue, enqueue, lease, once, payloads, purge
 from .states import ACK
 
 R = TypeVar("R")
@@ -30,7 +28,7 @@ POLL_SECONDS = 5.0
 """How often a waiting consumer looks by itself: heals what a dead one was told."""
 
 
-class Queue(Handle):
+class Queue(Consuming):
     """A light handle on one queue: its names and cached options, no connection.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
@@ -216,71 +214,12 @@ class Queue(Handle):
 
         def pop(tr: fdb.Transaction) -> Message | None:
             scope = self._scope(tr)
-            self._promote(tr, scope, lapse.look(tr, scope))
+            promotion.promote(tr, scope, promotion.look(tr, scope))
             for message in dequeue.pop(tr, scope, 1):
                 return message.envelope.message(message.position)
             return None
 
         return self._run(tr, pop, wrote=bool)
-
-    def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: float | None = None,
-        wait: float = 0.0,
-        consumer: str = "",
-    ) -> Delivery | None:
-        """Lease the first message to the caller; None if there is none within ``wait`` seconds.
-
-        As ``receive_many`` for one message.
-        """
-        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer)
-        return found[0] if found else None
-
-    def receive_many(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        lease: float | None = None,
-        wait: float = 0.0,
-        consumer: str = "",
-    ) -> list[Delivery]:
-        """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
-
-        lease: seconds until they are delivered again if they are not settled; the queue's own
-            where None.
-        wait: seconds to wait for a first message; needs a database.
-        consumer: a name to show in listings.
-
-        Leases that have lapsed are returned to the queue first. One round trip (two if there
-        are, and one more for payloads in chunks). A batch ends early at 8,000,000 bytes, so that
-        it fits into a transaction, but has one message at least. Conflicts as ``dequeue``.
-        Raises ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``.
-        """
-        if type(max_messages) is not int or not 0 < max_messages <= MAX_BATCH:
-            raise InvalidArgument(
-                argument="max_messages", value=max_messages, problem=f"must be 1 to {MAX_BATCH:,}"
-            )
-        if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-            raise InvalidArgument(argument="wait", value=wait, problem="must be 0 seconds or more")
-        if lease is not None:
-            check_lease("lease", lease)
-        if consumer:
-            check_name(consumer)
-        ask = _Ask(self, max_messages, lease, consumer)
-        if isinstance(tr, fdb.Transaction):
-            if wait:
-                raise InvalidArgument(
-                    argument="wait",
-                    value=wait,
-                    problem="waiting spans transactions: call receive with a database",
-                )
-            return ask.claim(tr)
-        if not wait:
-            return once.run(tr, self._keys.once, ask.claim, wrote=bool)
-        return ask.wait(tr, wait)
 
     def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
         """The first ready messages, left where they are. A snapshot read: no conflicts.
@@ -338,7 +277,7 @@ class Queue(Handle):
 
         Conflicts and errors as in ``ack``.
         """
-        self._run(tr, lambda tr: self._release(tr, [delivery]))
+        self._run(tr, lambda tr: receiving.release(tr, self._scope(tr), [delivery]))
 
     # -- looking after -----------------------------------------------------------------------
 
@@ -383,75 +322,10 @@ class Queue(Handle):
             content_type=self._serializer.content_type,
         )
 
-    def _promote(self, tr: fdb.Transaction, scope: Scope, lapsed: fdb.FDBRange) -> int:
-        """Return lapsed leases, and wake consumers for what became ready."""
-        ready = lapse.return_lapsed(tr, scope, lapsed)
-        if ready:
-            wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, ready))
-        return ready
-
-    def _release(self, tr: fdb.Transaction, deliveries: Sequence[Delivery]) -> None:
-        scope = self._scope(tr)
-        waiting = wakeups.look(tr, self._keys, len(deliveries))
-        lease.release(tr, scope, deliveries)
-        wakeups.wake(tr, self._keys, waiting)
-
     def _extend(self, tr: fdb.Transaction, delivery: Delivery, seconds: float | None) -> int:
         scope = self._scope(tr)
         seconds = scope.options.lease if seconds is None else seconds
         return lease.extend(tr, scope, [delivery], seconds)
-
-
-class _Ask:
-    """One call of receive: what it asks for, and its claim."""
-
-    def __init__(
-        self, queue: Queue, max_messages: int, seconds: float | None, consumer: str
-    ) -> None:
-        self.queue = queue
-        self.keys = queue._keys
-        self.max_messages = max_messages
-        self.seconds = seconds
-        self.consumer = consumer
-        self.id = os.urandom(CLAIM_BYTES)
-
-    def claim(self, tr: fdb.Transaction) -> list[Delivery]:
-        """Lease what is there."""
-        scope = self.queue._scope(tr)
-        found = dequeue.first(tr, self.keys, self.max_messages)
-        if self.queue._promote(tr, scope, lapse.look(tr, scope)):
-            found = dequeue.first(tr, self.keys, self.max_messages)
-        seconds = scope.options.lease if self.seconds is None else self.seconds
-        terms = lease.Terms(seconds, self.id, self.consumer)
-        return lease.grant(tr, scope, terms, dequeue.batch(self.keys, found))
-
-    def claim_or_register(
-        self, tr: fdb.Transaction
-    ) -> tuple[list[Delivery], fdb.Future[None] | None]:
-        """Lease what is there, or wait for it in the same transaction."""
-        claimed = self.claim(tr)
-        if not claimed:
-            return claimed, wakeups.register(tr, self.keys, self.id)
-        # Who was woken for several messages passes the word on for those that it leaves.
-        wakeups.withdraw(tr, self.keys, self.id)
-        if dequeue.first(tr.snapshot, self.keys, 1).to_list():
-            wakeups.wake(tr, self.keys, wakeups.look(tr, self.keys, 1))
-        return claimed, None
-
-    def wait(self, db: fdb.Database, seconds: float) -> list[Delivery]:
-        """Lease what is there or comes within ``seconds``."""
-        deadline = time.monotonic() + seconds
-        try:
-            while (left := deadline - time.monotonic()) > 0:
-                claimed, watch = once.run(
-                    db, self.keys.once, self.claim_or_register, wrote=lambda found: bool(found[0])
-                )
-                if watch is None:
-                    return claimed
-                wakeups.wait(watch, min(left, POLL_SECONDS))
-            return once.run(db, self.keys.once, self.claim, wrote=bool)
-        finally:
-            wakeups.withdraw(db, self.keys, self.id)
 
 
 def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:

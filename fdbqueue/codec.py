@@ -99,6 +99,31 @@ class DeadLetter:
     died_at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a consumer that stands in line asks for.
+
+    waits: whether it stays in line while the queue is empty; else it is told so.
+    alive_until: the version after which it is taken for dead, unless it says that it is not.
+    called: whether it has been called to lead; its own watch sees the change.
+    """
+
+    max_messages: int
+    seconds: float
+    consumer: str
+    waits: bool
+    alive_until: int
+    called: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The claim of the consumer that fulfils for all, and the version until which it may."""
+
+    claim: bytes
+    until: int
+
+
 _NAMES = {
     1: "payload",
     2: "priority",
@@ -165,6 +190,43 @@ def unpack_lease(value: bytes) -> Lease:
     except (TypeError, ValueError) as error:
         raise CorruptData(what="a lease", problem=repr(error)) from None
     return Lease(Position(level, index, random), expiry_version, expiry_ms, consumer, envelope)
+
+
+def pack_request(request: Request) -> bytes:
+    """The stored form of a request."""
+    return _versioned(
+        [
+            request.max_messages,
+            request.seconds,
+            request.consumer,
+            request.waits,
+            request.alive_until,
+            request.called,
+        ]
+    )
+
+
+def unpack_request(value: bytes) -> Request:
+    """A request from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a request")
+    try:
+        return Request(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a request", problem=repr(error)) from None
+
+
+def pack_leader(leader: Leader) -> bytes:
+    """The stored form of a leader."""
+    return _versioned([leader.claim, leader.until])
+
+
+def unpack_leader(value: bytes) -> Leader:
+    """A leader from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a leader")
+    try:
+        return Leader(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a leader", problem=repr(error)) from None
 
 
 def pack_dead(letter: DeadLetter, position: Position) -> bytes:

@@ -37,7 +37,7 @@ class Kind(IntEnum):
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter that browsers watch
     ONCE = 15  # (minute, token) -> number of the attempt that committed
-    LEADER = 16  # () -> token and expiry of the consumer that fulfils
+    LEADER = 16  # () -> claim and expiry of the consumer that fulfils
     DEDUP = 17  # (id) -> expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
@@ -96,6 +96,7 @@ class QueueKeys:
         "_ready",
         "_tail",
         "change",
+        "leader",
         "meta",
         "once",
         "prefix",
@@ -106,6 +107,7 @@ class QueueKeys:
         self._kinds = tuple(fdb.tuple.pack((int(kind),), prefix) for kind in Kind)
         self.meta = self._kinds[Kind.META]
         self.change = self._kinds[Kind.CHANGE]
+        self.leader = self._kinds[Kind.LEADER]
         self.once = OnceKeys(self._kinds[Kind.ONCE])
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
@@ -173,6 +175,17 @@ class QueueKeys:
         """The version and the token that an EXPIRY key names."""
         version, token = fdb.tuple.unpack(key, len(self._kinds[Kind.EXPIRY]))
         return version, token
+
+    # -- the line of consumers ---------------------------------------------------------------
+
+    def request(self, index: int, claim: bytes) -> bytes:
+        """(index, claim)."""
+        return fdb.tuple.pack((index, claim), self._kinds[Kind.REQUEST])
+
+    def parse_request(self, key: bytes) -> tuple[int, bytes]:
+        """The index and the claim that a REQUEST key names."""
+        index, claim = fdb.tuple.unpack(key, len(self._kinds[Kind.REQUEST]))
+        return index, claim
 
     # -- subscriptions -----------------------------------------------------------------------
 

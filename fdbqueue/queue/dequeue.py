@@ -29,12 +29,12 @@ def first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange:
     )
 
 
-def standing(keys: QueueKeys, found: fdb.FDBRange) -> list[Standing]:
+def standing(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[Standing]:
     """The messages of READY keys."""
     return [_standing(keys, kv) for kv in found]
 
 
-def batch(keys: QueueKeys, found: fdb.FDBRange) -> list[Standing]:
+def batch(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[Standing]:
     """The first messages of READY keys that one transaction can hold: one at least.
 
     Reads no further than that, so the rest is not conflicted with either.
@@ -52,6 +52,19 @@ def batch(keys: QueueKeys, found: fdb.FDBRange) -> list[Standing]:
 
 def _standing(keys: QueueKeys, kv: fdb.KeyValue) -> Standing:
     return Standing(keys.parse_ready(kv.key), unpack_envelope(kv.value))
+
+
+def conflicting(
+    tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange, limit: int
+) -> list[Standing]:
+    """The messages of a snapshot read of the first ``limit``, with the conflicts of an ordinary
+    one: for callers that learn only from another read whether they rely on it."""
+    ready, rows = keys.ready_range(), found.to_list()
+    messages = batch(keys, rows)
+    everything = len(messages) == len(rows) < limit
+    stop = ready.stop if everything else rows[len(messages) - 1].key + b"\0"
+    tr.add_read_conflict_range(ready.start, stop)
+    return messages
 
 
 def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[Standing]) -> None:
