@@ -26,6 +26,7 @@ from .errors import (
     InvalidPriority,
     InvalidSelector,
     LeaseLost,
+    MissingPackage,
     NotAStore,
     OptionsMismatch,
     OutcomeUnknown,
@@ -43,6 +44,7 @@ from .errors import (
     SubscriptionMismatch,
     SubscriptionNotFound,
     TransactionTooLarge,
+    UnknownContentType,
     UnsupportedVersion,
 )
 from .model import Delivery, Depth, Headers, HeaderValue, Message, NewMessage, Position
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from .api import Queue, list_queues
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
+    from .queue.line import Ticket
     from .selector import Selector
+    from .serializers import Serializer
     from .subscribing import Subscription
 
 __version__ = "0.1.0"
@@ -77,6 +81,7 @@ __all__ = [
     "InvalidSelector",
     "LeaseLost",
     "Message",
+    "MissingPackage",
     "NewMessage",
     "NotAStore",
     "OptionsMismatch",
@@ -89,6 +94,7 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "Selector",
+    "Serializer",
     "Store",
     "StoreError",
     "StoreMismatch",
@@ -100,7 +106,9 @@ __all__ = [
     "SubscriptionHeld",
     "SubscriptionMismatch",
     "SubscriptionNotFound",
+    "Ticket",
     "TransactionTooLarge",
+    "UnknownContentType",
     "UnsupportedVersion",
     "describe",
     "fdb",
@@ -113,8 +121,10 @@ _LAZY = {
     "Engine": "binding",
     "Queue": "api",
     "Selector": "selector",
+    "Serializer": "serializers",
     "Store": "binding",
     "Subscription": "subscribing",
+    "Ticket": "queue.line",
     "describe": "binding",
     "fdb": "binding",
     "list_queues": "api",

@@ -19,6 +19,7 @@
      |    +-- NotAStore
      |    +-- StoreUnreachable
      |    +-- UnsupportedVersion
+     |    +-- MissingPackage
      +-- CatalogueError
      |    +-- QueueNotFound
      |    +-- QueueExists
@@ -29,6 +30,7 @@
      |    +-- SubscriptionHeld
      +-- FormatTooNew
      +-- CorruptData
+     +-- UnknownContentType
      +-- LeaseLost
      +-- TransactionTooLarge
      +-- OutcomeUnknown
@@ -171,6 +173,12 @@ class UnsupportedVersion(StoreError):
     text = "{problem}"
 
 
+class MissingPackage(StoreError):
+    """Raised when something is asked for that needs a package which is not installed."""
+
+    text = "{purpose} needs the package {package}: pip install 'fdbqueue[{extra}]'"
+
+
 # -- the catalogue ----------------------------------------------------------------------------
 
 
@@ -244,6 +252,15 @@ class CorruptData(QueueError):
     """Raised when stored bytes cannot be understood."""
 
     text = "{what} cannot be read: {problem}"
+
+
+class UnknownContentType(QueueError):
+    """Raised when no serializer at hand can read a message's content type."""
+
+    text = (
+        "message {message_id} has content type {content_type!r}: open the queue with a serializer "
+        "of that content type, or use the payload's bytes"
+    )
 
 
 # -- operations -------------------------------------------------------------------------------

@@ -37,10 +37,10 @@ class Kind(IntEnum):
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter that browsers watch
     ONCE = 15  # (minute, token) -> number of the attempt that committed
-    LEADER = 16  # () -> token and expiry of the consumer that fulfils
+    LEADER = 16  # () -> claim and expiry of the consumer that fulfils
     DEDUP = 17  # (id) -> expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
-    CHUNK = 19  # (message id, n) -> piece of a payload
+    CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
     EVENT = 20  # (versionstamp) -> one line of delivery history
 
 
@@ -96,6 +96,7 @@ class QueueKeys:
         "_ready",
         "_tail",
         "change",
+        "leader",
         "meta",
         "once",
         "prefix",
@@ -106,6 +107,7 @@ class QueueKeys:
         self._kinds = tuple(fdb.tuple.pack((int(kind),), prefix) for kind in Kind)
         self.meta = self._kinds[Kind.META]
         self.change = self._kinds[Kind.CHANGE]
+        self.leader = self._kinds[Kind.LEADER]
         self.once = OnceKeys(self._kinds[Kind.ONCE])
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
@@ -174,6 +176,17 @@ class QueueKeys:
         version, token = fdb.tuple.unpack(key, len(self._kinds[Kind.EXPIRY]))
         return version, token
 
+    # -- the line of consumers ---------------------------------------------------------------
+
+    def request(self, index: int, claim: bytes) -> bytes:
+        """(index, claim)."""
+        return fdb.tuple.pack((index, claim), self._kinds[Kind.REQUEST])
+
+    def parse_request(self, key: bytes) -> tuple[int, bytes]:
+        """The index and the claim that a REQUEST key names."""
+        index, claim = fdb.tuple.unpack(key, len(self._kinds[Kind.REQUEST]))
+        return index, claim
+
     # -- subscriptions -----------------------------------------------------------------------
 
     def subscription(self, name: str) -> bytes:
@@ -223,6 +236,19 @@ class QueueKeys:
     def dead(self, index: int, random: bytes) -> bytes:
         """(index, random)."""
         return fdb.tuple.pack((index, random), self._kinds[Kind.DEAD])
+
+    def chunk(self, name: bytes, n: int) -> bytes:
+        """(name, n)."""
+        return fdb.tuple.pack((name, n), self._kinds[Kind.CHUNK])
+
+    def chunks(self, name: bytes) -> slice:
+        """All chunks of one payload."""
+        return _within(fdb.tuple.pack((name,), self._kinds[Kind.CHUNK]))
+
+    def parse_chunk(self, key: bytes) -> tuple[bytes, int]:
+        """The name and the number that a CHUNK key names."""
+        name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.CHUNK]))
+        return name, n
 
     def waiting(self) -> slice:
         """The consumers that wait for a message, in the order in which they are notified."""

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from .binding import fdb
-from .consumers import wakeups
+from .consumers import promotion, wakeups
 from .errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
 from .handle import Handle, Transactor, composed
 from .keys import CLAIM_BYTES, RootKeys
 from .model import Delivery, Message, Position
 from .options import check_lease, check_name
-from .queue import dequeue, lapse, lease, life, once
+from .queue import dequeue, lease, life, once, payloads
 from .queue.definitions import Definition, Mode
 from .queue.scope import Scope, Standing
 from .selector import Selector
@@ -302,9 +302,7 @@ class Subscription:
                 problem=f"its mode is {definition.mode.value!r}: use its method for that",
             )
         held = hold.look(tr, scope, self.name) if definition.exclusive else None
-        ready = lapse.return_lapsed(tr, scope, lapse.look(tr, scope))
-        if ready:
-            wakeups.wake(tr, scope.keys, wakeups.look(tr, scope.keys, ready))
+        promotion.promote(tr, scope, promotion.look(tr, scope))
         if held is not None:
             hold.take(tr, scope, self.name, self._consumer, held)
         if mode is Mode.BROWSE:
@@ -336,13 +334,18 @@ def _grant(
 
 
 def _remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> list[Message]:
+    # Looked at before the end of the messages removes their chunks.
+    found = _look(tr, scope, messages)
     dequeue.remove(tr, scope.keys, messages)
     life.moved(tr, scope, DEQUEUE, messages)
-    return _look(tr, scope, messages)
+    return found
 
 
 def _look(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> list[Message]:
-    return [message.envelope.message(message.position) for message in messages]
+    chunks = payloads.look(tr, scope.keys, messages)
+    return [
+        message.envelope.message(message.position) for message in payloads.load(messages, chunks)
+    ]
 
 
 # -- arguments --------------------------------------------------------------------------------

@@ -81,8 +81,13 @@ class Library:
                 check(code, function, ())
             return code
 
+        def number_of(handle: Handle) -> int:
+            """The number in a handle that may be a ctypes object or a number itself."""
+            number: int = getattr(handle, "value", handle)
+            return number
+
         def database_of(handle: Handle) -> Database:
-            return databases[getattr(handle, "value", handle)]
+            return databases[number_of(handle)]
 
         # Library and network
 
@@ -138,7 +143,7 @@ class Library:
             return 0
 
         def fdb_database_destroy(handle: Handle) -> None:
-            databases.pop(getattr(handle, "value", handle), None)
+            databases.pop(number_of(handle), None)
 
         def fdb_database_set_option(
             handle: Handle, option: int, value: bytes | None, length: int
@@ -151,8 +156,7 @@ class Library:
 
         def fdb_database_create_transaction(handle: Handle, out: Any) -> int:
             number = next(numbers)
-            database = databases[getattr(handle, "value", handle)]
-            transactions[number] = Transaction(database)
+            transactions[number] = Transaction(database_of(handle))
             out._obj.value = number
             return 0
 

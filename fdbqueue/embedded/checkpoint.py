@@ -15,9 +15,8 @@ from collections.abc import Callable
 
 from .store import StoreFile
 
-# A mutation touches about this many pages of the log: its leaf, and a share of the log table's.
-_PAGES_PER_MUTATION = 2
-_PAGES_BETWEEN = 1000
+# Sixteen mebibytes of log, at a page for each mutation and one more for each commit.
+_PAGES_BETWEEN = 4000
 _IDLE_SECONDS = 2.0
 _MEBIBYTE = 1 << 20
 # Log size, and how long to wait for readers so that it can start over: at first as long as other
@@ -47,7 +46,7 @@ class Checkpointer:
 
     def note(self, mutations: int) -> None:
         """Note that a group of so many mutations was committed."""
-        self._pages += 1 + mutations * _PAGES_PER_MUTATION
+        self._pages += 1 + mutations
         if self._pages >= _PAGES_BETWEEN or self._thread is None:
             self._wake.set()
             if self._thread is None:
@@ -58,16 +57,16 @@ class Checkpointer:
 
     def _run(self) -> None:
         self._connection = self._file.connect()
-        idle = True
+        at_rest = True
         while True:
-            woken = self._wake.wait(None if idle else _IDLE_SECONDS)
+            woken = self._wake.wait(None if at_rest else _IDLE_SECONDS)
             self._wake.clear()
-            if not woken and self._pages and not idle:
-                self._checkpoint("TRUNCATE" if self._file.log_bytes() > _SHRINK_BYTES else "PASSIVE")
-                idle = True
-                self._pages = 0
+            if not woken:
+                self._drop_idle()
+                small = self._file.log_bytes() <= _SHRINK_BYTES
+                at_rest = self._checkpoint("PASSIVE" if small else "TRUNCATE")
                 continue
-            idle = False
+            at_rest = False
             if self._pages < _PAGES_BETWEEN:
                 continue
             self._pages = 0
@@ -86,14 +85,17 @@ class Checkpointer:
         finally:
             self._file.shared.unlock()
 
-    def _checkpoint(self, mode: str, milliseconds: int = 0) -> None:
+    def _checkpoint(self, mode: str, milliseconds: int = 0) -> bool:
+        """Move what can be moved; whether that was all of the log."""
         assert self._connection is not None
         try:
             self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
-            self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            row = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error:
             # Nothing is lost: what was not moved stays in the log, and the next turn tries again.
-            return
+            return False
+        busy, logged, moved = row
+        return not busy and bool(logged == moved)
 
     def after_fork(self) -> None:
         """Forget the parent's thread and connection."""

@@ -17,7 +17,7 @@ from .codes import COMMIT_UNKNOWN, NOT_COMMITTED, TOO_OLD, Fault
 from .conflicts import RecentCommits, encode
 from .ranges import KeySet
 from .store import StoreFile, store_error
-from .versions import VERSIONS_PER_SECOND, Clock
+from .versions import ANNOUNCED, FLOOR, VERSIONS_PER_SECOND, Clock
 
 Mutation = tuple[int, bytes, bytes | None]
 """Type, key, and operand; for CLEAR_RANGE the end of the range, or None for the one key."""
@@ -181,9 +181,9 @@ class Committer:
             cursor = self._cursor
             cursor.execute("BEGIN IMMEDIATE")
             try:
-                if shared.announced != recent.newest:
+                if shared.words[ANNOUNCED] != recent.newest:
                     recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
-                version = max(recent.newest + 1, shared.floor + 1, self._clock.now())
+                version = max(recent.newest + 1, shared.words[FLOOR] + 1, self._clock.now())
                 accepted: list[CommitRequest] = []
                 for request in group:
                     refusal = self._judge(request, accepted)
@@ -204,20 +204,22 @@ class Committer:
                 if self._groups % _TRIM_EVERY == 0:
                     cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
                     recent.trim(version - _KEEP_VERSIONS)
-                shared.announced = version
+                shared.words[ANNOUNCED] = version
                 cursor.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     cursor.execute("ROLLBACK")
-                    shared.announced = recent.newest
+                    shared.words[ANNOUNCED] = recent.newest
                 raise
             recent.append(version, written)
             shared.raise_floor(version)
+            mutations = 0
             for request in accepted:
                 request.version = version
+                mutations += len(request.mutations)
         finally:
             shared.unlock()
-        self._wrote(sum(len(request.mutations) for request in accepted))
+        self._wrote(mutations)
         return written
 
     def after_fork(self) -> None:
@@ -229,9 +231,7 @@ class Committer:
 def _union(requests: list[CommitRequest]) -> KeySet:
     union = KeySet()
     for request in requests:
-        union.keys |= request.writes.keys
-        for begin, end in request.writes.ranges:
-            union.ranges.add(begin, end)
+        union.update(request.writes)
     return union
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from .codes import TOO_OLD, Fault
 from .store import StoreFile, store_error
 from .timers import timers
-from .versions import TICK_AFTER, Clock
+from .versions import ANNOUNCED, FLOOR, TICK_AFTER, Clock
 
 # A transaction reads for at most this long, as on a cluster.
 LIFETIME = 5.0
@@ -137,16 +137,16 @@ class Snapshots:
     def acquire(self) -> tuple[Snapshot, int]:
         """A snapshot of all that is committed, and its read version."""
         shared = self._file.shared
-        if self._clock.now() - shared.floor > TICK_AFTER:
+        if self._clock.now() - shared.words[FLOOR] > TICK_AFTER:
             self._tick()
         with self._lock:
             if self._released:
                 self._drop_released()
-            floor = shared.floor
+            floor = shared.words[FLOOR]
             snapshot = self._current
             if (
                 snapshot is None
-                or snapshot.newest != shared.announced
+                or snapshot.newest != shared.words[ANNOUNCED]
                 or snapshot.connection is None
                 # A checkpoint that holds the commit lock until old readers are gone must not be
                 # kept waiting by one that is used again and again.

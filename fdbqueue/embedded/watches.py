@@ -18,6 +18,7 @@ from .conflicts import decode
 from .futures import Pending
 from .ranges import KeySet
 from .store import StoreFile
+from .versions import ANNOUNCED
 
 _POLL_SECONDS = 0.008
 # With so few watched keys it is cheaper to look at them than at the log of what was written.
@@ -120,7 +121,7 @@ class Watches:
             woken = self._wake.is_set()
             if woken:
                 self._wake.clear()
-            announced = shared.announced
+            announced = shared.words[ANNOUNCED]
             if announced == seen and not woken:
                 continue
             newest = self._examine(seen)

@@ -29,7 +29,7 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[Standing]) ->
     for standing in messages:
         position = standing.position
         tr[keys.ready(position)] = pack_envelope(standing.envelope)
-        message = standing.envelope.message(position) if skipping else None
+        message = standing.envelope.properties(position) if skipping else None
         for definition in skipping:
             # What does not match, and never will, would only be passed again.
             if message and (definition.timed or definition.matches(message, now_ms)):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..binding import fdb
 from ..queue.definitions import Definition
 from ..queue.scope import Scope, Standing
-from .cursor import Walk
+from .cursor import MAX_WALKED_BYTES, Walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,12 @@ class Found:
     def unfinished(self) -> bool:
         """Whether to go on in another transaction: nothing was found, and the end not seen."""
         return not self.messages and not self.ended
+
+
+def enough(messages: Sequence[Standing], limit: int) -> bool:
+    """Whether a transaction has found as many messages as it is to give, or can carry."""
+    chunks = sum(message.envelope.chunk_bytes for message in messages)
+    return len(messages) == limit or chunks >= MAX_WALKED_BYTES
 
 
 @fdb.transactional
@@ -48,10 +54,10 @@ def first(
     taken: list[Standing] = []
     skipped: set[int] = set()
     for standing in walk:
-        if definition.matches(standing.envelope.message(standing.position), now_ms):
+        if definition.matches(standing.envelope.properties(standing.position), now_ms):
             tr.add_read_conflict_key(scope.keys.ready(standing.position))
             taken.append(standing)
-            if len(taken) == limit:
+            if enough(taken, limit):
                 break
         else:
             skipped.add(standing.position.level)

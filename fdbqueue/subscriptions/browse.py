@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..binding import fdb
 from ..queue.definitions import Definition
 from ..queue.scope import Scope, Standing
-from .acquire import Found
+from .acquire import Found, enough
 from .cursor import Walk
 
 
@@ -21,9 +21,9 @@ def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
     now_ms = scope.clock.wall_ms()
     seen: list[Standing] = []
     for standing in walk:
-        if definition.matches(standing.envelope.message(standing.position), now_ms):
+        if definition.matches(standing.envelope.properties(standing.position), now_ms):
             seen.append(standing)
-            if len(seen) == limit:
+            if enough(seen, limit):
                 break
     for level in walk.passed:
         walk.move(level)

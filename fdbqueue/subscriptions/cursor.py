@@ -26,7 +26,7 @@ from ..queue.scope import Scope, Standing
 MAX_WALKED = 1_000
 """Messages that one transaction inspects at most."""
 MAX_WALKED_BYTES = 2_000_000
-"""Bytes of payload after which a transaction inspects no more."""
+"""Bytes of messages after which a transaction inspects no more."""
 
 _PAGE = 100
 
@@ -65,10 +65,10 @@ class Walk:
         pages = {level: self._read(level, place, self._page) for level, place in places.items()}
         count = size = 0
         for level, place in places.items():
-            for standing in self._level(level, place, pages[level]):
+            for standing, stored in self._level(level, place, pages[level]):
                 yield standing
                 count += 1
-                size += standing.envelope.size
+                size += stored
                 if count >= MAX_WALKED or size >= MAX_WALKED_BYTES:
                     return
         self.ended = True
@@ -79,7 +79,10 @@ class Walk:
             within.start, within.stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
         )
 
-    def _level(self, level: int, place: bytes, page: fdb.FDBRange) -> Iterator[Standing]:
+    def _level(
+        self, level: int, place: bytes, page: fdb.FDBRange
+    ) -> Iterator[tuple[Standing, int]]:
+        """The messages of a level, and how many bytes were read for each."""
         keys, limit = self._scope.keys, self._page
         self._tr.add_read_conflict_key(keys.cursor(self._subscription, level))
         self.reached[level] = place
@@ -92,7 +95,7 @@ class Walk:
                 self.reached[level] = behind(keys, position)
                 self.passed[level] = position.index
                 gap = keys.ready_from(level, self.reached[level])
-                yield Standing(position, unpack_envelope(kv.value))
+                yield Standing(position, unpack_envelope(kv.value)), len(kv.value)
             if len(found) < limit:
                 self._exclude(gap.start, gap.stop)
                 return
