@@ -26,6 +26,7 @@ from .errors import (
     InvalidPriority,
     InvalidSelector,
     LeaseLost,
+    MissingPackage,
     NotAStore,
     OptionsMismatch,
     OutcomeUnknown,
@@ -38,7 +39,12 @@ from .errors import (
     StoreNotFound,
     StoreNotWritable,
     StoreUnreachable,
+    SubscriptionError,
+    SubscriptionHeld,
+    SubscriptionMismatch,
+    SubscriptionNotFound,
     TransactionTooLarge,
+    UnknownContentType,
     UnsupportedVersion,
 )
 from .model import Delivery, Depth, Headers, HeaderValue, Message, NewMessage, Position
@@ -48,7 +54,10 @@ if TYPE_CHECKING:
     from .api import Queue, list_queues
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
+    from .queue.line import Ticket
     from .selector import Selector
+    from .serializers import Serializer
+    from .subscribing import Subscription
 
 __version__ = "0.1.0"
 
@@ -72,6 +81,7 @@ __all__ = [
     "InvalidSelector",
     "LeaseLost",
     "Message",
+    "MissingPackage",
     "NewMessage",
     "NotAStore",
     "OptionsMismatch",
@@ -84,13 +94,21 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "Selector",
+    "Serializer",
     "Store",
     "StoreError",
     "StoreMismatch",
     "StoreNotFound",
     "StoreNotWritable",
     "StoreUnreachable",
+    "Subscription",
+    "SubscriptionError",
+    "SubscriptionHeld",
+    "SubscriptionMismatch",
+    "SubscriptionNotFound",
+    "Ticket",
     "TransactionTooLarge",
+    "UnknownContentType",
     "UnsupportedVersion",
     "describe",
     "fdb",
@@ -103,7 +121,10 @@ _LAZY = {
     "Engine": "binding",
     "Queue": "api",
     "Selector": "selector",
+    "Serializer": "serializers",
     "Store": "binding",
+    "Subscription": "subscribing",
+    "Ticket": "queue.line",
     "describe": "binding",
     "fdb": "binding",
     "list_queues": "api",

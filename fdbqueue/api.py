@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from . import compression, receiving, serializers
 from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
 from .codec import Envelope, check_headers, check_payload
-from .consumers import wakeups
+from .consumers import promotion, wakeups
+from .consuming import Consuming
 from .errors import InvalidArgument, OptionsMismatch, QueueNotFound
-from .handle import Handle, Transactor, composed
-from .keys import CLAIM_BYTES, DEFAULT_ROOT, RootKeys
+from .handle import Transactor, composed
+from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
-from .options import DEFAULT_PRIORITY, QueueOptions, check_lease, check_name
-from .queue import catalogue, counters, dequeue, enqueue, lapse, lease, once, purge
-from .queue.scope import Scope
+from .options import DEFAULT_PRIORITY, QueueOptions, check_lease
+from .queue import catalogue, counters, dequeue, enqueue, lease, once, payloads, purge
 from .states import ACK
+from .subscribers import Subscriptions
+from .subscribing import Subscription
 
 R = TypeVar("R")
 
@@ -29,7 +30,7 @@ POLL_SECONDS = 5.0
 """How often a waiting consumer looks by itself: heals what a dead one was told."""
 
 
-class Queue(Handle):
+class Queue(Consuming):
     """A light handle on one queue: its names and cached options, no connection.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
@@ -39,12 +40,18 @@ class Queue(Handle):
     """
 
     def __init__(
-        self, name: str, root: fdb.Subspace = DEFAULT_ROOT, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        name: str,
+        root: fdb.Subspace = DEFAULT_ROOT,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
     ) -> None:
         super().__init__(name, root, clock)
+        self._serializer = serializers.find(serializer)
 
     def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
-        return _restore, (self.name, self._root.key(), self._clock)
+        return _restore, (self.name, self._root.key(), self._clock, self._serializer)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -59,14 +66,18 @@ class Queue(Handle):
         *,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
         **options: Any,
     ) -> Queue:
         """Create a queue with the given options (see ``QueueOptions``).
 
+        serializer: "bytes", "json" or a ``Serializer``; of this handle, not of the queue.
+
         Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``.
         """
-        queue = cls(name, root, clock=clock)
+        queue = cls(name, root, clock=clock, serializer=serializer)
         wanted = QueueOptions.of(options)
+        compression.check(wanted.compression)
         _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
         return queue
 
@@ -79,15 +90,18 @@ class Queue(Handle):
         create: bool = True,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
         **options: Any,
     ) -> Queue:
         """Open a queue, and create it if it does not exist, unless ``create`` is false.
 
-        Options that are given must be those that are stored. Raises ``QueueNotFound``,
+        Options that are given must be those that are stored; the serializer is of this handle
+        alone. Raises ``QueueNotFound``,
         ``OptionsMismatch``, ``InvalidName``, ``InvalidOptions``, ``FormatTooNew``.
         """
-        queue = cls(name, root, clock=clock)
+        queue = cls(name, root, clock=clock, serializer=serializer)
         wanted = QueueOptions.of(options)
+        compression.check(wanted.compression)
 
         def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
             try:
@@ -123,6 +137,7 @@ class Queue(Handle):
         def change(tr: fdb.Transaction) -> QueueOptions:
             stored = self._options(tr)
             wanted = QueueOptions.of({**stored.to_json(), **changes})
+            compression.check(wanted.compression)
             if wanted.levels != stored.levels:
                 raise OptionsMismatch(
                     name=self.name, option="levels", stored=stored.levels, given=wanted.levels
@@ -142,13 +157,15 @@ class Queue(Handle):
     def enqueue(
         self,
         tr: Transactor,
-        payload: bytes,
+        payload: Any,
         *,
         priority: int = DEFAULT_PRIORITY,
         headers: Headers | None = None,
     ) -> str:
         """Enqueue one message; returns its id.
 
+        payload: bytes, or with a serializer whatever it takes. Beyond 90 kB it is stored in
+            chunks, which nobody notices; at most ``max_payload`` bytes.
         priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
         headers: names to str, int, float, bool or None.
 
@@ -160,15 +177,15 @@ class Queue(Handle):
         """
         return self.enqueue_many(tr, [NewMessage(payload, priority, headers)])[0]
 
-    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | bytes]) -> list[str]:
+    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | Any]) -> list[str]:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
-        A message is a ``NewMessage``, or the bytes of its payload. One round trip for all, and
+        A message is a ``NewMessage``, or its payload alone. One round trip for all, and
         conflicts as in ``enqueue``. Raises what ``enqueue`` raises, ``InvalidArgument`` for no
         messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
         takes; then nothing is written.
         """
-        drafts = [_draft(message, self._clock) for message in messages]
+        drafts = [self._draft(message) for message in messages]
         if not 0 < len(drafts) <= MAX_BATCH:
             raise InvalidArgument(
                 argument="messages",
@@ -178,7 +195,9 @@ class Queue(Handle):
 
         def put(tr: fdb.Transaction) -> list[str]:
             scope = self._scope(tr)
-            entries = [(scope.options.level(draft.priority), draft) for draft in drafts]
+            levels = [scope.options.level(draft.priority) for draft in drafts]
+            stored = [payloads.store(tr, scope, draft) for draft in drafts]
+            entries = list(zip(levels, stored, strict=True))
             waiting = wakeups.look(tr, self._keys, len(entries))
             placed = enqueue.append(tr, scope, entries)
             wakeups.wake(tr, self._keys, waiting)
@@ -197,73 +216,18 @@ class Queue(Handle):
 
         def pop(tr: fdb.Transaction) -> Message | None:
             scope = self._scope(tr)
-            self._promote(tr, scope, lapse.look(tr, scope))
+            promotion.promote(tr, scope, promotion.look(tr, scope))
             for message in dequeue.pop(tr, scope, 1):
                 return message.envelope.message(message.position)
             return None
 
         return self._run(tr, pop, wrote=bool)
 
-    def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: float | None = None,
-        wait: float = 0.0,
-        consumer: str = "",
-    ) -> Delivery | None:
-        """Lease the first message to the caller; None if there is none within ``wait`` seconds.
-
-        As ``receive_many`` for one message.
-        """
-        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer)
-        return found[0] if found else None
-
-    def receive_many(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        lease: float | None = None,
-        wait: float = 0.0,
-        consumer: str = "",
-    ) -> list[Delivery]:
-        """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
-
-        lease: seconds until they are delivered again if they are not settled; the queue's own
-            where None.
-        wait: seconds to wait for a first message; needs a database.
-        consumer: a name to show in listings.
-
-        Leases that have lapsed are returned to the queue first. One round trip (two if there
-        are). Conflicts as ``dequeue``. Raises ``QueueNotFound``, ``InvalidArgument``,
-        ``InvalidOptions``.
-        """
-        if type(max_messages) is not int or not 0 < max_messages <= MAX_BATCH:
-            raise InvalidArgument(
-                argument="max_messages", value=max_messages, problem=f"must be 1 to {MAX_BATCH:,}"
-            )
-        if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-            raise InvalidArgument(argument="wait", value=wait, problem="must be 0 seconds or more")
-        if lease is not None:
-            check_lease("lease", lease)
-        if consumer:
-            check_name(consumer)
-        ask = _Ask(self, max_messages, lease, consumer)
-        if isinstance(tr, fdb.Transaction):
-            if wait:
-                raise InvalidArgument(
-                    argument="wait",
-                    value=wait,
-                    problem="waiting spans transactions: call receive with a database",
-                )
-            return ask.claim(tr)
-        if not wait:
-            return once.run(tr, self._keys.once, ask.claim, wrote=bool)
-        return ask.wait(tr, wait)
-
     def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
-        """The first ready messages, left where they are. A snapshot read: no conflicts."""
+        """The first ready messages, left where they are. A snapshot read: no conflicts.
+
+        Ends early at 8,000,000 bytes, but with one message at least, if there is one.
+        """
         if type(limit) is not int or not 0 < limit <= MAX_BATCH:
             raise InvalidArgument(
                 argument="limit", value=limit, problem=f"must be 1 to {MAX_BATCH:,}"
@@ -276,6 +240,15 @@ class Queue(Handle):
             ]
 
         return self._read(tr, look)
+
+    def value(self, message: Message | Delivery) -> Any:
+        """The payload of a message, decoded by the serializer of its content type.
+
+        That is this handle's serializer, or a built-in one: messages of several content types may
+        stand in one queue. Raises ``UnknownContentType``, ``CorruptData``.
+        """
+        found = message.message if isinstance(message, Delivery) else message
+        return serializers.loads(self._serializer, found)
 
     # -- settling ----------------------------------------------------------------------------
 
@@ -306,7 +279,48 @@ class Queue(Handle):
 
         Conflicts and errors as in ``ack``.
         """
-        self._run(tr, lambda tr: self._release(tr, [delivery]))
+        self._run(tr, lambda tr: receiving.release(tr, self._scope(tr), [delivery]))
+
+    # -- subscribing -------------------------------------------------------------------------
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions of the queue: list, open and remove them."""
+        return Subscriptions(self)
+
+    def subscribe(
+        self,
+        tr: Transactor,
+        name: str,
+        *,
+        mode: str | None = None,
+        selector: str | None = None,
+        exclusive: bool | None = None,
+        auto_close: bool | None = None,
+        start: str = "first",
+    ) -> Subscription:
+        """Open a subscription, and make it if it does not exist.
+
+        mode: "acquire" (the default) takes messages under leases; "browse" looks at each once.
+        selector: which messages it is about, in the syntax of JMS (see ``Selector``); all if None.
+        exclusive: whether it serves one consumer, that is one handle, at a time.
+        auto_close: whether it removes itself once it has seen the end of the queue.
+        start: where a new one begins: "first", "now" (behind all that is there) or a message's
+            id, for the level of that message.
+
+        What is given must be what is stored, where it exists. Making one conflicts with every
+        operation on the queue that is under way. Raises ``SubscriptionMismatch``,
+        ``InvalidSelector``, ``InvalidName``, ``InvalidArgument``, ``QueueNotFound``.
+        """
+        return self.subscriptions.subscribe(
+            tr,
+            name,
+            mode=mode,
+            selector=selector,
+            exclusive=exclusive,
+            auto_close=auto_close,
+            start=start,
+        )
 
     # -- looking after -----------------------------------------------------------------------
 
@@ -340,72 +354,21 @@ class Queue(Handle):
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _promote(self, tr: fdb.Transaction, scope: Scope, lapsed: fdb.FDBRange) -> int:
-        """Return lapsed leases, and wake consumers for what became ready."""
-        ready = lapse.return_lapsed(tr, scope, lapsed)
-        if ready:
-            wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, ready))
-        return ready
-
-    def _release(self, tr: fdb.Transaction, deliveries: Sequence[Delivery]) -> None:
-        scope = self._scope(tr)
-        waiting = wakeups.look(tr, self._keys, len(deliveries))
-        lease.release(tr, scope, deliveries)
-        wakeups.wake(tr, self._keys, waiting)
+    def _draft(self, message: NewMessage | Any) -> Envelope:
+        if not isinstance(message, NewMessage):
+            message = NewMessage(message)
+        return Envelope(
+            payload=check_payload(serializers.dumps(self._serializer, message.payload)),
+            priority=message.priority,
+            enqueued_at_ms=self._clock.wall_ms(),
+            headers=check_headers(message.headers),
+            content_type=self._serializer.content_type,
+        )
 
     def _extend(self, tr: fdb.Transaction, delivery: Delivery, seconds: float | None) -> int:
         scope = self._scope(tr)
         seconds = scope.options.lease if seconds is None else seconds
         return lease.extend(tr, scope, [delivery], seconds)
-
-
-class _Ask:
-    """One call of receive: what it asks for, and its claim."""
-
-    def __init__(
-        self, queue: Queue, max_messages: int, seconds: float | None, consumer: str
-    ) -> None:
-        self.queue = queue
-        self.keys = queue._keys
-        self.max_messages = max_messages
-        self.seconds = seconds
-        self.consumer = consumer
-        self.id = os.urandom(CLAIM_BYTES)
-
-    def claim(self, tr: fdb.Transaction) -> list[Delivery]:
-        """Lease what is there."""
-        scope = self.queue._scope(tr)
-        found = dequeue.first(tr, self.keys, self.max_messages)
-        if self.queue._promote(tr, scope, lapse.look(tr, scope)):
-            found = dequeue.first(tr, self.keys, self.max_messages)
-        seconds = scope.options.lease if self.seconds is None else self.seconds
-        terms = lease.Terms(seconds, self.id, self.consumer)
-        return lease.grant(tr, scope, terms, dequeue.standing(self.keys, found))
-
-    def claim_or_register(
-        self, tr: fdb.Transaction
-    ) -> tuple[list[Delivery], wakeups.Signal | None]:
-        """Lease what is there, or wait for it in the same transaction."""
-        claimed = self.claim(tr)
-        if not claimed:
-            return claimed, wakeups.register(tr, self.keys, self.id)
-        wakeups.withdraw(tr, self.keys, self.id)
-        return claimed, None
-
-    def wait(self, db: fdb.Database, seconds: float) -> list[Delivery]:
-        """Lease what is there or comes within ``seconds``."""
-        deadline = time.monotonic() + seconds
-        try:
-            while (left := deadline - time.monotonic()) > 0:
-                claimed, watch = once.run(
-                    db, self.keys.once, self.claim_or_register, wrote=lambda found: bool(found[0])
-                )
-                if watch is None:
-                    return claimed
-                wakeups.wait(watch, min(left, POLL_SECONDS))
-            return once.run(db, self.keys.once, self.claim, wrote=bool)
-        finally:
-            wakeups.withdraw(db, self.keys, self.id)
 
 
 def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
@@ -423,16 +386,5 @@ def _catalogued(
     return composed(tr, RootKeys(root).once, body, wrote)
 
 
-def _draft(message: NewMessage | bytes, clock: Clock) -> Envelope:
-    if not isinstance(message, NewMessage):
-        message = NewMessage(message)
-    return Envelope(
-        payload=check_payload(message.payload),
-        priority=message.priority,
-        enqueued_at_ms=clock.wall_ms(),
-        headers=check_headers(message.headers),
-    )
-
-
-def _restore(name: str, root: bytes, clock: Clock) -> Queue:
-    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock)
+def _restore(name: str, root: bytes, clock: Clock, serializer: serializers.Serializer) -> Queue:
+    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)

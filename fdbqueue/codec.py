@@ -12,14 +12,15 @@ from typing import Any
 import msgpack
 
 from .errors import CorruptData, FormatTooNew, InvalidHeaders, InvalidPayload, PayloadTooLarge
-from .model import Headers, HeaderValue, Message, Position
+from .model import BYTES, Headers, HeaderValue, Message, Position
+from .options import MAX_PAYLOAD
 
 VERSION = 1
 VALUE_LIMIT = 100_000
 ENVELOPE_ROOM = 10_000
 """Kept free in a value for what the lease and the queue add to a payload."""
 MAX_HEADER_BYTES = 8_000
-MAX_PAYLOAD = VALUE_LIMIT - ENVELOPE_ROOM
+INLINE_LIMIT = VALUE_LIMIT - ENVELOPE_ROOM
 MAX_INTEGER = 2**63 - 1
 
 _COUNTER_BYTES = 8
@@ -31,6 +32,9 @@ class Envelope:
     """A message as it is stored, without its position.
 
     ``id`` is None while the position that the message stands at is the one that its id names.
+    ``payload`` is what the envelope itself holds: compressed if ``compression`` is named, and
+    nothing if it is in the ``chunk_bytes`` bytes of chunks under the name ``chunks``; then
+    ``raw_size`` is the size of what was enqueued. ``content`` is that again, once it was read.
     """
 
     payload: bytes
@@ -39,22 +43,35 @@ class Envelope:
     headers: dict[str, HeaderValue] = field(default_factory=dict)
     attempts: int = 0
     id: str | None = None
+    content_type: str = BYTES
+    compression: str = ""
+    raw_size: int | None = None
+    chunks: bytes = b""
+    chunk_bytes: int = 0
+    content: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def size(self) -> int:
-        """The size of the payload in bytes."""
-        return len(self.payload)
+        """The size of the payload in bytes, as it was enqueued."""
+        return len(self.payload) if self.raw_size is None else self.raw_size
 
     def message(self, position: Position) -> Message:
-        """The message that stands at ``position``."""
+        """The message that stands at ``position``; its content must be at hand."""
+        content = self.payload if self.content is None and self.raw_size is None else self.content
+        assert content is not None, "the payload was not read"
+        return replace(self.properties(position), payload=content)
+
+    def properties(self, position: Position) -> Message:
+        """The message that stands at ``position``, without its payload: what selectors see."""
         return Message(
             id=self.id or position.to_id(),
-            payload=self.payload,
+            payload=b"",
             headers=self.headers,
             priority=self.priority,
             level=position.level,
             attempts=self.attempts,
             enqueued_at_ms=self.enqueued_at_ms,
+            content_type=self.content_type,
         )
 
     def failed(self) -> Envelope:
@@ -101,8 +118,54 @@ class DeadLetter:
     died_at_ms: int
 
 
-_NAMES = {1: "payload", 2: "priority", 3: "enqueued_at_ms", 4: "headers", 5: "attempts", 6: "id"}
-_DEFAULTS: dict[str, object] = {"headers": {}, "attempts": 0, "id": None}
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a consumer that stands in line asks for.
+
+    waits: whether it stays in line while the queue is empty; else it is told so.
+    alive_until: the version after which it is taken for dead, unless it says that it is not.
+    called: whether it has been called to lead; its own watch sees the change.
+    """
+
+    max_messages: int
+    seconds: float
+    consumer: str
+    waits: bool
+    alive_until: int
+    called: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The claim of the consumer that fulfils for all, and the version until which it may."""
+
+    claim: bytes
+    until: int
+
+
+_NAMES = {
+    1: "payload",
+    2: "priority",
+    3: "enqueued_at_ms",
+    4: "headers",
+    5: "attempts",
+    6: "id",
+    32: "content_type",
+    33: "compression",
+    34: "raw_size",
+    35: "chunks",
+    36: "chunk_bytes",
+}
+_DEFAULTS: dict[str, object] = {
+    "headers": {},
+    "attempts": 0,
+    "id": None,
+    "content_type": BYTES,
+    "compression": "",
+    "raw_size": None,
+    "chunks": b"",
+    "chunk_bytes": 0,
+}
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
 
 
@@ -148,6 +211,43 @@ def unpack_lease(value: bytes) -> Lease:
     return Lease(Position(level, index, random), expiry_version, expiry_ms, consumer, envelope)
 
 
+def pack_request(request: Request) -> bytes:
+    """The stored form of a request."""
+    return _versioned(
+        [
+            request.max_messages,
+            request.seconds,
+            request.consumer,
+            request.waits,
+            request.alive_until,
+            request.called,
+        ]
+    )
+
+
+def unpack_request(value: bytes) -> Request:
+    """A request from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a request")
+    try:
+        return Request(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a request", problem=repr(error)) from None
+
+
+def pack_leader(leader: Leader) -> bytes:
+    """The stored form of a leader."""
+    return _versioned([leader.claim, leader.until])
+
+
+def unpack_leader(value: bytes) -> Leader:
+    """A leader from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a leader")
+    try:
+        return Leader(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a leader", problem=repr(error)) from None
+
+
 def pack_dead(letter: DeadLetter, position: Position) -> bytes:
     """The stored form of a dead letter and the position that it had."""
     packed = pack_envelope(letter.envelope)
@@ -180,6 +280,29 @@ def unpack_consumer(value: bytes) -> tuple[ConsumerRecord, Beat]:
         raise CorruptData(what="a consumer", problem=repr(error)) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The consumer that an exclusive subscription serves, and until when."""
+
+    token: bytes
+    expiry_version: int
+    expiry_ms: int
+
+
+def pack_holder(holder: Holder) -> bytes:
+    """The stored form of a holder."""
+    return _versioned([holder.token, holder.expiry_version, holder.expiry_ms])
+
+
+def unpack_holder(value: bytes) -> Holder:
+    """A holder from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a holder")
+    try:
+        return Holder(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a holder", problem=repr(error)) from None
+
+
 def _elements(position: Position) -> tuple[int, int, bytes]:
     return position.level, position.index, position.random
 
@@ -202,13 +325,13 @@ def _unversioned(value: bytes, what: str) -> Any:
 # -- what callers hand in ---------------------------------------------------------------------
 
 
-def check_payload(payload: object) -> bytes:
+def check_payload(payload: object, limit: int = MAX_PAYLOAD) -> bytes:
     """A payload as bytes; raises ``InvalidPayload`` or ``PayloadTooLarge``."""
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise InvalidPayload(expected="bytes", kind=type(payload).__name__)
     data = bytes(payload)
-    if len(data) > MAX_PAYLOAD:
-        raise PayloadTooLarge(size=len(data), limit=MAX_PAYLOAD)
+    if len(data) > limit:
+        raise PayloadTooLarge(size=len(data), limit=limit)
     return data
 
 

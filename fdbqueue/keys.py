@@ -30,17 +30,17 @@ class Kind(IntEnum):
     DELAYED = 6  # (due, random) -> level and envelope
     REQUEST = 7  # (index, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
-    CURSOR = 9  # (subscription, level) -> next position to inspect
+    CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (id) -> record
     STATE = 11  # (state, -priority, id) -> last sign of life; () -> the guard and its own
     WAKE = 12  # (id) -> changes when the consumer is notified
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
-    LEADER = 16  # () -> token and expiry of the consumer that fulfils
+    LEADER = 16  # () -> claim and expiry of the consumer that fulfils
     DEDUP = 17  # (id) -> expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
-    CHUNK = 19  # (message id, n) -> piece of a payload
+    CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
     EVENT = 20  # (versionstamp) -> one line of delivery history
 
 
@@ -97,6 +97,7 @@ class QueueKeys:
         "_tail",
         "change",
         "guard",
+        "leader",
         "meta",
         "once",
         "prefix",
@@ -108,6 +109,7 @@ class QueueKeys:
         self.meta = self._kinds[Kind.META]
         self.change = self._kinds[Kind.CHANGE]
         self.guard = self._kinds[Kind.STATE]
+        self.leader = self._kinds[Kind.LEADER]
         self.once = OnceKeys(self._kinds[Kind.ONCE])
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
@@ -176,6 +178,17 @@ class QueueKeys:
         version, token = fdb.tuple.unpack(key, len(self._kinds[Kind.EXPIRY]))
         return version, token
 
+    # -- the line of consumers ---------------------------------------------------------------
+
+    def request(self, index: int, claim: bytes) -> bytes:
+        """(index, claim)."""
+        return fdb.tuple.pack((index, claim), self._kinds[Kind.REQUEST])
+
+    def parse_request(self, key: bytes) -> tuple[int, bytes]:
+        """The index and the claim that a REQUEST key names."""
+        index, claim = fdb.tuple.unpack(key, len(self._kinds[Kind.REQUEST]))
+        return index, claim
+
     # -- subscriptions -----------------------------------------------------------------------
 
     def subscription(self, name: str) -> bytes:
@@ -186,13 +199,17 @@ class QueueKeys:
         """The name that a SUBSCRIPTION key has."""
         return str(fdb.tuple.unpack(key, len(self._kinds[Kind.SUBSCRIPTION]))[0])
 
+    def holder(self, subscription: str) -> bytes:
+        """(subscription): stands before its cursors."""
+        return fdb.tuple.pack((subscription,), self._kinds[Kind.CURSOR])
+
     def cursor(self, subscription: str, level: int) -> bytes:
         """(subscription, level)."""
         return fdb.tuple.pack((subscription, level), self._kinds[Kind.CURSOR])
 
     def cursors(self, subscription: str) -> slice:
         """The cursors of a subscription, by level."""
-        return _within(fdb.tuple.pack((subscription,), self._kinds[Kind.CURSOR]))
+        return _within(self.holder(subscription))
 
     def parse_cursor(self, key: bytes) -> int:
         """The level that a CURSOR key names."""
@@ -221,6 +238,19 @@ class QueueKeys:
     def dead(self, index: int, random: bytes) -> bytes:
         """(index, random)."""
         return fdb.tuple.pack((index, random), self._kinds[Kind.DEAD])
+
+    def chunk(self, name: bytes, n: int) -> bytes:
+        """(name, n)."""
+        return fdb.tuple.pack((name, n), self._kinds[Kind.CHUNK])
+
+    def chunks(self, name: bytes) -> slice:
+        """All chunks of one payload."""
+        return _within(fdb.tuple.pack((name,), self._kinds[Kind.CHUNK]))
+
+    def parse_chunk(self, key: bytes) -> tuple[bytes, int]:
+        """The name and the number that a CHUNK key names."""
+        name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.CHUNK]))
+        return name, n
 
     # -- consumers ---------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from .errors import InvalidArgument
 
@@ -12,6 +13,8 @@ HeaderValue = str | int | float | bool | None
 Headers = Mapping[str, HeaderValue]
 
 RANDOM_BYTES = 8
+BYTES = "application/octet-stream"
+"""The content type of a payload that no serializer made."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,7 +49,7 @@ class Position:
 class NewMessage:
     """One message to enqueue; the arguments are those of ``Queue.enqueue``."""
 
-    payload: bytes
+    payload: Any
     priority: int = 4
     headers: Headers | None = None
 
@@ -66,6 +69,7 @@ class Message:
     level: int
     attempts: int
     enqueued_at_ms: int
+    content_type: str = BYTES
 
     @property
     def enqueued_at(self) -> datetime:

@@ -14,6 +14,12 @@ DEFAULT_PRIORITY = 4
 MAX_LEVELS = 256
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 MAX_NAME_LENGTH = 200
+CONTENTION = ("auto", "first", "staged", "relaxed")
+DEFAULT_WINDOW = 64
+MAX_WINDOW = 1_000
+MAX_PAYLOAD = 9_000_000
+"""What fits into one transaction together with everything else that an enqueue writes."""
+COMPRESSIONS = ("none", "zlib", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +30,24 @@ class QueueOptions:
     max_attempts: deliveries that may fail or lapse before a message becomes a dead letter,
         1 or more; None for no limit.
     lease: seconds that a delivery is leased for when ``receive`` names no other time.
+    contention: how consumers that want the same message get along: ``first`` lets each try to
+        take the first message; ``staged`` lets one of them serve all, in the order in which they
+        came; ``auto`` is first until it meets a conflict or a line, then staged; ``relaxed``
+        takes any of the first ``window`` messages.
+    window: how many first messages a relaxed receive picks from, 2 to 1,000.
+    max_payload: bytes that the payload of one message may have, 1 to 9,000,000.
+    compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
+    compress_from: bytes from which on a payload is compressed, if that makes it smaller.
     """
 
     levels: int = 10
     max_attempts: int | None = 5
     lease: float = 30.0
+    contention: str = "auto"
+    window: int = DEFAULT_WINDOW
+    max_payload: int = 8_000_000
+    compression: str = "none"
+    compress_from: int = 10_000
 
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
@@ -36,6 +55,18 @@ class QueueOptions:
             _integer("max_attempts", self.max_attempts, 1, 1_000_000)
         check_lease("lease", self.lease)
         object.__setattr__(self, "lease", float(self.lease))
+        if self.contention not in CONTENTION:
+            raise InvalidOptions(
+                option="contention", problem=f"must be one of {', '.join(CONTENTION)}"
+            )
+        _integer("window", self.window, 2, MAX_WINDOW)
+        _integer("max_payload", self.max_payload, 1, MAX_PAYLOAD)
+        if self.compression not in COMPRESSIONS:
+            raise InvalidOptions(
+                option="compression",
+                problem=f"{self.compression!r} is not one of {', '.join(COMPRESSIONS)}",
+            )
+        _integer("compress_from", self.compress_from, 0, MAX_PAYLOAD)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:

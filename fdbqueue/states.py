@@ -22,6 +22,10 @@ class State(Enum):
     PURGED = "purged"
 
 
+ENDS = frozenset({State.DONE, State.EXPIRED, State.PURGED})
+"""Where a message leaves nothing behind but a count."""
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One edge: ``source`` is None where a message comes into being."""

@@ -80,7 +80,9 @@ class Reader:
         priority = value.get("priority", self.priority)
         self.options.level(priority)
         headers = value.get("headers", self.headers)
-        return NewMessage(check_payload(payload), priority, check_headers(headers))
+        return NewMessage(
+            check_payload(payload, self.options.max_payload), priority, check_headers(headers)
+        )
 
 
 def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:

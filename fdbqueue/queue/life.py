@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from ..binding import fdb
 from ..codec import pack_index
-from ..states import State, Transition
-from . import counters
+from ..states import ENDS, State, Transition
+from . import counters, payloads
 from .scope import Scope, Standing
 
 
@@ -24,6 +24,8 @@ def moved(
     counts: defaultdict[int, int] = defaultdict(int)
     sizes: defaultdict[int, int] = defaultdict(int)
     for message in messages:
+        if transition.target in ENDS:
+            payloads.remove(tr, scope.keys, message.envelope)
         counts[message.position.level] += 1
         sizes[message.position.level] += message.envelope.size
     for level, count in counts.items():

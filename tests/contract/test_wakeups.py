@@ -288,11 +288,13 @@ def test_however_transactions_interleave_no_message_is_left_beside_a_consumer_wi
                 step_of_a_producer(db, queue, held, chance)
             else:
                 step_of_a_consumer(chance.choice(sleepers), leaves=chance.random() < 0.3)
-        rest: list[Callable[[], object]] = [one.commit for one in sleepers if one.open]
-        rest += [lambda tr=tr: tr.commit().wait() for tr in held]
+        rest: list[fdb.Transaction | Sleeper] = [*held, *(one for one in sleepers if one.open)]
         chance.shuffle(rest)
-        for commit in rest:
-            commit()
+        for last in rest:
+            if isinstance(last, Sleeper):
+                last.commit()
+            else:
+                last.commit().wait()
         for _ in range(2):
             settle(db, sleepers)
             room = [one for one in sleepers if one.capacity > one.taken]
