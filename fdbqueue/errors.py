@@ -34,6 +34,8 @@
      +-- LeaseLost
      +-- TransactionTooLarge
      +-- OutcomeUnknown
+     +-- HandlerTooSlow
+     +-- NoSuchWorker
 
 The text of an error is made from its attributes, so programs never need to parse it.
 ``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
@@ -275,6 +277,8 @@ class LeaseLost(QueueError):
 
     text = "the lease of message {message_id} is gone: it expired or was settled already"
 
+    message_id: str
+
 
 class TransactionTooLarge(QueueError):
     """Raised when one call needs more than a transaction takes (10,000,000 bytes)."""
@@ -292,3 +296,21 @@ class OutcomeUnknown(QueueError):
         "the outcome of a commit is unknown, and its record may have been removed after "
         "{minutes} minutes: the operation happened once or not at all"
     )
+
+
+# -- workers ----------------------------------------------------------------------------------
+
+
+class HandlerTooSlow(QueueError):
+    """Raised when a transactional handler takes longer than a transaction may last, repeatedly."""
+
+    text = (
+        "the transactional handler took {seconds:.1f} s, and a transaction lasts at most 5 s: do "
+        "the slow part in a plain handler"
+    )
+
+
+class NoSuchWorker(QueueError):
+    """Raised when what ``fdbq worker`` is to run cannot be found, or is no worker."""
+
+    text = "{target!r} is no worker: {problem}"
