@@ -43,7 +43,17 @@ from .errors import (
     UnknownContentType,
     UnsupportedVersion,
 )
-from .model import Delivery, Depth, Headers, HeaderValue, Message, NewMessage, Position
+from .model import (
+    Delivery,
+    Depth,
+    Deviation,
+    Headers,
+    HeaderValue,
+    Message,
+    NewMessage,
+    Position,
+    Verification,
+)
 from .options import QueueOptions
 
 if TYPE_CHECKING:
@@ -53,6 +63,7 @@ if TYPE_CHECKING:
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
+    from .verification import rebuild_counters, verify
 
 __version__ = "0.1.0"
 
@@ -62,6 +73,7 @@ __all__ = [
     "CorruptData",
     "Delivery",
     "Depth",
+    "Deviation",
     "Engine",
     "FormatTooNew",
     "HeaderValue",
@@ -100,10 +112,13 @@ __all__ = [
     "TransactionTooLarge",
     "UnknownContentType",
     "UnsupportedVersion",
+    "Verification",
     "describe",
     "fdb",
     "list_queues",
     "open",
+    "rebuild_counters",
+    "verify",
 ]
 
 _LAZY = {
@@ -118,6 +133,8 @@ _LAZY = {
     "fdb": "binding",
     "list_queues": "api",
     "open": "binding",
+    "rebuild_counters": "verification",
+    "verify": "verification",
 }
 
 

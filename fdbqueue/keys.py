@@ -100,6 +100,7 @@ class QueueKeys:
         "meta",
         "once",
         "prefix",
+        "recount",
     )
 
     def __init__(self, prefix: bytes) -> None:
@@ -109,6 +110,8 @@ class QueueKeys:
         self.change = self._kinds[Kind.CHANGE]
         self.leader = self._kinds[Kind.LEADER]
         self.once = OnceKeys(self._kinds[Kind.ONCE])
+        # Never written: two repairs of counters at once conflict here. Before all levels.
+        self.recount = self._kinds[Kind.COUNT]
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
         self._fence = self._kinds[Kind.FENCE]

@@ -24,6 +24,7 @@ LAYERS = [
     {"handle", "receiving"},
     {"consuming"},
     {"api"},
+    {"verification"},
     {"__init__", "worker", "spark", "testing"},
     {"cli"},
 ]
