@@ -137,6 +137,9 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
 ]
 
 
+NAMES = [plant.__name__ for plant, _, _ in PLANTS]
+
+
 @pytest.mark.parametrize(("plant", "kinds", "mends"), PLANTS, ids=NAMES)
 def test_a_deviation_is_found_and_mended_if_it_can_be(
     db: Database, busy: Queue, plant: Plant, kinds: set[str], mends: bool
