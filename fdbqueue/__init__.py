@@ -39,6 +39,10 @@ from .errors import (
     StoreNotFound,
     StoreNotWritable,
     StoreUnreachable,
+    SubscriptionError,
+    SubscriptionHeld,
+    SubscriptionMismatch,
+    SubscriptionNotFound,
     TransactionTooLarge,
     UnknownContentType,
     UnsupportedVersion,
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
+    from .subscribing import Subscription
     from .verification import rebuild_counters, verify
 
 __version__ = "0.1.0"
@@ -108,6 +113,11 @@ __all__ = [
     "StoreNotFound",
     "StoreNotWritable",
     "StoreUnreachable",
+    "Subscription",
+    "SubscriptionError",
+    "SubscriptionHeld",
+    "SubscriptionMismatch",
+    "SubscriptionNotFound",
     "Ticket",
     "TransactionTooLarge",
     "UnknownContentType",
@@ -128,6 +138,7 @@ _LAZY = {
     "Selector": "selector",
     "Serializer": "serializers",
     "Store": "binding",
+    "Subscription": "subscribing",
     "Ticket": "queue.line",
     "describe": "binding",
     "fdb": "binding",

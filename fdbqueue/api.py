@@ -20,6 +20,8 @@ from .model import Delivery, Depth, Headers, Message, NewMessage
 from .options import DEFAULT_PRIORITY, QueueOptions, check_lease
 from .queue import catalogue, counters, dequeue, enqueue, lease, once, payloads, purge
 from .states import ACK
+from .subscribers import Subscriptions
+from .subscribing import Subscription
 
 R = TypeVar("R")
 
@@ -278,6 +280,47 @@ class Queue(Consuming):
         Conflicts and errors as in ``ack``.
         """
         self._run(tr, lambda tr: receiving.release(tr, self._scope(tr), [delivery]))
+
+    # -- subscribing -------------------------------------------------------------------------
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions of the queue: list, open and remove them."""
+        return Subscriptions(self)
+
+    def subscribe(
+        self,
+        tr: Transactor,
+        name: str,
+        *,
+        mode: str | None = None,
+        selector: str | None = None,
+        exclusive: bool | None = None,
+        auto_close: bool | None = None,
+        start: str = "first",
+    ) -> Subscription:
+        """Open a subscription, and make it if it does not exist.
+
+        mode: "acquire" (the default) takes messages under leases; "browse" looks at each once.
+        selector: which messages it is about, in the syntax of JMS (see ``Selector``); all if None.
+        exclusive: whether it serves one consumer, that is one handle, at a time.
+        auto_close: whether it removes itself once it has seen the end of the queue.
+        start: where a new one begins: "first", "now" (behind all that is there) or a message's
+            id, for the level of that message.
+
+        What is given must be what is stored, where it exists. Making one conflicts with every
+        operation on the queue that is under way. Raises ``SubscriptionMismatch``,
+        ``InvalidSelector``, ``InvalidName``, ``InvalidArgument``, ``QueueNotFound``.
+        """
+        return self.subscriptions.subscribe(
+            tr,
+            name,
+            mode=mode,
+            selector=selector,
+            exclusive=exclusive,
+            auto_close=auto_close,
+            start=start,
+        )
 
     # -- looking after -----------------------------------------------------------------------
 

@@ -24,6 +24,10 @@
      |    +-- QueueNotFound
      |    +-- QueueExists
      |    +-- OptionsMismatch
+     +-- SubscriptionError
+     |    +-- SubscriptionNotFound
+     |    +-- SubscriptionMismatch
+     |    +-- SubscriptionHeld
      +-- FormatTooNew
      +-- CorruptData
      +-- UnknownContentType
@@ -202,6 +206,39 @@ class OptionsMismatch(CatalogueError):
     text = (
         "queue {name!r} is stored with {option}={stored!r}, but was opened with "
         "{option}={given!r}: leave the option out, or change it with Queue.set_options"
+    )
+
+
+# -- subscriptions ----------------------------------------------------------------------------
+
+
+class SubscriptionError(QueueError):
+    """Raised when a subscription cannot be used."""
+
+    text = "subscription {name!r} cannot be used"
+
+
+class SubscriptionNotFound(SubscriptionError):
+    """Raised when a subscription does not exist, was removed, or has closed itself."""
+
+    text = "queue {queue!r} has no subscription {name!r}: it was never made, or it is closed"
+
+
+class SubscriptionMismatch(SubscriptionError):
+    """Raised when a subscription is opened with other properties than the stored ones."""
+
+    text = (
+        "subscription {name!r} is stored with {option}={stored!r}, but was opened with "
+        "{option}={given!r}"
+    )
+
+
+class SubscriptionHeld(SubscriptionError):
+    """Raised when an exclusive subscription serves another consumer."""
+
+    text = (
+        "subscription {name!r} is exclusive and serves another consumer, until it closes it or "
+        "does not use it for {seconds:g} s"
     )
 
 

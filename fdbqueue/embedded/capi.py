@@ -83,8 +83,7 @@ class Library:
 
         def number_of(handle: Handle) -> int:
             """The number in a handle that may be a ctypes object or a number itself."""
-            number: int = getattr(handle, "value", handle)
-            return number
+            return handle if isinstance(handle, int) else int(handle.value)
 
         def database_of(handle: Handle) -> Database:
             return databases[number_of(handle)]
@@ -164,9 +163,7 @@ class Library:
             path = database_of(handle).store.file.path
             return Future(json.dumps({"Healthy": True, "Connections": [], "Path": path}).encode())
 
-        def fdb_database_open_tenant(
-            handle: Handle, name: bytes, length: int, out: Any
-        ) -> int:
+        def fdb_database_open_tenant(handle: Handle, name: bytes, length: int, out: Any) -> int:
             number = next(numbers)
             tenants[number] = Tenant(database_of(handle))
             out._obj.value = number
@@ -261,9 +258,7 @@ class Library:
         ) -> Future:
             return transactions[handle].get_range_split_points(begin, end, chunk)
 
-        def fdb_transaction_get_addresses_for_key(
-            handle: int, key: bytes, length: int
-        ) -> Future:
+        def fdb_transaction_get_addresses_for_key(handle: int, key: bytes, length: int) -> Future:
             return transactions[handle].get_addresses_for_key(key)
 
         def fdb_transaction_set_option(

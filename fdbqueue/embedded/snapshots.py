@@ -132,7 +132,6 @@ class Snapshots:
         self._kept: deque[Snapshot] = deque()
         self._pool: list[sqlite3.Connection] = []
         self._sweeping = False
-        self._leaked: list[sqlite3.Connection] = []
 
     def acquire(self) -> tuple[Snapshot, int]:
         """A snapshot of all that is committed, and its read version."""
@@ -289,10 +288,27 @@ class Snapshots:
         finally:
             shared.unlock()
 
-    def after_fork(self) -> None:
-        """Start afresh; the parent's connections must be neither used nor closed here."""
-        leaked = [*self._pool, *(s.connection for s in self._open if s.connection is not None)]
-        for snapshot in self._open:
-            snapshot.connection = None
-        self._reset()
-        self._leaked = leaked
+    def close_pool(self) -> None:
+        """Close the connections that no snapshot uses."""
+        with self._lock:
+            self._close_pool()
+
+    def _close_pool(self) -> None:
+        while self._pool:
+            self._pool.pop().close()
+
+    def before_fork(self) -> None:
+        """Close every connection, in use or not, and let nobody open one until after the fork."""
+        self._lock.acquire()
+        self._drop_kept()
+        self._drop_released()
+        for snapshot in list(self._open):
+            self._close(snapshot)
+        self._close_pool()
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on, in the child as if newly made."""
+        if in_child:
+            self._reset()
+        else:
+            self._lock.release()

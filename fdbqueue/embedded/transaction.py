@@ -46,6 +46,8 @@ _FUTURE_PATIENCE = 1.0
 _NO_VERSION = -1
 # Stands for every list that is still empty; whoever appends makes a new one first.
 _NONE: list[Any] = []
+# What every successful commit returns; nothing can be changed or released in it.
+_DONE = Future()
 # What a retry does not change.
 _LASTING = frozenset(
     {"database", "_store", "_lock", "_options", "_begun", "_persistent", "_retries", "_delay"}
@@ -87,12 +89,12 @@ class Transaction:
     _watching: list[Watch] = _NONE
     _waiting: list[Pending] = _NONE
     _stamped_keys: list[bytes] = _NONE
-    _stamp: bytes | None = None
+    _order = 0
     _stamp_error = 0
     _approximate = 0
     _committed_version = _NO_VERSION
     _commit_error = 0
-    _conflicting: list[KeySet] = _NONE
+    _conflicting: Sequence[KeySet] = ()
 
     # These outlive a retry.
     _persistent: list[tuple[int, bytes | None]] = _NONE
@@ -219,7 +221,8 @@ class Transaction:
 
     def destroy(self) -> None:
         """End the transaction; called when the bindings drop their last reference."""
-        self._abandon(codes.CANCELLED)
+        if self._snapshot is not None or self._waiting or self._watching:
+            self._abandon(codes.CANCELLED)
 
     def _abandon(self, code: int) -> None:
         self._release_snapshot()
@@ -357,9 +360,8 @@ class Transaction:
                     return Future(special.get(self, key))
                 if self._guarded:
                     self._check()
-                if key >= SYSTEM:
-                    if key >= self._read_limit and key != METADATA_VERSION:
-                        raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+                if key >= SYSTEM and key >= self._read_limit and key != METADATA_VERSION:
+                    raise Fault(codes.OUTSIDE_LEGAL_RANGE)
                 if len(key) > KEY_LIMIT and len(key) > _longest(key):
                     return Future(None)
             except Fault as error:
@@ -475,9 +477,7 @@ class Transaction:
                 reader = self._reader(snapshot)
                 result = reader.range(begin, end, limit, byte_limit, bool(reverse))
                 if not snapshot:
-                    self._note_read_range(
-                        *range_conflict(begin, end, result, bool(reverse), legal)
-                    )
+                    self._note_read_range(*range_conflict(begin, end, result, bool(reverse), legal))
                 return Future((result.rows, result.more))
             except Exception as error:
                 return self._failed_read(error)
@@ -707,8 +707,8 @@ class Transaction:
                         return 0
                     self._check_use()
                 limit = self._write_limit if kind else self._read_limit
-                metadata = kind == 0 and (begin, end) == (METADATA_VERSION, METADATA_VERSION + b"\0")
-                if (begin > limit or end > limit) and not metadata:
+                metadata = (METADATA_VERSION, METADATA_VERSION + b"\0")
+                if (begin > limit or end > limit) and (kind or (begin, end) != metadata):
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
                 begin, end = _cut(begin), _cut(end)
                 if begin >= end:
@@ -797,7 +797,7 @@ class Transaction:
                 self._finish(error)
                 return Future(error=error)
             self._finish(None)
-            return Future(None)
+            return _DONE
 
     def _request(self) -> CommitRequest | None:
         options = self._options
@@ -839,7 +839,7 @@ class Transaction:
             self._conflicting = request.conflicting
             raise request.error
         self._committed_version = request.version
-        self._stamp = atomic.stamp(request.version, request.order)
+        self._order = request.order
 
     def _require_young(self, read_version: int) -> None:
         """A cluster forgets after five seconds what a transaction could conflict with."""
@@ -849,8 +849,16 @@ class Transaction:
         elif self._store.clock.now() - read_version > LIFETIME * VERSIONS_PER_SECOND:
             raise Fault(codes.TOO_OLD)
 
+    def _stamp(self) -> bytes:
+        return atomic.stamp(self._committed_version, self._order)
+
     def _finish(self, error: BaseException | None) -> None:
-        self._release_snapshot()
+        if self._snapshot is not None:
+            self._release_snapshot()
+        if not self._waiting and not self._watching:
+            if error is not None:
+                self._stamp_error = codes.INVALID_VERSION
+            return
         waiting, self._waiting = self._waiting, _NONE
         watching, self._watching = self._watching, _NONE
         if error is not None:
@@ -859,7 +867,7 @@ class Transaction:
             if self._stamp_error:
                 future.fail(self._stamp_error)
             else:
-                future.complete(self._stamp)
+                future.complete(self._stamp())
         for watch in watching:
             if error is not None:
                 watch.complete(error=error)
@@ -920,8 +928,8 @@ class Transaction:
         """The ranges that the transaction writes, versionstamped keys as ranges."""
         written = self._writes.conflicts.coalesced()
         for key in self._stamped_keys:
-            if self._stamp is not None:
-                final = atomic.stamped(key, self._stamp)
+            if self._committed_version != _NO_VERSION:
+                final = atomic.stamped(key, self._stamp())
                 written.add(final, final + b"\0")
             else:
                 written.add(*atomic.stamp_range(key, self._read_version or 0, self._read_limit))

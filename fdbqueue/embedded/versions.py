@@ -89,8 +89,8 @@ class Shared:
         if version > self.words[FLOOR]:
             self.words[FLOOR] = version
 
-    def after_fork(self) -> None:
-        """Open the file anew: a lock taken through the parent's descriptor would be shared."""
+    def reopen(self) -> None:
+        """Open the file anew in a forked child, which shares the parent's lock otherwise."""
         self.words.release()
         self._map.close()
         os.close(self._file)

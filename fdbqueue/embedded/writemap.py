@@ -25,7 +25,7 @@ class WriteMap:
         flushed: mutations that no longer take part in reads, to be committed before the others.
     """
 
-    __slots__ = ("_stacks", "_sorted", "cleared", "conflicts", "flushed", "unreadable")
+    __slots__ = ("_sorted", "_stacks", "cleared", "conflicts", "flushed", "unreadable")
 
     def __init__(self) -> None:
         self._stacks: dict[bytes, list[Op]] = {}
@@ -150,13 +150,14 @@ class WriteMap:
             yield begin, end
             return
         for gap_begin, gap_end in self.cleared.gaps(begin, end):
+            start = gap_begin
             for key in self.keys(gap_begin, gap_end):
                 if self.is_independent(key):
-                    if gap_begin < key:
-                        yield gap_begin, key
-                    gap_begin = key + b"\0"
-            if gap_begin < gap_end:
-                yield gap_begin, gap_end
+                    if start < key:
+                        yield start, key
+                    start = key + b"\0"
+            if start < gap_end:
+                yield start, gap_end
 
     def mutations(self) -> list[tuple[int, bytes, bytes | None]]:
         """All mutations, in the order in which they must be applied."""

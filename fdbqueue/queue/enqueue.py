@@ -36,9 +36,9 @@ def append(
     a cursor that passes them; so appends conflict neither with each other nor with a dequeue.
     """
     keys = scope.keys
-    looks = {level: _look(tr, keys, level) for level in {level for level, _ in entries}}
+    looks = {level: look(tr, keys, level) for level in {level for level, _ in entries}}
     randoms = os.urandom(RANDOM_BYTES * len(entries))
-    first = {level: _next_index(keys, *look) for level, look in looks.items()}
+    first = {level: next_index(keys, *look) for level, look in looks.items()}
     following = dict(first)
     placed = []
     for n, (level, envelope) in enumerate(entries):
@@ -53,8 +53,8 @@ def append(
     return placed
 
 
-def _look(tr: fdb.Transaction, keys: QueueKeys, level: int) -> tuple[fdb.FDBRange, fdb.Value]:
-    """Issue an append's reads of a level, without waiting for them."""
+def look(tr: fdb.Transaction, keys: QueueKeys, level: int) -> tuple[fdb.FDBRange, fdb.Value]:
+    """Issue the snapshot reads that tell a level's next index, without waiting for them."""
     ready = keys.ready_level(level)
     last = tr.snapshot.get_range(
         ready.start, ready.stop, limit=1, reverse=True, streaming_mode=fdb.StreamingMode.exact
@@ -62,6 +62,7 @@ def _look(tr: fdb.Transaction, keys: QueueKeys, level: int) -> tuple[fdb.FDBRang
     return last, tr.snapshot.get(keys.tail(level))
 
 
-def _next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
+def next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
+    """The first index behind all that are or were in use."""
     highest = max((keys.parse_ready(kv.key).index for kv in last), default=0)
     return 1 + max(highest, unpack_index(tail.value))
