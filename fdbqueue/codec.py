@@ -6,7 +6,7 @@ and a later release can add one. A value of a newer version is refused, never gu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import msgpack
@@ -88,6 +88,25 @@ class Lease:
     expiry_ms: int
     consumer: str
     envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A sign of life: the database's version and the wall clock when it was given."""
+
+    version: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """A consumer that is registered: its name and priority, and the process that it runs in."""
+
+    name: str
+    priority: int
+    host: str
+    process: int
+    started_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +265,21 @@ def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
     return Position(level, index, random), letter
 
 
+def pack_consumer(record: ConsumerRecord, beat: Beat) -> bytes:
+    """The stored form of a consumer and its last sign of life."""
+    return _versioned([*astuple(record), beat.version, beat.wall_ms])
+
+
+def unpack_consumer(value: bytes) -> tuple[ConsumerRecord, Beat]:
+    """A consumer from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a consumer")
+    try:
+        *record, version, wall_ms = stored
+        return ConsumerRecord(*record), Beat(version, wall_ms)
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="a consumer", problem=repr(error)) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """The consumer that an exclusive subscription serves, and until when."""
@@ -349,6 +383,17 @@ def pack_expiry(wall_ms: int) -> bytes:
 
 
 unpack_expiry = unpack_index
+
+
+def pack_beat(beat: Beat, consumer: bytes = b"") -> bytes:
+    """A sign of life, and whose it is where the key does not tell."""
+    return pack_index(beat.version) + pack_index(beat.wall_ms) + consumer
+
+
+def unpack_beat(value: bytes) -> tuple[Beat, bytes]:
+    """A sign of life from its stored form, and whose it is."""
+    version, wall_ms = value[:_COUNTER_BYTES], value[_COUNTER_BYTES : 2 * _COUNTER_BYTES]
+    return Beat(unpack_index(version), unpack_index(wall_ms)), value[2 * _COUNTER_BYTES :]
 
 
 def pack_counters(deltas: tuple[int, ...]) -> bytes:

@@ -32,10 +32,10 @@ class Kind(IntEnum):
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (id) -> record
-    STATE = 11  # (state, -priority, id) -> empty
+    STATE = 11  # (state, -priority, id) -> last sign of life; () -> the guard and its own
     WAKE = 12  # (id) -> changes when the consumer is notified
     COUNT = 13  # (level) -> counters, by atomic ADD
-    CHANGE = 14  # () -> counter that browsers watch
+    CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
     LEADER = 16  # () -> claim and expiry of the consumer that fulfils
     DEDUP = 17  # (id) -> expiry
@@ -96,10 +96,12 @@ class QueueKeys:
         "_ready",
         "_tail",
         "change",
+        "guard",
         "leader",
         "meta",
         "once",
         "prefix",
+        "recount",
     )
 
     def __init__(self, prefix: bytes) -> None:
@@ -107,8 +109,11 @@ class QueueKeys:
         self._kinds = tuple(fdb.tuple.pack((int(kind),), prefix) for kind in Kind)
         self.meta = self._kinds[Kind.META]
         self.change = self._kinds[Kind.CHANGE]
+        self.guard = self._kinds[Kind.STATE]
         self.leader = self._kinds[Kind.LEADER]
         self.once = OnceKeys(self._kinds[Kind.ONCE])
+        # Never written: two repairs of counters at once conflict here. Before all levels.
+        self.recount = self._kinds[Kind.COUNT]
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
         self._fence = self._kinds[Kind.FENCE]
@@ -250,17 +255,35 @@ class QueueKeys:
         name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.CHUNK]))
         return name, n
 
-    def waiting(self) -> slice:
-        """The consumers that wait for a message, in the order in which they are notified."""
-        return _within(self._kinds[Kind.STATE])
+    # -- consumers ---------------------------------------------------------------------------
 
-    def state(self, priority: int, consumer: bytes) -> bytes:
-        """(-priority, consumer): a higher priority is notified first."""
-        return fdb.tuple.pack((-priority, consumer), self._kinds[Kind.STATE])
+    def consumer(self, consumer: bytes) -> bytes:
+        """(consumer)."""
+        return fdb.tuple.pack((consumer,), self._kinds[Kind.CONSUMER])
 
-    def parse_state(self, key: bytes) -> bytes:
-        """The consumer that a STATE key names."""
-        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.STATE]))[1])
+    def parse_consumer(self, key: bytes) -> bytes:
+        """The consumer that a CONSUMER key names."""
+        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.CONSUMER]))[0])
+
+    def state(self, state: int, priority: int, consumer: bytes) -> bytes:
+        """(state, -priority, consumer): a higher priority stands first."""
+        return fdb.tuple.pack((state, -priority, consumer), self._kinds[Kind.STATE])
+
+    def in_state(self, state: int) -> slice:
+        """The consumers in one state, by priority."""
+        return _within(fdb.tuple.pack((state,), self._kinds[Kind.STATE]))
+
+    def in_state_above(self, state: int, priority: int) -> slice:
+        """The consumers in one state whose priority is higher than ``priority``."""
+        return slice(
+            self.in_state(state).start,
+            fdb.tuple.pack((state, -priority), self._kinds[Kind.STATE]),
+        )
+
+    def parse_state(self, key: bytes) -> tuple[int, int, bytes]:
+        """The state, the priority and the consumer that a STATE key names."""
+        state, negative, consumer = fdb.tuple.unpack(key, len(self._kinds[Kind.STATE]))
+        return state, -negative, consumer
 
     def wake(self, consumer: bytes) -> bytes:
         """(consumer)."""

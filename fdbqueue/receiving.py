@@ -231,7 +231,7 @@ class _Round:
     lost: bool = False
     asked: int = 0
     wrote: bool = False
-    watch: fdb.Future[None] | None = None
+    watch: wakeups.Signal | None = None
 
 
 class _Stand:
@@ -281,7 +281,7 @@ class _Stand:
         """Wait for the watch, but not for long once the leader must have renewed its time."""
         patience = max(seconds, self.leader_left)
         if self.watch is not None and not self.leads:
-            wakeups.wait(self.watch, max(0.0, min(patience, self._left())))
+            wakeups.wait((self.watch,), max(0.0, min(patience, self._left())))
 
     def _step(self) -> list[Delivery] | None:
         """Look at the request, and lead if that is to be; the first look is the watch's."""

@@ -280,7 +280,7 @@ class Subscription:
             if taken.results or taken.closed or taken.watch is None:
                 return taken.results
             resume = {}
-            wakeups.wait(taken.watch, min(left, POLL_SECONDS))
+            wakeups.wait((taken.watch,), min(left, POLL_SECONDS))
 
     def _step(
         self,

@@ -30,5 +30,7 @@ def moved(
         sizes[message.position.level] += message.envelope.size
     for level, count in counts.items():
         counters.record(tr, scope.keys, transition, level, count, sizes[level])
-    if counts and transition.target is State.READY and scope.subscriptions:
+    if counts and transition.target is State.READY:
+        # Whoever watches it sees every message become ready, also one whose transaction began
+        # before there was anybody to wake (consumers/wakeups.py).
         tr.add(scope.keys.change, pack_index(1))
