@@ -34,7 +34,7 @@ def enqueue(
         Path | None, typer.Option(metavar="FILE", help="Read the payload from a file, as it is.")
     ] = None,
     priority: Annotated[
-        int, typer.Option(help="0 to 9: the higher, the more urgent.")
+        int, typer.Option(metavar="N", help="0 to 9: the higher, the more urgent.")
     ] = DEFAULT_PRIORITY,
     header: Annotated[
         list[str] | None,
@@ -143,12 +143,19 @@ def _size(stream: BinaryIO) -> int | None:
 
 def receive(
     name: QueueName,
-    max_messages: Annotated[int, typer.Option("--max", min=1, help="Messages at most.")] = 1,
+    max_messages: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, help="Messages at most.")
+    ] = 1,
     lease: Annotated[
         float | None,
-        typer.Option(help="Seconds until they are delivered again; the queue's own by default."),
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds until they are delivered again; the queue's own by default.",
+        ),
     ] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for a first message.")] = 0.0,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds to wait for a first message.")
+    ] = 0.0,
     ack: Annotated[
         bool, typer.Option("--ack", help="Acknowledge them when they are printed.")
     ] = False,
@@ -207,7 +214,7 @@ def _deliveries(
 def peek(
     name: QueueName,
     max_messages: Annotated[
-        int, typer.Option("--max", min=1, max=PEEKED_AT_MOST, help="Messages at most.")
+        int, typer.Option("--max", metavar="N", min=1, max=PEEKED_AT_MOST, help="Messages at most.")
     ] = 10,
     as_json: AsJson = False,
 ) -> None:
