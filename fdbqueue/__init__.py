@@ -47,7 +47,17 @@ from .errors import (
     UnknownContentType,
     UnsupportedVersion,
 )
-from .model import Delivery, Depth, Headers, HeaderValue, Message, NewMessage, Position
+from .model import (
+    Delivery,
+    Depth,
+    Deviation,
+    Headers,
+    HeaderValue,
+    Message,
+    NewMessage,
+    Position,
+    Verification,
+)
 from .options import QueueOptions
 
 if TYPE_CHECKING:
@@ -58,6 +68,7 @@ if TYPE_CHECKING:
     from .selector import Selector
     from .serializers import Serializer
     from .subscribing import Subscription
+    from .verification import rebuild_counters, verify
 
 __version__ = "0.1.0"
 
@@ -67,6 +78,7 @@ __all__ = [
     "CorruptData",
     "Delivery",
     "Depth",
+    "Deviation",
     "Engine",
     "FormatTooNew",
     "HeaderValue",
@@ -110,10 +122,13 @@ __all__ = [
     "TransactionTooLarge",
     "UnknownContentType",
     "UnsupportedVersion",
+    "Verification",
     "describe",
     "fdb",
     "list_queues",
     "open",
+    "rebuild_counters",
+    "verify",
 ]
 
 _LAZY = {
@@ -129,6 +144,8 @@ _LAZY = {
     "fdb": "binding",
     "list_queues": "api",
     "open": "binding",
+    "rebuild_counters": "verification",
+    "verify": "verification",
 }
 
 

@@ -101,6 +101,7 @@ class QueueKeys:
         "meta",
         "once",
         "prefix",
+        "recount",
     )
 
     def __init__(self, prefix: bytes) -> None:
@@ -111,6 +112,8 @@ class QueueKeys:
         self.guard = self._kinds[Kind.STATE]
         self.leader = self._kinds[Kind.LEADER]
         self.once = OnceKeys(self._kinds[Kind.ONCE])
+        # Never written: two repairs of counters at once conflict here. Before all levels.
+        self.recount = self._kinds[Kind.COUNT]
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
         self._fence = self._kinds[Kind.FENCE]

@@ -122,3 +122,38 @@ class Depth:
 
     def __add__(self, other: Depth) -> Depth:
         return Depth(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """One thing in which the stored state of a queue is not what it must be.
+
+    kind: what is wrong, as docs/verify.md lists it. subject: the id of the message, or the key.
+    repaired: whether it was mended.
+    """
+
+    kind: str
+    subject: str
+    detail: str
+    repaired: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.subject}: {self.detail}" + " (repaired)" * self.repaired
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verification has found.
+
+    unchecked: what could not be checked, since it is too large to be read at one version.
+    messages: how many messages were looked at.
+    """
+
+    deviations: tuple[Deviation, ...]
+    unchecked: tuple[str, ...]
+    messages: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was checked and no deviation is left."""
+        return not self.unchecked and all(one.repaired for one in self.deviations)

@@ -34,7 +34,7 @@ def enqueue(
         Path | None, typer.Option(metavar="FILE", help="Read the payload from a file, as it is.")
     ] = None,
     priority: Annotated[
-        int, typer.Option(help="0 to 9: the higher, the more urgent.")
+        int, typer.Option(metavar="N", help="0 to 9: the higher, the more urgent.")
     ] = DEFAULT_PRIORITY,
     header: Annotated[
         list[str] | None,
@@ -116,7 +116,9 @@ def _enqueue_lines(
     except (fdbqueue.QueueError, fdbqueue.fdb.FDBError) as error:
         raise terminal.Refused(f"{error}; {_before(enqueued)}", exit_code=1) from None
     except KeyboardInterrupt:
-        raise terminal.Refused(f"interrupted; at least {_before(enqueued)}", 130) from None
+        # A batch may be under way.
+        known = terminal.count(enqueued, "message")
+        raise terminal.Refused(f"interrupted; at least {known} enqueued", 130) from None
     if not enqueued:
         raise terminal.Refused("there are no messages on standard input; nothing was enqueued")
     seconds = time.monotonic() - started
@@ -143,12 +145,19 @@ def _size(stream: BinaryIO) -> int | None:
 
 def receive(
     name: QueueName,
-    max_messages: Annotated[int, typer.Option("--max", min=1, help="Messages at most.")] = 1,
+    max_messages: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, help="Messages at most.")
+    ] = 1,
     lease: Annotated[
         float | None,
-        typer.Option(help="Seconds until they are delivered again; the queue's own by default."),
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds until they are delivered again; the queue's own by default.",
+        ),
     ] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for a first message.")] = 0.0,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds to wait for a first message.")
+    ] = 0.0,
     ack: Annotated[
         bool, typer.Option("--ack", help="Acknowledge them when they are printed.")
     ] = False,
@@ -207,7 +216,7 @@ def _deliveries(
 def peek(
     name: QueueName,
     max_messages: Annotated[
-        int, typer.Option("--max", min=1, max=PEEKED_AT_MOST, help="Messages at most.")
+        int, typer.Option("--max", metavar="N", min=1, max=PEEKED_AT_MOST, help="Messages at most.")
     ] = 10,
     as_json: AsJson = False,
 ) -> None:

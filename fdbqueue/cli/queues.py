@@ -26,14 +26,20 @@ app = typer.Typer(
 def create(
     name: NewName,
     levels: Annotated[
-        int, typer.Option(help="How many strict priorities it tells apart, 1 to 256.")
+        int, typer.Option(metavar="N", help="How many strict priorities it tells apart, 1 to 256.")
     ] = QueueOptions().levels,
     max_attempts: Annotated[
         int,
-        typer.Option(help="Deliveries that may fail before a message is dead; 0: no limit."),
+        typer.Option(
+            metavar="N", help="Deliveries that may fail before a message is dead; 0: no limit."
+        ),
     ] = QueueOptions().max_attempts or 0,
     lease: Annotated[
-        float, typer.Option(help="Seconds that a delivery is leased for, unless it says so itself.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds that a delivery is leased for, unless it says so itself.",
+        ),
     ] = QueueOptions().lease,
     as_json: AsJson = False,
 ) -> None:

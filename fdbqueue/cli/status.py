@@ -35,7 +35,10 @@ class Latency:
 def status(
     as_json: AsJson = False,
     timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds to wait for a cluster's first answer.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.001, help="Seconds to wait for a cluster's first answer."
+        ),
     ] = 10.0,
 ) -> None:
     """Show which store is used, and whether it answers.

@@ -25,6 +25,8 @@ import time
 VERSIONS_PER_SECOND = 1_000_000
 # A read version older than this is advanced first, as a cluster's empty commit batches do.
 TICK_AFTER = VERSIONS_PER_SECOND // 20
+# A new store is older than a transaction may be, so that no version before it can be read.
+_FIRST_VERSION = 100 * VERSIONS_PER_SECOND
 
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
 _SIZE = 64
@@ -105,7 +107,7 @@ class Clock:
     """
 
     def __init__(self, created: float, newest: int) -> None:
-        wall = int((time.time() - created) * VERSIONS_PER_SECOND) + VERSIONS_PER_SECOND
+        wall = int((time.time() - created) * VERSIONS_PER_SECOND) + _FIRST_VERSION
         self._base = max(newest, wall) - time.monotonic_ns() // 1000
 
     def now(self) -> int:

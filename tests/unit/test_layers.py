@@ -25,6 +25,7 @@ LAYERS = [
     {"consuming", "subscribing"},
     {"subscribers"},
     {"api"},
+    {"verification"},
     {"__init__", "worker", "spark", "testing"},
     {"cli"},
 ]

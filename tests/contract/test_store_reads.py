@@ -1,0 +1,246 @@
+"""Range reads, selectors and read versions: the same on every engine."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fdbqueue.binding import fdb
+
+locality: Any = importlib.import_module("fdb.locality")
+
+MODES = ["want_all", "iterator", "exact", "small", "medium", "large", "serial"]
+
+
+@pytest.fixture
+def rows(db: Any, space: Any) -> list[tuple[bytes, bytes]]:
+    """Two hundred rows of growing size, in order."""
+    expected = [(space.pack((number,)), b"%d" % number * (1 + number)) for number in range(200)]
+
+    @fdb.transactional
+    def fill(tr: Any) -> None:
+        for key, value in expected:
+            tr[key] = value
+
+    fill(db)
+    return expected
+
+
+def pairs(result: Any) -> list[tuple[bytes, bytes]]:
+    return [(row.key, row.value) for row in result]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_streaming_mode_reads_the_same_rows(
+    db: Any, space: Any, rows: list[tuple[bytes, bytes]], mode: str, reverse: bool
+) -> None:
+    transaction = db.create_transaction()
+    expected = rows[::-1] if reverse else rows
+
+    found = transaction.get_range_startswith(
+        space.key(), 150, reverse, getattr(fdb.StreamingMode, mode)
+    )
+
+    assert pairs(found) == expected[:150]
+
+
+def test_exact_mode_needs_a_limit(db: Any, space: Any) -> None:
+    transaction = db.create_transaction()
+
+    with pytest.raises(fdb.FDBError) as refusal:
+        transaction.get_range_startswith(
+            space.key(), streaming_mode=fdb.StreamingMode.exact
+        ).to_list()
+
+    assert refusal.value.code == 2210
+
+
+def test_selectors_find_keys_by_offset(
+    db: Any, space: Any, rows: list[tuple[bytes, bytes]]
+) -> None:
+    transaction = db.create_transaction()
+    keys = [key for key, _ in rows]
+
+    def find(selector: Any) -> int:
+        return keys.index(transaction.get_key(selector).value)
+
+    middle = keys[100]
+    assert find(fdb.KeySelector.first_greater_or_equal(middle)) == 100
+    assert find(fdb.KeySelector.first_greater_than(middle)) == 101
+    assert find(fdb.KeySelector.last_less_or_equal(middle)) == 100
+    assert find(fdb.KeySelector.last_less_than(middle)) == 99
+    assert find(fdb.KeySelector.first_greater_or_equal(middle) + 50) == 150
+    assert find(fdb.KeySelector.first_greater_or_equal(middle) - 50) == 50
+    assert find(fdb.KeySelector.first_greater_than(middle + b"\0") + 3) == 104
+
+
+def test_selectors_that_run_off_the_key_space_stop_at_its_ends(db: Any) -> None:
+    transaction = db.create_transaction()
+
+    assert transaction.get_key(fdb.KeySelector.last_less_than(b"")).value == b""
+    assert transaction.get_key(fdb.KeySelector.first_greater_than(b"\xff")).value == b"\xff"
+    assert transaction.get_key(fdb.KeySelector.last_less_than(b"") - 100).value == b""
+
+
+def test_selectors_see_own_writes(db: Any, space: Any, rows: list[tuple[bytes, bytes]]) -> None:
+    transaction = db.create_transaction()
+    keys = [key for key, _ in rows]
+    transaction.clear_range(keys[50], keys[60])
+    transaction[keys[55] + b"new"] = b"v"
+
+    after = transaction.get_key(fdb.KeySelector.first_greater_than(keys[49]))
+    before = transaction.get_key(fdb.KeySelector.last_less_than(keys[60]) - 1)
+
+    assert after.value == keys[55] + b"new"
+    assert before.value == keys[49]
+
+
+def test_ranges_between_selectors(db: Any, space: Any, rows: list[tuple[bytes, bytes]]) -> None:
+    transaction = db.create_transaction()
+    begin = fdb.KeySelector.last_less_than(rows[10][0])
+    end = fdb.KeySelector.first_greater_than(rows[20][0]) + 2
+
+    assert pairs(transaction.get_range(begin, end)) == rows[9:23]
+    assert pairs(transaction.get_range(begin, end, 3, True)) == rows[22:19:-1]
+    assert pairs(transaction.get_range(end, begin)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_writes_are_read_back_as_from_a_dictionary(
+    db: Any, space: Any, rows: list[tuple[bytes, bytes]], seed: int
+) -> None:
+    rng = random.Random(seed)
+    keys = [key for key, _ in rows]
+    model = dict(rows)
+    transaction = db.create_transaction()
+    for _ in range(60):
+        low, high = sorted(rng.sample(range(200), 2))
+        choice = rng.random()
+        if choice < 0.4:
+            transaction[keys[low]] = model[keys[low]] = rng.randbytes(3)
+        elif choice < 0.6:
+            transaction.clear_range(keys[low], keys[high])
+            for key in keys[low:high]:
+                model.pop(key, None)
+        elif choice < 0.8:
+            transaction.byte_max(keys[low], b"m")
+            model[keys[low]] = max(model.get(keys[low], b""), b"m")
+        limit, reverse = rng.randrange(1, 20), rng.random() < 0.5
+        inside = sorted(key for key in model if keys[low] <= key < keys[high])
+        expected = [(key, model[key]) for key in (inside[::-1] if reverse else inside)][:limit]
+        assert pairs(transaction.get_range(keys[low], keys[high], limit, reverse)) == expected
+    transaction.commit().wait()
+
+    assert pairs(db.get_range_startswith(space.key())) == sorted(model.items())
+
+
+def test_reads_outside_the_legal_range_are_refused(db: Any) -> None:
+    transaction = db.create_transaction()
+    reads: list[Callable[[], object]] = [
+        lambda: transaction[b"\xff/secret"].value,
+        lambda: transaction.get_range(b"a", b"\xff\x01").to_list(),
+        lambda: transaction.get_key(fdb.KeySelector.first_greater_than(b"\xff\x01")).value,
+    ]
+    for read in reads:
+        with pytest.raises(fdb.FDBError) as refusal:
+            read()
+        assert refusal.value.code == 2004
+    transaction.options.set_read_system_keys()
+    transaction[b"\xff/secret"].wait()
+
+
+def test_a_snapshot_does_not_see_later_commits(db: Any, space: Any) -> None:
+    key = space.pack(("key",))
+    db[key] = b"before"
+    transaction = db.create_transaction()
+    transaction.get_read_version().wait()
+
+    db[key] = b"after"
+
+    assert transaction[key] == b"before"
+
+
+def test_read_versions_never_go_back_and_see_what_was_committed(db: Any, space: Any) -> None:
+    last = 0
+    for number in range(20):
+        writer = db.create_transaction()
+        writer[space.pack(("key",))] = b"%d" % number
+        writer.commit().wait()
+        reader = db.create_transaction()
+        version = reader.get_read_version().wait()
+        assert version >= writer.get_committed_version() > last
+        last = version
+
+
+def test_versions_advance_while_nothing_is_written(db: Any) -> None:
+    first = db.create_transaction().get_read_version().wait()
+    moved = threading.Event()
+    for _ in range(1000):
+        if db.create_transaction().get_read_version().wait() > first:
+            moved.set()
+            break
+        moved.wait(0.01)
+
+    assert moved.is_set()
+
+
+def test_a_transaction_can_read_at_the_version_of_another(db: Any, space: Any) -> None:
+    key = space.pack(("key",))
+    db[key] = b"before"
+    first = db.create_transaction()
+    version = first.get_read_version().wait()
+    db[key] = b"after"
+    second = db.create_transaction()
+
+    second.set_read_version(version)
+
+    assert second[key] == b"before"
+    assert second.get_read_version().wait() == version
+
+
+def test_a_version_from_the_future_is_refused(db: Any) -> None:
+    transaction = db.create_transaction()
+    transaction.set_read_version(2**60)
+
+    with pytest.raises(fdb.FDBError) as refusal:
+        transaction[b"key"].wait()
+
+    assert refusal.value.code == 1009
+
+
+def test_a_version_from_long_ago_is_refused(db: Any) -> None:
+    current = db.create_transaction().get_read_version().wait()
+    transaction = db.create_transaction()
+    transaction.set_read_version(max(1, current - 60_000_000))
+
+    with pytest.raises(fdb.FDBError) as refusal:
+        transaction[b"key"].wait()
+
+    assert refusal.value.code == 1007
+
+
+def test_split_points_cut_a_range_in_order(
+    db: Any, space: Any, rows: list[tuple[bytes, bytes]]
+) -> None:
+    begin, end = space.range().start, space.range().stop
+    transaction = db.create_transaction()
+
+    points = transaction.get_range_split_points(begin, end, 10_000).wait()
+
+    assert points[0] == begin
+    assert points[-1] == end
+    assert points == sorted(points)
+    assert transaction.get_estimated_range_size_bytes(begin, end).wait() >= 0
+
+
+def test_locality_names_a_server_and_the_boundaries_of_shards(db: Any) -> None:
+    boundaries = list(locality.get_boundary_keys(db, b"", b"\xff"))
+
+    assert boundaries == sorted(boundaries)
+    assert locality.get_addresses_for_key(db, b"key").wait()

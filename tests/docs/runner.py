@@ -1,0 +1,43 @@
+"""Runs the blocks of one page, given as JSON, in their order.
+
+Blocks of Python share their names. A console block has commands after ``$``, and below each what it
+prints; an ellipsis there stands for anything, and at the end of a line for more lines, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+
+def run_python(code: str, names: dict[str, Any]) -> None:
+    exec(compile(code, "block", "exec", dont_inherit=True), names)
+
+
+def run_console(text: str) -> None:
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, expected = part.split("\n", 1)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            sys.exit(f"$ {command}\n{done.stdout}{done.stderr}ended with {done.returncode}")
+        pattern = ".*".join(re.escape(piece) for piece in expected.strip().split("…"))
+        if not re.fullmatch(pattern, done.stdout.strip(), re.DOTALL):
+            sys.exit(f"$ {command}\nprinted\n{done.stdout}\nand not\n{expected}")
+
+
+def main() -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    for language, code in json.load(sys.stdin):
+        if language == "python":
+            run_python(code, names)
+        else:
+            run_console(code)
+
+
+if __name__ == "__main__":
+    main()
