@@ -44,9 +44,11 @@ class Credit:
 
     def room(self, most: int) -> int:
         """How many messages may be asked for, at most ``most``; 0 without credit."""
-        if self.bytes is not None and self.used_bytes >= self.bytes and not self._lets_one_through:
+        if not self._fits(0 if self.bytes is None else 1):
             return 0
-        return most if self.messages is None else min(most, max(0, self.messages - self.used_messages))
+        return (
+            most if self.messages is None else min(most, max(0, self.messages - self.used_messages))
+        )
 
     def admits(self, sizes: Iterable[int]) -> int:
         """How many of the first messages, given their sizes in bytes, may be handed over."""

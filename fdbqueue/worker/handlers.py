@@ -23,7 +23,9 @@ class Retry(Exception):
     seconds: how long it rests; what the backoff says where None.
     """
 
-    def __init__(self, reason: str = "the handler asks for a retry", *, seconds: float | None = None):
+    def __init__(
+        self, reason: str = "the handler asks for a retry", *, seconds: float | None = None
+    ):
         super().__init__(reason)
         self.seconds = seconds
 
@@ -77,9 +79,7 @@ class Handler:
             transactional = two
         elif not (two if transactional else one):
             shown = "(tr, message)" if transactional else "(message)"
-            raise InvalidArgument(
-                argument="handler", value=function, problem=f"must take {shown}"
-            )
+            raise InvalidArgument(argument="handler", value=function, problem=f"must take {shown}")
         return cls(function, transactional, batch)
 
 

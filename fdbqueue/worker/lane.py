@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..api import Queue
+from ..backoff import Stored
 from ..consumers.credit import Credit
 from ..model import Delivery
 from .decisions import time_to_refresh, worth_taking
@@ -27,7 +28,7 @@ class Policy:
     run: int
     refresh_after: int | None
     max_attempts: int | None
-    backoff: object
+    backoff: Stored | None
 
 
 @dataclass

@@ -47,9 +47,7 @@ class Member:
         self.name = name
         self.priority = priority
         self.lease = lease
-        self.id, self.record = self._run(
-            lambda tr: registry.new(queue._scope(tr), name, priority)
-        )
+        self.id, self.record = self._run(lambda tr: registry.new(queue._scope(tr), name, priority))
 
     def join(self) -> None:
         """Register, or again after an eviction; removes who is dead."""
@@ -63,11 +61,7 @@ class Member:
 
     def leave(self) -> None:
         """Unregister; somebody else is woken for what is left."""
-        self._run(
-            lambda tr: registry.unregister(
-                tr, self.queue._scope(tr), self.id, self.priority
-            )
-        )
+        self._run(lambda tr: registry.unregister(tr, self.queue._scope(tr), self.id, self.priority))
 
     def beat(self) -> bool:
         """Give a sign of life, and remove who is dead. False if this one was taken for dead."""
@@ -94,11 +88,8 @@ class Member:
             scope = self.queue._scope(tr)
             above = registry.superior(tr, scope, self.priority)
             if above is not None:
-                signal = wakeups.defer(
-                    tr, self.keys, self.id, self.priority, above, scope.clock
-                )
+                signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, scope.clock)
                 return Taken([], signal)
-            coming = None  # agenda
             allowed, wanted, returned = credit, room, False
             if at_hand:
                 first = self.queue.peek(tr)
@@ -121,7 +112,7 @@ class Member:
                 self._move(tr, ConsumerState.NOTIFIED)
             else:
                 signal = wakeups.register(tr, self.keys, self.id, self.priority, scope.clock)
-            return Taken(found, signal, not full and not more, returned, coming)
+            return Taken(found, signal, not full and not more, returned)
 
         return self._run(look, wrote=lambda taken: bool(taken.deliveries or taken.returned))
 

@@ -7,10 +7,8 @@ import os
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self, TypeVar
 
@@ -20,7 +18,7 @@ from ..binding import fdb
 from ..connection import Connection
 from ..consumers.credit import Credit
 from ..errors import InvalidArgument
-from ..options import check_attempts, check_lease, check_name
+from ..options import check_lease, check_name
 from .crew import Crew
 from .decisions import RUN
 from .handlers import Handler
@@ -61,9 +59,7 @@ class Worker:
     ) -> None:
         self.db = db
         self.concurrency = _whole("concurrency", concurrency, 1, 1_000)
-        self.prefetch = _whole(
-            "prefetch", concurrency if prefetch is None else prefetch, 0, 10_000
-        )
+        self.prefetch = _whole("prefetch", concurrency if prefetch is None else prefetch, 0, 10_000)
         self.priority = _whole("priority", priority, -1_000_000, 1_000_000)
         self.name = check_name(name or f"{socket.gethostname()}-{os.getpid()}")
         self.shutdown = shutdown
@@ -121,7 +117,9 @@ class Worker:
             window=self.concurrency * (batch or 1) + self.prefetch,
             run=RUN * _whole("weight", weight, 1, 1_000),
             refresh_after=refresh_after,
-            max_attempts=None if max_attempts is None else check_attempts("max_attempts", max_attempts),
+            max_attempts=None
+            if max_attempts is None
+            else _whole("max_attempts", max_attempts, 1, 1_000_000),
             backoff=backoffs.store(backoff),
         )
         self._lanes.append(Lane(queue, policy, credit or Credit(messages=policy.window)))
