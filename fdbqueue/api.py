@@ -20,7 +20,7 @@ from .model import Delivery, Depth, Headers, Message, NewMessage
 from .options import DEFAULT_PRIORITY, QueueOptions, check_lease
 from .queue import catalogue, counters, dequeue, enqueue, lease, once, payloads, purge
 from .states import ACK
-from .subscribers import Subscriptions
+from .subscribers import Subscriptions, check_levels, look_through
 from .subscribing import Subscription
 
 R = TypeVar("R")
@@ -280,6 +280,17 @@ class Queue(Consuming):
         Conflicts and errors as in ``ack``.
         """
         self._run(tr, lambda tr: receiving.release(tr, self._scope(tr), [delivery]))
+
+    def browse(self, db: fdb.Database, *, levels: Iterable[int] | None = None) -> Iterator[Message]:
+        """Yield every ready message in the order of delivery, of all levels or of some.
+
+        Keeps no place: see ``subscribe`` for a browser that goes on where it was. Spans
+        transactions, a hundred messages each, so it is no picture of one instant: what is taken
+        meanwhile may be missing, and what arrives behind it comes too. Snapshot reads: no
+        conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        wanted = check_levels(levels, self.options(db).levels)
+        return look_through(self, db, wanted)
 
     # -- subscribing -------------------------------------------------------------------------
 

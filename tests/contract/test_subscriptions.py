@@ -170,6 +170,20 @@ def test_a_one_shot_get_of_a_browser_gives_the_next_message(db: Database, queue:
     assert queue.depth(db).ready == 2
 
 
+def test_a_plain_look_goes_through_all_messages_and_keeps_no_place(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, *(f"a{n}" for n in range(230)))
+    put(db, queue, "b1", priority=9)
+    everything = ["b1", *(f"a{n}" for n in range(230))]
+    for _ in range(2):
+        assert [m.payload.decode() for m in queue.browse(db)] == everything
+    assert [m.payload.decode() for m in queue.browse(db, levels=[0])] == ["b1"]
+    assert [m.payload.decode() for m in queue.browse(db, levels=[5, 0])] == everything
+    with pytest.raises(InvalidArgument, match="0 to 9"):
+        queue.browse(db, levels=[10])
+
+
 # -- what comes back --------------------------------------------------------------------------
 
 
