@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import (
     CatalogueError,
     CorruptData,
+    ExpiredBacklog,
     FormatTooNew,
     InvalidArgument,
     InvalidHeaders,
@@ -41,8 +42,22 @@ from .errors import (
     TransactionTooLarge,
     UnsupportedVersion,
 )
-from .model import Delivery, Depth, Headers, HeaderValue, Message, NewMessage, Position
+from .model import (
+    DeadMessage,
+    Death,
+    Delivery,
+    Depth,
+    Event,
+    Headers,
+    HeaderValue,
+    Message,
+    MessageState,
+    NewMessage,
+    Position,
+    Swept,
+)
 from .options import QueueOptions
+from .states import State
 
 if TYPE_CHECKING:
     from .api import Queue, list_queues
@@ -56,9 +71,13 @@ __all__ = [
     "CatalogueError",
     "Clock",
     "CorruptData",
+    "DeadMessage",
+    "Death",
     "Delivery",
     "Depth",
     "Engine",
+    "Event",
+    "ExpiredBacklog",
     "FormatTooNew",
     "HeaderValue",
     "Headers",
@@ -72,6 +91,7 @@ __all__ = [
     "InvalidSelector",
     "LeaseLost",
     "Message",
+    "MessageState",
     "NewMessage",
     "NotAStore",
     "OptionsMismatch",
@@ -84,12 +104,14 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "Selector",
+    "State",
     "Store",
     "StoreError",
     "StoreMismatch",
     "StoreNotFound",
     "StoreNotWritable",
     "StoreUnreachable",
+    "Swept",
     "TransactionTooLarge",
     "UnsupportedVersion",
     "describe",

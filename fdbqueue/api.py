@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import Any, TypeVar
 
+from . import backoff as backoffs
 from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
-from .codec import Envelope, check_headers, check_payload
-from .consumers import wakeups
+from .consumers import promotion, wakeups
+from .drafts import draft
 from .errors import InvalidArgument, OptionsMismatch, QueueNotFound
-from .handle import Handle, Transactor, composed
+from .handle import Transactor, composed
 from .keys import CLAIM_BYTES, DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
 from .options import DEFAULT_PRIORITY, QueueOptions, check_lease, check_name
-from .queue import catalogue, counters, dequeue, enqueue, lapse, lease, once, purge
-from .queue.scope import Scope
-from .states import ACK
+from .queue import admission, agenda, catalogue, counters, dequeue, lease, once, purge, taking
+from .settling import Settling
+from .tending import Tending
 
 R = TypeVar("R")
 
@@ -29,7 +29,7 @@ POLL_SECONDS = 5.0
 """How often a waiting consumer looks by itself: heals what a dead one was told."""
 
 
-class Queue(Handle):
+class Queue(Settling, Tending):
     """A light handle on one queue: its names and cached options, no connection.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
@@ -146,19 +146,48 @@ class Queue(Handle):
         *,
         priority: int = DEFAULT_PRIORITY,
         headers: Headers | None = None,
+        delay: float = 0.0,
+        at: datetime | None = None,
+        ttl: float | None = None,
+        max_attempts: int | None = None,
+        backoff: backoffs.Given = None,
+        dedup_id: str | None = None,
+        unique: str | None = None,
     ) -> str:
         """Enqueue one message; returns its id.
 
         priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
         headers: names to str, int, float, bool or None.
+        delay, at: seconds, or the moment (with its time zone), before which it is not delivered;
+            at most ten years ahead. It takes its place in the queue then.
+        ttl: seconds from now after which it is delivered no more, and goes where the queue's
+            option ``expired`` says.
+        max_attempts, backoff: its own redelivery policy, instead of the queue's.
+        dedup_id: a name of up to 200 characters. While the queue remembers an enqueue of the same
+            name (option ``dedup_window``), nothing is written, and that message's id is returned.
+        unique: a name, too. While a message with it is ready, delayed or leased, nothing is
+            written, and that message's id is returned.
 
         One round trip, all reads at snapshot isolation: conflicts with no other enqueue and no
-        dequeue, whatever their number; only with a change of the queue's options. Messages of one
-        level are delivered in the order of their enqueues, where one returned before the other
-        began. Raises ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``,
-        ``QueueNotFound``.
+        dequeue, whatever their number; only with a change of the queue's options, and with
+        enqueues of the same dedup id or unique key. Messages of one level are delivered in the
+        order of their enqueues, where one returned before the other began. Raises
+        ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
+        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``.
         """
-        return self.enqueue_many(tr, [NewMessage(payload, priority, headers)])[0]
+        message = NewMessage(
+            payload,
+            priority,
+            headers,
+            delay=delay,
+            at=at,
+            ttl=ttl,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            dedup_id=dedup_id,
+            unique=unique,
+        )
+        return self.enqueue_many(tr, [message])[0]
 
     def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | bytes]) -> list[str]:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
@@ -168,7 +197,8 @@ class Queue(Handle):
         messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
         takes; then nothing is written.
         """
-        drafts = [_draft(message, self._clock) for message in messages]
+        now_ms = self._clock.wall_ms()
+        drafts = [draft(message, now_ms) for message in messages]
         if not 0 < len(drafts) <= MAX_BATCH:
             raise InvalidArgument(
                 argument="messages",
@@ -176,15 +206,20 @@ class Queue(Handle):
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
 
-        def put(tr: fdb.Transaction) -> list[str]:
-            scope = self._scope(tr)
-            entries = [(scope.options.level(draft.priority), draft) for draft in drafts]
-            waiting = wakeups.look(tr, self._keys, len(entries))
-            placed = enqueue.append(tr, scope, entries)
-            wakeups.wake(tr, self._keys, waiting)
-            return [message.position.to_id() for message in placed]
+        # Who waits must learn of what is due before its next look by itself.
+        soon_ms = now_ms + int(POLL_SECONDS * 1000)
+        news = sum(each.due_ms is None or each.due_ms < soon_ms for each in drafts)
 
-        return self._run(tr, put)
+        def put(tr: fdb.Transaction) -> admission.Admitted:
+            scope = self._scope(tr)
+            looked = admission.look(tr, scope, drafts)
+            waiting = wakeups.look(tr, self._keys, news) if news else None
+            admitted = admission.admit(tr, scope, drafts, looked)
+            if admitted.new and waiting is not None:
+                wakeups.wake(tr, self._keys, waiting)
+            return admitted
+
+        return self._run(tr, put, wrote=lambda admitted: admitted.new > 0).ids
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -197,12 +232,16 @@ class Queue(Handle):
 
         def pop(tr: fdb.Transaction) -> Message | None:
             scope = self._scope(tr)
-            self._promote(tr, scope, lapse.look(tr, scope))
-            for message in dequeue.pop(tr, scope, 1):
+            if scope.options.paused:
+                return None
+            promotion.promote(tr, scope, promotion.look(tr, scope))
+            for message in taking.pop(tr, scope, 1):
                 return message.envelope.message(message.position)
             return None
 
-        return self._run(tr, pop, wrote=bool)
+        if isinstance(tr, fdb.Transaction):
+            return pop(tr)
+        return self._swept(tr, lambda: self._run(tr, pop, wrote=bool))
 
     def receive(
         self,
@@ -258,9 +297,7 @@ class Queue(Handle):
                     problem="waiting spans transactions: call receive with a database",
                 )
             return ask.claim(tr)
-        if not wait:
-            return once.run(tr, self._keys.once, ask.claim, wrote=bool)
-        return ask.wait(tr, wait)
+        return self._swept(tr, lambda: ask.wait(tr, wait) if wait else ask.once(tr))
 
     def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
         """The first ready messages, left where they are. A snapshot read: no conflicts."""
@@ -276,37 +313,6 @@ class Queue(Handle):
             ]
 
         return self._read(tr, look)
-
-    # -- settling ----------------------------------------------------------------------------
-
-    def ack(self, tr: Transactor, delivery: Delivery) -> None:
-        """Acknowledge a delivery: the message is done.
-
-        Commit it together with the message's effect. One round trip; conflicts only with another
-        settlement of the same lease. Raises ``LeaseLost``: then the effect must not be committed.
-        """
-        self.ack_many(tr, [delivery])
-
-    def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledge several deliveries in one transaction, all or none. As ``ack``."""
-        self._run(tr, lambda tr: lease.end(tr, self._scope(tr), deliveries, ACK))
-
-    def extend(self, tr: Transactor, delivery: Delivery, lease: float | None = None) -> Delivery:
-        """Let a lease end ``lease`` seconds from now (the queue's own time where None).
-
-        Returns the delivery with its new expiry. Conflicts and errors as in ``ack``.
-        """
-        if lease is not None:
-            check_lease("lease", lease)
-        expires_at_ms = self._run(tr, partial(self._extend, delivery=delivery, seconds=lease))
-        return replace(delivery, expires_at_ms=expires_at_ms)
-
-    def release(self, tr: Transactor, delivery: Delivery) -> None:
-        """Give a message back, to its old position; the attempt does not count.
-
-        Conflicts and errors as in ``ack``.
-        """
-        self._run(tr, lambda tr: self._release(tr, [delivery]))
 
     # -- looking after -----------------------------------------------------------------------
 
@@ -338,26 +344,6 @@ class Queue(Handle):
             gone += count
             yield gone
 
-    # -- parts -------------------------------------------------------------------------------
-
-    def _promote(self, tr: fdb.Transaction, scope: Scope, lapsed: fdb.FDBRange) -> int:
-        """Return lapsed leases, and wake consumers for what became ready."""
-        ready = lapse.return_lapsed(tr, scope, lapsed)
-        if ready:
-            wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, ready))
-        return ready
-
-    def _release(self, tr: fdb.Transaction, deliveries: Sequence[Delivery]) -> None:
-        scope = self._scope(tr)
-        waiting = wakeups.look(tr, self._keys, len(deliveries))
-        lease.release(tr, scope, deliveries)
-        wakeups.wake(tr, self._keys, waiting)
-
-    def _extend(self, tr: fdb.Transaction, delivery: Delivery, seconds: float | None) -> int:
-        scope = self._scope(tr)
-        seconds = scope.options.lease if seconds is None else seconds
-        return lease.extend(tr, scope, [delivery], seconds)
-
 
 class _Ask:
     """One call of receive: what it asks for, and its claim."""
@@ -375,38 +361,49 @@ class _Ask:
     def claim(self, tr: fdb.Transaction) -> list[Delivery]:
         """Lease what is there."""
         scope = self.queue._scope(tr)
-        found = dequeue.first(tr, self.keys, self.max_messages)
-        if self.queue._promote(tr, scope, lapse.look(tr, scope)):
-            found = dequeue.first(tr, self.keys, self.max_messages)
+        if scope.options.paused:
+            return []
+        found: fdb.FDBRange | None = dequeue.first(tr, self.keys, self.max_messages)
+        if promotion.promote(tr, scope, promotion.look(tr, scope)):
+            found = None
+        messages = taking.first(tr, scope, self.max_messages, found)
         seconds = scope.options.lease if self.seconds is None else self.seconds
         terms = lease.Terms(seconds, self.id, self.consumer)
-        return lease.grant(tr, scope, terms, dequeue.standing(self.keys, found))
+        return lease.grant(tr, scope, terms, messages)
+
+    def once(self, db: fdb.Database) -> list[Delivery]:
+        """Lease what is there, once."""
+        return once.run(db, self.keys.once, self.claim, wrote=bool)
 
     def claim_or_register(
         self, tr: fdb.Transaction
-    ) -> tuple[list[Delivery], fdb.Future[None] | None]:
-        """Lease what is there, or wait for it in the same transaction."""
+    ) -> tuple[list[Delivery], fdb.Future[None] | None, float]:
+        """Lease what is there, or wait for it in the same transaction, for how many seconds."""
+        scope = self.queue._scope(tr)
+        looked = agenda.look(tr, scope)
         claimed = self.claim(tr)
         if not claimed:
-            return claimed, wakeups.register(tr, self.keys, self.id)
+            following = agenda.next_event_seconds(tr, scope, looked)
+            patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
+            return claimed, wakeups.register(tr, self.keys, self.id), patience
         # Who was woken for several messages passes the word on for those that it leaves.
         wakeups.withdraw(tr, self.keys, self.id)
         if dequeue.first(tr.snapshot, self.keys, 1).to_list():
             wakeups.wake(tr, self.keys, wakeups.look(tr, self.keys, 1))
-        return claimed, None
+        return claimed, None, 0.0
 
     def wait(self, db: fdb.Database, seconds: float) -> list[Delivery]:
         """Lease what is there or comes within ``seconds``."""
         deadline = time.monotonic() + seconds
         try:
             while (left := deadline - time.monotonic()) > 0:
-                claimed, watch = once.run(
+                claimed, watch, patience = once.run(
                     db, self.keys.once, self.claim_or_register, wrote=lambda found: bool(found[0])
                 )
                 if watch is None:
                     return claimed
-                wakeups.wait(watch, min(left, POLL_SECONDS))
-            return once.run(db, self.keys.once, self.claim, wrote=bool)
+                wakeups.wait(watch, min(left, patience))
+            return self.once(db)
         finally:
             wakeups.withdraw(db, self.keys, self.id)
 
@@ -424,17 +421,6 @@ def _catalogued(
 ) -> R:
     """Changes of the catalogue are recorded beside the queues: a queue may be gone by then."""
     return composed(tr, RootKeys(root).once, body, wrote)
-
-
-def _draft(message: NewMessage | bytes, clock: Clock) -> Envelope:
-    if not isinstance(message, NewMessage):
-        message = NewMessage(message)
-    return Envelope(
-        payload=check_payload(message.payload),
-        priority=message.priority,
-        enqueued_at_ms=clock.wall_ms(),
-        headers=check_headers(message.headers),
-    )
 
 
 def _restore(name: str, root: bytes, clock: Clock) -> Queue:

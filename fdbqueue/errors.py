@@ -26,6 +26,7 @@
      +-- FormatTooNew
      +-- CorruptData
      +-- LeaseLost
+     +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
 
@@ -220,6 +221,18 @@ class LeaseLost(QueueError):
     """
 
     text = "the lease of message {message_id} is gone: it expired or was settled already"
+
+
+class ExpiredBacklog(QueueError):
+    """Raised when too many messages that have expired stand before the first that has not.
+
+    Only with the caller's own transaction, which cannot dispose of all of them at once.
+    """
+
+    text = (
+        "queue {name!r} begins with more than {count:,} messages whose time to live is over: "
+        "call Queue.sweep"
+    )
 
 
 class TransactionTooLarge(QueueError):

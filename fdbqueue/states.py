@@ -22,6 +22,9 @@ class State(Enum):
     PURGED = "purged"
 
 
+ENDS = frozenset({State.DONE, State.EXPIRED, State.PURGED})
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One edge: ``source`` is None where a message comes into being."""
@@ -52,6 +55,9 @@ EXPIRE_DELAYED = _edge("expire delayed", State.DELAYED, State.EXPIRED)
 EXPIRE_LEASED = _edge("expire leased", State.LEASED, State.EXPIRED)
 BURY_READY = _edge("bury ready", State.READY, State.DEAD)
 BURY_DELAYED = _edge("bury delayed", State.DELAYED, State.DEAD)
+FORWARD_LEASED = _edge("forward leased", State.LEASED, State.PURGED)
+FORWARD_READY = _edge("forward ready", State.READY, State.PURGED)
+FORWARD_DELAYED = _edge("forward delayed", State.DELAYED, State.PURGED)
 PURGE_READY = _edge("purge ready", State.READY, State.PURGED)
 PURGE_DELAYED = _edge("purge delayed", State.DELAYED, State.PURGED)
 PURGE_DEAD = _edge("purge dead", State.DEAD, State.PURGED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..binding import fdb
 from ..codec import pack_index, unpack_envelope
@@ -41,16 +41,10 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[Standing]) -
 
 
 @fdb.transactional
-def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[Standing]:
-    """Remove and return the first ``limit`` ready messages; fewer if there are no more.
-
-    One round trip. Conflicts with whoever takes or adds a message at or before the last one
-    taken, so the order is serializable; with no enqueue behind it.
-    """
-    taken = standing(scope.keys, first(tr, scope.keys, limit))
-    remove(tr, scope.keys, taken)
-    life.moved(tr, scope, DEQUEUE, taken)
-    return taken
+def finish(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> None:
+    """Remove ready messages for good: they are done. Writes blindly; the caller has read them."""
+    remove(tr, scope.keys, messages)
+    life.moved(tr, scope, DEQUEUE, messages)
 
 
 @fdb.transactional

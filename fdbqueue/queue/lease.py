@@ -11,8 +11,8 @@ from ..codec import Lease, pack_envelope, pack_expiry, pack_lease, unpack_envelo
 from ..errors import LeaseLost
 from ..keys import lease_token
 from ..model import Delivery
-from ..states import LEASE, RELEASE, Transition
-from . import dequeue, life, returning
+from ..states import LEASE
+from . import dequeue, life
 from .scope import Scope, Standing
 
 
@@ -39,7 +39,7 @@ def grant(
     if not messages:
         return []
     dequeue.remove(tr, scope.keys, messages)
-    life.moved(tr, scope, LEASE, messages)
+    life.moved(tr, scope, LEASE, [replace(each, consumer=terms.consumer) for each in messages])
     version, wall_ms = _expiry(tr, scope, terms.seconds)
     deliveries = []
     for n, message in enumerate(messages):
@@ -59,27 +59,16 @@ def grant(
 
 
 @fdb.transactional
-def end(
-    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], transition: Transition
-) -> list[Standing]:
-    """End leases and record their messages as moved; what becomes of them is the caller's.
+def end(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> list[Standing]:
+    """End leases; what becomes of their messages, and to record it, is the caller's.
 
     One round trip. Conflicts only with another settlement of the same leases. Raises
     ``LeaseLost`` for the first that is gone, before anything is written.
     """
     leases = _held(tr, scope, deliveries)
-    messages = []
     for delivery, lease in zip(deliveries, leases, strict=True):
         remove(tr, scope, delivery.token, lease)
-        messages.append(Standing(lease.position, unpack_envelope(lease.envelope)))
-    life.moved(tr, scope, transition, messages)
-    return messages
-
-
-@fdb.transactional
-def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
-    """Give messages back to their old positions; the attempt does not count. As ``end``."""
-    returning.put_back(tr, scope, end(tr, scope, deliveries, RELEASE))
+    return [standing(lease) for lease in leases]
 
 
 @fdb.transactional
@@ -97,6 +86,11 @@ def extend(
         extended = replace(lease, expiry_version=version, expiry_ms=wall_ms)
         _store(tr, scope, delivery.token, extended)
     return wall_ms
+
+
+def standing(lease: Lease) -> Standing:
+    """The message that a lease is on."""
+    return Standing(lease.position, unpack_envelope(lease.envelope), lease.consumer)
 
 
 def remove(tr: fdb.Transaction, scope: Scope, token: bytes, lease: Lease) -> None:
