@@ -13,7 +13,7 @@ from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
 from .consumers import promotion, wakeups
 from .drafts import draft
-from .errors import InvalidArgument, OptionsMismatch, QueueNotFound
+from .errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueNotFound
 from .handle import Transactor, composed
 from .keys import CLAIM_BYTES, DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
@@ -66,7 +66,7 @@ class Queue(Settling, Tending):
         Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``.
         """
         queue = cls(name, root, clock=clock)
-        wanted = QueueOptions.of(options)
+        wanted = _fitting(name, QueueOptions.of(options))
         _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
         return queue
 
@@ -87,7 +87,7 @@ class Queue(Settling, Tending):
         ``OptionsMismatch``, ``InvalidName``, ``InvalidOptions``, ``FormatTooNew``.
         """
         queue = cls(name, root, clock=clock)
-        wanted = QueueOptions.of(options)
+        wanted = _fitting(name, QueueOptions.of(options))
 
         def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
             try:
@@ -122,7 +122,7 @@ class Queue(Settling, Tending):
 
         def change(tr: fdb.Transaction) -> QueueOptions:
             stored = self._options(tr)
-            wanted = QueueOptions.of({**stored.to_json(), **changes})
+            wanted = _fitting(self.name, QueueOptions.of({**stored.to_json(), **changes}))
             if wanted.levels != stored.levels:
                 raise OptionsMismatch(
                     name=self.name, option="levels", stored=stored.levels, given=wanted.levels
@@ -411,6 +411,12 @@ class _Ask:
 def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
     """The names of all queues below ``root``, sorted. A snapshot read: no conflicts."""
     return catalogue.names(tr, RootKeys(root))
+
+
+def _fitting(name: str, options: QueueOptions) -> QueueOptions:
+    if options.dead_letter_queue == name:
+        raise InvalidOptions(option="dead_letter_queue", problem="it is the queue itself")
+    return options
 
 
 def _catalogued(

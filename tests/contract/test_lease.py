@@ -1,29 +1,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 import pytest
 
-from fdbqueue import Clock, Depth, InvalidArgument, InvalidOptions, LeaseLost, Queue
+from fdbqueue import Depth, InvalidArgument, InvalidOptions, LeaseLost, Queue
 from fdbqueue.binding import fdb
+from tests.clocks import MovedClock
 
 Database = fdb.Database
 Subspace = fdb.Subspace
-
-
-@dataclass
-class MovedClock(Clock):
-    """Both clocks, moved forward by hand."""
-
-    seconds: float = 0.0
-    wall_only: float = 0.0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + int((self.seconds + self.wall_only) * 1000)
-
-    def version(self, tr: fdb.Transaction) -> int:
-        return super().version(tr) + int(self.seconds * 1_000_000)
 
 
 @pytest.fixture
