@@ -27,6 +27,7 @@ from .errors import (
     InvalidPriority,
     InvalidSelector,
     LeaseLost,
+    MissingPackage,
     NotAStore,
     OptionsMismatch,
     OutcomeUnknown,
@@ -39,7 +40,12 @@ from .errors import (
     StoreNotFound,
     StoreNotWritable,
     StoreUnreachable,
+    SubscriptionError,
+    SubscriptionHeld,
+    SubscriptionMismatch,
+    SubscriptionNotFound,
     TransactionTooLarge,
+    UnknownContentType,
     UnsupportedVersion,
 )
 from .model import (
@@ -47,6 +53,7 @@ from .model import (
     Death,
     Delivery,
     Depth,
+    Deviation,
     Event,
     Headers,
     HeaderValue,
@@ -55,6 +62,7 @@ from .model import (
     NewMessage,
     Position,
     Swept,
+    Verification,
 )
 from .options import QueueOptions
 from .states import State
@@ -63,7 +71,11 @@ if TYPE_CHECKING:
     from .api import Queue, list_queues
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
+    from .queue.line import Ticket
     from .selector import Selector
+    from .serializers import Serializer
+    from .subscribing import Subscription
+    from .verification import rebuild_counters, verify
 
 __version__ = "0.1.0"
 
@@ -75,6 +87,7 @@ __all__ = [
     "Death",
     "Delivery",
     "Depth",
+    "Deviation",
     "Engine",
     "Event",
     "ExpiredBacklog",
@@ -92,6 +105,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageState",
+    "MissingPackage",
     "NewMessage",
     "NotAStore",
     "OptionsMismatch",
@@ -104,6 +118,7 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "Selector",
+    "Serializer",
     "State",
     "Store",
     "StoreError",
@@ -111,13 +126,23 @@ __all__ = [
     "StoreNotFound",
     "StoreNotWritable",
     "StoreUnreachable",
+    "Subscription",
+    "SubscriptionError",
+    "SubscriptionHeld",
+    "SubscriptionMismatch",
+    "SubscriptionNotFound",
     "Swept",
+    "Ticket",
     "TransactionTooLarge",
+    "UnknownContentType",
     "UnsupportedVersion",
+    "Verification",
     "describe",
     "fdb",
     "list_queues",
     "open",
+    "rebuild_counters",
+    "verify",
 ]
 
 _LAZY = {
@@ -125,11 +150,16 @@ _LAZY = {
     "Engine": "binding",
     "Queue": "api",
     "Selector": "selector",
+    "Serializer": "serializers",
     "Store": "binding",
+    "Subscription": "subscribing",
+    "Ticket": "queue.line",
     "describe": "binding",
     "fdb": "binding",
     "list_queues": "api",
     "open": "binding",
+    "rebuild_counters": "verification",
+    "verify": "verification",
 }
 
 

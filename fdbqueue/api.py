@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
 from . import backoff as backoffs
+from . import compression, serializers
 from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
 from .consumers import promotion, wakeups
+from .consuming import Consuming
 from .drafts import draft
 from .errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueNotFound
 from .handle import Transactor, composed
-from .keys import CLAIM_BYTES, DEFAULT_ROOT, RootKeys
+from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
-from .options import DEFAULT_PRIORITY, QueueOptions, check_lease, check_name
-from .queue import admission, agenda, catalogue, counters, dequeue, lease, once, purge, taking
+from .options import DEFAULT_PRIORITY, QueueOptions
+from .queue import admission, catalogue, counters, dequeue, once, purge, taking
 from .settling import Settling
+from .subscribers import Subscriptions
+from .subscribing import Subscription
+from .sweeping import past_backlog
 from .tending import Tending
 
 R = TypeVar("R")
@@ -29,7 +32,7 @@ POLL_SECONDS = 5.0
 """How often a waiting consumer looks by itself: heals what a dead one was told."""
 
 
-class Queue(Settling, Tending):
+class Queue(Consuming, Settling, Tending):
     """A light handle on one queue: its names and cached options, no connection.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
@@ -39,12 +42,18 @@ class Queue(Settling, Tending):
     """
 
     def __init__(
-        self, name: str, root: fdb.Subspace = DEFAULT_ROOT, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        name: str,
+        root: fdb.Subspace = DEFAULT_ROOT,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
     ) -> None:
         super().__init__(name, root, clock)
+        self._serializer = serializers.find(serializer)
 
     def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
-        return _restore, (self.name, self._root.key(), self._clock)
+        return _restore, (self.name, self._root.key(), self._clock, self._serializer)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -59,13 +68,16 @@ class Queue(Settling, Tending):
         *,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
         **options: Any,
     ) -> Queue:
         """Create a queue with the given options (see ``QueueOptions``).
 
+        serializer: "bytes", "json" or a ``Serializer``; of this handle, not of the queue.
+
         Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``.
         """
-        queue = cls(name, root, clock=clock)
+        queue = cls(name, root, clock=clock, serializer=serializer)
         wanted = _fitting(name, QueueOptions.of(options))
         _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
         return queue
@@ -79,14 +91,16 @@ class Queue(Settling, Tending):
         create: bool = True,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
+        serializer: str | serializers.Serializer = "bytes",
         **options: Any,
     ) -> Queue:
         """Open a queue, and create it if it does not exist, unless ``create`` is false.
 
-        Options that are given must be those that are stored. Raises ``QueueNotFound``,
+        Options that are given must be those that are stored; the serializer is of this handle
+        alone. Raises ``QueueNotFound``,
         ``OptionsMismatch``, ``InvalidName``, ``InvalidOptions``, ``FormatTooNew``.
         """
-        queue = cls(name, root, clock=clock)
+        queue = cls(name, root, clock=clock, serializer=serializer)
         wanted = _fitting(name, QueueOptions.of(options))
 
         def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
@@ -142,7 +156,7 @@ class Queue(Settling, Tending):
     def enqueue(
         self,
         tr: Transactor,
-        payload: bytes,
+        payload: Any,
         *,
         priority: int = DEFAULT_PRIORITY,
         headers: Headers | None = None,
@@ -156,6 +170,8 @@ class Queue(Settling, Tending):
     ) -> str:
         """Enqueue one message; returns its id.
 
+        payload: bytes, or with a serializer whatever it takes. Beyond 90 kB it is stored in
+            chunks, which nobody notices; at most ``max_payload`` bytes.
         priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
         headers: names to str, int, float, bool or None.
         delay, at: seconds, or the moment (with its time zone), before which it is not delivered;
@@ -189,16 +205,16 @@ class Queue(Settling, Tending):
         )
         return self.enqueue_many(tr, [message])[0]
 
-    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | bytes]) -> list[str]:
+    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | Any]) -> list[str]:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
-        A message is a ``NewMessage``, or the bytes of its payload. One round trip for all, and
+        A message is a ``NewMessage``, or its payload alone. One round trip for all, and
         conflicts as in ``enqueue``. Raises what ``enqueue`` raises, ``InvalidArgument`` for no
         messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
         takes; then nothing is written.
         """
         now_ms = self._clock.wall_ms()
-        drafts = [draft(message, now_ms) for message in messages]
+        drafts = [draft(message, now_ms, self._serializer) for message in messages]
         if not 0 < len(drafts) <= MAX_BATCH:
             raise InvalidArgument(
                 argument="messages",
@@ -206,16 +222,12 @@ class Queue(Settling, Tending):
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
 
-        # Who waits must learn of what is due before its next look by itself.
-        soon_ms = now_ms + int(POLL_SECONDS * 1000)
-        news = sum(each.due_ms is None or each.due_ms < soon_ms for each in drafts)
-
         def put(tr: fdb.Transaction) -> admission.Admitted:
             scope = self._scope(tr)
             looked = admission.look(tr, scope, drafts)
-            waiting = wakeups.look(tr, self._keys, news) if news else None
+            waiting = wakeups.look(tr, self._keys, sum(each.due_ms is None for each in drafts))
             admitted = admission.admit(tr, scope, drafts, looked)
-            if admitted.new and waiting is not None:
+            if admitted.new:
                 wakeups.wake(tr, self._keys, waiting)
             return admitted
 
@@ -241,66 +253,13 @@ class Queue(Settling, Tending):
 
         if isinstance(tr, fdb.Transaction):
             return pop(tr)
-        return self._swept(tr, lambda: self._run(tr, pop, wrote=bool))
-
-    def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: float | None = None,
-        wait: float = 0.0,
-        consumer: str = "",
-    ) -> Delivery | None:
-        """Lease the first message to the caller; None if there is none within ``wait`` seconds.
-
-        As ``receive_many`` for one message.
-        """
-        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer)
-        return found[0] if found else None
-
-    def receive_many(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        lease: float | None = None,
-        wait: float = 0.0,
-        consumer: str = "",
-    ) -> list[Delivery]:
-        """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
-
-        lease: seconds until they are delivered again if they are not settled; the queue's own
-            where None.
-        wait: seconds to wait for a first message; needs a database.
-        consumer: a name to show in listings.
-
-        Leases that have lapsed are returned to the queue first. One round trip (two if there
-        are). Conflicts as ``dequeue``. Raises ``QueueNotFound``, ``InvalidArgument``,
-        ``InvalidOptions``.
-        """
-        if type(max_messages) is not int or not 0 < max_messages <= MAX_BATCH:
-            raise InvalidArgument(
-                argument="max_messages", value=max_messages, problem=f"must be 1 to {MAX_BATCH:,}"
-            )
-        if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-            raise InvalidArgument(argument="wait", value=wait, problem="must be 0 seconds or more")
-        if lease is not None:
-            check_lease("lease", lease)
-        if consumer:
-            check_name(consumer)
-        ask = _Ask(self, max_messages, lease, consumer)
-        if isinstance(tr, fdb.Transaction):
-            if wait:
-                raise InvalidArgument(
-                    argument="wait",
-                    value=wait,
-                    problem="waiting spans transactions: call receive with a database",
-                )
-            return ask.claim(tr)
-        return self._swept(tr, lambda: ask.wait(tr, wait) if wait else ask.once(tr))
+        return past_backlog(self, tr, lambda: self._run(tr, pop, wrote=bool))
 
     def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
-        """The first ready messages, left where they are. A snapshot read: no conflicts."""
+        """The first ready messages, left where they are. A snapshot read: no conflicts.
+
+        Ends early at 8,000,000 bytes, but with one message at least, if there is one.
+        """
         if type(limit) is not int or not 0 < limit <= MAX_BATCH:
             raise InvalidArgument(
                 argument="limit", value=limit, problem=f"must be 1 to {MAX_BATCH:,}"
@@ -313,6 +272,56 @@ class Queue(Settling, Tending):
             ]
 
         return self._read(tr, look)
+
+    def value(self, message: Message | Delivery) -> Any:
+        """The payload of a message, decoded by the serializer of its content type.
+
+        That is this handle's serializer, or a built-in one: messages of several content types may
+        stand in one queue. Raises ``UnknownContentType``, ``CorruptData``.
+        """
+        found = message.message if isinstance(message, Delivery) else message
+        return serializers.loads(self._serializer, found)
+
+    # -- subscribing -------------------------------------------------------------------------
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions of the queue: list, open and remove them."""
+        return Subscriptions(self)
+
+    def subscribe(
+        self,
+        tr: Transactor,
+        name: str,
+        *,
+        mode: str | None = None,
+        selector: str | None = None,
+        exclusive: bool | None = None,
+        auto_close: bool | None = None,
+        start: str = "first",
+    ) -> Subscription:
+        """Open a subscription, and make it if it does not exist.
+
+        mode: "acquire" (the default) takes messages under leases; "browse" looks at each once.
+        selector: which messages it is about, in the syntax of JMS (see ``Selector``); all if None.
+        exclusive: whether it serves one consumer, that is one handle, at a time.
+        auto_close: whether it removes itself once it has seen the end of the queue.
+        start: where a new one begins: "first", "now" (behind all that is there) or a message's
+            id, for the level of that message.
+
+        What is given must be what is stored, where it exists. Making one conflicts with every
+        operation on the queue that is under way. Raises ``SubscriptionMismatch``,
+        ``InvalidSelector``, ``InvalidName``, ``InvalidArgument``, ``QueueNotFound``.
+        """
+        return self.subscriptions.subscribe(
+            tr,
+            name,
+            mode=mode,
+            selector=selector,
+            exclusive=exclusive,
+            auto_close=auto_close,
+            start=start,
+        )
 
     # -- looking after -----------------------------------------------------------------------
 
@@ -345,75 +354,14 @@ class Queue(Settling, Tending):
             yield gone
 
 
-class _Ask:
-    """One call of receive: what it asks for, and its claim."""
-
-    def __init__(
-        self, queue: Queue, max_messages: int, seconds: float | None, consumer: str
-    ) -> None:
-        self.queue = queue
-        self.keys = queue._keys
-        self.max_messages = max_messages
-        self.seconds = seconds
-        self.consumer = consumer
-        self.id = os.urandom(CLAIM_BYTES)
-
-    def claim(self, tr: fdb.Transaction) -> list[Delivery]:
-        """Lease what is there."""
-        scope = self.queue._scope(tr)
-        if scope.options.paused:
-            return []
-        found: fdb.FDBRange | None = dequeue.first(tr, self.keys, self.max_messages)
-        if promotion.promote(tr, scope, promotion.look(tr, scope)):
-            found = None
-        messages = taking.first(tr, scope, self.max_messages, found)
-        seconds = scope.options.lease if self.seconds is None else self.seconds
-        terms = lease.Terms(seconds, self.id, self.consumer)
-        return lease.grant(tr, scope, terms, messages)
-
-    def once(self, db: fdb.Database) -> list[Delivery]:
-        """Lease what is there, once."""
-        return once.run(db, self.keys.once, self.claim, wrote=bool)
-
-    def claim_or_register(
-        self, tr: fdb.Transaction
-    ) -> tuple[list[Delivery], fdb.Future[None] | None, float]:
-        """Lease what is there, or wait for it in the same transaction, for how many seconds."""
-        scope = self.queue._scope(tr)
-        looked = agenda.look(tr, scope)
-        claimed = self.claim(tr)
-        if not claimed:
-            following = agenda.next_event_seconds(tr, scope, looked)
-            patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
-            return claimed, wakeups.register(tr, self.keys, self.id), patience
-        # Who was woken for several messages passes the word on for those that it leaves.
-        wakeups.withdraw(tr, self.keys, self.id)
-        if dequeue.first(tr.snapshot, self.keys, 1).to_list():
-            wakeups.wake(tr, self.keys, wakeups.look(tr, self.keys, 1))
-        return claimed, None, 0.0
-
-    def wait(self, db: fdb.Database, seconds: float) -> list[Delivery]:
-        """Lease what is there or comes within ``seconds``."""
-        deadline = time.monotonic() + seconds
-        try:
-            while (left := deadline - time.monotonic()) > 0:
-                claimed, watch, patience = once.run(
-                    db, self.keys.once, self.claim_or_register, wrote=lambda found: bool(found[0])
-                )
-                if watch is None:
-                    return claimed
-                wakeups.wait(watch, min(left, patience))
-            return self.once(db)
-        finally:
-            wakeups.withdraw(db, self.keys, self.id)
-
-
 def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
     """The names of all queues below ``root``, sorted. A snapshot read: no conflicts."""
     return catalogue.names(tr, RootKeys(root))
 
 
 def _fitting(name: str, options: QueueOptions) -> QueueOptions:
+    """Options that this queue can have here; raises ``InvalidOptions`` and the like."""
+    compression.check(options.compression)
     if options.dead_letter_queue == name:
         raise InvalidOptions(option="dead_letter_queue", problem="it is the queue itself")
     return options
@@ -429,5 +377,5 @@ def _catalogued(
     return composed(tr, RootKeys(root).once, body, wrote)
 
 
-def _restore(name: str, root: bytes, clock: Clock) -> Queue:
-    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock)
+def _restore(name: str, root: bytes, clock: Clock, serializer: serializers.Serializer) -> Queue:
+    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)

@@ -6,20 +6,21 @@ and a later release can add one. A value of a newer version is refused, never gu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import msgpack
 
 from .errors import CorruptData, FormatTooNew, InvalidHeaders, InvalidPayload, PayloadTooLarge
-from .model import Death, Due, Headers, HeaderValue, Message, Position
+from .model import BYTES, Death, Due, Headers, HeaderValue, Message, Position
+from .options import MAX_PAYLOAD
 
 VERSION = 1
 VALUE_LIMIT = 100_000
 ENVELOPE_ROOM = 10_000
 """Kept free in a value for what the lease and the queue add to a payload."""
 MAX_HEADER_BYTES = 8_000
-MAX_PAYLOAD = VALUE_LIMIT - ENVELOPE_ROOM
+INLINE_LIMIT = VALUE_LIMIT - ENVELOPE_ROOM
 MAX_INTEGER = 2**63 - 1
 MAX_ERROR_CHARACTERS = 500
 
@@ -32,6 +33,9 @@ class Envelope:
     """A message as it is stored, without its position.
 
     ``id`` is None while the position that the message stands at is the one that its id names.
+    ``payload`` is what the envelope itself holds: compressed if ``compression`` is named, and
+    nothing if it is in the ``chunk_bytes`` bytes of chunks under the name ``chunks``; then
+    ``raw_size`` is the size of what was enqueued. ``content`` is that again, once it was read.
     """
 
     payload: bytes
@@ -46,17 +50,29 @@ class Envelope:
     last_error: str | None = None
     unique: str | None = None
     death: tuple[str, int, int, str, str] | None = None
+    content_type: str = BYTES
+    compression: str = ""
+    raw_size: int | None = None
+    chunks: bytes = b""
+    chunk_bytes: int = 0
+    content: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def size(self) -> int:
-        """The size of the payload in bytes."""
-        return len(self.payload)
+        """The size of the payload in bytes, as it was enqueued."""
+        return len(self.payload) if self.raw_size is None else self.raw_size
 
     def message(self, position: Position) -> Message:
-        """The message that stands at ``position``."""
+        """The message that stands at ``position``; its content must be at hand."""
+        content = self.payload if self.content is None and self.raw_size is None else self.content
+        assert content is not None, "the payload was not read"
+        return replace(self.properties(position), payload=content)
+
+    def properties(self, position: Position) -> Message:
+        """The message that stands at ``position``, without its payload: what selectors see."""
         return Message(
             id=self.id or position.to_id(),
-            payload=self.payload,
+            payload=b"",
             headers=self.headers,
             priority=self.priority,
             level=position.level,
@@ -65,6 +81,7 @@ class Envelope:
             expires_at_ms=self.expires_at_ms,
             last_error=self.last_error,
             death=Death(*self.death) if self.death else None,
+            content_type=self.content_type,
         )
 
     def failed(self, error: str | None = None) -> Envelope:
@@ -92,6 +109,25 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """A sign of life: the database's version and the wall clock when it was given."""
+
+    version: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """A consumer that is registered: its name and priority, and the process that it runs in."""
+
+    name: str
+    priority: int
+    host: str
+    process: int
+    started_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A message that is delivered no more, why, and since when (wall clock)."""
 
@@ -103,6 +139,31 @@ class DeadLetter:
         """How the message died, for those who ask."""
         attempts = self.envelope.attempts
         return Death(self.reason, self.died_at_ms, attempts, queue, message_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a consumer that stands in line asks for.
+
+    waits: whether it stays in line while the queue is empty; else it is told so.
+    alive_until: the version after which it is taken for dead, unless it says that it is not.
+    called: whether it has been called to lead; its own watch sees the change.
+    """
+
+    max_messages: int
+    seconds: float
+    consumer: str
+    waits: bool
+    alive_until: int
+    called: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The claim of the consumer that fulfils for all, and the version until which it may."""
+
+    claim: bytes
+    until: int
 
 
 _NAMES = {
@@ -118,6 +179,11 @@ _NAMES = {
     19: "last_error",
     20: "unique",
     21: "death",
+    32: "content_type",
+    33: "compression",
+    34: "raw_size",
+    35: "chunks",
+    36: "chunk_bytes",
 }
 _DEFAULTS: dict[str, object] = {
     "headers": {},
@@ -129,6 +195,11 @@ _DEFAULTS: dict[str, object] = {
     "last_error": None,
     "unique": None,
     "death": None,
+    "content_type": BYTES,
+    "compression": "",
+    "raw_size": None,
+    "chunks": b"",
+    "chunk_bytes": 0,
 }
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
 
@@ -176,6 +247,43 @@ def unpack_lease(value: bytes) -> Lease:
     except (TypeError, ValueError) as error:
         raise CorruptData(what="a lease", problem=repr(error)) from None
     return Lease(Position(level, index, random), expiry_version, expiry_ms, consumer, envelope)
+
+
+def pack_request(request: Request) -> bytes:
+    """The stored form of a request."""
+    return _versioned(
+        [
+            request.max_messages,
+            request.seconds,
+            request.consumer,
+            request.waits,
+            request.alive_until,
+            request.called,
+        ]
+    )
+
+
+def unpack_request(value: bytes) -> Request:
+    """A request from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a request")
+    try:
+        return Request(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a request", problem=repr(error)) from None
+
+
+def pack_leader(leader: Leader) -> bytes:
+    """The stored form of a leader."""
+    return _versioned([leader.claim, leader.until])
+
+
+def unpack_leader(value: bytes) -> Leader:
+    """A leader from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a leader")
+    try:
+        return Leader(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a leader", problem=repr(error)) from None
 
 
 def pack_dead(letter: DeadLetter, position: Position) -> bytes:
@@ -270,6 +378,44 @@ def unpack_event(value: bytes) -> tuple[str, str, int, int, str, int]:
     raise CorruptData(what="an event", problem="it has other fields")
 
 
+def pack_consumer(record: ConsumerRecord, beat: Beat) -> bytes:
+    """The stored form of a consumer and its last sign of life."""
+    return _versioned([*astuple(record), beat.version, beat.wall_ms])
+
+
+def unpack_consumer(value: bytes) -> tuple[ConsumerRecord, Beat]:
+    """A consumer from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a consumer")
+    try:
+        *record, version, wall_ms = stored
+        return ConsumerRecord(*record), Beat(version, wall_ms)
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="a consumer", problem=repr(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The consumer that an exclusive subscription serves, and until when."""
+
+    token: bytes
+    expiry_version: int
+    expiry_ms: int
+
+
+def pack_holder(holder: Holder) -> bytes:
+    """The stored form of a holder."""
+    return _versioned([holder.token, holder.expiry_version, holder.expiry_ms])
+
+
+def unpack_holder(value: bytes) -> Holder:
+    """A holder from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a holder")
+    try:
+        return Holder(*stored)
+    except TypeError as error:
+        raise CorruptData(what="a holder", problem=repr(error)) from None
+
+
 def _elements(position: Position) -> tuple[int, int, bytes]:
     return position.level, position.index, position.random
 
@@ -292,13 +438,13 @@ def _unversioned(value: bytes, what: str) -> Any:
 # -- what callers hand in ---------------------------------------------------------------------
 
 
-def check_payload(payload: object) -> bytes:
+def check_payload(payload: object, limit: int = MAX_PAYLOAD) -> bytes:
     """A payload as bytes; raises ``InvalidPayload`` or ``PayloadTooLarge``."""
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise InvalidPayload(expected="bytes", kind=type(payload).__name__)
     data = bytes(payload)
-    if len(data) > MAX_PAYLOAD:
-        raise PayloadTooLarge(size=len(data), limit=MAX_PAYLOAD)
+    if len(data) > limit:
+        raise PayloadTooLarge(size=len(data), limit=limit)
     return data
 
 
@@ -350,6 +496,17 @@ def pack_expiry(wall_ms: int) -> bytes:
 
 
 unpack_expiry = unpack_index
+
+
+def pack_beat(beat: Beat, consumer: bytes = b"") -> bytes:
+    """A sign of life, and whose it is where the key does not tell."""
+    return pack_index(beat.version) + pack_index(beat.wall_ms) + consumer
+
+
+def unpack_beat(value: bytes) -> tuple[Beat, bytes]:
+    """A sign of life from its stored form, and whose it is."""
+    version, wall_ms = value[:_COUNTER_BYTES], value[_COUNTER_BYTES : 2 * _COUNTER_BYTES]
+    return Beat(unpack_index(version), unpack_index(wall_ms)), value[2 * _COUNTER_BYTES :]
 
 
 def pack_counters(deltas: tuple[int, ...]) -> bytes:

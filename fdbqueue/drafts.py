@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from . import backoff
 from .backoff import MAX_DELAY_SECONDS, check_delay
@@ -11,11 +12,12 @@ from .errors import InvalidArgument
 from .model import NewMessage
 from .options import check_attempts, check_name
 from .queue.admission import Draft
+from .serializers import Serializer, dumps
 
 MIN_TTL_SECONDS = 0.001
 
 
-def draft(message: NewMessage | bytes, now_ms: int) -> Draft:
+def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Draft:
     """A message that can be let in. Raises what ``Queue.enqueue`` raises for its arguments."""
     if not isinstance(message, NewMessage):
         message = NewMessage(message)
@@ -26,10 +28,11 @@ def draft(message: NewMessage | bytes, now_ms: int) -> Draft:
             argument="ttl", value=message.ttl, problem="it would be over before the message is due"
         )
     envelope = Envelope(
-        payload=check_payload(message.payload),
+        payload=check_payload(dumps(serializer, message.payload)),
         priority=message.priority,
         enqueued_at_ms=now_ms,
         headers=check_headers(message.headers),
+        content_type=serializer.content_type,
         expires_at_ms=expires_at_ms,
         max_attempts=(
             None

@@ -19,12 +19,18 @@
      |    +-- NotAStore
      |    +-- StoreUnreachable
      |    +-- UnsupportedVersion
+     |    +-- MissingPackage
      +-- CatalogueError
      |    +-- QueueNotFound
      |    +-- QueueExists
      |    +-- OptionsMismatch
+     +-- SubscriptionError
+     |    +-- SubscriptionNotFound
+     |    +-- SubscriptionMismatch
+     |    +-- SubscriptionHeld
      +-- FormatTooNew
      +-- CorruptData
+     +-- UnknownContentType
      +-- LeaseLost
      +-- ExpiredBacklog
      +-- TransactionTooLarge
@@ -168,6 +174,12 @@ class UnsupportedVersion(StoreError):
     text = "{problem}"
 
 
+class MissingPackage(StoreError):
+    """Raised when something is asked for that needs a package which is not installed."""
+
+    text = "{purpose} needs the package {package}: pip install 'fdbqueue[{extra}]'"
+
+
 # -- the catalogue ----------------------------------------------------------------------------
 
 
@@ -198,6 +210,39 @@ class OptionsMismatch(CatalogueError):
     )
 
 
+# -- subscriptions ----------------------------------------------------------------------------
+
+
+class SubscriptionError(QueueError):
+    """Raised when a subscription cannot be used."""
+
+    text = "subscription {name!r} cannot be used"
+
+
+class SubscriptionNotFound(SubscriptionError):
+    """Raised when a subscription does not exist, was removed, or has closed itself."""
+
+    text = "queue {queue!r} has no subscription {name!r}: it was never made, or it is closed"
+
+
+class SubscriptionMismatch(SubscriptionError):
+    """Raised when a subscription is opened with other properties than the stored ones."""
+
+    text = (
+        "subscription {name!r} is stored with {option}={stored!r}, but was opened with "
+        "{option}={given!r}"
+    )
+
+
+class SubscriptionHeld(SubscriptionError):
+    """Raised when an exclusive subscription serves another consumer."""
+
+    text = (
+        "subscription {name!r} is exclusive and serves another consumer, until it closes it or "
+        "does not use it for {seconds:g} s"
+    )
+
+
 class FormatTooNew(QueueError):
     """Raised when stored data has a format version that this release does not know."""
 
@@ -208,6 +253,15 @@ class CorruptData(QueueError):
     """Raised when stored bytes cannot be understood."""
 
     text = "{what} cannot be read: {problem}"
+
+
+class UnknownContentType(QueueError):
+    """Raised when no serializer at hand can read a message's content type."""
+
+    text = (
+        "message {message_id} has content type {content_type!r}: open the queue with a serializer "
+        "of that content type, or use the payload's bytes"
+    )
 
 
 # -- operations -------------------------------------------------------------------------------

@@ -30,17 +30,17 @@ class Kind(IntEnum):
     DELAYED = 6  # (due, random) -> position and envelope
     REQUEST = 7  # (index, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
-    CURSOR = 9  # (subscription, level) -> next position to inspect
+    CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (id) -> record
-    STATE = 11  # (state, -priority, id) -> empty
+    STATE = 11  # (state, -priority, id) -> last sign of life; () -> the guard and its own
     WAKE = 12  # (id) -> changes when the consumer is notified
     COUNT = 13  # (level) -> counters, by atomic ADD
-    CHANGE = 14  # () -> counter that browsers watch
+    CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
-    LEADER = 16  # () -> token and expiry of the consumer that fulfils
+    LEADER = 16  # () -> claim and expiry of the consumer that fulfils
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
-    CHUNK = 19  # (message id, n) -> piece of a payload
+    CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
     EVENT = 20  # (versionstamp, n) -> one line of delivery history
     MOVED = 24  # (message id) -> where the message is, where that is not what its id names
     UNIQUE = 25  # (unique key) -> id of the message that has it
@@ -100,10 +100,13 @@ class QueueKeys:
         "_ready",
         "_tail",
         "change",
+        "guard",
         "idle",
+        "leader",
         "meta",
         "once",
         "prefix",
+        "recount",
     )
 
     def __init__(self, prefix: bytes) -> None:
@@ -112,7 +115,11 @@ class QueueKeys:
         self.meta = self._kinds[Kind.META]
         self.change = self._kinds[Kind.CHANGE]
         self.idle = self._kinds[Kind.IDLE]
+        self.guard = self._kinds[Kind.STATE]
+        self.leader = self._kinds[Kind.LEADER]
         self.once = OnceKeys(self._kinds[Kind.ONCE])
+        # Never written: two repairs of counters at once conflict here. Before all levels.
+        self.recount = self._kinds[Kind.COUNT]
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
         self._fence = self._kinds[Kind.FENCE]
@@ -180,6 +187,17 @@ class QueueKeys:
         version, token = fdb.tuple.unpack(key, len(self._kinds[Kind.EXPIRY]))
         return version, token
 
+    # -- the line of consumers ---------------------------------------------------------------
+
+    def request(self, index: int, claim: bytes) -> bytes:
+        """(index, claim)."""
+        return fdb.tuple.pack((index, claim), self._kinds[Kind.REQUEST])
+
+    def parse_request(self, key: bytes) -> tuple[int, bytes]:
+        """The index and the claim that a REQUEST key names."""
+        index, claim = fdb.tuple.unpack(key, len(self._kinds[Kind.REQUEST]))
+        return index, claim
+
     # -- subscriptions -----------------------------------------------------------------------
 
     def subscription(self, name: str) -> bytes:
@@ -190,13 +208,17 @@ class QueueKeys:
         """The name that a SUBSCRIPTION key has."""
         return str(fdb.tuple.unpack(key, len(self._kinds[Kind.SUBSCRIPTION]))[0])
 
+    def holder(self, subscription: str) -> bytes:
+        """(subscription): stands before its cursors."""
+        return fdb.tuple.pack((subscription,), self._kinds[Kind.CURSOR])
+
     def cursor(self, subscription: str, level: int) -> bytes:
         """(subscription, level)."""
         return fdb.tuple.pack((subscription, level), self._kinds[Kind.CURSOR])
 
     def cursors(self, subscription: str) -> slice:
         """The cursors of a subscription, by level."""
-        return _within(fdb.tuple.pack((subscription,), self._kinds[Kind.CURSOR]))
+        return _within(self.holder(subscription))
 
     def parse_cursor(self, key: bytes) -> int:
         """The level that a CURSOR key names."""
@@ -299,17 +321,48 @@ class QueueKeys:
             _within(self._kinds[kind]).start, fdb.tuple.pack((last + 1,), self._kinds[kind])
         )
 
-    def waiting(self) -> slice:
-        """The consumers that wait for a message, in the order in which they are notified."""
-        return _within(self._kinds[Kind.STATE])
+    def chunk(self, name: bytes, n: int) -> bytes:
+        """(name, n)."""
+        return fdb.tuple.pack((name, n), self._kinds[Kind.CHUNK])
 
-    def state(self, priority: int, consumer: bytes) -> bytes:
-        """(-priority, consumer): a higher priority is notified first."""
-        return fdb.tuple.pack((-priority, consumer), self._kinds[Kind.STATE])
+    def chunks(self, name: bytes) -> slice:
+        """All chunks of one payload."""
+        return _within(fdb.tuple.pack((name,), self._kinds[Kind.CHUNK]))
 
-    def parse_state(self, key: bytes) -> bytes:
-        """The consumer that a STATE key names."""
-        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.STATE]))[1])
+    def parse_chunk(self, key: bytes) -> tuple[bytes, int]:
+        """The name and the number that a CHUNK key names."""
+        name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.CHUNK]))
+        return name, n
+
+    # -- consumers ---------------------------------------------------------------------------
+
+    def consumer(self, consumer: bytes) -> bytes:
+        """(consumer)."""
+        return fdb.tuple.pack((consumer,), self._kinds[Kind.CONSUMER])
+
+    def parse_consumer(self, key: bytes) -> bytes:
+        """The consumer that a CONSUMER key names."""
+        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.CONSUMER]))[0])
+
+    def state(self, state: int, priority: int, consumer: bytes) -> bytes:
+        """(state, -priority, consumer): a higher priority stands first."""
+        return fdb.tuple.pack((state, -priority, consumer), self._kinds[Kind.STATE])
+
+    def in_state(self, state: int) -> slice:
+        """The consumers in one state, by priority."""
+        return _within(fdb.tuple.pack((state,), self._kinds[Kind.STATE]))
+
+    def in_state_above(self, state: int, priority: int) -> slice:
+        """The consumers in one state whose priority is higher than ``priority``."""
+        return slice(
+            self.in_state(state).start,
+            fdb.tuple.pack((state, -priority), self._kinds[Kind.STATE]),
+        )
+
+    def parse_state(self, key: bytes) -> tuple[int, int, bytes]:
+        """The state, the priority and the consumer that a STATE key names."""
+        state, negative, consumer = fdb.tuple.unpack(key, len(self._kinds[Kind.STATE]))
+        return state, -negative, consumer
 
     def wake(self, consumer: bytes) -> bytes:
         """(consumer)."""

@@ -50,7 +50,7 @@ class DeadLetters(Handle):
             scope = self._scope(tr)
             looked = places.look(tr.snapshot, self._keys, message_id)
             found = places.find(tr.snapshot, scope, looked)
-            return None if found is None else places.state(scope, found)
+            return None if found is None else places.state(tr, scope, found)
 
         found = self._read(tr, look)
         if found is None or found.death is None:
@@ -60,8 +60,8 @@ class DeadLetters(Handle):
     def redrive(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
         """Deliver dead letters again; yields how many are ready again after each transaction.
 
-        wanted: which of them: a selector, or a function of the message, which must not raise; all
-            where None.
+        wanted: which of them: a selector, or a function of the message (it does not see the
+            payload, and must not raise); all where None.
 
         Each goes behind all others of its level, with its id and no attempts made; one with a
         unique key that another message has by now stays. Spans transactions of up to 100 letters

@@ -14,6 +14,8 @@ HeaderValue = str | int | float | bool | None
 Headers = Mapping[str, HeaderValue]
 
 RANDOM_BYTES = 8
+BYTES = "application/octet-stream"
+"""The content type of a payload that no serializer made."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,7 +76,7 @@ def parse_id(message_id: str) -> Position | Due:
 class NewMessage:
     """One message to enqueue; the arguments are those of ``Queue.enqueue``."""
 
-    payload: bytes
+    payload: Any
     priority: int = 4
     headers: Headers | None = None
     delay: float = 0.0
@@ -120,6 +122,7 @@ class Message:
     expires_at_ms: int | None = None
     last_error: str | None = None
     death: Death | None = None
+    content_type: str = BYTES
 
     @property
     def enqueued_at(self) -> datetime:
@@ -232,3 +235,38 @@ class Depth:
 
     def __add__(self, other: Depth) -> Depth:
         return Depth(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """One thing in which the stored state of a queue is not what it must be.
+
+    kind: what is wrong, as docs/verify.md lists it. subject: the id of the message, or the key.
+    repaired: whether it was mended.
+    """
+
+    kind: str
+    subject: str
+    detail: str
+    repaired: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.subject}: {self.detail}" + " (repaired)" * self.repaired
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verification has found.
+
+    unchecked: what could not be checked, since it is too large to be read at one version.
+    messages: how many messages were looked at.
+    """
+
+    deviations: tuple[Deviation, ...]
+    unchecked: tuple[str, ...]
+    messages: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was checked and no deviation is left."""
+        return not self.unchecked and all(one.repaired for one in self.deviations)

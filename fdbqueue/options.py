@@ -19,6 +19,12 @@ MAX_NAME_LENGTH = 200
 MAX_ATTEMPTS = 1_000_000
 MAX_WINDOW_SECONDS = 7 * 24 * 3600.0
 EXPIRED = ("drop", "dead")
+CONTENTION = ("auto", "first", "staged", "relaxed")
+DEFAULT_WINDOW = 64
+MAX_WINDOW = 1_000
+MAX_PAYLOAD = 9_000_000
+"""What fits into one transaction together with everything else that an enqueue writes."""
+COMPRESSIONS = ("none", "zlib", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,14 @@ class QueueOptions:
         consumer waiting and no subscription, for ``auto_delete_after`` seconds.
     history_seconds: for how long every transition of a message is remembered; not at all where
         None.
+    contention: how consumers that want the same message get along: ``first`` lets each try to
+        take the first message; ``staged`` lets one of them serve all, in the order in which they
+        came; ``auto`` is first until it meets a conflict or a line, then staged; ``relaxed``
+        takes any of the first ``window`` messages.
+    window: how many first messages a relaxed receive picks from, 2 to 1,000.
+    max_payload: bytes that the payload of one message may have, 1 to 9,000,000.
+    compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
+    compress_from: bytes from which on a payload is compressed, if that makes it smaller.
     """
 
     levels: int = 10
@@ -53,6 +67,11 @@ class QueueOptions:
     auto_delete: bool = False
     auto_delete_after: float = 60.0
     history_seconds: float | None = None
+    contention: str = "auto"
+    window: int = DEFAULT_WINDOW
+    max_payload: int = 8_000_000
+    compression: str = "none"
+    compress_from: int = 10_000
 
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
@@ -72,6 +91,18 @@ class QueueOptions:
         check_seconds("auto_delete_after", self.auto_delete_after, 0, MAX_DELAY_SECONDS)
         if self.history_seconds is not None:
             check_seconds("history_seconds", self.history_seconds, 1, MAX_DELAY_SECONDS)
+        if self.contention not in CONTENTION:
+            raise InvalidOptions(
+                option="contention", problem=f"must be one of {', '.join(CONTENTION)}"
+            )
+        _integer("window", self.window, 2, MAX_WINDOW)
+        _integer("max_payload", self.max_payload, 1, MAX_PAYLOAD)
+        if self.compression not in COMPRESSIONS:
+            raise InvalidOptions(
+                option="compression",
+                problem=f"{self.compression!r} is not one of {', '.join(COMPRESSIONS)}",
+            )
+        _integer("compress_from", self.compress_from, 0, MAX_PAYLOAD)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:

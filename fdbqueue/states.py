@@ -23,6 +23,7 @@ class State(Enum):
 
 
 ENDS = frozenset({State.DONE, State.EXPIRED, State.PURGED})
+"""Where a message leaves nothing behind but a count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
+from . import sweeping
 from .binding import fdb
-from .consumers import promotion, wakeups
-from .errors import ExpiredBacklog, InvalidArgument
-from .handle import Handle, Transactor, composed
-from .keys import RootKeys
+from .codec import pack_index
+from .consumers import wakeups
+from .errors import InvalidArgument
+from .handle import Handle, Transactor
 from .letters import DeadLetters
 from .model import Due, Event, MessageState, Position, Swept
-from .queue import catalogue, dequeue, expiring, history, idleness, life, once, places
+from .queue import catalogue, dequeue, history, life, places
 from .states import PURGE_DELAYED, PURGE_READY
 
 R = TypeVar("R")
@@ -44,8 +44,8 @@ class Tending(Handle):
             scope, snapshot = self._scope(tr), tr.snapshot
             found = places.find(snapshot, scope, places.look(snapshot, self._keys, message_id))
             if found is not None:
-                return places.state(scope, found)
-            return places.leased(snapshot, scope, message_id)
+                return places.state(tr, scope, found)
+            return places.leased(tr, scope, message_id)
 
         return self._read(tr, look)
 
@@ -93,26 +93,7 @@ class Tending(Handle):
         and then, and only a sweep deletes a queue with the option ``auto_delete``. Spans
         transactions of up to some hundred messages. Raises ``QueueNotFound``.
         """
-        done = Swept()
-        while promoted := once.run(db, self._keys.once, self._promote_some, wrote=bool):
-            done = replace(done, promoted=done.promoted + promoted)
-        begin = b""
-
-        def expire(tr: fdb.Transaction) -> tuple[int, bytes]:
-            return expiring.sweep(tr, self._scope(tr), begin)
-
-        while True:
-            expired, begin = once.run(db, self._keys.once, expire, wrote=lambda found: found[0] > 0)
-            done = replace(done, expired=done.expired + expired)
-            if not begin:
-                break
-        deleted = composed(
-            db,
-            RootKeys(self._root).once,
-            lambda tr: idleness.delete_if_idle(tr, self._scope(tr)),
-            bool,
-        )
-        return replace(done, deleted=deleted)
+        return sweeping.sweep(self, db)
 
     def history(self, tr: Transactor, limit: int = 1_000, after: bytes = b"") -> list[Event]:
         """The transitions of the queue's messages, the oldest first, up to ``limit`` of them.
@@ -131,22 +112,11 @@ class Tending(Handle):
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _swept(self, db: fdb.Database, take: Callable[[], R]) -> R:
-        """Take messages; where too many before them have expired, once those are disposed of."""
-        while True:
-            try:
-                return take()
-            except ExpiredBacklog:
-                self.sweep(db)
-
-    def _promote_some(self, tr: fdb.Transaction) -> int:
-        scope = self._scope(tr)
-        history.trim(tr, scope)
-        return promotion.promote(tr, scope, promotion.look(tr, scope))
-
     def _set_paused(self, tr: fdb.Transaction, paused: bool) -> None:
         scope = self._scope(tr)
         if scope.options.paused != paused:
             catalogue.change(tr, self._keys, replace(scope.options, paused=paused))
         if not paused:
+            # Those that sleep look again: the first by itself, the others as they are woken.
+            tr.add(self._keys.change, pack_index(1))
             wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, wakeups.MAX_WOKEN))

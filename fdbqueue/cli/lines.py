@@ -20,8 +20,11 @@ from fdbqueue.model import Delivery, Headers, Message, NewMessage
 from fdbqueue.options import QueueOptions
 
 CHUNK_BYTES = 256 * 1024
-MAX_LINE_BYTES = 1_000_000
+MAX_LINE_BYTES = 64_000_000
+"""The largest payload, every byte of it written as an escape, and room for the headers."""
 MAX_BATCH = 1_000
+MAX_BATCH_BYTES = 1_000_000
+"""Payloads of a batch that has more than one message."""
 
 _USED = {"payload", "payload_base64", "priority", "headers"}
 _PRINTED = {"id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at"}
@@ -62,8 +65,8 @@ class Reader:
                 size += len(line) + 1
                 if line.strip():
                     messages.append(self._numbered(number, line))
-            for start in range(0, len(messages), MAX_BATCH):
-                yield Batch(messages[start : start + MAX_BATCH], size)
+            for batch in _bounded(messages):
+                yield Batch(batch, size)
 
     def _numbered(self, number: int, line: bytes) -> NewMessage:
         try:
@@ -80,20 +83,41 @@ class Reader:
         priority = value.get("priority", self.priority)
         self.options.level(priority)
         headers = value.get("headers", self.headers)
-        return NewMessage(check_payload(payload), priority, check_headers(headers))
+        return NewMessage(
+            check_payload(payload, self.options.max_payload), priority, check_headers(headers)
+        )
+
+
+def _bounded(messages: list[NewMessage]) -> Iterator[list[NewMessage]]:
+    """The messages in groups that a transaction takes."""
+    batch: list[NewMessage] = []
+    size = 0
+    for message in messages:
+        size += len(message.payload)
+        if batch and (size > MAX_BATCH_BYTES or len(batch) == MAX_BATCH):
+            yield batch
+            batch, size = [], len(message.payload)
+        batch.append(message)
+    if batch:
+        yield batch
 
 
 def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Whole lines, as many as are there: waits for the first, never for more."""
+    """Whole lines, as many as are there: waits for the first, never for more.
+
+    A line that is too long ends it without being read to its end; its length refuses it.
+    """
     read = getattr(stream, "read1", stream.read)
-    rest = b""
-    while chunk := read(CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > MAX_LINE_BYTES:
-            break  # refused by its length, without reading to its end
-        if lines:
+    pieces: list[bytes] = []
+    held = 0
+    while held <= MAX_LINE_BYTES and (chunk := read(CHUNK_BYTES)):
+        pieces.append(chunk)
+        held += len(chunk)
+        if b"\n" in chunk:
+            *lines, rest = b"".join(pieces).split(b"\n")
+            pieces, held = [rest], len(rest)
             yield lines
-    if rest:
+    if rest := b"".join(pieces):
         yield [rest]
 
 

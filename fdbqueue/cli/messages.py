@@ -14,8 +14,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 import fdbqueue
-from fdbqueue.codec import MAX_PAYLOAD
-from fdbqueue.options import DEFAULT_PRIORITY
+from fdbqueue.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 from . import lines, terminal
 from .params import AsJson, QueueName

@@ -143,7 +143,7 @@ def mergeable(first: Op, second: Op) -> bool:
 
 
 def modern(op: int) -> int:
-    """MIN and AND in the form that stores the operand when there is no value (API 510 and later)."""
+    """MIN and AND in the form of API 510 and later: no value before means the operand after."""
     if op == MIN:
         return MIN_V2
     if op == AND:

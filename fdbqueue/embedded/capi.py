@@ -81,8 +81,12 @@ class Library:
                 check(code, function, ())
             return code
 
+        def number_of(handle: Handle) -> int:
+            """The number in a handle that may be a ctypes object or a number itself."""
+            return handle if isinstance(handle, int) else int(handle.value)
+
         def database_of(handle: Handle) -> Database:
-            return databases[getattr(handle, "value", handle)]
+            return databases[number_of(handle)]
 
         # Library and network
 
@@ -138,7 +142,7 @@ class Library:
             return 0
 
         def fdb_database_destroy(handle: Handle) -> None:
-            databases.pop(getattr(handle, "value", handle), None)
+            databases.pop(number_of(handle), None)
 
         def fdb_database_set_option(
             handle: Handle, option: int, value: bytes | None, length: int
@@ -151,8 +155,7 @@ class Library:
 
         def fdb_database_create_transaction(handle: Handle, out: Any) -> int:
             number = next(numbers)
-            database = databases[getattr(handle, "value", handle)]
-            transactions[number] = Transaction(database)
+            transactions[number] = Transaction(database_of(handle))
             out._obj.value = number
             return 0
 
@@ -160,9 +163,7 @@ class Library:
             path = database_of(handle).store.file.path
             return Future(json.dumps({"Healthy": True, "Connections": [], "Path": path}).encode())
 
-        def fdb_database_open_tenant(
-            handle: Handle, name: bytes, length: int, out: Any
-        ) -> int:
+        def fdb_database_open_tenant(handle: Handle, name: bytes, length: int, out: Any) -> int:
             number = next(numbers)
             tenants[number] = Tenant(database_of(handle))
             out._obj.value = number
@@ -257,9 +258,7 @@ class Library:
         ) -> Future:
             return transactions[handle].get_range_split_points(begin, end, chunk)
 
-        def fdb_transaction_get_addresses_for_key(
-            handle: int, key: bytes, length: int
-        ) -> Future:
+        def fdb_transaction_get_addresses_for_key(handle: int, key: bytes, length: int) -> Future:
             return transactions[handle].get_addresses_for_key(key)
 
         def fdb_transaction_set_option(

@@ -15,15 +15,13 @@ from collections.abc import Callable
 
 from .store import StoreFile
 
-# A mutation touches about this many pages of the log: its leaf, and a share of the log table's.
-_PAGES_PER_MUTATION = 2
-_PAGES_BETWEEN = 1000
+# Sixteen mebibytes of log, at a page for each mutation and one more for each commit.
+_PAGES_BETWEEN = 4000
 _IDLE_SECONDS = 2.0
 _MEBIBYTE = 1 << 20
 # Log size, and how long to wait for readers so that it can start over: at first as long as other
 # processes keep idle snapshots open, then as long as a transaction may read.
 _PATIENCE = ((1024 * _MEBIBYTE, 5500), (64 * _MEBIBYTE, 600))
-_SHRINK_BYTES = 4 * _MEBIBYTE
 
 
 class Checkpointer:
@@ -31,52 +29,71 @@ class Checkpointer:
 
     Args:
         drop_idle: called before waiting for readers, to close snapshots that nobody uses.
+        close_idle: called when the store comes to rest, to close connections that nobody uses.
     """
 
-    def __init__(self, file: StoreFile, drop_idle: Callable[[], None]) -> None:
+    def __init__(
+        self, file: StoreFile, drop_idle: Callable[[], None], close_idle: Callable[[], None]
+    ) -> None:
         self._file = file
         self._drop_idle = drop_idle
-        self._leaked: sqlite3.Connection | None = None
+        self._close_idle = close_idle
         self._reset()
 
     def _reset(self) -> None:
         self._pages = 0
+        self._moving = threading.Lock()
+        self._starting = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._connection: sqlite3.Connection | None = None
 
     def note(self, mutations: int) -> None:
         """Note that a group of so many mutations was committed."""
-        self._pages += 1 + mutations * _PAGES_PER_MUTATION
+        self._pages += 1 + mutations
         if self._pages >= _PAGES_BETWEEN or self._thread is None:
-            self._wake.set()
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="fdbqueue-checkpoint", daemon=True
-                )
-                self._thread.start()
+            with self._starting:
+                self._wake.set()
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._run, name="fdbqueue-checkpoint", daemon=True
+                    )
+                    self._thread.start()
 
     def _run(self) -> None:
-        self._connection = self._file.connect()
-        idle = True
         while True:
-            woken = self._wake.wait(None if idle else _IDLE_SECONDS)
+            woken = self._wake.wait(_IDLE_SECONDS)
             self._wake.clear()
-            if not woken and self._pages and not idle:
-                self._checkpoint("TRUNCATE" if self._file.log_bytes() > _SHRINK_BYTES else "PASSIVE")
-                idle = True
-                self._pages = 0
-                continue
-            idle = False
-            if self._pages < _PAGES_BETWEEN:
-                continue
-            self._pages = 0
-            self._checkpoint("PASSIVE")
-            size = self._file.log_bytes()
-            for limit, milliseconds in _PATIENCE:
-                if size > limit:
-                    self._start_over(milliseconds)
-                    break
+            if woken:
+                if self._pages >= _PAGES_BETWEEN:
+                    self._pages = 0
+                    self._checkpoint("PASSIVE")
+                    self._keep_small()
+            elif self._come_to_rest():
+                return
+
+    def _keep_small(self) -> None:
+        size = self._file.log_bytes()
+        for limit, milliseconds in _PATIENCE:
+            if size > limit:
+                self._start_over(milliseconds)
+                return
+
+    def _come_to_rest(self) -> bool:
+        """After a while without commits: move the rest, close all that is open, and end."""
+        self._drop_idle()
+        if not self._checkpoint("TRUNCATE"):
+            return False
+        with self._moving:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        self._close_idle()
+        with self._starting:
+            if self._wake.is_set():
+                return False
+            self._thread = None
+            return True
 
     def _start_over(self, milliseconds: int) -> None:
         self._file.shared.lock()
@@ -86,18 +103,30 @@ class Checkpointer:
         finally:
             self._file.shared.unlock()
 
-    def _checkpoint(self, mode: str, milliseconds: int = 0) -> None:
-        assert self._connection is not None
+    def _checkpoint(self, mode: str, milliseconds: int = 0) -> bool:
+        """Move what can be moved; whether that was all of the log."""
         try:
-            self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
-            self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            with self._moving:
+                if self._connection is None:
+                    self._connection = self._file.connect()
+                self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+                row = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error:
             # Nothing is lost: what was not moved stays in the log, and the next turn tries again.
-            return
+            return False
+        busy, logged, moved = row
+        return not busy and bool(logged == moved)
 
-    def after_fork(self) -> None:
-        """Forget the parent's thread and connection."""
-        self._leaked = self._connection
-        self._reset()
+    def before_fork(self) -> None:
+        """Close the connection, and let nobody open one until after the fork."""
+        self._moving.acquire()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-
+    def after_fork(self, in_child: bool) -> None:
+        """Go on, in the child as if newly made."""
+        if in_child:
+            self._reset()
+        else:
+            self._moving.release()

@@ -130,8 +130,7 @@ _TABLE: dict[int, tuple[str, str]] = {
     ),
     2115: (
         "special_keys_no_write_module_found",
-        "Special key space key or keyrange in set or clear does not intersect a "
-        "module",
+        "Special key space key or keyrange in set or clear does not intersect a module",
     ),
     2116: ("special_keys_cross_module_clear", "Special key space clear crosses modules"),
     2117: (
@@ -200,8 +199,7 @@ _TABLE: dict[int, tuple[str, str]] = {
     ),
     2264: (
         "directory_prefix_not_empty",
-        "Database has keys stored at the prefix chosen by the automatic prefix "
-        "allocator",
+        "Database has keys stored at the prefix chosen by the automatic prefix allocator",
     ),
     2265: ("directory_prefix_in_use", "Directory layer already has a conflicting prefix"),
     2266: ("invalid_destination_directory", "Target directory is invalid"),

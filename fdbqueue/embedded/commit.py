@@ -17,7 +17,7 @@ from .codes import COMMIT_UNKNOWN, NOT_COMMITTED, TOO_OLD, Fault
 from .conflicts import RecentCommits, encode
 from .ranges import KeySet
 from .store import StoreFile, store_error
-from .versions import VERSIONS_PER_SECOND, Clock
+from .versions import ANNOUNCED, FLOOR, VERSIONS_PER_SECOND, Clock
 
 Mutation = tuple[int, bytes, bytes | None]
 """Type, key, and operand; for CLEAR_RANGE the end of the range, or None for the one key."""
@@ -39,19 +39,13 @@ _BULK_FROM = 4
 class CommitRequest:
     """What a transaction asks to commit, and what became of it."""
 
-    __slots__ = (
-        "conflicting",
-        "done",
-        "error",
-        "mutations",
-        "order",
-        "read_version",
-        "reads",
-        "report",
-        "turn",
-        "version",
-        "writes",
-    )
+    # The outcome; class attributes, because most requests change few of them.
+    conflicting: Sequence[KeySet] = ()
+    version = -1
+    order = 0
+    error: BaseException | None = None
+    done = False
+    turn: threading.Lock | None = None
 
     def __init__(
         self,
@@ -66,12 +60,6 @@ class CommitRequest:
         self.writes = writes
         self.mutations = mutations
         self.report = report
-        self.conflicting: list[KeySet] = []
-        self.version = -1
-        self.order = 0
-        self.error: BaseException | None = None
-        self.done = False
-        self.turn: threading.Lock | None = None
 
 
 class Committer:
@@ -94,7 +82,6 @@ class Committer:
         self._committed = committed
         self._wrote = wrote
         self._recent = RecentCommits(file.newest)
-        self._leaked: sqlite3.Connection | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -166,7 +153,7 @@ class Committer:
             if written.intersects(reads):
                 if not request.report:
                     return NOT_COMMITTED
-                request.conflicting.append(written)
+                request.conflicting = [*request.conflicting, written]
         return NOT_COMMITTED if request.conflicting else 0
 
     def _write(self, group: list[CommitRequest]) -> KeySet | None:
@@ -181,17 +168,18 @@ class Committer:
             cursor = self._cursor
             cursor.execute("BEGIN IMMEDIATE")
             try:
-                if shared.announced != recent.newest:
+                if shared.words[ANNOUNCED] != recent.newest:
                     recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
-                version = max(recent.newest + 1, shared.floor + 1, self._clock.now())
+                version = max(recent.newest + 1, shared.words[FLOOR] + 1, self._clock.now())
                 accepted: list[CommitRequest] = []
                 for request in group:
                     refusal = self._judge(request, accepted)
                     if refusal:
                         request.error = Fault(refusal)
                     else:
-                        request.order = len(accepted)
-                        _apply(cursor, request, atomic.stamp(version, request.order))
+                        if accepted:
+                            request.order = len(accepted)
+                        _apply(cursor, request, version)
                         accepted.append(request)
                 if not accepted:
                     cursor.execute("ROLLBACK")
@@ -204,38 +192,44 @@ class Committer:
                 if self._groups % _TRIM_EVERY == 0:
                     cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
                     recent.trim(version - _KEEP_VERSIONS)
-                shared.announced = version
+                shared.words[ANNOUNCED] = version
                 cursor.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     cursor.execute("ROLLBACK")
-                    shared.announced = recent.newest
+                    shared.words[ANNOUNCED] = recent.newest
                 raise
             recent.append(version, written)
             shared.raise_floor(version)
+            mutations = 0
             for request in accepted:
                 request.version = version
+                mutations += len(request.mutations)
         finally:
             shared.unlock()
-        self._wrote(sum(len(request.mutations) for request in accepted))
+        self._wrote(mutations)
         return written
 
-    def after_fork(self) -> None:
-        """Start afresh; the parent's connection must be neither used nor closed here."""
-        self._leaked = self._connection
-        self._reset()
+    def close(self) -> None:
+        """Close the connection; the caller holds the commit lock."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on, in the child as if newly made."""
+        if in_child:
+            self._reset()
 
 
 def _union(requests: list[CommitRequest]) -> KeySet:
     union = KeySet()
     for request in requests:
-        union.keys |= request.writes.keys
-        for begin, end in request.writes.ranges:
-            union.ranges.add(begin, end)
+        union.update(request.writes)
     return union
 
 
-def _apply(cursor: sqlite3.Cursor, request: CommitRequest, stamp: bytes) -> None:
+def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None:
     mutations = request.mutations
     if len(mutations) > _BULK_FROM and all(op == atomic.SET for op, _, _ in mutations):
         cursor.executemany(_SET, [(key, operand) for _, key, operand in mutations])
@@ -250,9 +244,10 @@ def _apply(cursor: sqlite3.Cursor, request: CommitRequest, stamp: bytes) -> None
                 cursor.execute(_CLEAR_RANGE, (key, operand))
         elif op == atomic.SET_VERSIONSTAMPED_VALUE:
             assert operand is not None
-            cursor.execute(_SET, (key, atomic.stamped(operand, stamp)))
+            value = atomic.stamped(operand, atomic.stamp(version, request.order))
+            cursor.execute(_SET, (key, value))
         elif op == atomic.SET_VERSIONSTAMPED_KEY:
-            final = atomic.stamped(key, stamp)
+            final = atomic.stamped(key, atomic.stamp(version, request.order))
             request.writes.keys.add(final)
             cursor.execute(_SET, (final, operand))
         else:

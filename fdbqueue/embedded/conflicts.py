@@ -18,6 +18,9 @@ _LENGTH = struct.Struct("<I")
 
 def encode(written: KeySet) -> bytes:
     """The bytes that stand for a set of keys in the log: lengths shifted by a range flag."""
+    if len(written.keys) == 1 and not written.ranges.begins:
+        (key,) = written.keys
+        return _LENGTH.pack(len(key) << 1) + key
     parts: list[bytes] = []
     for key in written.keys:
         parts.append(_LENGTH.pack(len(key) << 1))
@@ -43,7 +46,7 @@ def decode(data: bytes) -> KeySet:
             (size,) = _LENGTH.unpack_from(data, position)
             start = position + 4
             position = start + size
-            written.ranges.add(key, data[start:position])
+            written.add_range(key, data[start:position])
         else:
             written.keys.add(key)
     return written

@@ -34,18 +34,42 @@ class OpenStore:
         self.clock = Clock(self.file.created, self.file.newest)
         self.snapshots = Snapshots(self.file, self.clock)
         self.watches = Watches(self.file)
-        self.checkpointer = Checkpointer(self.file, self.snapshots.drop_idle)
+        self.checkpointer = Checkpointer(self.file, self.snapshots.drop_idle, self._close_idle)
         self.committer = Committer(
             self.file, self.clock, self.watches.committed, self.checkpointer.note
         )
 
-    def after_fork(self) -> None:
-        """Make the store usable in a forked child; what the parent had begun there is lost."""
-        self.file.shared.after_fork()
-        self.snapshots.after_fork()
-        self.watches.after_fork()
-        self.checkpointer.after_fork()
-        self.committer.after_fork()
+    def _close_idle(self) -> None:
+        self.snapshots.close_pool()
+        if self.file.shared.try_lock():
+            try:
+                self.committer.close()
+            finally:
+                self.file.shared.unlock()
+
+    def before_fork(self) -> None:
+        """Close every connection to the file.
+
+        SQLite's account of the locks that this process holds is copied to a child, but the locks
+        are not. With nothing open at the moment of the fork, the account is empty on both sides.
+        A transaction that was reading finds itself too old, and is retried.
+        """
+        self.file.shared.lock()
+        self.snapshots.before_fork()
+        self.watches.before_fork()
+        self.checkpointer.before_fork()
+        self.committer.close()
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on; what the parent had begun is lost in the child."""
+        self.committer.after_fork(in_child)
+        self.checkpointer.after_fork(in_child)
+        self.watches.after_fork(in_child)
+        self.snapshots.after_fork(in_child)
+        if in_child:
+            self.file.shared.reopen()
+        else:
+            self.file.shared.unlock()
 
 
 _stores: dict[str, OpenStore] = {}
@@ -111,13 +135,25 @@ class Database:
         self.store.watches.disarm(watch)
 
 
-def _after_fork() -> None:
-    global _stores_lock
-    _stores_lock = threading.Lock()
-    timers.after_fork()
+def _before_fork() -> None:
+    _stores_lock.acquire()
     for store in _stores.values():
-        store.after_fork()
+        store.before_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def _after_fork(in_child: bool) -> None:
+    global _stores_lock
+    if in_child:
+        _stores_lock = threading.Lock()
+        timers.after_fork()
+    for store in _stores.values():
+        store.after_fork(in_child)
+    if not in_child:
+        _stores_lock.release()
 
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _after_fork(in_child=False),
+    after_in_child=lambda: _after_fork(in_child=True),
+)

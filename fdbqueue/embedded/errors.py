@@ -1,13 +1,13 @@
 """Errors of the store itself, as opposed to FoundationDB's numbered errors.
 
-    StoreError
-    ├── NotAStore       the file is something else
-    ├── NewerFormat     the file was written by a newer engine
-    ├── NotWritable     the file or its directory cannot be written
-    ├── NoDirectory     the directory of the store does not exist
-    ├── StoreFull       the disk (or a quota) has no room left
-    └── StoreFailed     SQLite reported another failure of the file
-    EngineError         the engine was asked to do what it cannot do in this process
+StoreError
+├── NotAStore       the file is something else
+├── NewerFormat     the file was written by a newer engine
+├── NotWritable     the file or its directory cannot be written
+├── NoDirectory     the directory of the store does not exist
+├── StoreFull       the disk (or a quota) has no room left
+└── StoreFailed     SQLite reported another failure of the file
+EngineError         the engine was asked to do what it cannot do in this process
 """
 
 from __future__ import annotations

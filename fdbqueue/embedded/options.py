@@ -197,10 +197,14 @@ TRANSACTION_DEFAULTS = {
     702: 712,
 }
 MAX_WATCHES = 20
-KNOWN_DATABASE_OPTIONS = frozenset(TRANSACTION_DEFAULTS) | {10, MAX_WATCHES, 21, 22, 26, 27} | {
-    800,
-    900,
-}
+KNOWN_DATABASE_OPTIONS = (
+    frozenset(TRANSACTION_DEFAULTS)
+    | {10, MAX_WATCHES, 21, 22, 26, 27}
+    | {
+        800,
+        900,
+    }
+)
 
 
 def integer(value: bytes | None, low: int, high: int) -> int:

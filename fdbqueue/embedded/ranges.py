@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 Range = tuple[bytes, bytes]
 
@@ -92,25 +92,36 @@ class RangeSet:
         return (self.begins[index], self.ends[index]) if index >= 0 else None
 
 
+# Stands for no ranges in every new set, so that the usual transaction allocates none.
+NO_RANGES = RangeSet()
+
+
 class KeySet:
-    """A set of keys kept as single keys and ranges, cheap to add to one key at a time."""
+    """A set of keys kept as single keys and ranges, cheap to make and to add one key to."""
 
     __slots__ = ("keys", "ranges")
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
-        self.ranges = RangeSet()
+        self.ranges = NO_RANGES
 
     def __bool__(self) -> bool:
         return bool(self.keys) or bool(self.ranges.begins)
 
-    def add_ranges(self, ranges: Iterable[Range]) -> None:
-        """Add ranges; a range of exactly one key is kept as a key."""
-        for begin, end in ranges:
-            if len(end) == len(begin) + 1 and end[-1] == 0 and end.startswith(begin):
-                self.keys.add(begin)
-            else:
-                self.ranges.add(begin, end)
+    def add_range(self, begin: bytes, end: bytes) -> None:
+        """Add a range; a range of exactly one key is kept as a key."""
+        if len(end) == len(begin) + 1 and end[-1] == 0 and end.startswith(begin):
+            self.keys.add(begin)
+            return
+        if self.ranges is NO_RANGES:
+            self.ranges = RangeSet()
+        self.ranges.add(begin, end)
+
+    def update(self, other: KeySet) -> None:
+        """Add all of another set."""
+        self.keys |= other.keys
+        for begin, end in other.ranges:
+            self.add_range(begin, end)
 
     def __contains__(self, key: bytes) -> bool:
         return key in self.keys or key in self.ranges

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from .codes import TOO_OLD, Fault
 from .store import StoreFile, store_error
 from .timers import timers
-from .versions import TICK_AFTER, Clock
+from .versions import ANNOUNCED, FLOOR, TICK_AFTER, Clock
 
 # A transaction reads for at most this long, as on a cluster.
 LIFETIME = 5.0
@@ -40,13 +40,23 @@ Row = tuple[bytes, bytes]
 class Snapshot:
     """The state of the store at one moment; several transactions may read it."""
 
-    __slots__ = ("_cursor", "_lock", "connection", "expires", "idle_since", "newest", "users")
+    __slots__ = (
+        "_cursor",
+        "_lock",
+        "began",
+        "connection",
+        "expires",
+        "idle_since",
+        "newest",
+        "users",
+    )
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection: sqlite3.Connection | None = connection
         self._cursor = connection.cursor()
         self._lock = threading.Lock()
         self.users = 0
+        self.began = time.monotonic()
         self.expires = 0.0
         self.idle_since = 0.0
         self._cursor.execute("BEGIN")
@@ -122,22 +132,24 @@ class Snapshots:
         self._kept: deque[Snapshot] = deque()
         self._pool: list[sqlite3.Connection] = []
         self._sweeping = False
-        self._leaked: list[sqlite3.Connection] = []
 
     def acquire(self) -> tuple[Snapshot, int]:
         """A snapshot of all that is committed, and its read version."""
         shared = self._file.shared
-        if self._clock.now() - shared.floor > TICK_AFTER:
+        if self._clock.now() - shared.words[FLOOR] > TICK_AFTER:
             self._tick()
         with self._lock:
             if self._released:
                 self._drop_released()
-            floor = shared.floor
+            floor = shared.words[FLOOR]
             snapshot = self._current
             if (
                 snapshot is None
-                or snapshot.newest != shared.announced
+                or snapshot.newest != shared.words[ANNOUNCED]
                 or snapshot.connection is None
+                # A checkpoint that holds the commit lock until old readers are gone must not be
+                # kept waiting by one that is used again and again.
+                or time.monotonic() - snapshot.began > _IDLE_SECONDS
             ):
                 if snapshot is not None and snapshot.users == 0:
                     self._close(snapshot)
@@ -276,10 +288,27 @@ class Snapshots:
         finally:
             shared.unlock()
 
-    def after_fork(self) -> None:
-        """Start afresh; the parent's connections must be neither used nor closed here."""
-        leaked = [*self._pool, *(s.connection for s in self._open if s.connection is not None)]
-        for snapshot in self._open:
-            snapshot.connection = None
-        self._reset()
-        self._leaked = leaked
+    def close_pool(self) -> None:
+        """Close the connections that no snapshot uses."""
+        with self._lock:
+            self._close_pool()
+
+    def _close_pool(self) -> None:
+        while self._pool:
+            self._pool.pop().close()
+
+    def before_fork(self) -> None:
+        """Close every connection, in use or not, and let nobody open one until after the fork."""
+        self._lock.acquire()
+        self._drop_kept()
+        self._drop_released()
+        for snapshot in list(self._open):
+            self._close(snapshot)
+        self._close_pool()
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on, in the child as if newly made."""
+        if in_child:
+            self._reset()
+        else:
+            self._lock.release()

@@ -21,7 +21,7 @@ from .errors import (
     StoreFailed,
     StoreFull,
 )
-from .versions import Shared
+from .versions import ANNOUNCED, Shared
 
 APPLICATION_ID = 0x46445151
 FORMAT = 1
@@ -189,7 +189,7 @@ class StoreFile:
         self.created = float(row[0])
         self.newest = connection.execute("SELECT max(version) FROM recent").fetchone()[0]
         # Under the lock nothing is under way, so whatever was announced is made or was lost.
-        self.shared.announced = self.newest
+        self.shared.words[ANNOUNCED] = self.newest
         self.shared.raise_floor(self.newest)
 
 

@@ -10,6 +10,8 @@ import contextlib
 import random
 import threading
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from . import atomic, codes, faults, special
 from .codes import Fault
@@ -22,7 +24,7 @@ from .ranges import KeySet, Range
 from .reading import Reader, Selector, key_conflict, range_conflict
 from .snapshots import LIFETIME, Snapshot
 from .timers import timers
-from .versions import VERSIONS_PER_SECOND
+from .versions import ANNOUNCED, VERSIONS_PER_SECOND
 from .watches import Watch
 from .writemap import WriteMap
 
@@ -42,6 +44,14 @@ _DELAY_GROWTH = 2.0
 _SHORT_DELAY = 0.01
 _FUTURE_PATIENCE = 1.0
 _NO_VERSION = -1
+# Stands for every list that is still empty; whoever appends makes a new one first.
+_NONE: list[Any] = []
+# What every successful commit returns; nothing can be changed or released in it.
+_DONE = Future()
+# What a retry does not change.
+_LASTING = frozenset(
+    {"database", "_store", "_lock", "_options", "_begun", "_persistent", "_retries", "_delay"}
+)
 
 
 def _write_key_limit(key: bytes, raw_access: bool) -> int:
@@ -63,44 +73,53 @@ def _cut(key: bytes) -> bytes:
 class Transaction:
     """One transaction of the bindings, usable by several threads."""
 
+    # What a new transaction starts with; the lists are made when they are first needed.
+
+    # True when any of the next four needs a look; one test on the way of every call.
+    _guarded = False
+    _deferred = 0
+    _fault = 0
+    _commit_started = False
+    _deadline = 0.0
+    _read_version: int | None = None
+    _read_until = 0.0
+    _read_anything = False
+    _read_error: Exception | None = None
+    _direct: list[Mutation] = _NONE
+    _watching: list[Watch] = _NONE
+    _waiting: list[Pending] = _NONE
+    _stamped_keys: list[bytes] = _NONE
+    _order = 0
+    _stamp_error = 0
+    _approximate = 0
+    _committed_version = _NO_VERSION
+    _commit_error = 0
+    _conflicting: Sequence[KeySet] = ()
+
+    # These outlive a retry.
+    _persistent: list[tuple[int, bytes | None]] = _NONE
+    _retries = 0
+    _delay = _FIRST_DELAY
+
     def __init__(self, database: Database) -> None:
         self.database = database
         self._store = database.store
         self._lock = threading.RLock()
         self._options = database.options
-        self._persistent: list[tuple[int, bytes | None]] = []
         self._begun = time.monotonic()
-        self._deadline = 0.0
-        self._retries = 0
-        self._delay = _FIRST_DELAY
         self._snapshot: Snapshot | None = None
-        self._clear_state()
+        self._writes = WriteMap()
+        self._reads = KeySet()
         if self._options.timeout:
             self._restart_timeout()
 
     def _clear_state(self) -> None:
-        # True when any of the next four needs a look; one test on the way of every call.
-        self._guarded = False
-        self._deferred = 0
-        self._fault = 0
-        self._commit_started = False
-        self._deadline = 0.0
-        self._read_version: int | None = None
-        self._read_until = 0.0
+        kept = {name: value for name, value in vars(self).items() if name in _LASTING}
+        vars(self).clear()
+        vars(self).update(kept)
+        self._snapshot = None
         self._writes = WriteMap()
-        self._direct: list[Mutation] = []
         self._reads = KeySet()
-        self._read_anything = False
-        self._watching: list[Watch] = []
-        self._waiting: list[Pending] = []
-        self._stamped_keys: list[bytes] = []
-        self._stamp: bytes | None = None
-        self._stamp_error = 0
-        self._approximate = 0
-        self._committed_version = _NO_VERSION
-        self._commit_error = 0
-        self._read_error: Exception | None = None
-        self._conflicting: list[KeySet] = []
 
     # The order of these checks is the client's: the bindings' tests can tell the difference.
 
@@ -126,7 +145,7 @@ class Transaction:
         """Let every pending future and every later call fail, until the transaction is reset."""
         self._fault = code
         self._guarded = True
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, _NONE
         for future in waiting:
             future.fail(code)
 
@@ -154,7 +173,7 @@ class Transaction:
                 if option == 500:
                     self._restart_timeout()
                 if option in PERSISTENT:
-                    self._persistent.append((option, value))
+                    self._persistent = [*self._persistent, (option, value)]
             except Fault as error:
                 self._defer(error)
 
@@ -175,6 +194,8 @@ class Transaction:
 
     def _wait_with(self, future: Pending) -> None:
         """Let a pending future share the fate of the transaction."""
+        if not self._waiting:
+            self._waiting = []
         self._waiting.append(future)
         if self._deadline:
             timers.call_at(self._deadline, self._on_deadline)
@@ -191,7 +212,7 @@ class Transaction:
             self._abandon(codes.CANCELLED)
             self._clear_state()
             self._options = self.database.options
-            self._persistent.clear()
+            self._persistent = _NONE
             self._retries = 0
             self._delay = _FIRST_DELAY
             self._begun = time.monotonic()
@@ -200,12 +221,13 @@ class Transaction:
 
     def destroy(self) -> None:
         """End the transaction; called when the bindings drop their last reference."""
-        self._abandon(codes.CANCELLED)
+        if self._snapshot is not None or self._waiting or self._watching:
+            self._abandon(codes.CANCELLED)
 
     def _abandon(self, code: int) -> None:
         self._release_snapshot()
-        waiting, self._waiting = self._waiting, []
-        watching, self._watching = self._watching, []
+        waiting, self._waiting = self._waiting, _NONE
+        watching, self._watching = self._watching, _NONE
         for future in (*waiting, *watching):
             future.fail(code)
 
@@ -217,7 +239,6 @@ class Transaction:
     def _retry_state(self) -> None:
         """Start over after an error, keeping the options that persist."""
         self._abandon(codes.CANCELLED)
-        begun = self._begun
         self._clear_state()
         self._options = self.database.options
         if self._persistent:
@@ -225,7 +246,6 @@ class Transaction:
             for option, value in self._persistent:
                 options.set(option, value)
             self._options = options
-        self._begun = begun
         if self._options.timeout:
             self._restart_timeout()
 
@@ -284,7 +304,7 @@ class Transaction:
     def get_committed_version(self) -> int:
         """The version of the commit, or -1 if there was none or nothing was written."""
         version = self._committed_version
-        if version == self._store.file.shared.announced:
+        if version == self._store.file.shared.words[ANNOUNCED]:
             # The program may read at this version later, when it is no longer the newest.
             with contextlib.suppress(StoreError):
                 snapshot, _ = self._store.snapshots.acquire()
@@ -340,9 +360,8 @@ class Transaction:
                     return Future(special.get(self, key))
                 if self._guarded:
                     self._check()
-                if key >= SYSTEM:
-                    if key >= self._read_limit and key != METADATA_VERSION:
-                        raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+                if key >= SYSTEM and key >= self._read_limit and key != METADATA_VERSION:
+                    raise Fault(codes.OUTSIDE_LEGAL_RANGE)
                 if len(key) > KEY_LIMIT and len(key) > _longest(key):
                     return Future(None)
             except Fault as error:
@@ -400,10 +419,10 @@ class Transaction:
         if begin >= end:
             return
         if self._options.read_your_writes_disabled:
-            self._reads.add_ranges([(begin, end)])
+            self._reads.add_range(begin, end)
             return
         for part in self._writes.unmodified(begin, end):
-            self._reads.add_ranges([part])
+            self._reads.add_range(*part)
             self._approximate += len(begin) + len(end) + _RANGE_BYTES
 
     def get_key(self, key: bytes, or_equal: int, offset: int, snapshot: int) -> Future:
@@ -458,9 +477,7 @@ class Transaction:
                 reader = self._reader(snapshot)
                 result = reader.range(begin, end, limit, byte_limit, bool(reverse))
                 if not snapshot:
-                    self._note_read_range(
-                        *range_conflict(begin, end, result, bool(reverse), legal)
-                    )
+                    self._note_read_range(*range_conflict(begin, end, result, bool(reverse), legal))
                 return Future((result.rows, result.more))
             except Exception as error:
                 return self._failed_read(error)
@@ -560,10 +577,12 @@ class Transaction:
         return False
 
     def _write_directly(self, op: int, key: bytes, value: bytes | None, conflict: bool) -> None:
+        if not self._direct:
+            self._direct = []
         self._direct.append((op, key, value))
         if conflict:
             if op == atomic.CLEAR_RANGE and value is not None:
-                self._writes.conflicts.add_ranges([(key, value)])
+                self._writes.conflicts.add_range(key, value)
             else:
                 self._writes.conflicts.keys.add(key)
 
@@ -606,6 +625,8 @@ class Transaction:
         """Note a versionstamped key: nothing that it may become can be read back."""
         version = self._read_version or 0
         begin, end = atomic.stamp_range(key, version, self._read_limit)
+        if not self._stamped_keys:
+            self._stamped_keys = []
         self._stamped_keys.append(key)
         if not self._options.read_your_writes_disabled and begin < end:
             self._writes.make_unreadable(begin, end)
@@ -686,15 +707,15 @@ class Transaction:
                         return 0
                     self._check_use()
                 limit = self._write_limit if kind else self._read_limit
-                metadata = kind == 0 and (begin, end) == (METADATA_VERSION, METADATA_VERSION + b"\0")
-                if (begin > limit or end > limit) and not metadata:
+                metadata = (METADATA_VERSION, METADATA_VERSION + b"\0")
+                if (begin > limit or end > limit) and (kind or (begin, end) != metadata):
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
                 begin, end = _cut(begin), _cut(end)
                 if begin >= end:
                     return 0
                 if kind:
                     self._approximate += len(begin) + len(end) + _RANGE_BYTES
-                    self._writes.conflicts.add_ranges([(begin, end)])
+                    self._writes.conflicts.add_range(begin, end)
                 else:
                     self._note_read_range(begin, end)
             except Fault as error:
@@ -731,6 +752,8 @@ class Transaction:
                 if len(key) > _write_key_limit(key, self._options.raw_access):
                     raise Fault(codes.KEY_TOO_LARGE)
                 watch = self.database.new_watch(key, self._get(key, snapshot=0))
+                if not self._watching:
+                    self._watching = []
                 self._watching.append(watch)
                 return watch
             except Exception as error:
@@ -738,10 +761,14 @@ class Transaction:
 
     def _trigger(self, begin: bytes, end: bytes, value: bytes | None, known: bool) -> None:
         """A write of this transaction that changes a watched value is a change like any other."""
-        for watch in list(self._watching):
-            if begin <= watch.key < end and (not known or watch.value_seen != value):
-                self._watching.remove(watch)
-                watch.complete()
+        changed = [
+            watch
+            for watch in self._watching
+            if begin <= watch.key < end and (not known or watch.value_seen != value)
+        ]
+        self._watching = [watch for watch in self._watching if watch not in changed]
+        for watch in changed:
+            watch.complete()
 
     # Commit and retry
 
@@ -770,13 +797,15 @@ class Transaction:
                 self._finish(error)
                 return Future(error=error)
             self._finish(None)
-            return Future(None)
+            return _DONE
 
     def _request(self) -> CommitRequest | None:
         options = self._options
         writes = self._writes
+        if not writes and not self._direct:
+            return None
         if options.read_your_writes_disabled:
-            mutations: list[Mutation] = self._direct
+            mutations: Sequence[Mutation] = self._direct
         else:
             mutations = writes.mutations()
         if not mutations and not writes.conflicts:
@@ -810,7 +839,7 @@ class Transaction:
             self._conflicting = request.conflicting
             raise request.error
         self._committed_version = request.version
-        self._stamp = atomic.stamp(request.version, request.order)
+        self._order = request.order
 
     def _require_young(self, read_version: int) -> None:
         """A cluster forgets after five seconds what a transaction could conflict with."""
@@ -820,17 +849,25 @@ class Transaction:
         elif self._store.clock.now() - read_version > LIFETIME * VERSIONS_PER_SECOND:
             raise Fault(codes.TOO_OLD)
 
+    def _stamp(self) -> bytes:
+        return atomic.stamp(self._committed_version, self._order)
+
     def _finish(self, error: BaseException | None) -> None:
-        self._release_snapshot()
-        waiting, self._waiting = self._waiting, []
-        watching, self._watching = self._watching, []
+        if self._snapshot is not None:
+            self._release_snapshot()
+        if not self._waiting and not self._watching:
+            if error is not None:
+                self._stamp_error = codes.INVALID_VERSION
+            return
+        waiting, self._waiting = self._waiting, _NONE
+        watching, self._watching = self._watching, _NONE
         if error is not None:
             self._stamp_error = codes.INVALID_VERSION
         for future in waiting:
             if self._stamp_error:
                 future.fail(self._stamp_error)
             else:
-                future.complete(self._stamp)
+                future.complete(self._stamp())
         for watch in watching:
             if error is not None:
                 watch.complete(error=error)
@@ -872,7 +909,7 @@ class Transaction:
         with self._lock:
             if future.ready:
                 return
-            self._waiting.remove(future)
+            self._waiting = [other for other in self._waiting if other is not future]
             self._retry_state()
         future.complete(None)
 
@@ -891,8 +928,8 @@ class Transaction:
         """The ranges that the transaction writes, versionstamped keys as ranges."""
         written = self._writes.conflicts.coalesced()
         for key in self._stamped_keys:
-            if self._stamp is not None:
-                final = atomic.stamped(key, self._stamp)
+            if self._committed_version != _NO_VERSION:
+                final = atomic.stamped(key, self._stamp())
                 written.add(final, final + b"\0")
             else:
                 written.add(*atomic.stamp_range(key, self._read_version or 0, self._read_limit))
@@ -903,7 +940,7 @@ class Transaction:
         found = KeySet().coalesced()
         for begin, end in self._reads.coalesced():
             single = KeySet()
-            single.add_ranges([(begin, end)])
+            single.add_range(begin, end)
             if any(written.intersects(single) for written in self._conflicting):
                 found.add(begin, end)
         return list(found)

@@ -28,11 +28,16 @@ TICK_AFTER = VERSIONS_PER_SECOND // 20
 
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
 _SIZE = 64
-_WORD_MAGIC, _WORD_ANNOUNCED, _WORD_FLOOR = range(3)
+_WORD_MAGIC, ANNOUNCED, FLOOR = range(3)
 
 
 class Shared:
-    """The sidecar file: a lock between processes and two shared numbers."""
+    """The sidecar file: a lock between processes and two shared numbers.
+
+    Attributes:
+        words: the shared memory. `words[ANNOUNCED]` is the version of the newest commit that is
+            made or under way, `words[FLOOR]` a version that every later commit will be above.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -49,7 +54,7 @@ class Shared:
             self._map = mmap.mmap(self._file, _SIZE)
             self.words = memoryview(self._map).cast("q")
             if self.words[_WORD_MAGIC] != _MAGIC:
-                self.words[_WORD_ANNOUNCED] = self.words[_WORD_FLOOR] = 0
+                self.words[ANNOUNCED] = self.words[FLOOR] = 0
                 self.words[_WORD_MAGIC] = _MAGIC
         finally:
             self.unlock()
@@ -79,27 +84,13 @@ class Shared:
         fcntl.flock(self._file, fcntl.LOCK_UN)
         self._mutex.release()
 
-    @property
-    def announced(self) -> int:
-        """The version of the newest commit that is made or under way."""
-        return self.words[_WORD_ANNOUNCED]
-
-    @announced.setter
-    def announced(self, version: int) -> None:
-        self.words[_WORD_ANNOUNCED] = version
-
-    @property
-    def floor(self) -> int:
-        """A version that every later commit will be above."""
-        return self.words[_WORD_FLOOR]
-
     def raise_floor(self, version: int) -> None:
         """Raise the floor; only under the lock."""
-        if version > self.words[_WORD_FLOOR]:
-            self.words[_WORD_FLOOR] = version
+        if version > self.words[FLOOR]:
+            self.words[FLOOR] = version
 
-    def after_fork(self) -> None:
-        """Open the file anew: a lock taken through the parent's descriptor would be shared."""
+    def reopen(self) -> None:
+        """Open the file anew in a forked child, which shares the parent's lock otherwise."""
         self.words.release()
         self._map.close()
         os.close(self._file)

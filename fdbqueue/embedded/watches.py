@@ -18,6 +18,7 @@ from .conflicts import decode
 from .futures import Pending
 from .ranges import KeySet
 from .store import StoreFile
+from .versions import ANNOUNCED
 
 _POLL_SECONDS = 0.008
 # With so few watched keys it is cheaper to look at them than at the log of what was written.
@@ -36,9 +37,7 @@ class Watch(Pending):
 
     __slots__ = ("_forget", "key", "value_seen")
 
-    def __init__(
-        self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]
-    ) -> None:
+    def __init__(self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]) -> None:
         super().__init__()
         self.key = key
         self.value_seen = value
@@ -56,11 +55,11 @@ class Watches:
 
     def __init__(self, file: StoreFile) -> None:
         self._file = file
-        self._leaked: sqlite3.Connection | None = None
         self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._by_key: dict[bytes, set[Watch]] = {}
         self._fresh: list[Watch] = []
         self._gone: deque[Watch] = deque()
@@ -120,7 +119,7 @@ class Watches:
             woken = self._wake.is_set()
             if woken:
                 self._wake.clear()
-            announced = shared.announced
+            announced = shared.words[ANNOUNCED]
             if announced == seen and not woken:
                 continue
             newest = self._examine(seen)
@@ -137,6 +136,22 @@ class Watches:
         with self._lock:
             fresh, self._fresh = self._fresh, []
             keys = set(self._by_key)
+        with self._reading:
+            newest, values = self._read(seen, keys, {watch.key for watch in fresh})
+        changed: list[Watch] = []
+        with self._lock:
+            for key, value in values.items():
+                changed.extend(
+                    watch for watch in self._by_key.get(key, ()) if watch.value_seen != value
+                )
+        for watch in changed:
+            watch.complete()
+        return newest
+
+    def _read(
+        self, seen: int, keys: set[bytes], fresh: set[bytes]
+    ) -> tuple[int, dict[bytes, bytes | None]]:
+        """The newest version, and the values at it of the keys that may have changed."""
         if self._connection is None:
             self._connection = self._file.connect()
         cursor = self._connection.cursor()
@@ -144,24 +159,15 @@ class Watches:
         try:
             newest: int = cursor.execute("SELECT max(version) FROM recent").fetchone()[0]
             if len(keys) > _FEW_KEYS:
-                keys = {watch.key for watch in fresh} | self._touched(cursor, seen, keys)
-            values = {
-                key: cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
-                for key in keys
-            }
+                keys = fresh | self._touched(cursor, seen, keys)
+            values: dict[bytes, bytes | None] = {}
+            for key in keys:
+                row = cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
+                values[key] = None if row is None else row[0]
         finally:
             cursor.execute("ROLLBACK")
             cursor.close()
-        changed: list[Watch] = []
-        with self._lock:
-            for key, row in values.items():
-                value = None if row is None else row[0]
-                changed.extend(
-                    watch for watch in self._by_key.get(key, ()) if watch.value_seen != value
-                )
-        for watch in changed:
-            watch.complete()
-        return newest
+        return newest, values
 
     def _touched(self, cursor: sqlite3.Cursor, seen: int, keys: set[bytes]) -> set[bytes]:
         rows = cursor.execute(
@@ -177,8 +183,16 @@ class Watches:
                 touched.update(key for key in keys if key in written.ranges)
         return touched
 
-    def after_fork(self) -> None:
-        """Forget the parent's watches, thread and connection."""
-        self._leaked = self._connection
-        self._reset()
+    def before_fork(self) -> None:
+        """Close the connection, and let nobody open one until after the fork."""
+        self._reading.acquire()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
+    def after_fork(self, in_child: bool) -> None:
+        """Go on; the child has none of the parent's watches."""
+        if in_child:
+            self._reset()
+        else:
+            self._reading.release()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from . import atomic
 from .atomic import Op
-from .ranges import KeySet, Range, RangeSet
+from .ranges import NO_RANGES, KeySet, Range, RangeSet
 
 _EMPTY: list[bytes] = []
 
@@ -25,19 +25,24 @@ class WriteMap:
         flushed: mutations that no longer take part in reads, to be committed before the others.
     """
 
-    __slots__ = ("_stacks", "_sorted", "cleared", "conflicts", "flushed", "unreadable")
+    __slots__ = ("_sorted", "_stacks", "cleared", "conflicts", "flushed", "unreadable")
 
     def __init__(self) -> None:
         self._stacks: dict[bytes, list[Op]] = {}
         self._sorted: list[bytes] | None = _EMPTY
-        self.cleared = RangeSet()
-        self.unreadable = RangeSet()
+        self.cleared = NO_RANGES
+        self.unreadable = NO_RANGES
         self.conflicts = KeySet()
-        self.flushed: list[tuple[int, bytes, bytes | None]] = []
+        self.flushed: list[tuple[int, bytes, bytes | None]] | None = None
 
     def __bool__(self) -> bool:
         return bool(
-            self._stacks or self.cleared or self.conflicts or self.flushed or self.unreadable
+            self._stacks
+            or self.cleared.begins
+            or self.conflicts.keys
+            or self.conflicts.ranges.begins
+            or self.flushed
+            or self.unreadable.begins
         )
 
     @property
@@ -61,7 +66,7 @@ class WriteMap:
             self.conflicts.keys.add(key)
         was_unreadable = bool(self.unreadable.begins) and key in self.unreadable
         if op in (atomic.SET_VERSIONSTAMPED_KEY, atomic.SET_VERSIONSTAMPED_VALUE):
-            self.unreadable.add(key, key + b"\0")
+            self._add_unreadable(key, key + b"\0")
         stack = self._stacks.get(key)
         if stack is None:
             if op not in atomic.INDEPENDENT_TYPES and key in self.cleared:
@@ -92,8 +97,10 @@ class WriteMap:
     def clear(self, begin: bytes, end: bytes, conflict: bool) -> None:
         """Clear a range."""
         if conflict:
-            self.conflicts.add_ranges([(begin, end)])
+            self.conflicts.add_range(begin, end)
         self._forget(begin, end)
+        if self.cleared is NO_RANGES:
+            self.cleared = RangeSet()
         self.cleared.add(begin, end)
 
     def _forget(self, begin: bytes, end: bytes) -> None:
@@ -112,9 +119,16 @@ class WriteMap:
 
         What was written there is committed first, so that the versionstamped key comes after it.
         """
+        if self.flushed is None:
+            self.flushed = []
         self.flushed.extend(self._mutations(begin, end))
         self._forget(begin, end)
         self.cleared.remove(begin, end)
+        self._add_unreadable(begin, end)
+
+    def _add_unreadable(self, begin: bytes, end: bytes) -> None:
+        if self.unreadable is NO_RANGES:
+            self.unreadable = RangeSet()
         self.unreadable.add(begin, end)
 
     def is_independent(self, key: bytes) -> bool:
@@ -136,13 +150,14 @@ class WriteMap:
             yield begin, end
             return
         for gap_begin, gap_end in self.cleared.gaps(begin, end):
+            start = gap_begin
             for key in self.keys(gap_begin, gap_end):
                 if self.is_independent(key):
-                    if gap_begin < key:
-                        yield gap_begin, key
-                    gap_begin = key + b"\0"
-            if gap_begin < gap_end:
-                yield gap_begin, gap_end
+                    if start < key:
+                        yield start, key
+                    start = key + b"\0"
+            if start < gap_end:
+                yield start, gap_end
 
     def mutations(self) -> list[tuple[int, bytes, bytes | None]]:
         """All mutations, in the order in which they must be applied."""
@@ -150,7 +165,7 @@ class WriteMap:
             ((key, stack),) = self._stacks.items()
             if len(stack) == 1 and stack[0][1] is not None:
                 return [(stack[0][0], key, stack[0][1])]
-        return [*self.flushed, *self._mutations(b"", b"\xff\xff")]
+        return [*(self.flushed or ()), *self._mutations(b"", b"\xff\xff")]
 
     def _mutations(self, begin: bytes, end: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
         # Clears first: a key that was cleared and then set must end up set.

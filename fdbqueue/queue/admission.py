@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ..binding import fdb
 from ..codec import Envelope, pack_known, unpack_known
 from ..model import RANDOM_BYTES, Due, Position
-from . import delayed, enqueue
+from . import delayed, enqueue, payloads
 from .scope import Scope, Standing
 
 
@@ -88,6 +88,9 @@ def _place(
     tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], looked: Looked
 ) -> Iterator[Standing]:
     """Put messages where they belong; yields where they stand, in their order."""
+    drafts = [
+        replace(draft, envelope=payloads.store(tr, scope, draft.envelope)) for draft in drafts
+    ]
     entries = [(_level(scope, each), each.envelope) for each in drafts if each.due_ms is None]
     placed = iter(enqueue.append(tr, scope, entries, looks=looked.ends) if entries else ())
     for draft in drafts:

@@ -1,7 +1,7 @@
 """Dead letters: messages that are delivered no more, kept for a person to look at.
 
 They lie in a store of the queue, or go to another queue as ordinary messages that remember how
-they died. Where that other queue does not exist, they stay in the own store.
+they died. Where that other queue does not exist, or takes no payload of that size, they stay here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..binding import fdb
 from ..codec import DeadLetter, Grave, pack_dead, unpack_dead
 from ..errors import QueueNotFound
 from ..keys import Kind
-from ..model import DeadMessage, Message, Position
+from ..model import DeadMessage, Message
 from ..states import (
     BURY,
     BURY_DELAYED,
@@ -25,7 +25,7 @@ from ..states import (
     REDRIVE,
     State,
 )
-from . import catalogue, enqueue, life, places
+from . import catalogue, enqueue, life, payloads, places
 from .scope import Scope, Standing
 
 BATCH = 100
@@ -56,8 +56,10 @@ def bury(
         return
     other = _other(tr, scope)
     if other is not None:
-        _forward(tr, scope, other, source, messages)
-        return
+        limit = other.options.max_payload
+        leaving = [each for each in messages if each[0].envelope.size <= limit]
+        messages = [each for each in messages if each[0].envelope.size > limit]
+        _forward(tr, scope, other, source, leaving)
     version, now_ms = scope.clock.version(tr), scope.clock.wall_ms()
     for message, reason in messages:
         grave = Grave(version, message.position.random)
@@ -79,9 +81,14 @@ def letters(
         if found is None or not isinstance(found.place, Grave):
             return []
         begin = places.key(scope.keys, found.place) + b"\x00"
+    rows = [unpack_dead(kv.value) for kv in tr.snapshot.get_range(begin, graves.stop, limit=limit)]
+    standing = [Standing(position, letter.envelope) for position, letter in rows]
+    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
     return [
-        _letter(scope, *unpack_dead(kv.value))
-        for kv in tr.snapshot.get_range(begin, graves.stop, limit=limit)
+        DeadMessage(
+            message.envelope.message(message.position), letter.death(scope.name, message.id)
+        )
+        for message, (_, letter) in zip(loaded, rows, strict=True)
     ]
 
 
@@ -108,7 +115,7 @@ def page(
     found = []
     for kv in rows:
         position, letter = unpack_dead(kv.value)
-        if wanted(letter.envelope.message(position)):
+        if wanted(letter.envelope.properties(position)):
             grave = Grave(*keys.parse_dead(kv.key))
             found.append((grave, Standing(position, letter.envelope)))
     return found, rows[-1].key + b"\x00" if len(rows) == BATCH else b""
@@ -157,11 +164,6 @@ def purge(tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[Grave, Stand
     return len(graves)
 
 
-def _letter(scope: Scope, position: Position, letter: DeadLetter) -> DeadMessage:
-    message = letter.envelope.message(position)
-    return DeadMessage(message, letter.death(scope.name, message.id))
-
-
 def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
     """The queue that dead letters go to, if there is one."""
     name = scope.options.dead_letter_queue
@@ -182,15 +184,21 @@ def _forward(
     source: State,
     messages: Sequence[tuple[Standing, str]],
 ) -> None:
+    if not messages:
+        return
     now_ms = scope.clock.wall_ms()
+    standing = [message for message, _ in messages]
+    # Read before the end of the messages in this queue removes their chunks.
+    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
     entries = []
-    for message, reason in messages:
+    for message, (_, reason) in zip(loaded, messages, strict=True):
         envelope = message.envelope
         death = (reason, now_ms, envelope.attempts, scope.name, message.id)
         priority = min(envelope.priority, other.options.max_priority)
-        entries.append(
-            (
-                other.options.level(priority),
+        arrived = payloads.store(
+            tr,
+            other,
+            payloads.plain(
                 replace(
                     envelope,
                     priority=priority,
@@ -201,8 +209,9 @@ def _forward(
                     backoff=None,
                     unique=None,
                     death=death,
-                ),
-            )
+                )
+            ),
         )
+        entries.append((other.options.level(priority), arrived))
     enqueue.append(tr, other, entries)
-    life.moved(tr, scope, _FORWARD[source], [message for message, _ in messages])
+    life.moved(tr, scope, _FORWARD[source], standing)

@@ -46,6 +46,11 @@ class Definition:
         """Whether it takes messages and leaves others: then its cursor must not pass a match."""
         return self.mode is Mode.ACQUIRE and self.selector is not None
 
+    @property
+    def timed(self) -> bool:
+        """Whether a message that does not match now may match later, where it stands."""
+        return self.selector is not None and self.selector.timed
+
     def matches(self, message: Message, now_ms: int) -> bool:
         """Whether it is about a message, at ``now_ms`` of the wall clock."""
         return self.selector is None or self.selector.matches(message, now_ms)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..binding import fdb
-from ..codec import pack_delayed, unpack_delayed
+from ..codec import pack_delayed, pack_index, unpack_delayed
 from ..model import Due
 from ..states import DEFER, PROMOTE, SCHEDULE, State, Transition
 from . import enqueue, expiring, life, places, returning
 from .scope import Scope, Standing
 
+SOON_MS = 10_000
 MAX_PROMOTED = 100
 """Due messages that one look makes ready."""
 
@@ -89,4 +90,7 @@ def _put(
 ) -> None:
     key = scope.keys.delayed(Due(due_ms, message.position.random))
     tr[key] = pack_delayed(message.position, message.envelope)
+    if due_ms < scope.clock.wall_ms() + SOON_MS:
+        # Who sleeps must learn of what is due before its next look by itself.
+        tr.add(scope.keys.change, pack_index(1))
     life.moved(tr, scope, transition, [message])

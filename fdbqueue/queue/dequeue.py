@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..binding import fdb
 from ..codec import pack_index, unpack_envelope
 from ..keys import QueueKeys
-from ..states import DEQUEUE
-from . import life
+from . import payloads
 from .scope import Scope, Standing
+
+BATCH_BYTES = 8_000_000
+"""What a batch may hold of envelopes and payloads: a transaction takes 10,000,000 bytes."""
+MESSAGE_OVERHEAD = 600
+"""About what a lease adds to that for each message: keys, conflict ranges, counters."""
 
 
 def first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange:
@@ -24,9 +28,42 @@ def first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange:
     )
 
 
-def standing(keys: QueueKeys, found: fdb.FDBRange) -> list[Standing]:
+def standing(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[Standing]:
     """The messages of READY keys."""
-    return [Standing(keys.parse_ready(kv.key), unpack_envelope(kv.value)) for kv in found]
+    return [_standing(keys, kv) for kv in found]
+
+
+def batch(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[Standing]:
+    """The first messages of READY keys that one transaction can hold: one at least.
+
+    Reads no further than that, so the rest is not conflicted with either.
+    """
+    messages: list[Standing] = []
+    left = BATCH_BYTES
+    for kv in found:
+        message = _standing(keys, kv)
+        left -= len(kv.value) + message.envelope.chunk_bytes + MESSAGE_OVERHEAD
+        if left < 0 and messages:
+            break
+        messages.append(message)
+    return messages
+
+
+def _standing(keys: QueueKeys, kv: fdb.KeyValue) -> Standing:
+    return Standing(keys.parse_ready(kv.key), unpack_envelope(kv.value))
+
+
+def conflicting(
+    tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange, limit: int
+) -> list[Standing]:
+    """The messages of a snapshot read of the first ``limit``, with the conflicts of an ordinary
+    one: for callers that learn only from another read whether they rely on it."""
+    ready, rows = keys.ready_range(), found.to_list()
+    messages = batch(keys, rows)
+    everything = len(messages) == len(rows) < limit
+    stop = ready.stop if everything else rows[len(messages) - 1].key + b"\0"
+    tr.add_read_conflict_range(ready.start, stop)
+    return messages
 
 
 def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[Standing]) -> None:
@@ -41,13 +78,7 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[Standing]) -
 
 
 @fdb.transactional
-def finish(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> None:
-    """Remove ready messages for good: they are done. Writes blindly; the caller has read them."""
-    remove(tr, scope.keys, messages)
-    life.moved(tr, scope, DEQUEUE, messages)
-
-
-@fdb.transactional
 def peek(tr: fdb.Transaction, scope: Scope, limit: int) -> list[Standing]:
     """The first ``limit`` ready messages, left where they are. One snapshot read, no conflicts."""
-    return standing(scope.keys, first(tr.snapshot, scope.keys, limit))
+    found = batch(scope.keys, first(tr.snapshot, scope.keys, limit))
+    return payloads.load(found, payloads.look(tr, scope.keys, found))

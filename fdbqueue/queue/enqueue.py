@@ -49,7 +49,7 @@ def append(
     levels = {level for level, _ in entries}
     looks = looks or {level: look(tr, keys, level) for level in levels}
     randoms = os.urandom(RANDOM_BYTES * len(entries))
-    first = {level: _next_index(keys, *looks[level]) for level in levels}
+    first = {level: next_index(keys, *looks[level]) for level in levels}
     following = dict(first)
     placed = []
     for n, (level, envelope) in enumerate(entries):
@@ -73,6 +73,6 @@ def look(tr: fdb.Transaction, keys: QueueKeys, level: int) -> Looked:
     return Looked(last, tr.snapshot.get(keys.tail(level)))
 
 
-def _next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
+def next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
     highest = max((keys.parse_ready(kv.key).index for kv in last), default=0)
     return 1 + max(highest, unpack_index(tail.value))

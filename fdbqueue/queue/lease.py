@@ -9,10 +9,10 @@ from ..binding import fdb
 from ..clock import VERSIONS_PER_SECOND
 from ..codec import Lease, pack_envelope, pack_expiry, pack_lease, unpack_envelope, unpack_lease
 from ..errors import LeaseLost
-from ..keys import lease_token
+from ..keys import QueueKeys, lease_token
 from ..model import Delivery
 from ..states import LEASE
-from . import dequeue, life
+from . import dequeue, life, payloads
 from .scope import Scope, Standing
 
 
@@ -34,28 +34,37 @@ def grant(
 ) -> list[Delivery]:
     """Lease ready messages that the caller has read, with a conflict on each.
 
-    Writes blindly; no round trip of its own.
+    Writes blindly; no round trip of its own, but one for payloads in chunks, if there are any.
     """
     if not messages:
         return []
+    chunks = payloads.look(tr, scope.keys, messages)
+    leases = assign(tr, scope, terms, messages)
+    return [
+        _delivery(message, token, lease)
+        for message, (token, lease) in zip(payloads.load(messages, chunks), leases, strict=True)
+    ]
+
+
+@fdb.transactional
+def assign(
+    tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[Standing]
+) -> list[tuple[bytes, Lease]]:
+    """Lease ready messages to a consumer that will look for itself what it was given.
+
+    As ``grant``, but reads nothing. Returns the leases and their tokens.
+    """
     dequeue.remove(tr, scope.keys, messages)
     life.moved(tr, scope, LEASE, [replace(each, consumer=terms.consumer) for each in messages])
     version, wall_ms = _expiry(tr, scope, terms.seconds)
-    deliveries = []
+    leases = []
     for n, message in enumerate(messages):
         token = lease_token(terms.claim, n)
         packed = pack_envelope(message.envelope)
         lease = Lease(message.position, version, wall_ms, terms.consumer, packed)
         _store(tr, scope, token, lease)
-        deliveries.append(
-            Delivery(
-                message=message.envelope.message(message.position),
-                token=token,
-                attempt=message.envelope.attempts + 1,
-                expires_at_ms=wall_ms,
-            )
-        )
-    return deliveries
+        leases.append((token, lease))
+    return leases
 
 
 @fdb.transactional
@@ -91,6 +100,32 @@ def extend(
 def standing(lease: Lease) -> Standing:
     """The message that a lease is on."""
     return Standing(lease.position, unpack_envelope(lease.envelope), lease.consumer)
+
+
+def under(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes) -> fdb.FDBRange:
+    """Issue a read of the leases under a claim; with a conflict, unless on a snapshot."""
+    leases = keys.leases(claim)
+    return tr.get_range(leases.start, leases.stop, streaming_mode=fdb.StreamingMode.want_all)
+
+
+def deliveries(tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange) -> list[Delivery]:
+    """The deliveries that LEASE keys stand for; one round trip more for payloads in chunks."""
+    held = [(keys.parse_lease(kv.key), unpack_lease(kv.value)) for kv in found]
+    messages = [standing(lease) for _, lease in held]
+    loaded = payloads.load(messages, payloads.look(tr, keys, messages))
+    return [
+        _delivery(message, token, lease)
+        for message, (token, lease) in zip(loaded, held, strict=True)
+    ]
+
+
+def _delivery(message: Standing, token: bytes, lease: Lease) -> Delivery:
+    return Delivery(
+        message=message.envelope.message(message.position),
+        token=token,
+        attempt=message.envelope.attempts + 1,
+        expires_at_ms=lease.expiry_ms,
+    )
 
 
 def remove(tr: fdb.Transaction, scope: Scope, token: bytes, lease: Lease) -> None:

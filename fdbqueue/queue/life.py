@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ..binding import fdb
 from ..codec import pack_index
 from ..states import ENDS, State, Transition
-from . import counters, history
+from . import counters, history, payloads
 from .scope import Scope, Standing
 
 
@@ -32,7 +32,9 @@ def moved(
         sizes[message.position.level] += message.envelope.size
     for level, count in counts.items():
         counters.record(tr, scope.keys, transition, level, count, sizes[level])
-    if counts and transition.target is State.READY and scope.subscriptions:
+    if counts and transition.target is State.READY:
+        # Whoever watches it sees every message become ready, also one whose transaction began
+        # before there was anybody to wake (consumers/wakeups.py).
         tr.add(scope.keys.change, pack_index(1))
     for message in messages:
         _tidy(tr, scope, transition, message)
@@ -43,6 +45,8 @@ def moved(
 def _tidy(tr: fdb.Transaction, scope: Scope, transition: Transition, message: Standing) -> None:
     keys, envelope = scope.keys, message.envelope
     ends = transition.target in ENDS
+    if ends:
+        payloads.remove(tr, keys, envelope)
     if envelope.unique and (ends or transition.target is State.DEAD):
         del tr[keys.unique(envelope.unique)]
     if envelope.expires_at_ms is not None and (ends or transition.target is State.DEAD):

@@ -23,6 +23,7 @@ from ..codec import (
 from ..keys import Kind, QueueKeys
 from ..model import Death, Due, MessageState, Position, parse_id
 from ..states import State
+from . import payloads
 from .scope import Scope, Standing
 
 
@@ -78,13 +79,17 @@ def find(tr: fdb.TransactionRead, scope: Scope, looked: Looked) -> Found | None:
     return None if value is None else _found(scope, place, value)
 
 
-def leased(tr: fdb.TransactionRead, scope: Scope, message_id: str) -> MessageState | None:
-    """The message, if it is leased: looks through all leases of the queue, at any number."""
+def leased(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState | None:
+    """The message, if it is leased: looks through all leases of the queue.
+
+    Snapshot reads, no conflicts.
+    """
     held = scope.keys.kind(Kind.LEASE)
-    for kv in tr.get_range(held.start, held.stop):
+    for kv in tr.snapshot.get_range(held.start, held.stop):
         lease = unpack_lease(kv.value)
         standing = Standing(lease.position, unpack_envelope(lease.envelope))
         if standing.id == message_id:
+            (standing,) = _loaded(tr, scope, standing)
             return MessageState(
                 message=standing.envelope.message(lease.position),
                 state=State.LEASED,
@@ -94,11 +99,12 @@ def leased(tr: fdb.TransactionRead, scope: Scope, message_id: str) -> MessageSta
     return None
 
 
-def state(scope: Scope, found: Found) -> MessageState:
-    """What is known about a message that was found."""
+def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
+    """What is known about a message that was found. One round trip more for one in chunks."""
+    (standing,) = _loaded(tr, scope, found.standing)
     states = {Position: State.READY, Due: State.DELAYED, Grave: State.DEAD}
     return MessageState(
-        message=found.standing.envelope.message(found.standing.position),
+        message=standing.envelope.message(standing.position),
         state=states[type(found.place)],
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
@@ -112,6 +118,10 @@ def point(tr: fdb.Transaction, keys: QueueKeys, standing: Standing, place: Place
         del tr[keys.moved(message_id)]
     else:
         tr[keys.moved(message_id)] = pack_place(place)
+
+
+def _loaded(tr: fdb.Transaction, scope: Scope, standing: Standing) -> list[Standing]:
+    return payloads.load([standing], payloads.look(tr, scope.keys, [standing]))
 
 
 def _found(scope: Scope, place: Place, value: bytes) -> Found:

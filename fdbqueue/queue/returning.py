@@ -29,10 +29,10 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[Standing]) ->
     for standing in messages:
         position = standing.position
         tr[keys.ready(position)] = pack_envelope(standing.envelope)
-        message = standing.envelope.message(position) if skipping else None
+        message = standing.envelope.properties(position) if skipping else None
         for definition in skipping:
-            # One that does not match is passed again at once: no need to go back for it.
-            if message is not None and definition.matches(message, now_ms):
+            # What does not match, and never will, would only be passed again.
+            if message and (definition.timed or definition.matches(message, now_ms)):
                 cursor = (definition.name, position.level)
                 place = keys.place(position)
                 lowest[cursor] = min(place, lowest.get(cursor, place))

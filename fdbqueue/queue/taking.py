@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ..binding import fdb
 from ..errors import ExpiredBacklog
-from . import dequeue, expiring
+from ..states import DEQUEUE
+from . import dequeue, expiring, life, payloads
 from .scope import Scope, Standing
 
 MAX_DISPOSED = 1_000
@@ -12,27 +15,43 @@ MAX_DISPOSED = 1_000
 _MORE = 200
 
 
-@fdb.transactional
-def first(
-    tr: fdb.Transaction, scope: Scope, limit: int, found: fdb.FDBRange | None = None
+def alive(
+    tr: fdb.Transaction,
+    scope: Scope,
+    messages: Sequence[Standing],
+    again: Callable[[], Sequence[Standing]],
 ) -> list[Standing]:
-    """Read the first ``limit`` ready messages; those whose time to live is over are disposed of.
+    """Those of some first messages whose time is not over; the others are disposed of.
 
-    found: the read that ``dequeue.first`` issued, with a conflict. One more round trip for every
-    two hundred that are disposed of. Conflicts as that read. Raises ``ExpiredBacklog``.
+    again: reads the first messages anew, for when none of them is left; none only if there are
+        none. Both reads are made with the conflicts that the caller needs.
+
+    Raises ``ExpiredBacklog``.
     """
-    if found is None:
-        found = dequeue.first(tr, scope.keys, limit)
     disposed = 0
     while True:
-        messages = dequeue.standing(scope.keys, found)
-        alive = expiring.living(tr, scope, messages)
-        if len(alive) == len(messages) or len(alive) >= limit:
-            return alive[:limit]
-        disposed += len(messages) - len(alive)
+        living = expiring.living(tr, scope, messages)
+        if living or not messages:
+            return living
+        disposed += len(messages)
         if disposed > MAX_DISPOSED:
             raise ExpiredBacklog(name=scope.name, count=disposed)
-        found = dequeue.first(tr, scope.keys, max(limit, _MORE))
+        messages = again()
+
+
+def first(
+    tr: fdb.Transaction, scope: Scope, limit: int, messages: Sequence[Standing]
+) -> list[Standing]:
+    """Up to ``limit`` first messages that are alive, of those that were read and what follows.
+
+    One more round trip for every two hundred that are not. Conflicts as ``dequeue.first``. Raises
+    ``ExpiredBacklog``.
+    """
+
+    def again() -> list[Standing]:
+        return dequeue.batch(scope.keys, dequeue.first(tr, scope.keys, max(limit, _MORE)))
+
+    return alive(tr, scope, messages, again)[:limit]
 
 
 @fdb.transactional
@@ -42,6 +61,11 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[Standing]:
     One round trip. Conflicts with whoever takes or adds a message at or before the last one
     taken, so the order is serializable; with no enqueue behind it. Raises ``ExpiredBacklog``.
     """
-    taken = first(tr, scope, limit)
-    dequeue.finish(tr, scope, taken)
+    found = dequeue.batch(scope.keys, dequeue.first(tr, scope.keys, limit))
+    taken = first(tr, scope, limit, found)
+    # Issued before the end of the messages removes the chunks.
+    chunks = payloads.look(tr, scope.keys, taken)
+    taken = payloads.load(taken, chunks)
+    dequeue.remove(tr, scope.keys, taken)
+    life.moved(tr, scope, DEQUEUE, taken)
     return taken

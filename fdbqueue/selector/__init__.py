@@ -23,7 +23,7 @@ from functools import lru_cache
 
 from ..errors import InvalidSelector
 from ..model import Message
-from .grammar import parse
+from .grammar import names, parse
 from .meaning import MAX_DEPTH, PROPERTIES, Test, condition
 
 __all__ = ["MAX_DEPTH", "MAX_LENGTH", "PROPERTIES", "Selector"]
@@ -50,6 +50,11 @@ class Selector:
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def timed(self) -> bool:
+        """Whether it reads the age of messages: what does not match now may match later."""
+        return _timed(self.text)
+
     def matches(self, message: Message, now_ms: int) -> bool:
         """Whether the condition is true of a message at ``now_ms``, the wall clock in ms.
 
@@ -57,6 +62,11 @@ class Selector:
         times the size of the message's headers.
         """
         return _compiled(self.text)(message, now_ms) is True
+
+
+@lru_cache(maxsize=256)
+def _timed(text: str) -> bool:
+    return "age" in names(text)
 
 
 @lru_cache(maxsize=256)

@@ -92,6 +92,11 @@ def _parser() -> Lark:
     return Lark(grammar + keywords, parser="lalr", lexer="basic", transformer=Build())
 
 
+def names(text: str) -> set[str]:
+    """The names that a selector uses without quotes: of properties and headers."""
+    return {str(token) for token in _parser().lex(text) if token.type == "NAME"}
+
+
 def parse(text: str) -> Node:
     """What a selector means; raises ``InvalidSelector``."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError

@@ -11,6 +11,7 @@ from fdbqueue import (
     InvalidSelector,
     Queue,
     QueueNotFound,
+    verify,
 )
 from fdbqueue.binding import fdb
 from fdbqueue.queue import dead
@@ -51,7 +52,7 @@ def test_redriven_letters_start_anew_behind_all_others(db: Database, queue: Queu
 def test_a_selector_a_function_or_ids_say_which(db: Database, queue: Queue) -> None:
     ids = kill(db, queue, b"0", b"1", b"2", b"3", b"4")
     assert list(queue.dead.redrive(db, "n = 1")) == [1]
-    assert list(queue.dead.redrive(db, lambda message: message.payload == b"3")) == [1]
+    assert list(queue.dead.redrive(db, lambda message: message.headers["n"] == 3)) == [1]
     assert queue.dead.redrive_ids(db, [ids[0], ids[0], ids[1]]) == 1
     assert sorted(m.payload for m in queue.peek(db, 9)) == [b"0", b"1", b"3"]
     assert queue.dead.purge_ids(db, ids[:3]) == 1
@@ -128,3 +129,28 @@ def test_without_that_other_queue_they_stay(db: Database, space: Subspace, sendi
     graveyard.delete(db)
     kill(db, sending, b"c")
     assert [letter.message.payload for letter in sending.dead.list(db)] == [b"a", b"c"]
+
+
+def test_a_large_payload_moves_with_its_message(
+    db: Database, space: Subspace, sending: Queue
+) -> None:
+    payload = bytes(range(256)) * 1000
+    graveyard = Queue.create(db, "graveyard", root=space)
+    small = Queue.create(
+        db, "small", root=space, dead_letter_queue="graveyard", max_payload=len(payload)
+    )
+    kill(db, sending, payload)
+    found = graveyard.receive(db)
+    assert found is not None
+    assert found.payload == payload
+    graveyard.set_options(db, max_payload=10)
+    (message_id,) = kill(db, small, payload)
+    (letter,) = small.dead.list(db)
+    assert letter.message.payload == payload, "it does not fit there, so it stays"
+    state = small.get(db, message_id)
+    assert state is not None
+    assert state.message.payload == payload
+    assert list(small.dead.purge(db)) == [1]
+    for queue in (sending, graveyard, small):
+        result = verify(db, queue)
+        assert not result.deviations, result

@@ -166,7 +166,7 @@ def test_one_bad_message_keeps_the_whole_batch_out(db: Database, queue: Queue) -
     with pytest.raises(InvalidPriority):
         queue.enqueue_many(db, [NewMessage(b"x"), NewMessage(b"y", 10)])
     with pytest.raises(InvalidPayload):
-        queue.enqueue_many(db, [b"x", "text"])  # type: ignore[list-item]
+        queue.enqueue_many(db, [b"x", "text"])
     assert queue.depth(db) == Depth()
 
 

@@ -1,38 +1,16 @@
-"""Fixtures for tests of the embedded engine: the bindings on it, a store per test run."""
+"""Tests of the embedded engine itself; they have nothing to say about a real server."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-import fdbqueue.embedded as embedded
+from fdbqueue.binding import DEFAULT, Engine
+
+if DEFAULT.engine is not Engine.EMBEDDED:
+    collect_ignore_glob = ["test_*.py"]
 
 
-@pytest.fixture(scope="session")
-def bindings() -> Any:
-    """The fdb module, running on the engine."""
-    embedded.install()
-    import fdb
-
-    if not fdb.is_api_version_selected():
-        fdb.api_version(730)
-    return fdb
-
-
-@pytest.fixture(scope="session")
-def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that the tests of one run share."""
-    return tmp_path_factory.mktemp("store") / "engine.store"
-
-
-@pytest.fixture
-def db(bindings: Any, store_path: Path) -> Iterator[Any]:
-    """An open database, emptied before the test."""
-    os.environ["FDBQUEUE_SYNCHRONOUS"] = "normal"
-    database = bindings.open(str(store_path))
-    del database[b"":b"\xff"]
-    yield database
+@pytest.fixture(autouse=True)
+def _normal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that kill no machine need no fsync."""
+    monkeypatch.setenv("FDBQUEUE_SYNCHRONOUS", "normal")

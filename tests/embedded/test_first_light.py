@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from fdbqueue.binding import fdb
+
 
 def test_a_value_that_was_set_is_read_back(db: Any) -> None:
     db[b"key"] = b"value"
@@ -24,9 +26,7 @@ def test_a_transaction_reads_its_own_writes_in_ranges(db: Any) -> None:
     assert [row.key for row in transaction.get_range(b"", b"\xff")] == [b"a", b"b"]
 
 
-def test_two_transactions_that_read_and_write_the_same_key_conflict(
-    bindings: Any, db: Any
-) -> None:
+def test_two_transactions_that_read_and_write_the_same_key_conflict(db: Any) -> None:
     db[b"key"] = b"0"
     first, second = db.create_transaction(), db.create_transaction()
     assert first[b"key"] == second[b"key"] == b"0"
@@ -34,7 +34,7 @@ def test_two_transactions_that_read_and_write_the_same_key_conflict(
     second[b"key"] = b"2"
 
     first.commit().wait()
-    with pytest.raises(bindings.FDBError) as conflict:
+    with pytest.raises(fdb.FDBError) as conflict:
         second.commit().wait()
 
     assert conflict.value.code == 1020

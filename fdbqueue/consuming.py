@@ -1,0 +1,162 @@
+"""The part of the public queue that consumers use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from . import receiving
+from .binding import fdb
+from .clock import Clock
+from .errors import InvalidArgument
+from .handle import Handle, Transactor
+from .model import Delivery
+from .queue import line, settle
+from .queue.line import Ticket
+from .sweeping import past_backlog
+
+
+class Consuming(Handle):
+    """Receiving messages: at once, by waiting, in a loop, or by a request in a transaction."""
+
+    def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
+        super().__init__(name, root, clock)
+        self._access = receiving.Access(self._keys, self._scope)
+
+    def receive(
+        self,
+        tr: Transactor,
+        *,
+        lease: float | None = None,
+        wait: float = 0.0,
+        consumer: str = "",
+        ack: Sequence[Delivery] = (),
+    ) -> Delivery | None:
+        """Lease the first message to the caller; None if there is none within ``wait`` seconds.
+
+        As ``receive_many`` for one message.
+        """
+        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack)
+        return found[0] if found else None
+
+    def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        lease: float | None = None,
+        wait: float = 0.0,
+        consumer: str = "",
+        ack: Sequence[Delivery] = (),
+    ) -> list[Delivery]:
+        """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
+
+        lease: seconds until they are delivered again if they are not settled; the queue's own
+            where None.
+        wait: seconds to wait for a first message, first come first served; needs a database.
+        consumer: a name to show in listings.
+        ack: deliveries to acknowledge in the same transaction, which saves a consumer in a loop
+            one of two commits; raises ``LeaseLost`` before anything is written if one is gone.
+
+        Leases that have lapsed are returned to the queue first. One round trip (two if there
+        are, and one more for payloads in chunks). A batch ends early at 8,000,000 bytes, in line
+        at 1,000,000, but has one message at least. With a transaction, or with
+        ``contention="first"``, conflicts as ``dequeue``; with a database it
+        may stand in line (see ``QueueOptions``): then its request conflicts only with a change of
+        the leader, and its answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
+        ``InvalidOptions``, ``InvalidName``.
+        """
+        asked = receiving.asking(max_messages, lease, consumer, wait)
+        settling = partial(self._settle, deliveries=ack) if ack else None
+        if not isinstance(tr, fdb.Transaction):
+            return past_backlog(
+                self, tr, lambda: receiving.receive(tr, self._access, asked, wait, settling)
+            )
+        if wait:
+            raise InvalidArgument(
+                argument="wait",
+                value=wait,
+                problem="waiting spans transactions: call receive with a database",
+            )
+        if settling is not None:
+            settling(tr)
+        return receiving.take(tr, self._scope(tr), asked, line.new_claim())
+
+    def consume(
+        self,
+        db: fdb.Database,
+        *,
+        max_messages: int = 1,
+        lease: float | None = None,
+        wait: float = 0.0,
+        consumer: str = "",
+    ) -> Iterator[Delivery]:
+        """Yield deliveries until the queue stays empty for ``wait`` seconds.
+
+        A delivery is acknowledged when the loop comes back for the next one (of a batch, when it
+        comes back for the next batch), in the same transaction as the next request. The one in
+        hand when the loop is left is not: settle it, or let its lease lapse. Arguments and errors
+        as ``receive_many``; ``LeaseLost`` if a message took longer than its lease.
+        """
+        held: list[Delivery] = []
+        while held := self.receive_many(
+            db, max_messages, lease=lease, wait=wait, consumer=consumer, ack=held
+        ):
+            yield from held
+
+    def request(
+        self,
+        tr: Transactor,
+        *,
+        max_messages: int = 1,
+        lease: float | None = None,
+        wait: bool = True,
+        consumer: str = "",
+    ) -> Ticket:
+        """Stand in line for messages, in the caller's transaction; ``collect`` what comes of it.
+
+        So the effect of a message, its acknowledgement and the request for the next one are one
+        commit. Collect soon: the caller may be the one that all others in line wait for, and
+        after ten seconds its request may be taken for that of a dead consumer.
+
+        wait: whether to stay in line while the queue is empty, or to be told so.
+
+        One round trip, all reads at snapshot isolation but that of the leader: conflicts only
+        with a change of the leader. If the caller's own retry loop repeats it after an unknown
+        result, the first request may be answered too; that answer's lease lapses. Raises
+        ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
+        """
+        asked = receiving.asking(max_messages, lease, consumer, 0)
+
+        def join(tr: fdb.Transaction) -> Ticket:
+            return line.join(tr, self._scope(tr), line.look(tr, self._keys), asked, wait)
+
+        return self._run(tr, join)
+
+    def collect(
+        self, db: fdb.Database, ticket: Ticket, *, wait: float | None = None
+    ) -> list[Delivery]:
+        """The messages that a request was given; none if the queue is empty.
+
+        wait: seconds to wait for them; None for as long as it takes. The request has left the
+            line when this returns or raises.
+
+        Spans transactions: whoever leads the line fulfils for others meanwhile. A request that
+        was taken for dead is made again.
+        """
+        found = receiving.collect(db, self._access, ticket, wait)
+        if found is not None:
+            return found
+        if ticket.waits and wait is None:
+            return self.collect(db, self.request(db, **ticket.terms()))
+        return receiving.receive(db, self._access, ticket.asked, wait or 0.0)
+
+    def withdraw(self, tr: Transactor, ticket: Ticket) -> list[Delivery]:
+        """Leave the line. Returns what the request was given before; else it is gone for good.
+
+        One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
+        """
+        return receiving.withdraw(tr, self._access, ticket)
+
+    def _settle(self, tr: fdb.Transaction, deliveries: Sequence[Delivery]) -> None:
+        settle.ack(tr, self._scope(tr), deliveries)

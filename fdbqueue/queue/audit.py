@@ -1,0 +1,327 @@
+"""Checks of what is stored against what the queue promises, each in one transaction.
+
+A check that needs only a few keys at a time goes through the queue page by page, and is exact for
+each page: all keys that must agree are read at one version. A check that needs everything at one
+version, as the comparison of a counter with a scan does, is given up where that takes too long.
+
+With ``fix`` a check reads with conflicts and repairs what it finds in the same transaction.
+Counters are not read with conflicts, or a busy queue could never be repaired: what is wrong with
+one at the read version stays wrong by as much whatever is added to it meanwhile, so the difference
+is added blindly, and only two repairs at once conflict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import partial
+
+from ..binding import fdb
+from ..codec import (
+    Envelope,
+    pack_counters,
+    pack_expiry,
+    pack_index,
+    unpack_counters,
+    unpack_dead,
+    unpack_delayed,
+    unpack_envelope,
+    unpack_expiry,
+    unpack_index,
+    unpack_lease,
+)
+from ..errors import CorruptData, FormatTooNew
+from ..keys import Kind
+from ..model import Depth, Deviation, Position
+from .scope import Scope
+
+PAGE_ROWS = 500
+PAGE_BYTES = 5_000_000
+WHOLE_SECONDS = 4.0
+"""How long one version may be read: it can be for about five seconds."""
+
+_TOO_OLD = 1007
+_COUNTERS = tuple(each.name for each in fields(Depth))
+
+
+class TooLong(Exception):
+    """Something cannot be read at one version in time."""
+
+
+@dataclass(slots=True)
+class Audit:
+    """One transaction of a check, and what it has found."""
+
+    tr: fdb.Transaction
+    scope: Scope
+    fix: bool
+    found: list[Deviation] = field(default_factory=list)
+    rows: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def reads(self) -> fdb.TransactionRead:
+        """Where to read what is repaired if it is wrong."""
+        return self.tr if self.fix else self.tr.snapshot
+
+    def report(
+        self, kind: str, subject: str, detail: str, repair: Callable[[], None] | None = None
+    ) -> None:
+        """A deviation; ``repair`` writes what mends it, if that can be told."""
+        mended = self.fix and repair is not None
+        if mended and repair is not None:
+            repair()
+        self.found.append(Deviation(kind, subject, detail, mended))
+
+    def page(self, kind: Kind, begin: bytes) -> tuple[list[fdb.KeyValue], bytes]:
+        """Some rows of a kind from a key on (empty: the first), and the key to go on from."""
+        every = self.scope.keys.kind(kind)
+        rows: list[fdb.KeyValue] = []
+        size = 0
+        for kv in self.reads.get_range(begin or every.start, every.stop, limit=PAGE_ROWS):
+            rows.append(kv)
+            size += len(kv.value)
+            if size > PAGE_BYTES:
+                break
+        more = size > PAGE_BYTES or len(rows) == PAGE_ROWS
+        return rows, rows[-1].key + b"\x00" if more else b""
+
+    def whole(self, every: slice) -> Iterator[fdb.KeyValue]:
+        """All rows of a range at one version, without conflicts; raises ``TooLong``."""
+        mode = fdb.StreamingMode.want_all
+        try:
+            for kv in self.tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode):
+                if time.monotonic() - self.began > WHOLE_SECONDS:
+                    raise TooLong
+                yield kv
+        except fdb.FDBError as error:
+            if error.code == _TOO_OLD:
+                raise TooLong from None
+            raise
+
+    def envelope(self, kind: Kind, kv: fdb.KeyValue) -> tuple[Position, Envelope] | None:
+        """The message in a row; None if it cannot be read, which is reported by ``readable``."""
+        try:
+            return _READERS[kind](self.scope, kv)
+        except (CorruptData, FormatTooNew, ValueError, IndexError, TypeError):
+            return None
+
+
+def _ready(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+    return scope.keys.parse_ready(kv.key), unpack_envelope(kv.value)
+
+
+def _leased(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+    lease = unpack_lease(kv.value)
+    return lease.position, unpack_envelope(lease.envelope)
+
+
+def _delayed(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+    return unpack_delayed(kv.value)
+
+
+def _dead(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+    position, letter = unpack_dead(kv.value)
+    return position, letter.envelope
+
+
+_READERS: dict[Kind, Callable[[Scope, fdb.KeyValue], tuple[Position, Envelope]]] = {
+    Kind.READY: _ready,
+    Kind.LEASE: _leased,
+    Kind.DELAYED: _delayed,
+    Kind.DEAD: _dead,
+}
+HOLDERS = tuple(_READERS)
+"""The kinds of keys that hold messages."""
+_COUNTER_OF = {
+    Kind.READY: "ready",
+    Kind.LEASE: "leased",
+    Kind.DELAYED: "delayed",
+    Kind.DEAD: "dead",
+}
+
+
+# -- page by page -----------------------------------------------------------------------------
+
+
+def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
+    """Every envelope can be read, and its chunks are there; no index is beyond TAIL."""
+    keys = audit.scope.keys
+    rows, following = audit.page(kind, begin)
+    tails: dict[int, fdb.Value] = {}
+    looks = []
+    left = PAGE_BYTES
+    for n, kv in enumerate(rows):
+        read = audit.envelope(kind, kv)
+        if read is None:
+            audit.report("unreadable", kv.key.hex(), f"a value of kind {kind.name.lower()}")
+            continue
+        position, envelope = read
+        left -= envelope.chunk_bytes
+        if left < 0 and n:
+            following = kv.key
+            break
+        tail = keys.tail(position.level)
+        if position.level not in tails:
+            tails[position.level] = audit.reads.get(tail)
+        every = keys.chunks(envelope.chunks)
+        chunks = audit.reads.get_range(every.start, every.stop) if envelope.chunks else None
+        looks.append((position, envelope, chunks))
+    audit.rows = len(looks)
+    for position, envelope, chunks in looks:
+        subject = envelope.id or position.to_id()
+        if kind is not Kind.READY and unpack_index(tails[position.level].value) < position.index:
+            audit.report(
+                "tail too low",
+                subject,
+                f"its index {position.index} was removed, so that it could be used again",
+                partial(audit.tr.max, keys.tail(position.level), pack_index(position.index)),
+            )
+        if chunks is not None:
+            stored = sum(len(kv.value) for kv in chunks)
+            if stored != envelope.chunk_bytes:
+                wanted = f"{stored:,} of {envelope.chunk_bytes:,} bytes are there"
+                audit.report("chunks missing", subject, wanted)
+    return following
+
+
+def leases(audit: Audit, begin: bytes) -> bytes:
+    """Every lease has its expiry, and its message is not ready too."""
+    keys = audit.scope.keys
+    rows, following = audit.page(Kind.LEASE, begin)
+    looks = []
+    for kv in rows:
+        if audit.envelope(Kind.LEASE, kv) is None:
+            continue
+        lease, token = unpack_lease(kv.value), keys.parse_lease(kv.key)
+        expiry = keys.expiry(lease.expiry_version, token)
+        ready = audit.reads.get(keys.ready(lease.position))
+        looks.append((lease, expiry, audit.reads.get(expiry), ready))
+    for lease, expiry, value, ready in looks:
+        subject = lease.position.to_id()
+        stored = value.value
+        if stored is None or unpack_expiry(stored) != lease.expiry_ms:
+            what = "none" if stored is None else f"another one, at {unpack_expiry(stored)} ms"
+            audit.report(
+                "lease without expiry",
+                subject,
+                f"leased until {lease.expiry_ms} ms, but among the expiries there is {what}",
+                partial(audit.tr.set, expiry, pack_expiry(lease.expiry_ms)),
+            )
+        if ready.present():
+            audit.report("ready and leased", subject, "it would be delivered twice")
+    return following
+
+
+def expiries(audit: Audit, begin: bytes) -> bytes:
+    """Every expiry belongs to a lease."""
+    keys = audit.scope.keys
+    rows, following = audit.page(Kind.EXPIRY, begin)
+    looks = []
+    for kv in rows:
+        version, token = keys.parse_expiry(kv.key)
+        looks.append((kv.key, version, token, audit.reads.get(keys.lease(token))))
+    for key, version, token, value in looks:
+        stored = value.value
+        try:
+            agrees = stored is not None and unpack_lease(stored).expiry_version == version
+        except (CorruptData, FormatTooNew):
+            continue
+        if not agrees:
+            audit.report(
+                "expiry without lease",
+                token.hex(),
+                "there is no lease that ends then",
+                partial(audit.tr.clear, key),
+            )
+    return following
+
+
+# -- at one version ---------------------------------------------------------------------------
+
+
+def counted(audit: Audit, kind: Kind, level: int | None) -> None:
+    """The counters of a state equal a scan; of one level, or of all where None."""
+    keys = audit.scope.keys
+    every = keys.kind(kind) if level is None else keys.ready_level(level)
+    counters = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}
+    counts: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
+    places: Counter[Position] = Counter()
+    for kv in audit.whole(every):
+        read = audit.envelope(kind, kv)
+        if read is None:
+            return  # reported as unreadable; its level is not known
+        position, envelope = read
+        counts[position.level] += 1
+        sizes[position.level] += envelope.size
+        places[position] += kind is Kind.LEASE
+    for position, count in places.items():
+        if count > 1:
+            audit.report("leased twice", position.to_id(), f"there are {count} leases of it")
+    name = _COUNTER_OF[kind]
+    for lv in sorted({*counters, *counts}):
+        depth = counters.get(lv, Depth())
+        _compare(audit, lv, name, getattr(depth, name), counts[lv])
+        if kind is Kind.READY:
+            _compare(audit, lv, "ready_bytes", depth.ready_bytes, sizes[lv])
+
+
+def conserved(audit: Audit) -> None:
+    """What was enqueued is in one of the states, or at its end."""
+    for level, depth in _depths(audit).items():
+        states = (name for name in _COUNTERS if name not in ("enqueued", "ready_bytes"))
+        _compare(audit, level, "enqueued", depth.enqueued, sum(getattr(depth, n) for n in states))
+
+
+def orphans(audit: Audit) -> None:
+    """Every chunk belongs to a message."""
+    keys = audit.scope.keys
+    names = set()
+    begin, stop = keys.kind(Kind.CHUNK).start, keys.kind(Kind.CHUNK).stop
+    # One key of each payload is enough, and skips its bytes.
+    while row := audit.tr.snapshot.get_range(begin, stop, limit=1).to_list():
+        name, _ = keys.parse_chunk(row[0].key)
+        names.add(name)
+        begin = keys.chunks(name).stop
+    if not names:
+        return
+    for kind in HOLDERS:
+        for kv in audit.whole(keys.kind(kind)):
+            read = audit.envelope(kind, kv)
+            if read is None:
+                return  # it may be the owner of any of them
+            names.discard(read[1].chunks)
+    for name in sorted(names):
+        every = keys.chunks(name)
+        # Names are never used again: what belongs to nobody now never will.
+        audit.report(
+            "chunks orphaned",
+            name.hex(),
+            "no message has them",
+            partial(audit.tr.clear_range, every.start, every.stop),
+        )
+
+
+def _depths(audit: Audit) -> dict[int, Depth]:
+    keys = audit.scope.keys
+    return {
+        keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS)))
+        for kv in audit.whole(keys.kind(Kind.COUNT))
+    }
+
+
+def _compare(audit: Audit, level: int, name: str, counter: int, scan: int) -> None:
+    if counter == scan:
+        return
+    keys = audit.scope.keys
+
+    def repair() -> None:
+        deltas = tuple(scan - counter if each == name else 0 for each in _COUNTERS)
+        audit.tr.add(keys.count(level), pack_counters(deltas))
+        audit.tr.add_read_conflict_key(keys.recount)
+        audit.tr.add_write_conflict_key(keys.recount)
+
+    audit.report("counter", f"level {level}: {name}", f"is {counter:,}, but {scan:,} are", repair)

@@ -1,0 +1,187 @@
+"""The line of consumers that want a message, in the order in which they came.
+
+After the staged dequeue of FoundationDB's queue recipe: a consumer registers a request, with an
+index like a message's, so requests do not conflict. There every waiting consumer fulfils
+requests, and finds out about its own by polling. Here one leads and fulfils (``leading``,
+``fulfil``), and each of the others watches one key, its own request: it goes when it is answered,
+and the leases under its claim are the answer; and it changes when it is called to lead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from ..binding import fdb
+from ..clock import VERSIONS_PER_SECOND
+from ..codec import Request, pack_request, unpack_request
+from ..keys import CLAIM_BYTES, Kind, QueueKeys
+from ..model import Delivery
+from . import leading, lease
+from .scope import Scope
+
+ALIVE_SECONDS = 10.0
+"""How long a request counts as that of a living consumer, unless it says that it lives."""
+
+_ALIVE_VERSIONS = int(ALIVE_SECONDS * VERSIONS_PER_SECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a consumer asks for: how many messages, leased for how many seconds, in whose name."""
+
+    max_messages: int
+    seconds: float | None
+    consumer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A place in the line: what ``Queue.request`` returns and ``Queue.collect`` takes.
+
+    ``watch`` belongs to the transaction that registered the request, and is no part of the value.
+    """
+
+    index: int
+    claim: bytes = field(repr=False)
+    asked: Asked
+    waits: bool
+    certain_until: int = field(repr=False)
+    leads: bool = field(repr=False)
+    watch: fdb.Future[None] | None = field(default=None, repr=False, compare=False)
+
+    def terms(self) -> dict[str, Any]:
+        """The arguments of ``Queue.request`` that asked for it."""
+        asked = self.asked
+        return {
+            "max_messages": asked.max_messages,
+            "lease": asked.seconds,
+            "wait": self.waits,
+            "consumer": asked.consumer,
+        }
+
+    def __reduce__(self) -> tuple[Callable[..., Ticket], tuple[object, ...]]:
+        return Ticket, (
+            self.index,
+            self.claim,
+            self.asked,
+            self.waits,
+            self.certain_until,
+            self.leads,
+        )
+
+
+class Looked(NamedTuple):
+    """Reads that say whether there is a line and where it ends, issued and not awaited."""
+
+    last: fdb.FDBRange
+    leader: fdb.Value
+
+
+class Place(NamedTuple):
+    """How a request stands: in line or not, what was leased to it, and who leads."""
+
+    request: Request | None
+    held: list[Delivery]
+    version: int
+
+
+def new_claim() -> bytes:
+    """An unguessable name for what one consumer is given at once."""
+    return os.urandom(CLAIM_BYTES)
+
+
+def look(tr: fdb.Transaction, keys: QueueKeys) -> Looked:
+    """Issue snapshot reads of the end of the line and of its leader."""
+    requests = keys.kind(Kind.REQUEST)
+    last = tr.snapshot.get_range(
+        requests.start,
+        requests.stop,
+        limit=1,
+        reverse=True,
+        streaming_mode=fdb.StreamingMode.exact,
+    )
+    return Looked(last, tr.snapshot.get(keys.leader))
+
+
+def formed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> bool:
+    """Whether somebody stands in line, or leads."""
+    return bool(looked.last.to_list()) or bool(leading.alive(tr, scope, looked.leader.value))
+
+
+@fdb.transactional
+def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits: bool) -> Ticket:
+    """Stand in line, behind all who were there; lead it, if nobody does.
+
+    waits: whether to stay in line while the queue is empty, or to be told so.
+
+    Semi-ordered, like an enqueue: conflicts with no other request and no round, only with a
+    leader that leaves, hands over or renews its time.
+    """
+    last = looked.last.to_list()
+    index = 1 + (scope.keys.parse_request(last[0].key)[0] if last else 0)
+    claim = new_claim()
+    version = scope.clock.version(tr)
+    seconds = scope.options.lease if asked.seconds is None else asked.seconds
+    request = Request(asked.max_messages, seconds, asked.consumer, waits, version + _ALIVE_VERSIONS)
+    leads = leading.take(tr, scope, looked.leader.value, claim)
+    key = scope.keys.request(index, claim)
+    tr[key] = pack_request(request)
+    return Ticket(
+        index=index,
+        claim=claim,
+        asked=replace(asked, seconds=seconds),
+        waits=waits,
+        # Until then nobody can have taken it for dead, and no lease under it can have lapsed: if
+        # it has gone without a lease, then because the queue was empty.
+        certain_until=version + min(_ALIVE_VERSIONS, int(seconds * VERSIONS_PER_SECOND)),
+        leads=leads,
+        watch=None if leads else tr.watch(key),
+    )
+
+
+def place(tr: fdb.Transaction, scope: Scope, ticket: Ticket, *, snapshot: bool = False) -> Place:
+    """How a request stands. One round trip; conflicts with its fulfilment, unless ``snapshot``."""
+    reads = tr.snapshot if snapshot else tr
+    value = reads.get(scope.keys.request(ticket.index, ticket.claim))
+    leases = lease.under(reads, scope.keys, ticket.claim)
+    request = None if value.value is None else unpack_request(value.value)
+    held = [] if request else lease.deliveries(tr, scope.keys, leases)
+    return Place(request, held, scope.clock.version(tr))
+
+
+@fdb.transactional
+def stay(
+    tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request
+) -> tuple[bool, float, fdb.Future[None] | None]:
+    """Go on standing in line, and lead it if nobody does any more.
+
+    The caller has read the request, with a conflict. Returns whether the caller leads, and if
+    not, for how many seconds the leader's time lasts, and a watch of the request.
+    """
+    key = scope.keys.request(ticket.index, ticket.claim)
+    value = tr.get(scope.keys.leader).value
+    version = scope.clock.version(tr)
+    keep_alive(tr, scope, ticket, request)
+    if leading.take(tr, scope, value, ticket.claim):
+        return True, 0.0, None
+    leader = leading.alive(tr, scope, value)
+    assert leader is not None
+    return False, (leader.until - version) / VERSIONS_PER_SECOND, tr.watch(key)
+
+
+def keep_alive(tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request) -> None:
+    """Say that the consumer of a request lives, if it is time to."""
+    version = scope.clock.version(tr)
+    if request.alive_until - version < _ALIVE_VERSIONS // 2:
+        renewed = replace(request, alive_until=version + _ALIVE_VERSIONS)
+        tr[scope.keys.request(ticket.index, ticket.claim)] = pack_request(renewed)
+
+
+def remove(tr: fdb.Transaction, keys: QueueKeys, index: int, claim: bytes) -> None:
+    """Take a request out of the line, with a conflict on its key."""
+    key = keys.request(index, claim)
+    tr.add_read_conflict_key(key)
+    del tr[key]

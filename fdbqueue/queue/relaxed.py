@@ -1,0 +1,70 @@
+"""Taking any of the first messages: throughput for a queue that can do without strict order.
+
+A consumer takes messages from a random place in the first ``window``, and conflicts only with
+others that take the same ones. Levels are one line here: a less urgent message can be taken
+before a more urgent one, if it stands within the window.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from ..binding import fdb
+from ..keys import QueueKeys
+from . import dequeue, fulfil
+from .scope import Scope, Standing
+
+_random = random.Random()
+
+
+class Looked(NamedTuple):
+    """The read of a random place in the window, issued and not awaited."""
+
+    found: fdb.FDBRange
+    limit: int
+
+
+def offset(window: int, limit: int, source: random.Random) -> int:
+    """A random place in the window at which ``limit`` messages fit; places do not overlap, so
+    that two consumers take the same messages or none in common."""
+    return limit * source.randrange(max(1, window // limit))
+
+
+def look(tr: fdb.Transaction, scope: Scope, limit: int) -> Looked:
+    """Issue a snapshot read of up to ``limit`` messages at a random place in the window."""
+    ready = scope.keys.ready_range()
+    place = offset(scope.options.window, limit, _random)
+    begin = fdb.KeySelector.first_greater_or_equal(ready.start) + place
+    return Looked(_read(tr, scope.keys, begin, limit), limit)
+
+
+@fdb.transactional
+def pick(tr: fdb.Transaction, scope: Scope, looked: Looked) -> list[Standing]:
+    """The messages at the place that was looked at; random ones of those there are, if the place
+    is behind the last; none only if there are none at all.
+
+    One round trip, two where the queue is shorter than the window. Conflicts with whoever takes
+    the same messages; where there are none, with whatever becomes ready.
+    """
+    rows = looked.found.to_list()
+    if not rows:
+        ready = scope.keys.ready_range()
+        rows = _read(tr, scope.keys, ready.start, max(scope.options.window, looked.limit)).to_list()
+        rows = sorted(
+            _random.sample(rows, min(looked.limit, len(rows))), key=lambda kv: bytes(kv.key)
+        )
+    if not rows:
+        fulfil.read_emptiness(tr, scope.keys)
+    messages = dequeue.batch(scope.keys, rows)
+    for message in messages:
+        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    return messages
+
+
+def _read(
+    tr: fdb.Transaction, keys: QueueKeys, begin: bytes | fdb.KeySelector, limit: int
+) -> fdb.FDBRange:
+    return tr.snapshot.get_range(
+        begin, keys.ready_range().stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
+    )

@@ -1,0 +1,100 @@
+"""The subscriptions of a queue: making, opening and listing them."""
+
+from __future__ import annotations
+
+from .binding import fdb
+from .errors import InvalidArgument, SubscriptionMismatch
+from .handle import Handle, Transactor, composed
+from .keys import RootKeys
+from .options import check_name
+from .queue.definitions import Definition, Mode
+from .queue.scope import Scope
+from .selector import Selector
+from .subscribing import FIRST, Place, Subscription
+from .subscriptions import registry
+
+
+class Subscriptions:
+    """The subscriptions of one queue; get it from ``Queue.subscriptions``."""
+
+    def __init__(self, queue: Handle) -> None:
+        self._queue = queue
+
+    def list(self, tr: Transactor) -> list[Definition]:
+        """What subscriptions there are, by name. Conflicts with a change of them alone."""
+        return self._queue._read(tr, lambda tr: [*self._queue._scope(tr).subscriptions])
+
+    def open(self, tr: Transactor, name: str) -> Subscription:
+        """A handle on a subscription that exists; raises ``SubscriptionNotFound``."""
+        subscription = Subscription(self._queue, name)
+        subscription.definition(tr)
+        return subscription
+
+    def subscribe(
+        self,
+        tr: Transactor,
+        name: str,
+        *,
+        mode: str | None = None,
+        selector: str | None = None,
+        exclusive: bool | None = None,
+        auto_close: bool | None = None,
+        start: str = FIRST,
+    ) -> Subscription:
+        """Open a subscription, and make it if it does not exist; see ``Queue.subscribe``."""
+        place = Place.of("start", start)
+        given = {
+            "mode": None if mode is None else _mode(mode),
+            "selector": None if selector is None else Selector(selector),
+            "exclusive": exclusive,
+            "auto_close": auto_close,
+        }
+        given = {option: value for option, value in given.items() if value is not None}
+        wanted = Definition(check_name(name), **given)  # type: ignore[arg-type]
+        place.check(wanted)
+
+        def find(tr: fdb.Transaction) -> tuple[Definition, bool]:
+            scope = self._queue._scope(tr)
+            known = _find(scope, name)
+            if known is not None:
+                return known, False
+            registry.store(tr, scope, wanted)
+            registry.rewind(tr, scope, name)
+            place.seek(tr, scope, name)
+            return wanted, True
+
+        stored, _ = composed(
+            tr, RootKeys(self._queue._root).once, find, wrote=lambda found: found[1]
+        )
+        for option, value in given.items():
+            if getattr(stored, option) != value:
+                raise SubscriptionMismatch(
+                    name=name,
+                    option=option,
+                    stored=_shown(getattr(stored, option)),
+                    given=_shown(value),
+                )
+        return Subscription(self._queue, name)
+
+    def remove(self, tr: Transactor, name: str) -> None:
+        """Remove a subscription; as ``Subscription.remove``."""
+        Subscription(self._queue, name).remove(tr)
+
+
+def _find(scope: Scope, name: str) -> Definition | None:
+    return next((each for each in scope.subscriptions if each.name == name), None)
+
+
+def _mode(mode: object) -> Mode:
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise InvalidArgument(
+            argument="mode", value=mode, problem='must be "acquire" or "browse"'
+        ) from None
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, Mode):
+        return value.value
+    return value.text if isinstance(value, Selector) else value

@@ -1,0 +1,374 @@
+"""Subscriptions as users hold them: each call is one step or several, each in a transaction."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from .binding import fdb
+from .consumers import promotion, wakeups
+from .errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
+from .handle import Handle, Transactor, composed
+from .keys import CLAIM_BYTES, RootKeys
+from .model import Delivery, Message, Position
+from .options import check_lease, check_name
+from .queue import agenda, dequeue, lease, life, once, payloads
+from .queue.definitions import Definition, Mode
+from .queue.scope import Scope, Standing
+from .selector import Selector
+from .states import DEQUEUE
+from .subscriptions import acquire, browse, hold, registry
+from .subscriptions.acquire import Found
+from .subscriptions.cursor import MAX_WALKED
+
+R = TypeVar("R")
+
+FIRST, NOW = "first", "now"
+MAX_MESSAGES = 10_000
+POLL_SECONDS = 5.0
+"""How often a waiting consumer looks by itself: for leases that lapse, and their like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to go in a queue, as an argument names it; a position for the id of a message."""
+
+    argument: str
+    name: str
+    position: Position | None
+
+    @classmethod
+    def of(cls, argument: str, name: object) -> Place:
+        """ "first", "now" or the id of a message; raises ``InvalidArgument``."""
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                argument=argument, value=name, problem='must be "first", "now" or a message id'
+            )
+        return cls(argument, name, None if name in (FIRST, NOW) else Position.from_id(name))
+
+    def check(self, definition: Definition) -> None:
+        """Raises ``InvalidArgument`` if such a subscription has no such place."""
+        if self.name != FIRST and definition.mode is Mode.ACQUIRE and not definition.skips:
+            raise InvalidArgument(
+                argument=self.argument,
+                value=self.name,
+                problem="a subscription that takes every message has no place but the first",
+            )
+
+    def seek(self, tr: fdb.Transaction, scope: Scope, subscription: str) -> None:
+        """Take a subscription there."""
+        if self.position is not None:
+            registry.seek(tr, scope, subscription, self.position)
+        elif self.name == NOW:
+            registry.forward(tr, scope, subscription)
+        else:
+            registry.rewind(tr, scope, subscription)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step(Generic[R]):
+    """What one transaction of a call came to."""
+
+    results: list[R]
+    found: Found
+    closed: bool
+    watch: fdb.Future[None] | None
+    patience: float
+
+
+class Subscription:
+    """A handle on one subscription, from ``Queue.subscribe`` or ``Queue.subscriptions.open``.
+
+    Threads can share it and it can be pickled. It stands for one consumer: an exclusive
+    subscription serves one handle at a time, and a pickled one is another. Its methods raise
+    ``SubscriptionNotFound`` once the subscription was removed or has closed itself.
+    """
+
+    def __init__(self, queue: Handle, name: str) -> None:
+        self.name = check_name(name)
+        self._queue = queue
+        self._keys = queue._keys
+        self._once = RootKeys(queue._root).once  # the queue may go with the subscription
+        self._consumer = os.urandom(CLAIM_BYTES)
+
+    def __reduce__(self) -> tuple[type[Subscription], tuple[object, ...]]:
+        return Subscription, (self._queue, self.name)
+
+    def __repr__(self) -> str:
+        return f"Subscription({self._queue.name!r}, {self.name!r})"
+
+    def definition(self, tr: Transactor) -> Definition:
+        """What the subscription is. No conflicts but with a change of it."""
+        return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    def receive(
+        self,
+        tr: Transactor,
+        *,
+        lease: float | None = None,
+        wait: float = 0.0,
+        consumer: str = "",
+    ) -> Delivery | None:
+        """Lease the first message that matches; as ``receive_many`` for one message."""
+        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer)
+        return found[0] if found else None
+
+    def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        lease: float | None = None,
+        wait: float = 0.0,
+        consumer: str = "",
+    ) -> list[Delivery]:
+        """Lease up to ``max_messages`` first messages that match; none if there are none.
+
+        The arguments are those of ``Queue.receive_many``, and so is what to do with a delivery.
+        Messages that do not match are passed, once: with a database in as many transactions as
+        it takes. None is returned only if at some instant there was no match.
+
+        Two round trips, and more to pass more than a hundred messages. Conflicts with whoever
+        takes one of the messages or adds any before the last of them, and with other consumers
+        of the subscription that are receiving; not with those that take what it passes. With a
+        transaction, raises ``TransactionTooLarge`` if it has to pass more than a thousand.
+        Raises ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
+        """
+        _check_count("max_messages", max_messages)
+        _check_wait(tr, wait)
+        if lease is not None:
+            check_lease("lease", lease)
+        if consumer:
+            check_name(consumer)
+        claim = os.urandom(CLAIM_BYTES)
+        grant = partial(_grant, seconds=lease, claim=claim, consumer=consumer)
+        return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
+
+    def get(self, tr: Transactor) -> Message | None:
+        """Remove and return the first message that matches, without a lease; None if there is
+        none. Of a browsing subscription, the next message, which stays. As ``receive``."""
+        definition = self.definition(tr)
+        if definition.mode is Mode.BROWSE:
+            found = self.browse(tr, 1)
+        else:
+            found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, _remove)
+        return found[0] if found else None
+
+    def browse(self, tr: Transactor, limit: int = 100, *, wait: float = 0.0) -> list[Message]:
+        """The next messages of a browsing subscription, at most ``limit``; they stay.
+
+        Each is given once, in order within its level; in the caller's transaction, the place
+        moves on if that commits. A message that is leased when the browser comes by is not seen,
+        also if it comes back later. Round trips as ``receive_many``. Conflicts with other moves
+        of the same subscription and with whoever adds a message before the last one returned.
+        Raises ``SubscriptionHeld``, ``InvalidArgument``, ``TransactionTooLarge``.
+        """
+        _check_count("limit", limit)
+        _check_wait(tr, wait)
+        return self._consume(tr, Mode.BROWSE, limit, wait, _look)
+
+    # -- looking after -----------------------------------------------------------------------
+
+    def seek(self, tr: Transactor, to: str) -> None:
+        """Go to another place: "first", "now" (behind all that is there) or a message's id.
+
+        An id places the cursor of that message's level alone. What an acquiring subscription
+        leaves behind and comes back later is found nevertheless. Conflicts with other moves of the
+        same subscription; forward, also with enqueues that are under way.
+        """
+        place = Place.of("to", to)
+
+        def move(tr: fdb.Transaction) -> None:
+            scope = self._queue._scope(tr)
+            place.check(self._known(scope))
+            place.seek(tr, scope, self.name)
+
+        self._run(tr, move)
+
+    def set_selector(self, tr: Transactor, selector: str | None) -> None:
+        """Change what the subscription is about.
+
+        An acquiring subscription looks at the whole queue again; a browsing one goes on from its
+        place. Conflicts with every operation on the queue that is under way. Raises
+        ``InvalidSelector``.
+        """
+        wanted = None if selector is None else Selector(selector)
+
+        def change(tr: fdb.Transaction) -> None:
+            scope = self._queue._scope(tr)
+            known = self._known(scope)
+            changed = Definition(known.name, known.mode, wanted, known.exclusive, known.auto_close)
+            registry.store(tr, scope, changed)
+            if changed.mode is Mode.ACQUIRE:
+                registry.rewind(tr, scope, self.name)
+
+        self._run(tr, change)
+
+    def close(self, tr: Transactor) -> None:
+        """Let another consumer use an exclusive subscription at once. It stays; see ``remove``."""
+
+        def release(tr: fdb.Transaction) -> None:
+            hold.give_up(tr, self._queue._scope(tr), self.name, self._consumer)
+
+        self._run(tr, release)
+
+    def remove(self, tr: Transactor) -> None:
+        """Remove the subscription and its place for everybody; its leases go on.
+
+        Conflicts with every operation on the queue that is under way.
+        """
+
+        def remove(tr: fdb.Transaction) -> None:
+            scope = self._queue._scope(tr)
+            self._known(scope)
+            registry.remove(tr, scope, self.name)
+
+        self._run(tr, remove)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        tr: Transactor,
+        body: Callable[[fdb.Transaction], R],
+        wrote: Callable[[R], bool] = lambda _: True,
+    ) -> R:
+        return composed(tr, self._once, body, wrote)
+
+    def _known(self, scope: Scope) -> Definition:
+        for definition in scope.subscriptions:
+            if definition.name == self.name:
+                return definition
+        raise SubscriptionNotFound(queue=self._queue.name, name=self.name)
+
+    def _consume(
+        self,
+        tr: Transactor,
+        mode: Mode,
+        limit: int,
+        wait: float,
+        use: Callable[[fdb.Transaction, Scope, Sequence[Standing]], list[R]],
+    ) -> list[R]:
+        step = partial(self._step, mode=mode, limit=limit, use=use)
+        if isinstance(tr, fdb.Transaction):
+            taken = step(tr)
+            if taken.found.unfinished:
+                raise TransactionTooLarge(
+                    problem=f"more than {MAX_WALKED:,} messages, or 2 MB of them, do not match; "
+                    "call it with a database"
+                )
+            return taken.results
+        deadline = time.monotonic() + wait
+        resume: Mapping[int, bytes] = {}
+        while True:
+            left = deadline - time.monotonic()
+            taken = once.run(
+                tr,
+                self._once,
+                partial(step, resume=resume, waits=left > 0),
+                # To move a cursor twice does no harm.
+                wrote=lambda taken: bool(taken.results or taken.closed),
+            )
+            if taken.found.unfinished:
+                resume = taken.found.reached
+                continue
+            if taken.results or taken.closed or taken.watch is None:
+                return taken.results
+            resume = {}
+            wakeups.wait((taken.watch,), min(left, taken.patience))
+
+    def _step(
+        self,
+        tr: fdb.Transaction,
+        *,
+        mode: Mode,
+        limit: int,
+        use: Callable[[fdb.Transaction, Scope, Sequence[Standing]], list[R]],
+        resume: Mapping[int, bytes] | None = None,
+        waits: bool = False,
+    ) -> _Step[R]:
+        """One transaction of a call."""
+        scope = self._queue._scope(tr)
+        definition = self._known(scope)
+        if definition.mode is not mode:
+            raise InvalidArgument(
+                argument="subscription",
+                value=self.name,
+                problem=f"its mode is {definition.mode.value!r}: use its method for that",
+            )
+        held = hold.look(tr, scope, self.name) if definition.exclusive else None
+        promotion.promote(tr, scope, promotion.look(tr, scope))
+        if held is not None:
+            hold.take(tr, scope, self.name, self._consumer, held)
+        if scope.options.paused and mode is Mode.ACQUIRE:
+            found = Found([], True, {})
+        elif mode is Mode.BROWSE:
+            found = browse.onward(tr, scope, definition, limit)
+        else:
+            found = acquire.first(tr, scope, definition, limit, resume)
+        empty = found.ended and not found.messages
+        closed = empty and definition.auto_close and not scope.options.paused
+        if closed:
+            registry.remove(tr, scope, self.name)
+        watch = tr.watch(scope.keys.change) if empty and waits and not closed else None
+        patience = POLL_SECONDS
+        if watch is not None:
+            following = agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
+            patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
+        return _Step(use(tr, scope, found.messages), found, closed, watch, patience)
+
+
+# -- what is done with the messages that are found --------------------------------------------
+
+
+def _grant(
+    tr: fdb.Transaction,
+    scope: Scope,
+    messages: Sequence[Standing],
+    *,
+    seconds: float | None,
+    claim: bytes,
+    consumer: str,
+) -> list[Delivery]:
+    terms = lease.Terms(scope.options.lease if seconds is None else seconds, claim, consumer)
+    return lease.grant(tr, scope, terms, messages)
+
+
+def _remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> list[Message]:
+    # Looked at before the end of the messages removes their chunks.
+    found = _look(tr, scope, messages)
+    dequeue.remove(tr, scope.keys, messages)
+    life.moved(tr, scope, DEQUEUE, messages)
+    return found
+
+
+def _look(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> list[Message]:
+    chunks = payloads.look(tr, scope.keys, messages)
+    return [
+        message.envelope.message(message.position) for message in payloads.load(messages, chunks)
+    ]
+
+
+# -- arguments --------------------------------------------------------------------------------
+
+
+def _check_count(argument: str, value: object) -> None:
+    if type(value) is not int or not 0 < value <= MAX_MESSAGES:
+        raise InvalidArgument(
+            argument=argument, value=value, problem=f"must be 1 to {MAX_MESSAGES:,}"
+        )
+
+
+def _check_wait(tr: Transactor, wait: object) -> None:
+    if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
+        raise InvalidArgument(argument="wait", value=wait, problem="must be 0 seconds or more")
+    if wait and isinstance(tr, fdb.Transaction):
+        raise InvalidArgument(
+            argument="wait", value=wait, problem="waiting spans transactions: give a database"
+        )

@@ -1,0 +1,1 @@
+"""Subscriptions: durable relations to a queue, each with a place in every level of it."""

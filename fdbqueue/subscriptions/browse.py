@@ -1,0 +1,32 @@
+"""Looking at every message once, in order, and leaving it where it is."""
+
+from __future__ import annotations
+
+from ..binding import fdb
+from ..queue.definitions import Definition
+from ..queue.scope import Scope, Standing
+from .acquire import Found, enough
+from .cursor import Walk
+
+
+@fdb.transactional
+def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int) -> Found:
+    """The next messages that match, and move the cursors behind them.
+
+    A message is judged once, when the browser comes by. Round trips as in ``acquire.first``.
+    Conflicts with another move of the same cursors and with whoever adds a message before the
+    last one returned; with nobody who takes one.
+    """
+    walk = Walk(tr, scope, definition.name, limit)
+    now_ms = scope.clock.wall_ms()
+    seen: list[Standing] = []
+    for standing in walk:
+        if standing.envelope.expired(now_ms):
+            continue
+        if definition.matches(standing.envelope.properties(standing.position), now_ms):
+            seen.append(standing)
+            if enough(seen, limit):
+                break
+    for level in walk.passed:
+        walk.move(level)
+    return Found(seen, walk.ended, walk.reached)

@@ -1,0 +1,141 @@
+"""Cursors: how far a subscription has come in each level, and how it moves on.
+
+A cursor holds the next place to inspect, and no pointer into any list: what it points at may be
+gone. What makes a move safe is a fence. The move reads the cursor and the messages that it passes
+with conflicts; it raises TAIL to the index that it passes, and writes the FENCE keys up to it as a
+conflict range. A message that was about to take one of these indexes either commits first, and
+then the move fails and sees it, or commits later, and then its enqueue fails, since it read its
+FENCE key, and takes a higher index.
+
+The read conflicts leave out the messages themselves: only the gaps between them matter, where
+another might appear. One that is taken or removed meanwhile is no harm to whoever passes it, and
+one that comes back moves the cursor itself; so a cursor and the consumers before it do not
+disturb each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..binding import fdb
+from ..codec import pack_index, unpack_envelope
+from ..keys import LOWEST, QueueKeys
+from ..model import Position
+from ..queue.scope import Scope, Standing
+
+MAX_WALKED = 1_000
+"""Messages that one transaction inspects at most."""
+MAX_WALKED_BYTES = 2_000_000
+"""Bytes of messages after which a transaction inspects no more."""
+
+_PAGE = 100
+
+
+class Walk:
+    """One transaction's way from the cursors of a subscription on, the most urgent level first.
+
+    Iterating gives the ready messages in order, until ``ended`` (there are no more) or as many as
+    one transaction inspects. Whoever goes on to a message depends on there being no other before
+    it: the read conflicts say just that, and grow with the iteration. ``reached`` has the
+    place behind the last message given, per level; it is the next place to inspect.
+
+    Two round trips, one for the cursors and one for the first messages of all levels, and one for
+    each further page of a level.
+    """
+
+    def __init__(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        subscription: str,
+        first_page: int,
+        resume: Mapping[int, bytes] | None = None,
+    ) -> None:
+        self._tr = tr
+        self._scope = scope
+        self._subscription = subscription
+        self._page = min(max(first_page, 4), _PAGE)
+        self._resume = resume or {}
+        self.reached: dict[int, bytes] = {}
+        self.passed: dict[int, int] = {}
+        self.ended = False
+
+    def __iter__(self) -> Iterator[Standing]:
+        places = {**_places(self._tr, self._scope, self._subscription), **self._resume}
+        pages = {level: self._read(level, place, self._page) for level, place in places.items()}
+        count = size = 0
+        for level, place in places.items():
+            for standing, stored in self._level(level, place, pages[level]):
+                yield standing
+                count += 1
+                size += stored
+                if count >= MAX_WALKED or size >= MAX_WALKED_BYTES:
+                    return
+        self.ended = True
+
+    def _read(self, level: int, place: bytes, limit: int) -> fdb.FDBRange:
+        within = self._scope.keys.ready_from(level, place)
+        return self._tr.snapshot.get_range(
+            within.start, within.stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
+        )
+
+    def _level(
+        self, level: int, place: bytes, page: fdb.FDBRange
+    ) -> Iterator[tuple[Standing, int]]:
+        """The messages of a level, and how many bytes were read for each."""
+        keys, limit = self._scope.keys, self._page
+        self._tr.add_read_conflict_key(keys.cursor(self._subscription, level))
+        self.reached[level] = place
+        gap = keys.ready_from(level, place)
+        while True:
+            found = page.to_list()
+            for kv in found:
+                self._exclude(gap.start, kv.key)
+                position = keys.parse_ready(kv.key)
+                self.reached[level] = behind(keys, position)
+                self.passed[level] = position.index
+                gap = keys.ready_from(level, self.reached[level])
+                yield Standing(position, unpack_envelope(kv.value)), len(kv.value)
+            if len(found) < limit:
+                self._exclude(gap.start, gap.stop)
+                return
+            limit = _PAGE
+            page = self._read(level, self.reached[level], limit)
+
+    def _exclude(self, begin: bytes, end: bytes) -> None:
+        if begin < end:
+            self._tr.add_read_conflict_range(begin, end)
+
+    def move(self, level: int) -> None:
+        """Move the level's cursor behind the last message that was given."""
+        if level in self.passed:
+            place, index = self.reached[level], self.passed[level]
+            put(self._tr, self._scope.keys, self._subscription, level, place, index)
+
+
+def put(
+    tr: fdb.Transaction, keys: QueueKeys, subscription: str, level: int, place: bytes, index: int
+) -> None:
+    """Set a cursor to a place that has passed all indexes up to ``index`` or a part of it.
+
+    Whoever has read what lies before calls this; an enqueue at one of these indexes that is under
+    way fails, and TAIL lets none begin there any more.
+    """
+    tr[keys.cursor(subscription, level)] = place
+    tr.max(keys.tail(level), pack_index(index))
+    tr.add_write_conflict_range(keys.fence(level, 0), keys.fence(level, index + 1))
+
+
+def behind(keys: QueueKeys, position: Position) -> bytes:
+    """The first place behind a position."""
+    return keys.place(position) + b"\x00"
+
+
+def _places(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int, bytes]:
+    """Where the cursors stand, by level; the caller adds the conflicts that it needs."""
+    cursors = scope.keys.cursors(subscription)
+    found = {
+        scope.keys.parse_cursor(kv.key): kv.value
+        for kv in tr.snapshot.get_range(cursors.start, cursors.stop)
+    }
+    return {level: found.get(level, LOWEST) for level in range(scope.options.levels)}

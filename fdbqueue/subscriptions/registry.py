@@ -1,0 +1,74 @@
+"""Which subscriptions a queue has: creating and removing them, and placing their cursors."""
+
+from __future__ import annotations
+
+from ..binding import fdb
+from ..errors import InvalidArgument
+from ..keys import LOWEST, QueueKeys
+from ..model import Position
+from ..queue import catalogue, definitions, enqueue
+from ..queue.definitions import Definition
+from ..queue.scope import Scope
+from . import cursor
+
+
+@fdb.transactional
+def store(tr: fdb.Transaction, scope: Scope, definition: Definition) -> None:
+    """Create or replace a subscription. Conflicts with every operation on the queue."""
+    tr[scope.keys.subscription(definition.name)] = definitions.pack(definition)
+    catalogue.resubscribe(tr, scope.keys)
+
+
+@fdb.transactional
+def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
+    """Remove a subscription and its cursors. Conflicts with every operation on the queue.
+
+    So whoever puts a message back either sees that it is gone, or fails and looks again: no
+    cursor is left behind.
+    """
+    keys = scope.keys
+    del tr[keys.subscription(name)]
+    del tr[keys.holder(name)]
+    cursors = keys.cursors(name)
+    tr.clear_range(cursors.start, cursors.stop)
+    catalogue.resubscribe(tr, keys)
+
+
+@fdb.transactional
+def rewind(tr: fdb.Transaction, scope: Scope, name: str) -> None:
+    """Set all cursors to the lowest place. Writes blindly."""
+    for level in range(scope.options.levels):
+        tr[scope.keys.cursor(name, level)] = LOWEST
+
+
+@fdb.transactional
+def forward(tr: fdb.Transaction, scope: Scope, name: str) -> None:
+    """Set all cursors behind every message that is there now.
+
+    One round trip, snapshot reads: a message that commits meanwhile came before the move, and is
+    passed like the others; one that commits later takes a higher index, or fails and does so.
+    """
+    looks = {level: enqueue.look(tr, scope.keys, level) for level in range(scope.options.levels)}
+    for level, look in looks.items():
+        _put_behind(tr, scope.keys, name, level, enqueue.next_index(scope.keys, *look))
+
+
+@fdb.transactional
+def seek(tr: fdb.Transaction, scope: Scope, name: str, position: Position) -> None:
+    """Set the cursor of one level to a position; the others stay. As ``forward``."""
+    keys, level = scope.keys, position.level
+    if not 0 <= level < scope.options.levels:
+        raise InvalidArgument(
+            argument="to", value=position.to_id(), problem="the queue has no such level"
+        )
+    following = enqueue.next_index(keys, *enqueue.look(tr, keys, level))
+    if position.index < following:
+        cursor.put(tr, keys, name, level, keys.place(position), position.index)
+    else:
+        # What was never used must not use up the indexes before it.
+        _put_behind(tr, keys, name, level, following)
+
+
+def _put_behind(tr: fdb.Transaction, keys: QueueKeys, name: str, level: int, index: int) -> None:
+    """Set a cursor before the first message that has ``index``."""
+    cursor.put(tr, keys, name, level, keys.place(Position(level, index, b"")), index - 1)

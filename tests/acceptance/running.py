@@ -1,0 +1,107 @@
+"""Real processes: the console script, and programs that use the package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FDBQ = Path(sys.executable).parent / "fdbq"
+PROGRAMS = Path(__file__).parent / "programs"
+DEADLINE = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run of ``fdbq`` ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, as one JSON value."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """What it printed, as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Fdbq:
+    """Runs ``fdbq``."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+
+    def __call__(self, *arguments: str, given: bytes | str = b"") -> Ended:
+        """Run it, whatever comes of it."""
+        done = subprocess.run(
+            [FDBQ, *arguments],
+            check=False,
+            input=given.encode() if isinstance(given, str) else given,
+            capture_output=True,
+            env=self.environment,
+            timeout=DEADLINE,
+        )
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def ok(self, *arguments: str, given: bytes | str = b"") -> Ended:
+        """Run it; it must succeed."""
+        ended = self(*arguments, given=given)
+        assert ended.code == 0, ended
+        return ended
+
+    def refused(self, *arguments: str, given: bytes | str = b"", code: int) -> str:
+        """Run it; it must fail with ``code`` and one line, which is returned without its start."""
+        ended = self(*arguments, given=given)
+        assert ended.code == code, ended
+        assert ended.out == ""
+        assert ended.err.startswith("fdbq: "), ended.err
+        assert ended.err.count("\n") == 1, ended.err
+        assert "Traceback" not in ended.err
+        return ended.err.removeprefix("fdbq: ").rstrip("\n")
+
+
+class Programs:
+    """Starts programs, and ends what still runs when the test is over."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, program: str, *arguments: object) -> subprocess.Popen[str]:
+        """Start a program of this folder."""
+        process = subprocess.Popen(
+            [sys.executable, PROGRAMS / program, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._environment,
+        )
+        self._started.append(process)
+        return process
+
+    def finish(self, processes: Sequence[subprocess.Popen[str]]) -> list[str]:
+        """What the programs printed by their end, which must be a good one."""
+        printed = [process.communicate(timeout=DEADLINE)[0] for process in processes]
+        assert [process.returncode for process in processes] == [0] * len(processes)
+        return printed
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    """The next line that a program prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()

@@ -1,0 +1,255 @@
+"""``fdbq`` from end to end: what it does, and what it prints."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import NewMessage, Queue, fdb
+from tests.acceptance.running import FDBQ, Fdbq
+
+HOSTILE = [
+    b"\x1b]0;owned\x07\x1b[31mred\x1b[0m",
+    b"[bold red]markup[/bold red] [/]",
+    b"two\nlines\r\tand a tab",
+    b"\xff\xfe not UTF-8 \x80",
+    "\u202eright to left\u202c \u200b \x9b31m \x7f".encode(),
+    b"<script>alert(1)</script>",
+    b"",
+]
+
+
+def test_status_tells_which_store_answers(fdbq: Fdbq, store: str, embedded: bool) -> None:
+    status = fdbq.ok("status", "--json").json
+
+    assert status["store"] == store
+    assert status["engine"] == ("embedded" if embedded else "foundationdb")
+    assert status["reachable"] is True
+    assert status["api_version"] == 730
+    assert set(status["latency"]) == {"begin_ms", "read_ms", "commit_ms"}
+    assert store in fdbq.ok("status").out
+
+
+def test_the_store_option_wins_over_the_environment(
+    fdbq: Fdbq, tmp_path: Path, embedded: bool
+) -> None:
+    if not embedded:
+        pytest.skip("a second store needs the embedded engine")
+    other = tmp_path / "other.fdbq"
+
+    status = fdbq.ok("--store", str(other), "status", "--json").json
+
+    assert status["store"] == str(other)
+    assert other.exists()
+
+
+def test_a_queue_is_created_listed_shown_and_deleted(fdbq: Fdbq, name: str) -> None:
+    other = f"{name}-2"
+    created = fdbq.ok(
+        "queue", "create", other, "--levels", "3", "--max-attempts", "0", "--lease", "5", "--json"
+    ).json
+    assert created["queue"] == other
+    expected = {"levels": 3, "max_attempts": None, "lease": 5.0}
+    assert created["options"].items() >= expected.items()
+
+    listed = {row["queue"]: row for row in fdbq.ok("queue", "list", "--json").json}
+    assert listed.keys() >= {name, other}
+    assert set(listed[other].values()) == {other, 0}
+    assert other in fdbq.ok("queue", "list").out
+
+    fdbq.ok("enqueue", other, "urgent", "--priority", "9")
+    shown = fdbq.ok("queue", "show", other, "--json").json
+    assert shown["depth"]["ready"] == 1
+    assert shown["levels"]["0"]["ready_bytes"] == len("urgent")
+    assert "ready" in fdbq.ok("queue", "show", other).out
+
+    assert fdbq.ok("queue", "delete", other, "--yes", "--json").json == {
+        "queue": other,
+        "deleted": True,
+    }
+    assert other not in fdbq.ok("queue", "list").out
+
+
+def test_a_message_is_enqueued_peeked_received_and_acknowledged(fdbq: Fdbq, name: str) -> None:
+    later = fdbq.ok("enqueue", name, "later", "--priority", "1").out.strip()
+    sooner = fdbq.ok(
+        "enqueue", name, "sooner", "--priority", "8", "--header", "region=eu", "--json"
+    ).json
+    assert sooner == {"queue": name, "enqueued": 1, "id": sooner["id"]}
+
+    peeked = fdbq.ok("peek", name, "--json").lines
+    assert [message["id"] for message in peeked] == [sooner["id"], later]
+    assert peeked[0] == {
+        "id": sooner["id"],
+        "payload": "sooner",
+        "priority": 8,
+        "headers": {"region": "eu"},
+        "level": 1,
+        "attempts": 0,
+        "enqueued_at": peeked[0]["enqueued_at"],
+    }
+
+    (received,) = fdbq.ok("receive", name, "--lease", "60", "--json").lines
+    assert received.items() >= {"id": sooner["id"], "attempt": 1}.items()
+    assert received["token"]
+    assert "later" in fdbq.ok("receive", name, "--max", "5", "--ack").out
+    assert "empty" in fdbq.ok("receive", name).err
+
+    depth = fdbq.ok("queue", "show", name, "--json").json["depth"]
+    assert (depth["enqueued"], depth["leased"], depth["done"]) == (2, 1, 1)
+
+
+def test_receive_waits_for_a_message(fdbq: Fdbq, name: str) -> None:
+    with subprocess.Popen(
+        [FDBQ, "receive", name, "--wait", "60", "--json"],
+        stdout=subprocess.PIPE,
+        env=fdbq.environment,
+    ) as waiting:
+        fdbq.ok("enqueue", name, "at last")
+        assert waiting.stdout is not None
+        assert json.loads(waiting.stdout.readline())["payload"] == "at last"
+        assert waiting.wait(60) == 0
+
+
+def test_a_file_is_a_payload_as_it_is(fdbq: Fdbq, name: str, tmp_path: Path) -> None:
+    payload = bytes(range(256))
+    file = tmp_path / "payload"
+    file.write_bytes(payload)
+
+    fdbq.ok("enqueue", name, "--file", str(file))
+
+    (message,) = fdbq.ok("peek", name, "--json").lines
+    assert base64.b64decode(message["payload_base64"]) == payload
+
+
+def test_json_lines_are_enqueued_in_their_order(fdbq: Fdbq, name: str) -> None:
+    lines = [json.dumps({"payload": f"message {n}"}) for n in range(3000)]
+
+    done = fdbq.ok("enqueue", name, "--json", given="\n".join(lines))
+
+    assert done.json == {"queue": name, "enqueued": 3000}
+    peeked = fdbq.ok("peek", name, "--max", "10000", "--json").lines
+    assert [message["payload"] for message in peeked] == [f"message {n}" for n in range(3000)]
+
+
+def test_json_lines_name_priority_and_headers(fdbq: Fdbq, name: str) -> None:
+    given = [
+        {"payload": "a", "priority": 9, "headers": {"n": 1, "ok": True, "none": None}},
+        {"payload_base64": base64.b64encode(b"\xff").decode(), "priority": 8},
+        {"payload": "c"},
+    ]
+
+    fdbq.ok(
+        *("enqueue", name, "--priority", "2", "--header", "k=v"),
+        given="\n\n".join(map(json.dumps, given)) + "\n",
+    )
+
+    found = fdbq.ok("peek", name, "--json").lines
+    assert [(m["priority"], m["headers"]) for m in found] == [
+        (9, {"n": 1, "ok": True, "none": None}),
+        (8, {"k": "v"}),
+        (2, {"k": "v"}),
+    ]
+
+
+def test_what_receive_prints_can_be_enqueued_again(fdbq: Fdbq, name: str) -> None:
+    payloads = ["text", "\u2028 \x1b", ""]
+    for payload in payloads:
+        fdbq.ok("enqueue", name, given=json.dumps({"payload": payload, "headers": {"a": "b"}}))
+    printed = fdbq.ok("receive", name, "--max", "10", "--ack", "--json").out
+
+    fdbq.ok("enqueue", name, given=printed)
+
+    found = fdbq.ok("peek", name, "--json").lines
+    assert [(m["payload"], m["headers"]) for m in found] == [(p, {"a": "b"}) for p in payloads]
+
+
+def test_purge_removes_what_is_ready(fdbq: Fdbq, name: str) -> None:
+    fdbq.ok("enqueue", name, given='{"payload": "x"}\n' * 1200)
+
+    assert fdbq.ok("queue", "purge", name, "--yes", "--json").json == {
+        "queue": name,
+        "purged": 1200,
+    }
+
+    depth = fdbq.ok("queue", "show", name, "--json").json["depth"]
+    assert (depth["ready"], depth["purged"], depth["ready_bytes"]) == (0, 1200, 0)
+
+
+@pytest.mark.parametrize("command", ["peek", "receive"])
+def test_hostile_payloads_are_shown_harmlessly(
+    db: fdb.Database, fdbq: Fdbq, name: str, command: str
+) -> None:
+    messages = [NewMessage(payload, headers={"evil": "\x1b[2J[red]"}) for payload in HOSTILE]
+    Queue(name).enqueue_many(db, messages)
+
+    for form in ([], ["--json"]):
+        shown = fdbq.ok(command, name, "--max", str(len(HOSTILE)), *form)
+        text = shown.out + shown.err
+        assert all(c.isprintable() or c == "\n" for c in text)
+        Queue(name).enqueue_many(db, messages)
+
+    assert "[bold red]markup[/bold red] [/]" in text
+
+
+def test_a_hostile_payload_does_not_reach_a_terminal(fdbq: Fdbq, name: str) -> None:
+    fdbq.ok("enqueue", name, given=json.dumps({"payload": HOSTILE[0].decode() + "\x1b[2J"}))
+    ours, theirs = os.openpty()
+    with open(ours, "rb", buffering=0) as terminal:
+        subprocess.run(
+            [FDBQ, "peek", name],
+            stdout=theirs,
+            env={**fdbq.environment, "TERM": "xterm", "COLUMNS": "80"},
+            timeout=60,
+            check=True,
+        )
+        os.close(theirs)
+        shown = b""
+        try:
+            while chunk := terminal.read(4096):
+                shown += chunk
+        except OSError:  # how a pseudo-terminal says that its other side was closed
+            pass
+    assert b"\\x1b]0;" in shown
+    assert b"\x1b]0;" not in shown
+    assert b"\x1b[2J" not in shown
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+    assert max(map(len, plain.splitlines())) == 80
+
+
+def test_help_is_quick_and_loads_neither_bindings_nor_tables(fdbq: Fdbq) -> None:
+    program = (
+        "import sys\n"
+        "from fdbqueue.cli.main import run\n"
+        "code = run(['--help'])\n"
+        "heavy = {'fdb', 'fdbqueue.binding', 'rich.table', 'pyspark'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {heavy}' if heavy else code)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, env=fdbq.environment
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert b"enqueue" in done.stdout
+
+
+def test_the_shell_completes_names_of_queues(fdbq: Fdbq, name: str) -> None:
+    environment = {
+        **fdbq.environment,
+        "_FDBQ_COMPLETE": "complete_bash",
+        "COMP_WORDS": "fdbq peek orders-",
+        "COMP_CWORD": "2",
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+    }
+
+    done = subprocess.run([FDBQ], check=False, capture_output=True, env=environment, text=True)
+
+    assert name in done.stdout.split()

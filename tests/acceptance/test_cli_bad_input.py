@@ -1,0 +1,208 @@
+"""What ``fdbq`` refuses: one line, the right exit code, and nothing half written."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import Queue, fdb
+from tests.acceptance.running import FDBQ, Fdbq
+
+USAGE = 2
+FAILURE = 1
+
+
+def enqueued(db: fdb.Database, name: str) -> int:
+    return Queue(name).depth(db).enqueued
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("enqueue", "nowhere", "payload"),
+        ("receive", "nowhere"),
+        ("peek", "nowhere"),
+        ("queue", "show", "nowhere"),
+        ("queue", "purge", "nowhere", "--yes"),
+        ("queue", "delete", "nowhere", "--yes"),
+    ],
+)
+def test_an_unknown_queue_is_named(fdbq: Fdbq, arguments: tuple[str, ...]) -> None:
+    assert "no queue 'nowhere'" in fdbq.refused(*arguments, code=FAILURE)
+
+
+def test_an_existing_queue_is_not_created_again(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    assert "exists already" in fdbq.refused("queue", "create", name, code=FAILURE)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("enqueue", "QUEUE", "payload", "--priority", "10"),
+        ("enqueue", "QUEUE", "payload", "--priority", "-1"),
+        ("enqueue", "QUEUE", "payload", "--priority", "high"),
+        ("enqueue", "QUEUE", "payload", "--header", "novalue"),
+        ("enqueue", "QUEUE", "payload", "--file", "/dev/null"),
+        ("enqueue", "QUEUE", "--file", "/nonexistent/file"),
+        ("enqueue", "QUEUE", "--file", "/dev/zero"),
+        ("receive", "QUEUE", "--max", "0"),
+        ("receive", "QUEUE", "--lease", "0"),
+        ("receive", "QUEUE", "--lease", "nan"),
+        ("receive", "QUEUE", "--wait", "-1"),
+        ("receive", "QUEUE", "--wait", "inf"),
+        ("peek", "QUEUE", "--max", "10001"),
+        ("queue", "create", ""),
+        ("queue", "create", "line\nend"),
+        ("queue", "create", "n" * 201),
+        ("queue", "create", "new", "--levels", "0"),
+        ("queue", "create", "new", "--lease", "-1"),
+        ("queue", "purge", "QUEUE"),
+        ("queue", "delete", "QUEUE"),
+        ("nonsense",),
+        ("peek",),
+        ("--store", "", "status"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(
+    db: fdb.Database, fdbq: Fdbq, name: str, arguments: tuple[str, ...]
+) -> None:
+    fdbq.refused(*(name if a == "QUEUE" else a for a in arguments), code=USAGE)
+
+    assert enqueued(db, name) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not an object"),
+        ('"text"', "not an object"),
+        ("{}", "either payload or payload_base64"),
+        ('{"payload": "a", "payload_base64": "YQ=="}', "either payload or payload_base64"),
+        ('{"payload": 1}', "must be a string"),
+        ('{"payload_base64": "?"}', "not base64"),
+        ('{"payload": "\\ud800"}', "surrogate"),
+        ('{"payload": "a", "priorty": 1}', "unknown name 'priorty'"),
+        ('{"payload": "a", "priority": 10}', "out of range"),
+        ('{"payload": "a", "priority": "9"}', "out of range"),
+        ('{"payload": "a", "priority": true}', "out of range"),
+        ('{"payload": "a", "headers": [1]}', "mapping"),
+        ('{"payload": "a", "headers": {"b": []}}', "a value must be"),
+        (json.dumps({"payload": "a" * 8_100_000}), "at most 8,000,000"),
+        ('{"payload": ' * 100_000, "line 3"),
+        (b"\xff", "not UTF-8"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_a_broken_line_is_named_and_its_batch_is_not_written(
+    db: fdb.Database, fdbq: Fdbq, name: str, line: str | bytes, problem: str
+) -> None:
+    broken = line if isinstance(line, bytes) else line.encode()
+    given = b'{"payload": "good"}\n\n' + broken + b'\n{"payload": "good"}\n'
+
+    refusal = fdbq.refused("enqueue", name, given=given, code=USAGE)
+
+    assert refusal.startswith("line 3: ")
+    assert problem in refusal
+    if len(given) < 4096:  # one read has it all, so it is one batch
+        assert refusal.endswith("nothing was enqueued")
+        assert enqueued(db, name) == 0
+
+
+def test_a_broken_line_late_says_how_many_were_enqueued(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    given = '{"payload": "good"}\n' * 50_000 + "broken\n"
+
+    refusal = fdbq.refused("enqueue", name, given=given, code=USAGE)
+
+    assert refusal.startswith("line 50,001: not JSON")
+    assert f"{enqueued(db, name):,} messages before it were enqueued" in refusal
+
+
+@pytest.mark.parametrize("given", ["", "\n\n  \n"])
+def test_no_messages_at_all_are_refused(
+    db: fdb.Database, fdbq: Fdbq, name: str, given: str
+) -> None:
+    refusal = fdbq.refused("enqueue", name, given=given, code=USAGE)
+
+    assert "no messages" in refusal
+
+
+def test_a_store_that_cannot_be_written_is_named(fdbq: Fdbq) -> None:
+    for command in (["status"], ["queue", "list"], ["enqueue", "orders", "payload"]):
+        refusal = fdbq.refused("--store", "/proc/nowhere/store.fdbq", *command, code=FAILURE)
+        assert "/proc/nowhere/store.fdbq" in refusal
+
+
+def test_a_file_that_is_no_store_is_left_alone(fdbq: Fdbq, tmp_path: Path) -> None:
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear Sir or Madam\n")
+
+    refusal = fdbq.refused("--store", str(file), "queue", "create", "orders", code=FAILURE)
+
+    assert "is no store" in refusal
+    assert file.read_text() == "Dear Sir or Madam\n"
+
+
+def test_a_damaged_store_is_told_in_one_line(fdbq: Fdbq, tmp_path: Path, embedded: bool) -> None:
+    if not embedded:
+        pytest.skip("a file of the embedded engine")
+    file = tmp_path / "damaged.fdbq"
+    file.write_bytes(b"SQLite format 3\0" + b"\xee" * 8000)
+
+    assert str(file) in fdbq.refused("--store", str(file), "status", code=FAILURE)
+
+
+def test_help_works_where_the_store_does_not(fdbq: Fdbq) -> None:
+    broken = Fdbq({**fdbq.environment, "FDBQUEUE_STORE": "/proc/nowhere/store.fdbq"})
+
+    assert "enqueue" in broken.ok("--help").out
+    assert "QUEUE" in broken.ok("receive", "--help").out
+    broken.refused("status", code=FAILURE)
+
+
+def test_an_interrupt_ends_without_a_traceback(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    with subprocess.Popen(
+        [FDBQ, "enqueue", name],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=fdbq.environment,
+        text=True,
+    ) as process:
+        # Given a command that has enqueued something and waits for more
+        assert process.stdin is not None
+        process.stdin.write('{"payload": "first"}\n')
+        process.stdin.flush()
+        while not enqueued(db, name):
+            assert process.poll() is None
+
+        # When it is interrupted
+        process.send_signal(signal.SIGINT)
+
+        # Then it says what it did
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told == "fdbq: interrupted; at least 1 message before it was enqueued\n"
+
+
+def test_a_reader_that_goes_away_is_no_error_to_talk_about(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    fdbq.ok("enqueue", name, given='{"payload": "x"}\n' * 3000)
+    with subprocess.Popen(
+        [FDBQ, "peek", name, "--max", "3000", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=fdbq.environment,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

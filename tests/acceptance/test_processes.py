@@ -1,0 +1,72 @@
+"""What holds when several processes work on one queue, and when one of them is killed."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import pytest
+
+from fdbqueue import NewMessage, Queue, fdb
+from tests.acceptance.running import Programs, told
+
+PRODUCERS = 8
+EACH = 50
+MESSAGES = 100
+
+
+def test_eight_processes_enqueue_at_once_without_a_single_conflict(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue, programs: Programs
+) -> None:
+    # Given eight processes that are ready to enqueue
+    producers = [
+        programs.start("producer.py", space.key().hex(), queue.name, n, EACH)
+        for n in range(PRODUCERS)
+    ]
+    assert [told(producer) for producer in producers] == ["ready"] * PRODUCERS
+
+    # When all do it at the same time
+    for producer in producers:
+        assert producer.stdin is not None
+        producer.stdin.write("go\n")
+        producer.stdin.flush()
+
+    # Then none of them meets an error, so none retries
+    assert [json.loads(codes) for codes in programs.finish(producers)] == [[]] * PRODUCERS
+    assert queue.depth(db).ready == PRODUCERS * EACH
+
+    # And the messages of each stand in the order in which it enqueued them
+    found = defaultdict(list)
+    for message in queue.peek(db, PRODUCERS * EACH):
+        producer_name, n = message.payload.split()
+        found[producer_name].append(int(n))
+    assert list(found.values()) == [list(range(EACH))] * PRODUCERS
+
+
+@pytest.mark.parametrize("moment", ["held", "written"])
+def test_messages_of_a_killed_worker_come_back_and_take_effect_once(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue, programs: Programs, moment: str
+) -> None:
+    # Given a worker that holds messages
+    ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, n % 10) for n in range(MESSAGES)])
+    arguments = (space.key().hex(), queue.name, MESSAGES)
+    victim = programs.start("worker.py", *arguments, moment)
+    held = int(told(victim))
+    assert held > 0
+    assert queue.depth(db).leased == held
+
+    # When it is killed, and others go on
+    victim.kill()
+    victim.wait()
+    again = programs.finish([programs.start("worker.py", *arguments) for _ in range(2)])
+
+    # Then what it held was delivered again, and every message took effect once
+    assert sum(map(int, again)) >= held
+    effects = space.subspace(("effects",))
+    counted = {
+        effects.unpack(kv.key)[0]: int.from_bytes(kv.value, "little")
+        for kv in db.get_range(effects.range().start, effects.range().stop)
+    }
+    assert counted == dict.fromkeys(ids, 1)
+    depth = queue.depth(db)
+    assert (depth.done, depth.ready, depth.leased, depth.dead) == (MESSAGES, 0, 0, 0)

@@ -1,0 +1,536 @@
+"""The line of consumers: staged dequeue, hand-over, withdrawal, dead leaders, honest empties."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import threading
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+import tenacity
+
+from fdbqueue import Delivery, Depth, InvalidArgument, LeaseLost, Queue, Ticket, receiving
+from fdbqueue.binding import fdb
+from fdbqueue.keys import Kind
+from tests.clocks import MovedClock
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
+PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+    return Queue.create(db, "orders", root=space, contention="staged", clock=clock)
+
+
+@pytest.fixture
+def quiet(db: Database, queue: Queue) -> Callable[[], bool]:
+    """Whether no trace of a line is left."""
+
+    def no_trace() -> bool:
+        kinds = [queue._keys.kind(kind) for kind in (Kind.REQUEST, Kind.STATE, Kind.WAKE)]
+        return db[queue._keys.leader] is None and not any(
+            db.get_range(kind.start, kind.stop) for kind in kinds
+        )
+
+    return no_trace
+
+
+def payloads(deliveries: Sequence[Delivery]) -> list[bytes]:
+    return [delivery.payload for delivery in deliveries]
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+# -- the way it is meant to go --------------------------------------------------------------------
+
+
+def test_one_consumer_alone_is_served_in_order_and_leaves_no_trace(
+    db: Database, queue: Queue, quiet: Callable[[], bool]
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    assert [d.payload for d in queue.consume(db)] == [b"a", b"b", b"c"]
+    assert queue.receive(db) is None
+    assert queue.depth(db) == Depth(enqueued=3, done=3)
+    assert quiet()
+
+
+def test_requests_are_served_in_the_order_in_which_they_came(db: Database, queue: Queue) -> None:
+    tickets = [queue.request(db) for _ in range(5)]
+    queue.enqueue_many(db, [b"%d" % n for n in range(5)])
+    found = [queue.collect(db, ticket) for ticket in tickets]
+    assert [payloads(one) for one in found] == [[b"%d" % n] for n in range(5)]
+
+
+def test_one_round_serves_all_who_stand_in_line(db: Database, queue: Queue) -> None:
+    leader, *others = [queue.request(db) for _ in range(20)]
+    queue.enqueue_many(db, [b"%d" % n for n in range(20)])
+    queue.collect(db, leader)
+    assert queue.depth(db).leased == 20
+    found = [payloads(queue.collect(db, ticket)) for ticket in others]
+    assert found == [[b"%d" % n] for n in range(1, 20)]
+
+
+def test_a_request_for_many_gets_what_is_there(db: Database, queue: Queue) -> None:
+    first, second, third = (queue.request(db, max_messages=3) for _ in range(3))
+    queue.enqueue_many(db, [b"%d" % n for n in range(5)])
+    assert payloads(queue.collect(db, first)) == [b"0", b"1", b"2"]
+    assert payloads(queue.collect(db, second)) == [b"3", b"4"]
+    assert queue.collect(db, third, wait=0) == []
+
+
+def test_large_messages_are_served_in_several_rounds(db: Database, queue: Queue) -> None:
+    for n in range(3):
+        queue.enqueue_many(db, [b"%d" % n * 80_000 for _ in range(10)])
+    first, second = queue.request(db, max_messages=20), queue.request(db, max_messages=20)
+    found = queue.collect(db, first) + queue.collect(db, second)
+    assert 20 <= len(found) <= 30
+    assert payloads(found) == sorted(payloads(found))
+
+
+def test_the_effect_the_ack_and_the_next_request_are_one_commit(
+    db: Database, queue: Queue, space: Subspace
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    delivery = queue.receive(db)
+    assert delivery is not None
+
+    @fdb.transactional
+    def step(tr: fdb.Transaction) -> Ticket:
+        tr[space.pack(("effect",))] = delivery.payload
+        queue.ack(tr, delivery)
+        return queue.request(tr)
+
+    ticket = step(db)
+    assert db[space.pack(("effect",))] == b"a"
+    assert payloads(queue.collect(db, ticket)) == [b"b"]
+    assert queue.depth(db) == Depth(enqueued=2, leased=1, done=1)
+
+
+def test_a_lost_lease_acknowledged_with_a_request_asks_for_nothing(
+    db: Database, queue: Queue, quiet: Callable[[], bool]
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.ack(db, delivery)
+    with pytest.raises(LeaseLost):
+        queue.receive(db, ack=[delivery])
+    assert queue.depth(db).ready == 1
+    assert quiet()
+
+
+def test_a_ticket_can_be_pickled(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    queue.request(db)
+    ticket = pickle.loads(pickle.dumps(queue.request(db)))
+    assert queue.withdraw(db, ticket) == []
+
+
+def test_waiting_in_line_is_refused_inside_a_transaction(db: Database, queue: Queue) -> None:
+    with pytest.raises(InvalidArgument, match="with a database"):
+        queue.receive(db.create_transaction(), wait=1)
+
+
+# -- conflicts ------------------------------------------------------------------------------------
+
+
+def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_round(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    leader = queue.request(db)
+    open_transactions = [db.create_transaction() for _ in range(6)]
+    for tr in open_transactions:
+        queue.request(tr)
+        queue.enqueue(tr, b"x")
+    round_ = db.create_transaction()
+    stand = receiving._Stand(db, queue._access, leader, None)
+    stand._round(round_, answered=False, done=False)
+    for tr in open_transactions[:3]:
+        tr.commit().wait()
+    round_.commit().wait()
+    for tr in open_transactions[3:]:
+        tr.commit().wait()
+    assert queue.depth(db).leased == 1
+
+
+def test_two_rounds_at_once_do_not_serve_twice(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    leader, _ = queue.request(db), queue.request(db)
+    rounds = [db.create_transaction() for _ in range(2)]
+    for tr in rounds:
+        stand = receiving._Stand(db, queue._access, leader, None)
+        stand._round(tr, answered=False, done=False)
+    rounds[0].commit().wait()
+    with pytest.raises(fdb.FDBError) as caught:
+        rounds[1].commit().wait()
+    assert caught.value.code == 1020
+    assert queue.depth(db).leased == 2
+
+
+def test_whoever_joins_while_the_leader_leaves_looks_again(db: Database, queue: Queue) -> None:
+    leader = queue.request(db)
+    joining = db.create_transaction()
+    queue.request(joining)
+    queue.withdraw(db, leader)
+    with pytest.raises(fdb.FDBError) as caught:
+        joining.commit().wait()
+    assert caught.value.code == 1020
+
+
+@pytest.mark.parametrize("withdrawal_first", [True, False])
+def test_a_withdrawal_races_a_round_and_one_of_them_wins(
+    db: Database, queue: Queue, withdrawal_first: bool
+) -> None:
+    leader, other = queue.request(db), queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    leave, round_ = db.create_transaction(), db.create_transaction()
+    assert queue.withdraw(leave, other) == []
+    stand = receiving._Stand(db, queue._access, leader, None)
+    stand._round(round_, answered=False, done=False)
+    winner, loser = (leave, round_) if withdrawal_first else (round_, leave)
+    winner.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        loser.commit().wait()
+    assert payloads(queue.withdraw(db, other)) == ([] if withdrawal_first else [b"b"])
+
+
+def test_an_honest_empty_races_an_arrival_and_does_not_stand(db: Database, queue: Queue) -> None:
+    ticket = queue.request(db, wait=False)
+    round_ = db.create_transaction()
+    stand = receiving._Stand(db, queue._access, ticket, None)
+    assert stand._round(round_, answered=False, done=False).answer == []
+    queue.enqueue(db, b"here")
+    with pytest.raises(fdb.FDBError):
+        round_.commit().wait()
+    assert payloads(queue.collect(db, ticket)) == [b"here"]
+
+
+def test_a_leader_that_goes_to_sleep_races_an_arrival_and_stays_awake(
+    db: Database, queue: Queue
+) -> None:
+    ticket = queue.request(db)
+    round_ = db.create_transaction()
+    stand = receiving._Stand(db, queue._access, ticket, None)
+    assert stand._round(round_, answered=False, done=False).watch is not None
+    queue.enqueue(db, b"here")
+    with pytest.raises(fdb.FDBError):
+        round_.commit().wait()
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+def test_a_withdrawn_request_is_served_no_more(
+    db: Database, queue: Queue, quiet: Callable[[], bool]
+) -> None:
+    first, second = queue.request(db), queue.request(db)
+    assert queue.withdraw(db, first) == []
+    queue.enqueue(db, b"a")
+    assert payloads(queue.collect(db, second)) == [b"a"]
+    assert queue.withdraw(db, first) == []
+    assert quiet()
+
+
+def test_a_withdrawal_that_comes_too_late_returns_the_message(db: Database, queue: Queue) -> None:
+    leader, other = queue.request(db), queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    queue.collect(db, leader)
+    (taken,) = queue.withdraw(db, other)
+    queue.ack(db, taken)
+    assert queue.depth(db) == Depth(enqueued=2, leased=1, done=1)
+
+
+def test_a_leader_that_withdraws_hands_over_to_the_oldest(
+    db: Database, queue: Queue, quiet: Callable[[], bool]
+) -> None:
+    leader, second, third = (queue.request(db) for _ in range(3))
+    queue.withdraw(db, leader)
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert payloads(queue.collect(db, second)) == [b"a"]
+    assert payloads(queue.collect(db, third)) == [b"b"]
+    assert quiet()
+
+
+def test_time_ends_for_a_leader_and_for_those_who_wait_and_no_trace_is_left(
+    db: Database, queue: Queue, quiet: Callable[[], bool]
+) -> None:
+    found: list[Delivery | None] = []
+    in_threads(6, lambda n: found.append(queue.receive(db, wait=0.01 * n)))
+    assert found == [None] * 6
+    assert quiet()
+
+
+def test_time_that_ends_while_messages_are_there_ends_with_a_message(
+    db: Database, queue: Queue
+) -> None:
+    first, second = queue.request(db), queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert payloads(queue.collect(db, second, wait=0)) == [b"b"], "the older one comes first"
+    assert payloads(queue.collect(db, first, wait=0)) == [b"a"]
+
+
+def test_an_interrupted_wait_gives_back_what_it_was_given(
+    db: Database, queue: Queue, quiet: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, ticket = queue.request(db), queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert payloads(queue.collect(db, leader)) == [b"a"]
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(receiving._Stand, "_step", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        queue.collect(db, ticket)
+    assert queue.depth(db).ready == 1
+    assert quiet()
+
+
+# -- consumers that die ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers look by themselves at once, since the clocks are moved by hand."""
+    monkeypatch.setattr(receiving, "PATIENCE", tenacity.wait_fixed(0.01))
+
+
+def test_a_dead_leader_delays_and_does_not_block(
+    db: Database, queue: Queue, clock: MovedClock, impatient: None
+) -> None:
+    queue.request(db)
+    second = queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    clock.seconds += 3
+    assert payloads(queue.collect(db, second)) == [b"b"]
+
+
+def test_whoever_joins_behind_a_dead_leader_takes_over(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.request(db)
+    clock.seconds += 3
+    queue.enqueue_many(db, [b"a", b"b"])
+    assert queue.request(db).leads
+
+
+def test_the_message_of_a_dead_consumer_comes_back(
+    db: Database, queue: Queue, clock: MovedClock, impatient: None
+) -> None:
+    queue.request(db)
+    second = queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    clock.seconds += 3
+    queue.collect(db, second)
+    clock.seconds += 31
+    assert payloads([*queue.consume(db)]) == [b"a", b"b"]
+
+
+def test_requests_of_the_dead_leave_the_line(
+    db: Database, queue: Queue, clock: MovedClock, quiet: Callable[[], bool]
+) -> None:
+    for _ in range(3):
+        queue.request(db)
+    clock.seconds += 11
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None, "no dead consumer was given the message"
+    assert quiet()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_consumer_that_was_taken_for_dead_asks_again(
+    db: Database, queue: Queue, clock: MovedClock, waits: bool
+) -> None:
+    paused = queue.request(db, wait=waits)
+    clock.seconds += 11
+    assert queue.receive(db) is None
+    queue.enqueue(db, b"a")
+    assert payloads(queue.collect(db, paused)) == [b"a"]
+
+
+def test_a_leader_that_lost_the_lead_while_it_paused_is_served_all_the_same(
+    db: Database, queue: Queue, clock: MovedClock, impatient: None
+) -> None:
+    paused, second = queue.request(db), queue.request(db)
+    clock.seconds += 3
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    assert payloads(queue.collect(db, second)) == [b"b"]
+    assert payloads(queue.collect(db, paused)) == [b"a"]
+
+
+# -- many at once, and faults ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("contention", ["auto", "first", "staged", "relaxed"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_consumers_at_once_take_every_message_once(
+    db: Database, queue: Queue, quiet: Callable[[], bool], contention: str, batch: int
+) -> None:
+    queue.set_options(db, contention=contention, window=8)
+    ids = queue.enqueue_many(db, [b"x"] * 60)
+    found: list[str] = []
+
+    def consume(_: int) -> None:
+        for delivery in queue.consume(db, max_messages=batch):
+            found.append(delivery.id)
+
+    in_threads(6, consume)
+    assert sorted(found) == ids
+    assert queue.depth(db) == Depth(enqueued=60, done=60)
+    assert quiet()
+
+
+@pytest.mark.parametrize("contention", ["auto", "first", "staged", "relaxed"])
+def test_waiting_consumers_and_producers_at_once_leave_nothing_behind(
+    db: Database, queue: Queue, quiet: Callable[[], bool], contention: str
+) -> None:
+    queue.set_options(db, contention=contention)
+    found: list[bytes] = []
+    ended = threading.Event()
+
+    def work(n: int) -> None:
+        if n < 2:
+            for i in range(15):
+                queue.enqueue(db, b"%d-%d" % (n, i))
+            return
+        while not ended.is_set():
+            for delivery in queue.consume(db, wait=0.2):
+                found.append(delivery.payload)
+                if len(found) == 30:
+                    ended.set()
+
+    in_threads(6, work)
+    assert len(set(found)) == len(found) == 30
+    assert queue.depth(db) == Depth(enqueued=30, done=30)
+    assert quiet()
+
+
+@pytest.mark.parametrize("contention", ["auto", "first", "staged", "relaxed"])
+@pytest.mark.parametrize("plan", PLANS, ids=", ".join)
+def test_every_way_of_receiving_takes_effect_once(
+    db: Database,
+    queue: Queue,
+    quiet: Callable[[], bool],
+    contention: str,
+    plan: Sequence[str | None],
+) -> None:
+    def flaky() -> Database:
+        return cast("Database", FlakyDatabase(db, plan))
+
+    queue.set_options(db, contention=contention)
+    ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
+    first = queue.receive(flaky())
+    assert first is not None
+    second = queue.receive_many(flaky(), 2, wait=5, ack=[first])
+    assert sorted([first.id, *(d.id for d in second)]) == ids
+    queue.ack_many(flaky(), second)
+    assert queue.receive(flaky()) is None
+    assert queue.receive(flaky(), wait=0.01) is None
+    assert queue.depth(db) == Depth(enqueued=3, done=3)
+    assert quiet()
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=", ".join)
+def test_collecting_and_withdrawing_take_effect_once(
+    db: Database, queue: Queue, quiet: Callable[[], bool], plan: Sequence[str | None]
+) -> None:
+    def flaky() -> Database:
+        return cast("Database", FlakyDatabase(db, plan))
+
+    queue.enqueue_many(db, [b"a", b"b"])
+    tickets = [queue.request(flaky()) for _ in range(4)]
+    assert payloads(queue.collect(flaky(), tickets[1], wait=0)) == [b"b"]
+    assert payloads(queue.withdraw(flaky(), tickets[0])) == [b"a"]
+    assert queue.withdraw(flaky(), tickets[2]) == []
+    assert queue.collect(flaky(), tickets[3], wait=0) == []
+    assert queue.depth(db) == Depth(enqueued=2, leased=2)
+    assert quiet()
+
+
+# -- the modes ------------------------------------------------------------------------------------
+
+
+def test_auto_stands_in_line_behind_others(db: Database, queue: Queue) -> None:
+    queue.set_options(db, contention="auto")
+    leader = queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    found: list[Delivery | None] = []
+    late = threading.Thread(target=lambda: found.append(queue.receive(db)))
+    late.start()
+    late.join(0.1)
+    assert payloads(queue.collect(db, leader)) == [b"a"]
+    late.join(30)
+    assert found[0] is not None
+    assert found[0].payload == b"b"
+
+
+def test_auto_without_contention_stands_in_no_line(
+    db: Database, queue: Queue, quiet: Callable[[], bool]
+) -> None:
+    queue.set_options(db, contention="auto")
+    queue.enqueue(db, b"a")
+    flaky = FlakyDatabase(db, [])
+    delivery = queue.receive(cast("Database", flaky))
+    assert delivery is not None
+    assert flaky.commits == 1
+    assert queue.receive(cast("Database", flaky), ack=[delivery]) is None
+    assert flaky.commits == 2, "the ack and the empty answer are one commit"
+
+
+def test_a_relaxed_receive_takes_from_the_window_only(db: Database, queue: Queue) -> None:
+    queue.set_options(db, contention="relaxed", window=4)
+    ids = queue.enqueue_many(db, [b"x"] * 40)
+    for _ in range(40):
+        first = [message.id for message in queue.peek(db, 4)]
+        delivery = queue.receive(db)
+        assert delivery is not None
+        assert delivery.id in first
+        ids.remove(delivery.id)
+    assert ids == []
+
+
+def test_relaxed_receives_of_different_messages_do_not_conflict(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.set_options(db, contention="relaxed", window=4)
+    queue.enqueue_many(db, [b"0", b"1", b"2", b"3"])
+    places = iter([0, 3, 2, 2])
+    monkeypatch.setattr("fdbqueue.queue.relaxed.offset", lambda *_: next(places))
+    taking = [db.create_transaction() for _ in range(4)]
+    for tr in taking:
+        assert queue.receive(tr) is not None
+    for tr in taking[:3]:
+        tr.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        taking[3].commit().wait()
+
+
+def test_a_relaxed_empty_is_honest(db: Database, queue: Queue) -> None:
+    queue.set_options(db, contention="relaxed")
+    tr = db.create_transaction()
+    assert queue.receive(tr) is None
+    tr[b"decided"] = b"the queue was empty"
+    queue.enqueue(db, b"x")
+    with pytest.raises(fdb.FDBError):
+        tr.commit().wait()

@@ -1,0 +1,267 @@
+"""Payloads: in chunks, compressed, serialized; and nothing of them is left behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from fdbqueue import (
+    CorruptData,
+    Depth,
+    InvalidOptions,
+    InvalidPayload,
+    MissingPackage,
+    NewMessage,
+    PayloadTooLarge,
+    Queue,
+    UnknownContentType,
+)
+from fdbqueue.binding import fdb
+from fdbqueue.keys import Kind
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+LARGE = os.urandom(1_000_003)
+TEXT = b"the same words again and again, " * 30_000
+
+
+def chunks(db: Database, queue: Queue) -> int:
+    """How many pieces of payloads are stored."""
+    kind = queue._keys.kind(Kind.CHUNK)
+    return len(db.get_range(kind.start, kind.stop))
+
+
+@pytest.mark.parametrize("size", [0, 1, 90_000, 90_001, 180_000, 180_001, 8_000_000])
+def test_a_payload_of_any_size_comes_back_and_leaves_nothing(
+    db: Database, queue: Queue, size: int
+) -> None:
+    payload = os.urandom(size)
+    queue.enqueue(db, payload)
+    assert queue.depth(db).ready_bytes == size
+    assert queue.peek(db)[0].payload == payload
+    delivery = queue.receive(db)
+    assert delivery is not None
+    assert delivery.payload == payload
+    queue.ack(db, delivery)
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+    assert chunks(db, queue) == 0
+
+
+def test_a_large_message_is_dequeued_whole(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, LARGE)
+    message = queue.dequeue(db)
+    assert message is not None
+    assert message.payload == LARGE
+    assert chunks(db, queue) == 0
+
+
+def test_a_large_message_survives_release_and_extension(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, LARGE, headers={"a": 1})
+    for _ in range(2):
+        delivery = queue.receive(db)
+        assert delivery is not None
+        delivery = queue.extend(db, delivery, 60)
+        queue.release(db, delivery)
+    assert queue.peek(db)[0].payload == LARGE
+    assert queue.depth(db) == Depth(enqueued=1, ready=1, ready_bytes=len(LARGE))
+
+
+def test_a_purge_takes_the_chunks_along(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [LARGE, b"small", LARGE])
+    assert chunks(db, queue) == 24
+    list(queue.purge(db))
+    assert chunks(db, queue) == 0
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_a_large_message_is_there_once_under_faults(db: Database, queue: Queue, fault: str) -> None:
+    flaky: Any = FlakyDatabase(db, [fault])
+    queue.enqueue(flaky, LARGE)
+    assert chunks(db, queue) == 12
+    message = queue.dequeue(FlakyDatabase(db, [fault]))  # type: ignore[arg-type]
+    assert message is not None
+    assert message.payload == LARGE
+    assert chunks(db, queue) == 0
+
+
+def test_a_batch_of_large_messages_ends_where_a_transaction_would(
+    db: Database, queue: Queue
+) -> None:
+    payloads = [bytes([n]) * 3_000_000 for n in range(3)]
+    for payload in payloads:
+        queue.enqueue(db, payload)
+    assert [m.payload for m in queue.peek(db, 10)] == payloads[:2]
+    found = queue.receive_many(db, 10)
+    assert [d.payload for d in found] == payloads[:2]
+    assert [d.payload for d in queue.receive_many(db, 10)] == payloads[2:]
+
+
+def test_a_batch_of_many_payloads_fits_into_its_transaction(db: Database, queue: Queue) -> None:
+    for _ in range(3):
+        queue.enqueue_many(db, [bytes(89_000)] * 50)
+    got = []
+    while found := queue.receive_many(db, 10_000):
+        got.append(len(found))
+    assert len(got) == 2
+    assert sum(got) == 150
+
+
+def test_the_limit_of_the_queue_is_kept(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "small", root=space, max_payload=1_000)
+    queue.enqueue(db, bytes(1_000))
+    with pytest.raises(PayloadTooLarge, match="1,001 bytes; at most 1,000"):
+        queue.enqueue_many(db, [b"fits", bytes(1_001)])
+    assert queue.depth(db).enqueued == 1
+
+
+def test_no_payload_is_larger_than_a_transaction(db: Database, queue: Queue) -> None:
+    with pytest.raises(PayloadTooLarge, match="at most 8,000,000"):
+        queue.enqueue(db, bytes(8_000_001))
+    queue.set_options(db, max_payload=9_000_000)
+    with pytest.raises(PayloadTooLarge, match="at most 9,000,000"):
+        queue.enqueue(db, bytes(9_000_001))
+    queue.enqueue(db, bytes(9_000_000))
+    delivery = queue.receive(db)
+    assert delivery is not None
+    assert len(delivery.payload) == 9_000_000
+
+
+@pytest.mark.parametrize("compression", ["zlib", "zstd"])
+def test_a_large_payload_is_compressed_out_of_sight(
+    db: Database, space: Subspace, compression: str
+) -> None:
+    queue = Queue.create(db, "packed", root=space, compression=compression)
+    noise = os.urandom(200_000)
+    queue.enqueue_many(db, [TEXT, b"too small to bother" * 2, noise])
+    assert chunks(db, queue) == 3, "the text fits into its envelope; noise is left as it is"
+    assert queue.depth(db).ready_bytes == len(TEXT) + 38 + len(noise)
+    queue.set_options(db, compression="none")
+    found = queue.receive_many(db, 9)
+    assert [d.payload for d in found] == [TEXT, b"too small to bother" * 2, noise]
+    queue.ack_many(db, found)
+    assert queue.depth(db).ready_bytes == 0
+    assert chunks(db, queue) == 0
+
+
+def test_compression_begins_where_the_queue_says(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "packed", root=space, compression="zlib", compress_from=len(TEXT) + 1)
+    queue.enqueue(db, TEXT)
+    assert chunks(db, queue) == 11
+    queue.set_options(db, compress_from=len(TEXT))
+    queue.enqueue(db, TEXT)
+    assert chunks(db, queue) == 11
+
+
+@pytest.mark.parametrize("option", [{"compression": "lz77"}, {"compress_from": -1}])
+def test_options_of_compression_are_checked(
+    db: Database, space: Subspace, option: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidOptions, match=next(iter(option))):
+        Queue.create(db, "packed", root=space, **option)
+
+
+def test_compression_without_its_package_is_refused_before_anything_is_written(
+    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    for make in (Queue.create, Queue.open):
+        with pytest.raises(MissingPackage, match="zstandard"):
+            make(db, "packed", root=space, compression="zstd")
+    queue = Queue.create(db, "packed", root=space)
+    with pytest.raises(MissingPackage):
+        queue.set_options(db, compression="zstd")
+    assert queue.options(db).compression == "none"
+
+
+def test_a_lost_chunk_is_an_error_and_no_shorter_payload(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, LARGE)
+    kind = queue._keys.kind(Kind.CHUNK)
+    first = next(iter(db.get_range(kind.start, kind.stop, limit=1)))
+    del db[first.key]
+    with pytest.raises(CorruptData, match="chunks have 910,003 bytes, not 1,000,003"):
+        queue.receive(db)
+    assert queue.depth(db).ready == 1
+
+
+# -- serializers ------------------------------------------------------------------------------
+
+
+class Reversed:
+    """Text, backwards; a serializer of a user."""
+
+    content_type = "text/x-reversed"
+
+    def dumps(self, value: Any) -> bytes:
+        return str(value[::-1]).encode()
+
+    def loads(self, payload: bytes) -> Any:
+        return payload.decode()[::-1]
+
+
+def test_json_goes_in_and_comes_out(db: Database, space: Subspace) -> None:
+    queue = Queue.open(db, "orders", root=space, serializer="json")
+    order = {"item": "größe", "count": [1, 2.5, None, True]}
+    queue.enqueue(db, order)
+    queue.enqueue_many(db, [NewMessage(5), "text", None])
+    delivery = queue.receive(db)
+    assert delivery is not None
+    assert queue.value(delivery) == order
+    assert delivery.payload == '{"item":"größe","count":[1,2.5,null,true]}'.encode()
+    assert delivery.message.content_type == "application/json"
+    assert [queue.value(message) for message in queue.peek(db, 9)] == [5, "text", None]
+
+
+def test_a_users_serializer_goes_with_the_handle(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "orders", root=space, serializer=Reversed())
+    pickle.loads(pickle.dumps(queue)).enqueue(db, "abc")
+    message = queue.peek(db)[0]
+    assert (message.payload, queue.value(message)) == (b"cba", "abc")
+
+
+def test_a_message_is_read_by_its_own_content_type(db: Database, space: Subspace) -> None:
+    plain = Queue.create(db, "orders", root=space)
+    plain.enqueue(db, b"bytes")
+    Queue.open(db, "orders", root=space, serializer="json").enqueue(db, ["json"])
+    mine = Queue.open(db, "orders", root=space, serializer=Reversed())
+    mine.enqueue(db, "abc")
+    messages = plain.peek(db, 3)
+    assert [mine.value(message) for message in messages] == [b"bytes", ["json"], "abc"]
+    with pytest.raises(UnknownContentType, match="text/x-reversed"):
+        plain.value(messages[2])
+
+
+@pytest.mark.parametrize(
+    "serializer", ["yaml", object(), type("S", (Reversed,), {"content_type": ""})(), None, 5]
+)
+def test_an_unknown_serializer_is_refused(db: Database, space: Subspace, serializer: Any) -> None:
+    with pytest.raises(InvalidOptions, match="serializer"):
+        Queue.create(db, "orders", root=space, serializer=serializer)
+    with pytest.raises(Exception, match="no queue"):
+        Queue.open(db, "orders", root=space, create=False)
+
+
+@pytest.mark.parametrize("value", [b"bytes", {1, 2}, float("nan"), object()])
+def test_what_a_serializer_cannot_hold_is_refused(
+    db: Database, space: Subspace, value: Any
+) -> None:
+    queue = Queue.create(db, "orders", root=space, serializer="json")
+    with pytest.raises(InvalidPayload, match="application/json can hold, not"):
+        queue.enqueue_many(db, [1, value])
+    assert queue.depth(db) == Depth()
+
+
+def test_a_payload_that_is_not_of_its_type_is_an_error(db: Database, space: Subspace) -> None:
+    class Broken(Reversed):
+        content_type = "application/json"
+
+    queue = Queue.create(db, "orders", root=space, serializer=Broken())
+    queue.enqueue(db, "{}")
+    reader = Queue.open(db, "orders", root=space, serializer="json")
+    with pytest.raises(CorruptData, match="as application/json"):
+        reader.value(reader.peek(db)[0])

@@ -1,0 +1,480 @@
+"""What subscriptions promise, one consumer at a time; see test_cursors for those that race."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fdbqueue import (
+    Depth,
+    InvalidArgument,
+    InvalidName,
+    InvalidSelector,
+    LeaseLost,
+    NewMessage,
+    Queue,
+    Subscription,
+    SubscriptionHeld,
+    SubscriptionMismatch,
+    SubscriptionNotFound,
+    TransactionTooLarge,
+)
+from fdbqueue.binding import fdb
+from tests.clocks import MovedClock
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+    return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, clock=clock)
+
+
+def flaky(db: Database, plan: Sequence[str | None]) -> Any:
+    """A database whose commits fail as planned."""
+    return FlakyDatabase(db, plan)
+
+
+def put(db: Database, queue: Queue, *payloads: str, priority: int = 4) -> list[str]:
+    """Messages whose region is the part of the payload before the number."""
+    return queue.enqueue_many(
+        db,
+        [
+            NewMessage(text.encode(), priority, {"region": text.rstrip("0123456789")})
+            for text in payloads
+        ],
+    )
+
+
+def taken(db: Database, subscription: Subscription, limit: int = 100) -> list[str]:
+    return [found.payload.decode() for found in subscription.receive_many(db, limit)]
+
+
+def seen(db: Database, subscription: Subscription, limit: int = 100) -> list[str]:
+    return [found.payload.decode() for found in subscription.browse(db, limit)]
+
+
+def test_a_selector_takes_what_it_matches_in_order_and_leaves_the_rest(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "us1", "eu1", "us2", "eu2")
+    put(db, queue, "us9", "eu9", priority=9)
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    assert taken(db, europe) == ["eu9", "eu1", "eu2"]
+    assert [m.payload for m in queue.peek(db, 9)] == [b"us9", b"us1", b"us2"]
+    assert queue.depth(db).leased == 3
+
+
+def test_an_acquired_message_is_settled_like_any_other(db: Database, queue: Queue) -> None:
+    put(db, queue, "us1", "eu1")
+    delivery = queue.subscribe(db, "europe", selector="region = 'eu'").receive(db)
+    assert delivery is not None
+    queue.ack(db, delivery)
+    with pytest.raises(LeaseLost):
+        queue.ack(db, delivery)
+    assert queue.depth(db) == Depth(enqueued=2, ready=1, done=1, ready_bytes=3)
+
+
+def test_a_subscription_without_a_selector_takes_everything(db: Database, queue: Queue) -> None:
+    put(db, queue, "us1", "eu1")
+    put(db, queue, "us9", priority=9)
+    everything = queue.subscribe(db, "everything")
+    assert taken(db, everything) == ["us9", "us1", "eu1"]
+    assert taken(db, everything) == []
+
+
+def test_a_browser_sees_each_message_once_and_leaves_it(db: Database, queue: Queue) -> None:
+    put(db, queue, "a1", "a2", "a3")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    assert seen(db, browser, 2) == ["a1", "a2"]
+    put(db, queue, "a4")
+    put(db, queue, "b1", priority=9)
+    assert seen(db, browser) == ["b1", "a3", "a4"], "an urgent late message is never behind it"
+    assert seen(db, browser) == []
+    assert queue.depth(db).ready == 5
+
+
+def test_a_browser_with_a_selector_sees_what_matches(db: Database, queue: Queue) -> None:
+    put(db, queue, "eu1", "us1", "eu2")
+    browser = queue.subscribe(db, "europe", mode="browse", selector="region = 'eu'")
+    assert seen(db, browser) == ["eu1", "eu2"]
+
+
+def test_a_place_is_durable_and_belongs_to_the_name(db: Database, queue: Queue) -> None:
+    put(db, queue, "a1", "a2")
+    assert seen(db, queue.subscribe(db, "one", mode="browse"), 1) == ["a1"]
+    assert seen(db, queue.subscriptions.open(db, "one")) == ["a2"]
+    assert seen(db, queue.subscribe(db, "other", mode="browse")) == ["a1", "a2"]
+    again = pickle.loads(pickle.dumps(queue.subscriptions.open(db, "other")))
+    put(db, queue, "a3")
+    assert seen(db, again) == ["a3"]
+
+
+def test_the_place_moves_on_with_the_callers_transaction(
+    db: Database, queue: Queue, space: Subspace
+) -> None:
+    put(db, queue, "a1")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    tr = db.create_transaction()
+    assert [m.payload for m in browser.browse(tr)] == [b"a1"]
+    assert browser.browse(tr) == [], "within the transaction it has moved on"
+    del tr
+    assert seen(db, browser) == ["a1"], "a transaction that is not committed has seen nothing"
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_a_message_is_seen_and_taken_once_whatever_befalls_a_commit(
+    db: Database, queue: Queue, fault: str
+) -> None:
+    put(db, queue, "us1", "eu1", "us2", "eu2")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    assert seen(flaky(db, [fault]), browser, 3) == ["us1", "eu1", "us2"]
+    assert taken(flaky(db, [fault]), europe, 1) == ["eu1"]
+    assert seen(flaky(db, [None, fault]), browser) == ["eu2"]
+    assert taken(flaky(db, [fault]), europe, 1) == ["eu2"]
+    assert taken(flaky(db, [fault]), europe) == []
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_a_one_shot_get_removes_one_match_whatever_befalls_its_commit(
+    db: Database, queue: Queue, fault: str
+) -> None:
+    put(db, queue, "us1", "eu1", "eu2")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    message = europe.get(flaky(db, [None, fault]))
+    assert message is not None
+    assert message.payload == b"eu1"
+    assert queue.depth(db).done == 1
+    assert europe.get(db) is not None
+    assert europe.get(db) is None
+    assert [m.payload for m in queue.peek(db, 9)] == [b"us1"]
+
+
+def test_a_one_shot_get_of_a_browser_gives_the_next_message(db: Database, queue: Queue) -> None:
+    put(db, queue, "a1", "a2")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    found = [browser.get(db) for _ in range(3)]
+    assert [m and m.payload for m in found] == [b"a1", b"a2", None]
+    assert queue.depth(db).ready == 2
+
+
+# -- what comes back --------------------------------------------------------------------------
+
+
+def test_a_message_that_comes_back_is_delivered_by_every_subscription_that_has_passed_it(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "us1", "eu1", "us2", "eu2", "us3", "eu3")
+    one = queue.subscribe(db, "one", selector="region = 'eu'")
+    other = queue.subscribe(db, "other", selector="region LIKE 'e%'")
+    first, second, third = one.receive_many(db, 3)
+    assert taken(db, other) == []
+    queue.release(db, second)
+    queue.release(db, first)
+    assert taken(db, other, 1) == ["eu1"], "a release moves every cursor back"
+    queue.release(db, third)
+    assert taken(db, one) == ["eu2", "eu3"]
+
+
+def test_a_lapsed_lease_comes_back_behind_the_cursor(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    put(db, queue, "us1", "eu1", "us2")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    assert taken(db, europe) == ["eu1"]
+    assert taken(db, europe) == []
+    clock.seconds += 61
+    again = europe.receive(db)
+    assert again is not None
+    assert (again.payload, again.attempt) == (b"eu1", 2)
+
+
+def test_a_message_of_nobodys_interest_that_comes_back_is_passed(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "us1", "us2", "eu1")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    assert taken(db, europe) == ["eu1"]
+    queue.release(db, delivery)
+    assert taken(db, europe) == []
+    assert taken(db, queue.subscribe(db, "rest", selector="region = 'us'")) == ["us1", "us2"]
+
+
+def test_a_message_that_matches_only_after_a_failed_attempt_is_found(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    put(db, queue, "a1", "a2")
+    again = queue.subscribe(db, "again", selector="attempts > 0")
+    assert taken(db, again) == []
+    assert queue.receive(db) is not None
+    clock.seconds += 61
+    assert taken(db, again) == ["a1"]
+
+
+def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    put(db, queue, "a1", "a2")
+    old = queue.subscribe(db, "old", selector="age > 30")
+    assert taken(db, old) == []
+    clock.seconds += 20
+    put(db, queue, "a3")
+    assert taken(db, old) == []
+    clock.seconds += 20
+    assert taken(db, old) == ["a1", "a2"]
+
+
+# -- places -----------------------------------------------------------------------------------
+
+
+def test_a_subscription_can_begin_now(db: Database, queue: Queue) -> None:
+    put(db, queue, "eu1")
+    put(db, queue, "eu2", priority=9)
+    browser = queue.subscribe(db, "audit", mode="browse", start="now")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'", start="now")
+    assert (seen(db, browser), taken(db, europe)) == ([], [])
+    put(db, queue, "eu3")
+    put(db, queue, "eu4", priority=9)
+    assert (seen(db, browser), taken(db, europe)) == (["eu4", "eu3"], ["eu4", "eu3"])
+
+
+def test_a_subscription_can_seek_back_and_forth(db: Database, queue: Queue) -> None:
+    ids = put(db, queue, "a1", "a2", "a3")
+    put(db, queue, "u1", priority=9)
+    browser = queue.subscribe(db, "audit", mode="browse", start=ids[1])
+    assert seen(db, browser) == ["u1", "a2", "a3"]
+    browser.seek(db, ids[2])
+    assert seen(db, browser) == ["a3"], "an id moves the cursor of its level alone"
+    browser.seek(db, "first")
+    assert seen(db, browser, 2) == ["u1", "a1"]
+    browser.seek(db, "now")
+    assert seen(db, browser) == []
+
+
+def test_seeking_a_message_that_was_never_there_uses_no_indexes_up(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "a1")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    browser.seek(db, "05-ffffffffffff-0000000000000000")
+    (following,) = put(db, queue, "a2")
+    assert int(following.split("-")[1], 16) == 2
+    assert seen(db, browser) == ["a2"]
+
+
+def test_a_changed_selector_looks_at_the_whole_queue_again(db: Database, queue: Queue) -> None:
+    put(db, queue, "us1", "eu1", "us2")
+    subscription = queue.subscribe(db, "one", selector="region = 'eu'")
+    assert taken(db, subscription) == ["eu1"]
+    subscription.set_selector(db, "region = 'us'")
+    assert taken(db, subscription) == ["us1", "us2"]
+    subscription.set_selector(db, None)
+    assert taken(db, subscription) == []
+
+
+def test_passing_goes_on_over_several_transactions(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fdbqueue.subscriptions.cursor.MAX_WALKED", 10)
+    put(db, queue, *(f"us{n}" for n in range(35)), "eu1", *(f"us{n}" for n in range(35)))
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    with pytest.raises(TransactionTooLarge, match="with a database"):
+        europe.receive(db.create_transaction())
+    counted = flaky(db, [])
+    assert taken(counted, europe, 1) == ["eu1"]
+    assert counted.commits == 4
+    assert taken(counted, europe) == []
+    counted.commits = 0
+    assert taken(counted, europe) == []
+    assert counted.commits == 1, "what was passed is not looked at again"
+    browser = queue.subscribe(db, "audit", mode="browse", selector="region = 'eu'")
+    assert seen(db, browser) == []
+    old = queue.subscribe(db, "old", selector="age > 1000 OR region = 'eu'")
+    assert taken(db, old) == []
+
+
+# -- exclusive subscriptions ------------------------------------------------------------------
+
+
+def test_an_exclusive_subscription_serves_one_consumer_until_it_closes(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "a1", "a2", "a3")
+    mine = queue.subscribe(db, "one", exclusive=True)
+    yours = queue.subscribe(db, "one")
+    assert taken(db, mine, 1) == ["a1"]
+    with pytest.raises(SubscriptionHeld, match="'one'"):
+        yours.receive(db)
+    yours.close(db)
+    assert taken(db, mine, 1) == ["a2"], "closing without holding it takes nothing away"
+    mine.close(db)
+    assert taken(db, yours, 1) == ["a3"]
+    with pytest.raises(SubscriptionHeld):
+        mine.receive(db)
+
+
+def test_an_exclusive_subscription_is_taken_over_once_its_holder_is_dead(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    put(db, queue, "a1", "a2", "a3")
+    dead = queue.subscribe(db, "one", mode="browse", exclusive=True)
+    heir = queue.subscribe(db, "one")
+    assert seen(db, dead, 1) == ["a1"]
+    clock.wall_only = 3600
+    with pytest.raises(SubscriptionHeld):
+        heir.browse(db)
+    clock.wall_only, clock.seconds = 0, 20
+    assert seen(db, dead, 1) == ["a2"], "its use prolongs the hold"
+    clock.seconds += 20
+    with pytest.raises(SubscriptionHeld):
+        heir.browse(db)
+    clock.seconds += 20
+    assert seen(db, heir) == ["a3"]
+    with pytest.raises(SubscriptionHeld):
+        dead.browse(db)
+
+
+# -- the end ----------------------------------------------------------------------------------
+
+
+def test_an_auto_close_subscription_removes_itself_at_the_end(db: Database, queue: Queue) -> None:
+    put(db, queue, "a1", "eu1")
+    browser = queue.subscribe(db, "audit", mode="browse", auto_close=True)
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
+    assert (seen(db, browser), taken(db, europe)) == (["a1", "eu1"], ["eu1"])
+    assert len(queue.subscriptions.list(db)) == 2, "it has not yet seen the end"
+    assert (seen(flaky(db, [UNKNOWN_COMMITTED]), browser), taken(db, europe)) == ([], [])
+    assert queue.subscriptions.list(db) == []
+    with pytest.raises(SubscriptionNotFound, match="'audit'"):
+        browser.browse(db)
+
+
+def test_removal_leaves_no_trace_and_a_new_one_begins_anew(
+    db: Database, queue: Queue, space: Subspace
+) -> None:
+    def keys() -> list[bytes]:
+        return [kv.key for kv in db.get_range(space.range().start, space.range().stop)]
+
+    put(db, queue, "us0", "us1", "eu1")
+    queue.dequeue(db)
+    before = keys()
+    tr = db.create_transaction()
+    queue.subscribe(tr, "audit", mode="browse", exclusive=True)
+    queue.subscribe(tr, "europe", selector="region = 'eu'")
+    assert [m.payload for m in queue.subscriptions.open(tr, "audit").browse(tr)] == [b"us1", b"eu1"]
+    queue.subscriptions.remove(tr, "audit")
+    queue.subscriptions.remove(tr, "europe")
+    tr.commit().wait()
+    assert keys() == before
+    assert seen(db, queue.subscribe(db, "audit", mode="browse")) == ["us1", "eu1"]
+
+
+def test_a_removed_subscription_is_gone_for_everybody(db: Database, queue: Queue) -> None:
+    subscription = queue.subscribe(db, "one", selector="region = 'eu'")
+    queue.subscriptions.remove(db, "one")
+    for use in (
+        subscription.receive,
+        subscription.browse,
+        subscription.get,
+        subscription.remove,
+        subscription.definition,
+    ):
+        with pytest.raises(SubscriptionNotFound):
+            use(db)
+    with pytest.raises(SubscriptionNotFound):
+        subscription.seek(db, "first")
+    with pytest.raises(SubscriptionNotFound):
+        queue.subscriptions.open(db, "one")
+
+
+# -- opening ----------------------------------------------------------------------------------
+
+
+def test_what_is_given_must_be_what_is_stored(db: Database, queue: Queue) -> None:
+    queue.subscribe(db, "one", mode="browse", selector="a = 1")
+    queue.subscribe(db, "one")
+    queue.subscribe(db, "one", mode="browse", selector="a = 1", exclusive=False, auto_close=False)
+    for option, value in {
+        "mode": "acquire",
+        "selector": "a = 2",
+        "exclusive": True,
+        "auto_close": True,
+    }.items():
+        with pytest.raises(SubscriptionMismatch, match=option):
+            queue.subscribe(db, "one", **{option: value})  # type: ignore[arg-type]
+    (stored,) = queue.subscriptions.list(db)
+    assert (stored.name, stored.mode.value, str(stored.selector)) == ("one", "browse", "a = 1")
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_making_and_removing_happen_once(db: Database, queue: Queue, fault: str) -> None:
+    failing = flaky(db, [fault, None, fault])
+    subscription = queue.subscribe(failing, "one")
+    subscription.remove(failing)
+    assert queue.subscriptions.list(db) == []
+
+
+def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, queue: Queue) -> None:
+    with pytest.raises(InvalidArgument, match="mode"):
+        queue.subscribe(db, "one", mode="look")
+    with pytest.raises(InvalidSelector):
+        queue.subscribe(db, "one", selector="region =")
+    with pytest.raises(InvalidName):
+        queue.subscribe(db, "")
+    with pytest.raises(InvalidArgument, match="not a message id"):
+        queue.subscribe(db, "one", mode="browse", start="last")
+    with pytest.raises(InvalidArgument, match="no place but the first"):
+        queue.subscribe(db, "one", start="now")
+    assert queue.subscriptions.list(db) == []
+    one = queue.subscribe(db, "one")
+    with pytest.raises(InvalidArgument, match="mode"):
+        one.browse(db)
+    with pytest.raises(InvalidArgument, match="max_messages"):
+        one.receive_many(db, 0)
+    with pytest.raises(InvalidArgument, match="database"):
+        one.receive(db.create_transaction(), wait=1)
+    with pytest.raises(InvalidArgument, match="no place but the first"):
+        one.seek(db, "now")
+    with pytest.raises(InvalidArgument, match="no such level"):
+        queue.subscribe(db, "b", mode="browse").seek(db, "ee-000000000001-0000000000000000")
+
+
+# -- waiting ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["acquire", "browse"])
+def test_waiting_ends_as_soon_as_a_match_arrives(db: Database, queue: Queue, mode: str) -> None:
+    subscription = queue.subscribe(db, "europe", mode=mode, selector="region = 'eu'")
+    found: list[bytes] = []
+
+    def consume() -> None:
+        use = subscription.browse if mode == "browse" else subscription.receive_many
+        found.extend(each.payload for each in use(db, 1, wait=60))
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    put(db, queue, "us1")
+    put(db, queue, "eu1")
+    consumer.join(30)
+    assert not consumer.is_alive()
+    assert found == [b"eu1"]
+
+
+def test_waiting_for_nothing_ends_in_time(db: Database, queue: Queue) -> None:
+    put(db, queue, "us1")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    assert europe.receive(db, wait=0.05) is None

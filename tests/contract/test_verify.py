@@ -1,0 +1,256 @@
+"""Verification: each kind of deviation is planted and must be found, and no other."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from fdbqueue import Deviation, Queue, QueueNotFound, rebuild_counters, verify
+from fdbqueue.binding import fdb
+from fdbqueue.codec import pack_counters, pack_index, unpack_lease
+from fdbqueue.keys import Kind, QueueKeys
+from fdbqueue.model import Depth, Position
+from fdbqueue.queue import audit
+from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+
+COUNTERS = len(Depth.__slots__)
+
+
+@pytest.fixture
+def busy(db: Database, queue: Queue) -> Queue:
+    """A queue with messages in several states."""
+    queue.enqueue_many(db, [b"a", b"b", bytes(200_000), b"c"])
+    queue.enqueue(db, b"urgent", priority=9)
+    queue.enqueue(db, bytes(100_000), priority=0)
+    queue.dequeue(db)
+    assert queue.receive(db) is not None
+    assert verify(db, queue).ok
+    return queue
+
+
+def rows(db: Database, queue: Queue, kind: Kind) -> list[fdb.KeyValue]:
+    every = queue._keys.kind(kind)
+    return db.get_range(every.start, every.stop)
+
+
+def first_lease(db: Database, queue: Queue) -> tuple[bytes, Position, int]:
+    row = rows(db, queue, Kind.LEASE)[0]
+    lease = unpack_lease(row.value)
+    return queue._keys.parse_lease(row.key), lease.position, lease.expiry_version
+
+
+Plant = Callable[[Database, Queue, QueueKeys], None]
+
+
+def unreadable(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[rows(db, queue, Kind.READY)[0].key] = b"\x01nonsense"
+
+
+def unreadable_lease(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[rows(db, queue, Kind.LEASE)[0].key] = b""
+
+
+def no_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    token, _, version = first_lease(db, queue)
+    del db[keys.expiry(version, token)]
+
+
+def other_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    token, _, version = first_lease(db, queue)
+    db[keys.expiry(version, token)] = pack_index(5)
+
+
+def no_lease(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.expiry(10**15, bytes(18))] = pack_index(5)
+
+
+def twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    _, position, _ = first_lease(db, queue)
+    db[keys.ready(position)] = rows(db, queue, Kind.READY)[0].value
+    size = 1 if position.level == 5 else 0
+    db.add(keys.count(position.level), counters(enqueued=1, ready=1, ready_bytes=size))
+
+
+def leased_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    row = rows(db, queue, Kind.LEASE)[0]
+    _, position, version = first_lease(db, queue)
+    db[keys.lease(bytes(18))] = row.value
+    db[keys.expiry(version, bytes(18))] = rows(db, queue, Kind.EXPIRY)[0].value
+    db.add(keys.count(position.level), counters(enqueued=1, leased=1))
+
+
+def low_tail(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    _, position, _ = first_lease(db, queue)
+    db[keys.tail(position.level)] = pack_index(position.index - 1)
+
+
+def lost_chunk(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    del db[rows(db, queue, Kind.CHUNK)[1].key]
+
+
+def orphaned_chunks(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    for n in range(3):
+        db[keys.chunk(bytes(12), n)] = b"x"
+
+
+def wrong_counter(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db.add(keys.count(5), counters(ready=3, done=-3))
+
+
+def wrong_bytes(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db.add(keys.count(9), counters(ready_bytes=-7))
+
+
+def wrong_sum(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db.add(keys.count(9), counters(enqueued=1))
+
+
+def lost_counter(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    del db[keys.count(9)]
+
+
+def counters(**deltas: int) -> bytes:
+    return pack_counters(tuple(deltas.get(name, 0) for name in Depth.__slots__))
+
+
+PLANTS: list[tuple[Plant, set[str], bool]] = [
+    (unreadable, {"unreadable"}, False),
+    (unreadable_lease, {"unreadable"}, False),
+    (no_expiry, {"lease without expiry"}, True),
+    (other_expiry, {"lease without expiry"}, True),
+    (no_lease, {"expiry without lease"}, True),
+    (twice, {"ready and leased"}, False),
+    (leased_twice, {"leased twice"}, False),
+    (low_tail, {"tail too low"}, True),
+    (lost_chunk, {"chunks missing"}, False),
+    (orphaned_chunks, {"chunks orphaned"}, True),
+    (wrong_counter, {"counter"}, True),
+    (wrong_bytes, {"counter"}, True),
+    (wrong_sum, {"counter"}, True),
+    (lost_counter, {"counter"}, True),
+]
+
+
+NAMES = [plant.__name__ for plant, _, _ in PLANTS]
+
+
+@pytest.mark.parametrize(("plant", "kinds", "mends"), PLANTS, ids=NAMES)
+def test_a_deviation_is_found_and_mended_if_it_can_be(
+    db: Database, busy: Queue, plant: Plant, kinds: set[str], mends: bool
+) -> None:
+    plant(db, busy, busy._keys)
+    found = verify(db, busy)
+    assert {deviation.kind for deviation in found.deviations} == kinds
+    assert not found.ok
+    assert not any(deviation.repaired for deviation in found.deviations)
+    assert verify(db, busy).deviations == found.deviations, "looking changes nothing"
+
+    mended = verify(db, busy, repair=True)
+    assert {deviation.kind for deviation in mended.deviations} == kinds
+    assert {deviation.repaired for deviation in mended.deviations} == {mends}
+    assert mended.ok is mends
+    assert verify(db, busy).ok is mends
+
+
+def test_a_sound_queue_has_no_deviations(db: Database, busy: Queue) -> None:
+    found = verify(db, busy)
+    assert (found.ok, found.deviations, found.unchecked, found.messages) == (True, (), (), 5)
+
+
+def test_a_queue_of_many_pages_is_looked_at_whole(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "PAGE_ROWS", 7)
+    monkeypatch.setattr(audit, "PAGE_BYTES", 100_000)
+    queue.enqueue_many(db, [b"%d" % n for n in range(50)])
+    queue.enqueue_many(db, [bytes(99_000)] * 3 + [bytes(40_000)] * 5)
+    for _ in range(23):
+        queue.receive(db)
+    found = verify(db, queue)
+    assert (found.deviations, found.messages) == ((), 58)
+    for kind in (Kind.EXPIRY, Kind.CHUNK):
+        for row in rows(db, queue, kind):
+            del db[row.key]
+    found = verify(db, queue)
+    assert len(found.deviations) == 23 + 3
+
+
+def test_what_cannot_be_read_at_one_version_is_named(
+    db: Database, busy: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "WHOLE_SECONDS", 0)
+    found = verify(db, busy)
+    assert found.deviations == ()
+    assert not found.ok
+    assert "owners of chunks" in found.unchecked
+    assert "counters of the ready messages of level 5" in found.unchecked
+
+
+@pytest.mark.parametrize("fault", [UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_counters_are_rebuilt_once_under_faults(db: Database, busy: Queue, fault: str) -> None:
+    before = busy.depths(db)
+    for level in (4, 5, 9):
+        db.add(busy._keys.count(level), counters(enqueued=5, ready=3, leased=-2))
+    # The first attempt of every transaction meets a fault.
+    flaky = FlakyDatabase(db, itertools.cycle([fault, None]))
+    rebuilt = rebuild_counters(flaky, busy)  # type: ignore[arg-type]
+    assert all(deviation.repaired for deviation in rebuilt.deviations)
+    assert {level: depth for level, depth in busy.depths(db).items() if depth != Depth()} == before
+    assert rebuild_counters(db, busy).deviations == ()
+
+
+def test_a_queue_that_does_not_exist_cannot_be_verified(db: Database, busy: Queue) -> None:
+    busy.delete(db)
+    with pytest.raises(QueueNotFound):
+        verify(db, busy)
+
+
+def test_a_deviation_can_be_read(db: Database, busy: Queue) -> None:
+    wrong_sum(db, busy, busy._keys)
+    assert [str(one) for one in verify(db, busy, repair=True).deviations] == [
+        "counter: level 9: enqueued: is 2, but 1 are (repaired)"
+    ]
+    assert Deviation("a", "b", "c") == Deviation("a", "b", "c", False)
+
+
+def test_a_queue_in_use_shows_no_deviation_and_its_counters_can_be_rebuilt(
+    db: Database, queue: Queue
+) -> None:
+    """Four consumers and producers at work; whatever the moment, a deviation would be a lie."""
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            while not stop.is_set():
+                payload = os.urandom(chance.choice([1, 10, 95_000]))
+                queue.enqueue(db, payload, priority=chance.randrange(10))
+                delivery = queue.receive(db)
+                if delivery is not None:
+                    chance.choice([queue.ack, queue.release])(db, delivery)
+        except BaseException as error:
+            errors.append(error)
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for worker in workers:
+        worker.start()
+    try:
+        for round_ in range(6):
+            assert verify(db, queue).deviations == ()
+            db.add(queue._keys.count(5), counters(ready=round_ + 1))
+            fixed = rebuild_counters(db, queue)
+            assert {one.repaired for one in fixed.deviations} == {True}
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    assert errors == []
+    assert verify(db, queue).ok

@@ -1,0 +1,322 @@
+"""No wake-up is lost, whoever holds which transaction open for how long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from fdbqueue import Clock, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.consumers import registry, wakeups
+from fdbqueue.keys import QueueKeys, RootKeys
+from fdbqueue.testing import ManualClock
+
+Database = fdb.Database
+
+
+@dataclass
+class Sleeper:
+    """A consumer whose transactions are begun and committed by hand, and whose watches are what
+    watches promise: fired once the key is not what the transaction saw."""
+
+    db: Database
+    queue: Queue
+    keys: QueueKeys
+    id: bytes
+    priority: int = 0
+    capacity: int = 1
+    taken: int = 0
+    open: fdb.Transaction | None = None
+    watched: dict[bytes, bytes | None] | None = None
+    """What it waits for; None while it is awake."""
+    then: Callable[[], None] = field(default=lambda: None)
+
+    @property
+    def clock(self) -> Clock:
+        return self.queue._clock
+
+    @property
+    def awake(self) -> bool:
+        if self.watched is None:
+            return True
+        return any(self.db[key] != seen for key, seen in self.watched.items())
+
+    def begin(self) -> None:
+        """Look at the queue: take what there is room for, sleep if there was less."""
+        tr = self.open = self.db.create_transaction()
+        scope = self.queue._scope(tr)
+        above = registry.superior(tr, scope, self.priority)
+        room = self.capacity - self.taken
+        if above is not None:
+            signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, self.clock)
+            found = 0
+        else:
+            found = len(self.queue.receive_many(tr, room)) if room else 0
+            if found < room:
+                signal = wakeups.register(tr, self.keys, self.id, self.priority, self.clock)
+            else:
+                more = bool(self.queue.peek(tr))
+                signal = wakeups.suspend(
+                    tr, self.keys, self.id, self.priority, more=more, clock=self.clock
+                )
+        watched = {}
+        if len(signal) == 2 or (signal and found == room and above is None):
+            watched[self.keys.change] = tr.get(self.keys.change).value
+        if above is not None or found < room:
+            watched[self.keys.wake(self.id)] = tr.get(self.keys.wake(self.id)).value
+        for watch in signal:
+            watch.cancel()
+
+        def done() -> None:
+            self.taken += found
+            self.watched = watched
+
+        self.then = done
+
+    def leave(self) -> None:
+        """Take no more, for ever."""
+        self.open = self.db.create_transaction()
+        wakeups.withdraw(self.open, self.keys, self.id, self.priority)
+
+        def done() -> None:
+            self.watched = {}
+            self.capacity = self.taken
+
+        self.then = done
+
+    def commit(self) -> bool:
+        """Commit what is open; a conflict means to look again."""
+        assert self.open is not None
+        tr, self.open = self.open, None
+        try:
+            tr.commit().wait()
+        except fdb.FDBError as error:
+            if error.code != 1020:
+                raise
+            return False
+        self.then()
+        return True
+
+
+def ready(queue: Queue, db: Database) -> int:
+    return queue.depth(db).ready
+
+
+def settle(db: Database, sleepers: list[Sleeper]) -> None:
+    """Let everybody who is awake act, until all sleep."""
+    for _ in range(200):
+        awake = [one for one in sleepers if one.awake]
+        if not awake:
+            return
+        for one in awake:
+            one.begin()
+            one.commit()
+    raise AssertionError("they never come to rest")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, max_attempts=None, clock=clock)
+
+
+@pytest.fixture
+def keys(queue: Queue, space: fdb.Subspace) -> QueueKeys:
+    return RootKeys(space).queue(queue.name)
+
+
+@pytest.fixture
+def sleeper(db: Database, queue: Queue, keys: QueueKeys) -> Callable[..., Sleeper]:
+    def make(name: str, priority: int = 0, capacity: int = 1) -> Sleeper:
+        return Sleeper(db, queue, keys, name.encode(), priority, capacity)
+
+    return make
+
+
+def test_a_message_whose_transaction_began_before_anybody_slept_wakes_the_sleeper(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    early = db.create_transaction()
+    queue.enqueue(early, b"began first")
+    one = sleeper("one")
+    one.begin()
+    assert one.commit()
+    assert not one.awake
+    early.commit().wait()
+    assert one.awake
+
+
+def test_a_message_that_commits_while_a_consumer_falls_asleep_wakes_it(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    one = sleeper("one")
+    one.begin()
+    queue.enqueue(db, b"in between")
+    assert not one.commit() or one.awake
+
+
+def test_a_guard_that_leaves_overlooks_nobody_who_falls_asleep_meanwhile(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    guard, late = sleeper("guard"), sleeper("late")
+    settle(db, [guard])
+    guard.leave()
+    late.begin()
+    assert late.commit()
+    assert not guard.commit(), "the list that it handed its role to has changed"
+    guard.leave()
+    assert guard.commit()
+    assert late.awake, "it is the guard now, and must watch"
+    settle(db, [late])
+    queue.enqueue(db, b"a")
+    assert late.awake
+
+
+def test_who_falls_asleep_while_the_guard_leaves_looks_again(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    guard, late = sleeper("guard"), sleeper("late")
+    settle(db, [guard])
+    late.begin()
+    guard.leave()
+    assert guard.commit()
+    assert not late.commit(), "there is no guard to rely on any more"
+    settle(db, [late])
+    queue.enqueue(db, b"a")
+    assert late.awake
+
+
+def test_a_guard_that_can_take_no_more_wakes_the_next_for_what_it_leaves(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    guard, other = sleeper("guard"), sleeper("other")
+    settle(db, [guard, other])
+    queue.enqueue(db, b"1")
+    assert (guard.awake, other.awake) == (True, False)
+    settle(db, [guard, other])
+    assert (guard.taken, other.taken) == (1, 0)
+    queue.enqueue(db, b"2")
+    assert (guard.awake, other.awake) == (True, False), "a full guard still watches"
+    settle(db, [guard, other])
+    assert (guard.taken, other.taken) == (1, 1)
+
+
+def test_one_enqueue_wakes_one_of_64_sleepers_and_two_messages_wake_two(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    sleepers = [sleeper(f"{n:02}", capacity=2) for n in range(64)]
+    settle(db, sleepers)
+    queue.enqueue(db, b"1")
+    assert sum(one.awake for one in sleepers) == 1
+    settle(db, sleepers)
+    queue.enqueue_many(db, [b"1", b"2"])
+    assert sum(one.awake for one in sleepers) == 2
+
+
+def test_enqueues_do_not_conflict_with_consumers_that_fall_asleep(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    slow = db.create_transaction()
+    queue.enqueue_many(slow, [b"a", b"b"])
+    one, two = sleeper("one"), sleeper("two")
+    settle(db, [one, two])
+    one.leave()
+    assert one.commit()
+    slow.commit().wait()
+
+
+def test_a_lower_priority_sleeps_while_a_higher_can_take(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    low, high = sleeper("a low", capacity=9), sleeper("z high", priority=5)
+    settle(db, [low, high])
+    queue.enqueue_many(db, [b"1", b"2"])
+    settle(db, [low, high])
+    assert (low.taken, high.taken) == (1, 1), "the low one gets what the high one cannot take"
+    high.capacity = 2
+    queue.enqueue(db, b"3")
+    assert low.awake or high.awake
+    low.watched, high.watched = {}, None
+    settle(db, [high])
+    assert (low.taken, high.taken) == (1, 2)
+
+
+def test_a_dead_superior_is_waited_for_no_longer_than_its_sign_of_life_counts(
+    db: Database,
+    queue: Queue,
+    keys: QueueKeys,
+    clock: ManualClock,
+    sleeper: Callable[..., Sleeper],
+) -> None:
+    high, low = sleeper("high", priority=1), sleeper("low")
+    settle(db, [high, low])
+    queue.enqueue(db, b"1")
+    low.watched = None
+    settle(db, [low])
+    assert low.taken == 0
+    clock.seconds += 16
+    low.watched = None
+    settle(db, [low])
+    assert low.taken == 1
+    scope = queue._scope(db.create_transaction())
+    assert registry.evict_dead(db, scope) == [high.id]
+    assert [one.id for one in registry.consumers(db, keys)] == [low.id]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_however_transactions_interleave_no_message_is_left_beside_a_consumer_with_room(
+    db: Database, queue: Queue, keys: QueueKeys, seed: int
+) -> None:
+    chance = random.Random(seed)
+    sleepers = [
+        Sleeper(db, queue, keys, b"%d" % n, priority=chance.choice([0, 0, 1])) for n in range(3)
+    ]
+    for _ in range(12):
+        held: list[fdb.Transaction] = []
+        for one in sleepers:
+            if chance.random() < 0.4:
+                one.capacity, one.watched = one.taken + 1, None
+        for _ in range(chance.randrange(16)):
+            if chance.random() < 0.25:
+                step_of_a_producer(db, queue, held, chance)
+            else:
+                step_of_a_consumer(chance.choice(sleepers), leaves=chance.random() < 0.3)
+        rest: list[fdb.Transaction | Sleeper] = [*held, *(one for one in sleepers if one.open)]
+        chance.shuffle(rest)
+        for last in rest:
+            if isinstance(last, Sleeper):
+                last.commit()
+            else:
+                last.commit().wait()
+        for _ in range(2):
+            settle(db, sleepers)
+            room = [one for one in sleepers if one.capacity > one.taken]
+            assert not (ready(queue, db) and room)
+            queue.enqueue(db, b"for those who sleep now")
+
+
+def step_of_a_producer(
+    db: Database, queue: Queue, held: list[fdb.Transaction], chance: random.Random
+) -> None:
+    if held and chance.random() < 0.5:
+        held.pop(0).commit().wait()
+    else:
+        held.append(db.create_transaction())
+        queue.enqueue_many(held[-1], [b"m"] * chance.choice([1, 1, 2]))
+
+
+def step_of_a_consumer(one: Sleeper, leaves: bool) -> None:
+    """Commit what it holds open, else begin something."""
+    if one.open is not None:
+        one.commit()
+    elif leaves and one.capacity > one.taken:
+        one.leave()
+    elif one.awake:
+        one.begin()

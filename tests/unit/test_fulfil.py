@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdbqueue.queue.fulfil import share
+from fdbqueue.queue.leading import Step, decide
+from fdbqueue.queue.relaxed import offset
+
+
+@given(st.lists(st.integers(1, 100), max_size=100), st.integers(0, 2000))
+def test_messages_are_shared_out_in_order_and_none_is_kept_back(
+    asked: list[int], available: int
+) -> None:
+    shares = share(asked, available)
+    assert sum(shares) == min(sum(asked), available)
+    served = [n for n in shares if n]
+    assert shares[: len(served)] == served, "nobody is served before one who came earlier"
+    assert served[:-1] == asked[: len(served)][:-1], "only the last one served may get less"
+
+
+@pytest.mark.parametrize(
+    ("answered", "done", "unserved", "served", "exhausted", "step"),
+    [
+        (False, False, 0, 0, True, Step.WAIT),
+        (False, False, 3, 2, True, Step.WAIT),
+        (False, False, 3, 100, False, Step.GO_ON),
+        (True, False, 0, 5, False, Step.GO_ON),
+        (True, False, 2, 5, False, Step.GO_ON),
+        (True, False, 2, 5, True, Step.HAND_OVER),
+        (True, True, 1, 5, False, Step.HAND_OVER),
+        (True, True, 0, 5, False, Step.LEAVE),
+        (True, False, 0, 0, False, Step.LEAVE),
+        (True, False, 0, 0, True, Step.LEAVE),
+    ],
+)
+def test_what_a_leader_does_next(
+    answered: bool, done: bool, unserved: int, served: int, exhausted: bool, step: Step
+) -> None:
+    assert step is decide(
+        answered=answered, done=done, unserved=unserved, served=served, exhausted=exhausted
+    )
+
+
+@given(st.booleans(), st.booleans(), st.integers(0, 5), st.integers(0, 5), st.booleans())
+def test_a_leader_never_leaves_others_behind_without_one(
+    answered: bool, done: bool, unserved: int, served: int, exhausted: bool
+) -> None:
+    step = decide(
+        answered=answered, done=done, unserved=unserved, served=served, exhausted=exhausted
+    )
+    assert not (step is Step.LEAVE and unserved)
+    assert not (step is Step.HAND_OVER and not unserved)
+    assert not (step is Step.WAIT and answered), "it does not wait with a message in its hands"
+
+
+@given(st.integers(2, 1000), st.integers(1, 1000), st.integers())
+def test_a_random_place_lies_within_the_window(window: int, limit: int, seed: int) -> None:
+    place = offset(window, limit, random.Random(seed))
+    assert place % limit == 0
+    assert place == 0 or place + limit <= window
