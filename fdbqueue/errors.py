@@ -32,6 +32,7 @@
      +-- CorruptData
      +-- UnknownContentType
      +-- LeaseLost
+     +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
 
@@ -274,6 +275,18 @@ class LeaseLost(QueueError):
     """
 
     text = "the lease of message {message_id} is gone: it expired or was settled already"
+
+
+class ExpiredBacklog(QueueError):
+    """Raised when too many messages that have expired stand before the first that has not.
+
+    Only with the caller's own transaction, which cannot dispose of all of them at once.
+    """
+
+    text = (
+        "queue {name!r} begins with more than {count:,} messages whose time to live is over: "
+        "call Queue.sweep"
+    )
 
 
 class TransactionTooLarge(QueueError):

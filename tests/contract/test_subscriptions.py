@@ -22,6 +22,7 @@ from fdbqueue import (
     SubscriptionMismatch,
     SubscriptionNotFound,
     TransactionTooLarge,
+    list_queues,
 )
 from fdbqueue.binding import fdb
 from tests.clocks import MovedClock
@@ -375,6 +376,36 @@ def test_an_auto_close_subscription_removes_itself_at_the_end(db: Database, queu
     assert queue.subscriptions.list(db) == []
     with pytest.raises(SubscriptionNotFound, match="'audit'"):
         browser.browse(db)
+
+
+def test_a_queue_that_deletes_itself_goes_with_its_last_subscription(
+    db: Database, space: Subspace
+) -> None:
+    queue = Queue.create(db, "passing", root=space, auto_delete=True)
+    first = queue.subscribe(db, "first")
+    last = queue.subscribe(db, "last", auto_close=True)
+    queue.enqueue(db, b"a")
+    first.remove(db)
+    assert list_queues(db, root=space) == ["passing"], "there is another subscription"
+    delivery = last.receive(db)
+    assert delivery is not None
+    queue.ack(db, delivery)
+    assert last.receive(flaky(db, [UNKNOWN_COMMITTED])) is None
+    assert list_queues(db, root=space) == []
+    assert [kv.key for kv in db.get_range(*_within(space, 1))] == [], "nothing is left of it"
+
+
+def test_a_queue_with_messages_does_not_delete_itself(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "passing", root=space, auto_delete=True)
+    subscription = queue.subscribe(db, "only")
+    queue.enqueue(db, b"a")
+    subscription.remove(db)
+    assert [m.payload for m in queue.peek(db)] == [b"a"]
+
+
+def _within(space: Subspace, part: int) -> tuple[bytes, bytes]:
+    keys = space.subspace((part,)).range()
+    return keys.start, keys.stop
 
 
 def test_removal_leaves_no_trace_and_a_new_one_begins_anew(
