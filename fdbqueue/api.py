@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from . import compression, receiving, serializers
+from . import compression, producing, receiving, serializers
 from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
 from .codec import Envelope, check_headers, check_payload
@@ -18,7 +18,7 @@ from .handle import Transactor, composed
 from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
 from .options import DEFAULT_PRIORITY, QueueOptions, check_lease
-from .queue import catalogue, counters, dequeue, enqueue, lease, once, payloads, purge
+from .queue import bounds, catalogue, counters, dequeue, enqueue, lease, once, payloads, purge
 from .states import ACK
 from .subscribers import Subscriptions
 from .subscribing import Subscription
@@ -161,6 +161,7 @@ class Queue(Consuming):
         *,
         priority: int = DEFAULT_PRIORITY,
         headers: Headers | None = None,
+        timeout: float = producing.TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
 
@@ -168,16 +169,25 @@ class Queue(Consuming):
             chunks, which nobody notices; at most ``max_payload`` bytes.
         priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
         headers: names to str, int, float, bool or None.
+        timeout: seconds to wait for room where the queue is full and lets producers wait; with a
+            transaction there is no waiting.
 
         One round trip, all reads at snapshot isolation: conflicts with no other enqueue and no
         dequeue, whatever their number; only with a change of the queue's options. Messages of one
         level are delivered in the order of their enqueues, where one returned before the other
-        began. Raises ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``,
-        ``QueueNotFound``.
+        began. A bounded queue reads its counters before, in one more round trip. Raises
+        ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``QueueNotFound``,
+        ``QueueFull``.
         """
-        return self.enqueue_many(tr, [NewMessage(payload, priority, headers)])[0]
+        return self.enqueue_many(tr, [NewMessage(payload, priority, headers)], timeout=timeout)[0]
 
-    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | Any]) -> list[str]:
+    def enqueue_many(
+        self,
+        tr: Transactor,
+        messages: Iterable[NewMessage | Any],
+        *,
+        timeout: float = producing.TIMEOUT_SECONDS,
+    ) -> list[str]:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
         A message is a ``NewMessage``, or its payload alone. One round trip for all, and
@@ -193,9 +203,10 @@ class Queue(Consuming):
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
 
-        def put(tr: fdb.Transaction) -> list[str]:
+        def put(tr: fdb.Transaction, resuming: bool) -> list[str]:
             scope = self._scope(tr)
             levels = [scope.options.level(draft.priority) for draft in drafts]
+            bounds.admit(tr, scope, list(zip(levels, drafts, strict=True)), resuming)
             stored = [payloads.store(tr, scope, draft) for draft in drafts]
             entries = list(zip(levels, stored, strict=True))
             waiting = wakeups.look(tr, self._keys, len(entries))
@@ -203,7 +214,10 @@ class Queue(Consuming):
             wakeups.wake(tr, self._keys, waiting)
             return [message.position.to_id() for message in placed]
 
-        return self._run(tr, put)
+        def attempt(resuming: bool) -> list[str]:
+            return self._run(tr, partial(put, resuming=resuming))
+
+        return producing.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
 
     # -- consuming ---------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ LAYERS = [
     {"serializers"},
     {"queue"},
     {"subscriptions", "consumers"},
-    {"handle", "receiving"},
+    {"handle", "producing", "receiving"},
     {"consuming", "subscribing"},
     {"subscribers"},
     {"api"},
