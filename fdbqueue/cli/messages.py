@@ -116,7 +116,9 @@ def _enqueue_lines(
     except (fdbqueue.QueueError, fdbqueue.fdb.FDBError) as error:
         raise terminal.Refused(f"{error}; {_before(enqueued)}", exit_code=1) from None
     except KeyboardInterrupt:
-        raise terminal.Refused(f"interrupted; at least {_before(enqueued)}", 130) from None
+        # A batch may be under way.
+        known = terminal.count(enqueued, "message")
+        raise terminal.Refused(f"interrupted; at least {known} enqueued", 130) from None
     if not enqueued:
         raise terminal.Refused("there are no messages on standard input; nothing was enqueued")
     seconds = time.monotonic() - started

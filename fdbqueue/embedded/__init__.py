@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import sys
+import threading
 from typing import Any
 
 from . import errors, faults
@@ -81,3 +83,11 @@ def install() -> None:
     finally:
         ctypes.CDLL = real  # type: ignore[misc]
     _library = library
+    os.register_at_fork(after_in_child=_forget_semaphores)
+
+
+def _forget_semaphores() -> None:
+    # The bindings wait on a semaphore per thread, which a forked child would share with its parent.
+    implementation = sys.modules.get("fdb.impl")
+    if implementation is not None:
+        vars(getattr(implementation, "_thread_local_storage", threading.local())).clear()

@@ -341,7 +341,7 @@ class Library:
         def fdb_future_get_error(future: Future) -> int:
             error = future.error
             if error is None:
-                return 0
+                return 0 if future.ready else fail(fdb_future_get_error, codes.FUTURE_NOT_SET)
             if isinstance(error, Fault):
                 return fail(fdb_future_get_error, error.code)
             raise error

@@ -119,7 +119,7 @@ def put(
     """Set a cursor to a place that has passed all indexes up to ``index`` or a part of it.
 
     Whoever has read what lies before calls this; an enqueue at one of these indexes that is under
-    way fails, and TAIL lets none begin there any more.
+    way fails, and TAIL lets none begin there any more, whatever becomes of what was passed.
     """
     tr[keys.cursor(subscription, level)] = place
     tr.max(keys.tail(level), pack_index(index))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -187,7 +188,7 @@ def test_an_interrupt_ends_without_a_traceback(db: fdb.Database, fdbq: Fdbq, nam
         # Then it says what it did
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert told == "fdbq: interrupted; at least 1 message before it was enqueued\n"
+    assert re.fullmatch(r"fdbq: interrupted; at least [01] messages? enqueued\n", told)
 
 
 def test_a_reader_that_goes_away_is_no_error_to_talk_about(

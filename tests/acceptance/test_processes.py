@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from fdbqueue import NewMessage, Queue, fdb
-from tests.acceptance.running import Programs, told
+from tests.acceptance.running import Fdbq, Programs, told
 
+ROOT = Path(__file__).parent.parent.parent
 PRODUCERS = 8
 EACH = 50
 MESSAGES = 100
@@ -70,3 +74,38 @@ def test_messages_of_a_killed_worker_come_back_and_take_effect_once(
     assert counted == dict.fromkeys(ids, 1)
     depth = queue.depth(db)
     assert (depth.done, depth.ready, depth.leased, depth.dead) == (MESSAGES, 0, 0, 0)
+
+
+def test_the_example_worker_counts_each_order_once(
+    db: fdb.Database, name: str, fdbq: Fdbq, programs: Programs
+) -> None:
+    worker = programs.start("../../../docs/examples/worker.py", name)
+    assert name in told(worker)
+    region = f"region of {name}"
+    totals = fdb.Subspace(("orders by region",))
+
+    try:
+        fdbq.ok("enqueue", name, "tea", "--header", f"region={region}")
+        assert told(worker).endswith("b'tea'")
+        assert db[totals.pack((region,))] == (1).to_bytes(8, "little")
+        assert Queue(name).depth(db).done == 1
+
+        worker.terminate()
+        assert worker.wait(60) == 0
+    finally:
+        del db[totals.pack((region,))]
+
+
+def test_the_demo_proves_exactly_once(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "flights", "--messages", "3000", "--workers", "2"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONPATH": str(ROOT / "tools")},
+        timeout=300,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3,000 messages had it once, 0 more than once" in done.stdout
+    assert "WRONG" not in done.stdout

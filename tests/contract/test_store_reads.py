@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fdbqueue.binding import fdb
+
+locality: Any = importlib.import_module("fdb.locality")
 
 MODES = ["want_all", "iterator", "exact", "small", "medium", "large", "serial"]
 
@@ -138,11 +142,12 @@ def test_random_writes_are_read_back_as_from_a_dictionary(
 
 def test_reads_outside_the_legal_range_are_refused(db: Any) -> None:
     transaction = db.create_transaction()
-    for read in (
-        lambda: transaction[b"\xff/secret"].wait(),
+    reads: list[Callable[[], object]] = [
+        lambda: transaction[b"\xff/secret"].value,
         lambda: transaction.get_range(b"a", b"\xff\x01").to_list(),
-        lambda: transaction.get_key(fdb.KeySelector.first_greater_than(b"\xff\x01")).wait(),
-    ):
+        lambda: transaction.get_key(fdb.KeySelector.first_greater_than(b"\xff\x01")).value,
+    ]
+    for read in reads:
         with pytest.raises(fdb.FDBError) as refusal:
             read()
         assert refusal.value.code == 2004
@@ -235,7 +240,7 @@ def test_split_points_cut_a_range_in_order(
 
 
 def test_locality_names_a_server_and_the_boundaries_of_shards(db: Any) -> None:
-    boundaries = list(fdb.locality.get_boundary_keys(db, b"", b"\xff"))
+    boundaries = list(locality.get_boundary_keys(db, b"", b"\xff"))
 
     assert boundaries == sorted(boundaries)
-    assert fdb.locality.get_addresses_for_key(db, b"key").wait()
+    assert locality.get_addresses_for_key(db, b"key").wait()

@@ -35,7 +35,7 @@ def test_a_transaction_is_of_no_use_while_and_after_it_commits(db: Any, space: A
     transaction[space.pack(("key",))] = b"v"
     transaction.commit().wait()
 
-    assert code_of(lambda: transaction[space.pack(("key",))].wait()) == 2017
+    assert code_of(transaction[space.pack(("key",))].wait) == 2017
     assert code_of(lambda: transaction.commit().wait()) == 2017
     transaction.reset()
     assert transaction[space.pack(("key",))] == b"v"
@@ -68,7 +68,7 @@ def test_a_cancelled_transaction_fails_until_it_is_reset(db: Any, space: Any) ->
     transaction = db.create_transaction()
     transaction.cancel()
 
-    assert code_of(lambda: transaction[b"key"].wait()) == 1025
+    assert code_of(transaction[b"key"].wait) == 1025
     assert code_of(lambda: transaction.commit().wait()) == 1025
     assert code_of(lambda: transaction.on_error(1020).wait()) == 1025
     transaction.reset()
@@ -79,7 +79,7 @@ def test_an_error_that_is_not_retryable_comes_back_and_ends_the_transaction(db: 
     transaction = db.create_transaction()
 
     assert code_of(lambda: transaction.on_error(2004).wait()) == 2004
-    assert code_of(lambda: transaction[b"key"].wait()) == 1025
+    assert code_of(transaction[b"key"].wait) == 1025
 
 
 @pytest.mark.parametrize("code", [1007, 1009, 1020, 1021, 1037, 1038, 1042, 1051, 1078, 1213])
@@ -113,7 +113,7 @@ def test_a_timeout_counts_from_the_beginning_and_outlives_a_retry(db: Any, space
             break
 
     assert code == 1031
-    assert code_of(lambda: transaction[b"key"].wait()) == 1031
+    assert code_of(transaction[b"key"].wait) == 1031
     assert code_of(lambda: transaction.commit().wait()) == 1031
     transaction.reset()
     assert code_of(lambda: transaction.commit().wait()) == 0
@@ -122,17 +122,17 @@ def test_a_timeout_counts_from_the_beginning_and_outlives_a_retry(db: Any, space
 def test_options_that_do_not_persist_are_gone_after_a_retry(db: Any) -> None:
     transaction = db.create_transaction()
     transaction.options.set_read_system_keys()
-    assert code_of(lambda: transaction[b"\xff/x"].wait()) == 0
+    assert code_of(transaction[b"\xff/x"].wait) == 0
 
     transaction.on_error(1020).wait()
 
-    assert code_of(lambda: transaction[b"\xff/x"].wait()) == 2004
+    assert code_of(transaction[b"\xff/x"].wait) == 2004
 
 
 def test_a_bad_option_value_is_reported_by_the_next_call(db: Any) -> None:
     transaction = db.create_transaction()
     transaction.options.set_timeout(-1)
-    assert code_of(lambda: transaction[b"key"].wait()) == 2006
+    assert code_of(transaction[b"key"].wait) == 2006
 
     transaction = db.create_transaction()
     transaction.options.set_size_limit(31)
@@ -143,11 +143,11 @@ def test_a_read_version_is_set_once_and_is_positive(db: Any) -> None:
     transaction = db.create_transaction()
     transaction.get_read_version().wait()
     transaction.set_read_version(5)
-    assert code_of(lambda: transaction[b"key"].wait()) == 2010
+    assert code_of(transaction[b"key"].wait) == 2010
 
     transaction = db.create_transaction()
     transaction.set_read_version(0)
-    assert code_of(lambda: transaction[b"key"].wait()) == 2011
+    assert code_of(transaction[b"key"].wait) == 2011
 
 
 def test_predicates_sort_the_errors(db: Any) -> None:
@@ -294,7 +294,12 @@ def test_a_callback_is_called_once_whenever_it_is_set(db: Any, space: Any) -> No
 
     future.on_ready(lambda _: calls.append("late"))
     _, watch = db.get_and_watch(space.pack(("key",)))
-    watch.on_ready(lambda _: (calls.append("early"), done.set()))
+
+    def note(_: object) -> None:
+        calls.append("early")
+        done.set()
+
+    watch.on_ready(note)
     db[space.pack(("key",))] = b"v"
 
     assert done.wait(PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -140,14 +141,16 @@ def test_what_a_versionstamp_will_decide_cannot_be_read(db: Any, space: Any) -> 
         transaction = db.create_transaction()
         transaction.set_versionstamped_key(prefix + b"\0" * 10 + offset, b"v")
         transaction.set_versionstamped_value(value, b"\0" * 14)
+        code = 0
         try:
             read(transaction)
         except fdb.FDBError as error:
+            code = error.code
+        if code:
             with pytest.raises(fdb.FDBError) as commit:
                 transaction.commit().wait()
-            assert commit.value.code == error.code
-            return error.code
-        return 0
+            assert commit.value.code == code
+        return code
 
     assert attempt(lambda tr: tr[value].wait()) == 1036
     assert attempt(lambda tr: tr.get_range_startswith(space.key()).to_list()) == 1036
@@ -319,5 +322,5 @@ def test_the_approximate_size_counts_what_the_commit_will_carry(db: Any) -> None
     transaction.add_write_conflict_key(b"write")
     sizes.append(transaction.get_approximate_size().wait())
 
-    steps = [after - before for before, after in zip(sizes, sizes[1:], strict=False)]
+    steps = [after - before for before, after in itertools.pairwise(sizes)]
     assert steps == [83, 66, 72, 74, 33, 35]

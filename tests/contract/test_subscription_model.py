@@ -1,0 +1,190 @@
+"""Several subscriptions against a model: a sorted list of messages, and a place for each browser.
+
+The model has no cursors for those that acquire: they get the first messages that match, always.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    precondition,
+    rule,
+)
+
+import fdbqueue
+from fdbqueue import Delivery, NewMessage, Position, Queue
+from fdbqueue.binding import fdb
+from tests.clocks import MovedClock
+
+REGIONS = ("eu", "us", "as")
+ACQUIRERS = {
+    "none": None,
+    "eu": "region = 'eu'",
+    "not-us": "region <> 'us'",
+    "again": "attempts > 0",
+}
+BROWSERS = {"all": None, "eu": "region = 'eu'"}
+LEVELS = 3
+LEASE = 60.0
+
+
+@dataclass(order=True)
+class Stored:
+    position: Position
+    region: str = field(compare=False)
+    attempts: int = field(default=0, compare=False)
+
+    def matches(self, selector: str | None) -> bool:
+        tests = {
+            None: True,
+            "region = 'eu'": self.region == "eu",
+            "region <> 'us'": self.region != "us",
+            "attempts > 0": self.attempts > 0,
+        }
+        return tests[selector]
+
+
+class Subscribed(RuleBasedStateMachine):
+    deliveries: Bundle[Delivery | None] = Bundle("deliveries")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.db = fdbqueue.open()
+        self.root = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
+        self.clock = MovedClock()
+        self.queue = Queue.create(
+            self.db,
+            "model",
+            root=self.root,
+            levels=LEVELS,
+            lease=LEASE,
+            max_attempts=None,
+            clock=self.clock,
+        )
+        self.ready: list[Stored] = []
+        self.leased: dict[bytes, tuple[float, Stored]] = {}
+        self.places: dict[str, dict[int, Position]] = {}
+        self.ends: dict[int, Position] = {}
+        self.acquirers = {
+            name: self.queue.subscribe(self.db, name, selector=selector)
+            for name, selector in ACQUIRERS.items()
+        }
+
+    def teardown(self) -> None:
+        self.db.clear_range_startswith(self.root.key())
+
+    @rule(regions=st.lists(st.sampled_from(REGIONS), min_size=1, max_size=4), data=st.data())
+    def enqueue(self, regions: list[str], data: st.DataObject) -> None:
+        messages = [
+            NewMessage(b"", data.draw(st.integers(0, 9)), {"region": region}) for region in regions
+        ]
+        ids = self.queue.enqueue_many(self.db, messages)
+        for message_id, region in zip(ids, regions, strict=True):
+            position = Position.from_id(message_id)
+            self.ready.append(Stored(position, region))
+            self.ends[position.level] = Position(position.level, position.index, b"\xff" * 9)
+        self.ready.sort()
+
+    @rule(target=deliveries, name=st.sampled_from(sorted(ACQUIRERS)))
+    def acquire(self, name: str) -> Delivery | None:
+        self._return_lapsed()
+        expected = [m for m in self.ready if m.matches(ACQUIRERS[name])][:1]
+        return self._leased(expected, self.acquirers[name].receive(self.db))
+
+    @rule(target=deliveries)
+    def receive(self) -> Delivery | None:
+        self._return_lapsed()
+        return self._leased(self.ready[:1], self.queue.receive(self.db))
+
+    def _leased(self, expected: list[Stored], found: Delivery | None) -> Delivery | None:
+        assert [m.position for m in expected] == ([Position.from_id(found.id)] if found else [])
+        if found is not None:
+            self.ready.remove(expected[0])
+            self.leased[found.token] = (self.clock.seconds + LEASE, expected[0])
+        return found
+
+    @rule(delivery=consumes(deliveries))
+    def release(self, delivery: Delivery | None) -> None:
+        if delivery is not None and delivery.token in self.leased:
+            self.queue.release(self.db, delivery)
+            self.ready = sorted([*self.ready, self.leased.pop(delivery.token)[1]])
+
+    @rule(delivery=consumes(deliveries))
+    def ack(self, delivery: Delivery | None) -> None:
+        if delivery is not None and delivery.token in self.leased:
+            del self.leased[delivery.token]
+            self.queue.ack(self.db, delivery)
+
+    @rule()
+    def wait(self) -> None:
+        self.clock.seconds += LEASE / 2 + 1
+
+    def _return_lapsed(self) -> None:
+        for token, (expiry, message) in list(self.leased.items()):
+            if expiry < self.clock.seconds:
+                del self.leased[token]
+                message.attempts += 1
+                self.ready.append(message)
+        self.ready.sort()
+
+    @rule(name=st.sampled_from(sorted(BROWSERS)), limit=st.integers(1, 3))
+    def browse(self, name: str, limit: int) -> None:
+        browser = self.queue.subscribe(
+            self.db, f"browse-{name}", mode="browse", selector=BROWSERS[name]
+        )
+        self._return_lapsed()
+        places = self.places.setdefault(name, {})
+        expected = []
+        for message in self.ready:
+            place = places.get(message.position.level)
+            if place is not None and message.position <= place:
+                continue
+            places[message.position.level] = message.position
+            if message.matches(BROWSERS[name]):
+                expected.append(message.position)
+            if len(expected) == limit:
+                break
+        assert [Position.from_id(m.id) for m in browser.browse(self.db, limit)] == expected
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data())
+    def seek(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.places)))
+        browser = self.queue.subscriptions.open(self.db, f"browse-{name}")
+        places: list[Position | str] = ["first", "now", *(m.position for m in self.ready)]
+        to = data.draw(st.sampled_from(places))
+        if isinstance(to, Position):
+            browser.seek(self.db, to.to_id())
+            self.places[name][to.level] = Position(to.level, to.index, b"")
+            return
+        browser.seek(self.db, to)
+        self.places[name] = dict(self.ends) if to == "now" else {}
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data())
+    def unsubscribe(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.places)))
+        del self.places[name]
+        self.queue.subscriptions.remove(self.db, f"browse-{name}")
+
+    @invariant()
+    def counts_are_those_of_the_model(self) -> None:
+        depth = self.queue.depth(self.db)
+        assert depth.ready + depth.leased == len(self.ready) + len(self.leased)
+
+
+TestSubscribed = Subscribed.TestCase
+TestSubscribed.settings = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

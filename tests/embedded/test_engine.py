@@ -1,0 +1,184 @@
+"""Promises of the engine that a server keeps by other means."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fdbqueue import embedded
+from fdbqueue.binding import fdb
+
+tenant_management: Any = importlib.import_module("fdb.tenant_management")
+
+PATIENCE = 60.0
+
+
+def run_threads(count: int, work: Any) -> None:
+    """Run a function in so many threads; raises what any of them raised."""
+    errors: list[BaseException] = []
+
+    def guarded(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+def test_threads_that_commit_together_each_get_their_own_outcome(db: Any, space: Any) -> None:
+    outcomes: list[int] = []
+    together = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        for turn in range(25):
+            transaction = db.create_transaction()
+            transaction[space.pack(("shared", turn))].wait()
+            together.wait(PATIENCE)
+            transaction[space.pack(("shared", turn))] = b"%d" % number
+            transaction[space.pack(("own", turn, number))] = b""
+            try:
+                transaction.commit().wait()
+                outcomes.append(0)
+            except fdb.FDBError as error:
+                outcomes.append(error.code)
+
+    run_threads(8, work)
+
+    # Eight read the same key and write it: exactly one of each eight can have been first.
+    assert outcomes.count(0) == 25
+    assert outcomes.count(1020) == 7 * 25
+    assert len(db.get_range_startswith(space.pack(("own",)))) == 25
+
+
+def test_a_counter_counts_every_thread(db: Any, space: Any) -> None:
+    key = space.pack(("count",))
+
+    @fdb.transactional
+    def increment(tr: Any) -> None:
+        tr[key] = b"%d" % (int(tr[key].value or b"0") + 1)
+
+    def work(number: int) -> None:
+        for _ in range(30):
+            increment(db)
+
+    run_threads(6, work)
+
+    assert db[key] == b"180"
+
+
+def test_commits_of_one_group_have_distinct_versionstamps(db: Any, space: Any) -> None:
+    prefix = space.pack(("log",))
+    offset = len(prefix).to_bytes(4, "little")
+    together = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        for _ in range(10):
+            together.wait(PATIENCE)
+            db.set_versionstamped_key(prefix + b"\0" * 10 + offset, b"%d" % number)
+
+    run_threads(8, work)
+
+    assert len(db.get_range_startswith(prefix)) == 80
+
+
+def test_transactions_may_be_destroyed_in_the_middle_of_anything(db: Any, space: Any) -> None:
+    # Cycles are collected wherever an allocation triggers it, also inside the engine's own locks.
+    class Cycle:
+        def __init__(self, transaction: Any) -> None:
+            self.transaction = transaction
+            self.watch = transaction.watch(space.pack(("watched",)))
+            self.me = self
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(20)
+    try:
+
+        def work(number: int) -> None:
+            for turn in range(60):
+                cycle = Cycle(db.create_transaction())
+                cycle.transaction[space.pack((number, turn))].wait()
+                db[space.pack((number, turn))] = b"v"
+                del cycle
+
+        run_threads(4, work)
+    finally:
+        gc.set_threshold(*threshold)
+
+    assert len(db.get_range_startswith(space.key())) == 240
+
+
+def test_many_transactions_may_be_open_at_different_versions(db: Any, space: Any) -> None:
+    key = space.pack(("key",))
+    held = []
+    for number in range(40):
+        db[key] = b"%d" % number
+        transaction = db.create_transaction()
+        transaction.get_read_version().wait()
+        held.append(transaction)
+
+    assert [transaction[key].value for transaction in held] == [b"%d" % n for n in range(40)]
+
+
+def test_the_log_of_sqlite_stays_small_under_overlapping_readers(
+    db: Any, space: Any, store: str
+) -> None:
+    value = b"v" * 90_000
+    file = embedded.open_store(store).file
+    largest = 0
+    readers: list[Any] = []
+
+    for number in range(1500):
+        db[space.pack((number % 50,))] = value
+        readers.append(db.create_transaction())
+        readers[-1][space.pack((0,))].wait()
+        if len(readers) > 3:
+            readers.pop(0)
+        largest = max(largest, file.log_bytes())
+
+    # 130 MB went through it; with overlapping readers SQLite alone would never start it over.
+    assert largest < 100 << 20
+
+
+@pytest.mark.slow
+def test_a_read_after_five_seconds_is_too_old(db: Any, space: Any) -> None:
+    transaction = db.create_transaction()
+    transaction[space.pack(("key",))].wait()
+    passed = threading.Event()
+
+    passed.wait(5.5)
+
+    with pytest.raises(fdb.FDBError) as refusal:
+        transaction[space.pack(("key",))].wait()
+    assert refusal.value.code == 1007
+
+
+def test_tenants_are_disabled(db: Any) -> None:
+    tenant = db.open_tenant(b"tenant")
+
+    attempts: list[Callable[[], object]] = [
+        lambda: tenant[b"key"],
+        lambda: tenant.get_id().wait(),
+        lambda: tenant_management.create_tenant(db, b"tenant"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(fdb.FDBError) as refusal:
+            attempt()
+        assert refusal.value.code == 2136
+    assert tenant_management.list_tenants(db, b"", b"\xff", 10).to_list() == []
+
+
+def test_the_client_reports_itself_healthy(db: Any) -> None:
+    assert b'"Healthy": true' in db.get_client_status().value

@@ -1,0 +1,140 @@
+"""What can be wrong with the file of a store, and how it is said."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import embedded
+from fdbqueue.embedded import store as store_module
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "a.store")
+
+
+def test_a_new_store_is_made_where_there_is_none(path: str) -> None:
+    embedded.check(path)
+    assert not os.path.exists(path)
+
+    embedded.open_store(path)
+
+    embedded.check(path)
+    assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_file_that_is_something_else_is_refused_and_left_alone(path: str) -> None:
+    Path(path).write_bytes(b"just a text, long enough to be looked at" * 40)
+    before = Path(path).read_bytes()
+
+    for attempt in (embedded.check, embedded.open_store):
+        with pytest.raises(embedded.NotAStore) as refusal:
+            attempt(path)
+        assert str(refusal.value).startswith(f"the file is not an embedded store: {path}")
+
+    assert Path(path).read_bytes() == before
+    assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
+
+
+def test_another_programs_database_is_refused(path: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+
+    with pytest.raises(embedded.NotAStore):
+        embedded.open_store(path)
+
+
+def test_a_newer_format_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "FORMAT", 7)
+    store_module.StoreFile(path)
+    monkeypatch.setattr(store_module, "FORMAT", 1)
+
+    for attempt in (embedded.check, embedded.open_store):
+        with pytest.raises(embedded.NewerFormat) as refusal:
+            attempt(path)
+        assert (refusal.value.found, refusal.value.supported) == (7, 1)
+    assert str(pickle.loads(pickle.dumps(refusal.value))) == str(refusal.value)
+
+
+def test_a_read_only_file_is_refused(path: str) -> None:
+    store_module.StoreFile(path)
+    os.chmod(path, 0o444)
+
+    with pytest.raises(embedded.NotWritable) as refusal:
+        embedded.open_store(path)
+
+    assert refusal.value.path == path
+
+
+def test_a_read_only_directory_is_refused(path: str) -> None:
+    directory = os.path.dirname(path)
+    os.chmod(directory, 0o555)
+    try:
+        with pytest.raises(embedded.NotWritable) as refusal:
+            embedded.open_store(path)
+    finally:
+        os.chmod(directory, 0o755)
+
+    assert directory in str(refusal.value)
+
+
+def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(embedded.NoDirectory):
+        embedded.open_store(str(tmp_path / "none" / "a.store"))
+
+
+def test_a_directory_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(embedded.NotAStore):
+        embedded.open_store(str(tmp_path))
+
+
+def test_a_damaged_store_is_refused(path: str) -> None:
+    store_module.StoreFile(path)
+    content = bytearray(Path(path).read_bytes())
+    content[100:4096] = os.urandom(3996)
+    Path(path).write_bytes(content)
+
+    with pytest.raises(embedded.StoreError):
+        embedded.open_store(path)
+
+
+def test_an_unknown_durability_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="synchronous must be one of"):
+        embedded.open_store(path, synchronous="sometimes")
+
+
+def test_durability_is_full_unless_the_environment_says_otherwise(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FDBQUEUE_SYNCHRONOUS")
+    assert embedded.open_store(path).file.synchronous == "full"
+    monkeypatch.setenv("FDBQUEUE_SYNCHRONOUS", "normal")
+    assert embedded.open_store(path + "2").file.synchronous == "normal"
+
+
+def test_the_engine_does_not_take_the_place_of_another_library() -> None:
+    program = (
+        "import sys, types; sys.modules['fdb.impl'] = types.ModuleType('fdb.impl')\n"
+        "import fdbqueue.embedded.errors as errors\n"
+        "import importlib; engine = importlib.import_module('fdbqueue.embedded')\n"
+        "engine._library = None\n"
+        "try: engine.install()\n"
+        "except errors.EngineError as error: print(error)\n"
+    )
+    root = str(Path(embedded.__file__).parents[1])
+    stub = f"import sys, types; m = types.ModuleType('fdbqueue'); m.__path__ = [{root!r}]; "
+    stub += "sys.modules['fdbqueue'] = m\n"
+
+    result = subprocess.run(
+        [sys.executable, "-c", stub + program], capture_output=True, text=True, check=True
+    )
+
+    assert "loaded already" in result.stdout

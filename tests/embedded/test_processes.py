@@ -1,0 +1,247 @@
+"""Several processes on one store: serializable, durable, and none in another's way."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fdbqueue
+from fdbqueue.binding import fdb
+
+WORKER = Path(__file__).with_name("worker.py")
+PATIENCE = 60.0
+
+
+class Worker:
+    """A process of worker.py, and the lines that it has printed."""
+
+    def __init__(self, store: str, *arguments: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER), store, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "FDBQUEUE_SYNCHRONOUS": "normal", **environment},
+        )
+        self.lines: list[str] = []
+        self._grown = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._grown:
+                self.lines.append(line.strip())
+                self._grown.notify_all()
+        with self._grown:
+            self._grown.notify_all()
+
+    def wait_for_lines(self, count: int) -> None:
+        """Wait until it has printed so many lines."""
+        with self._grown:
+            assert self._grown.wait_for(lambda: len(self.lines) >= count, PATIENCE)
+
+    def kill(self) -> None:
+        """Kill it, and read what it had printed."""
+        self.process.kill()
+        self.finish()
+
+    def finish(self) -> int:
+        """Wait until it ends; its exit code."""
+        code = self.process.wait(PATIENCE)
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        return code
+
+
+@pytest.fixture
+def start(store: str) -> Iterator[Any]:
+    """Start workers on the store of the test; what still runs at its end is killed."""
+    workers: list[Worker] = []
+
+    def begin(*arguments: str, **environment: str) -> Worker:
+        workers.append(Worker(store, *arguments, **environment))
+        return workers[-1]
+
+    yield begin
+    for worker in workers:
+        worker.kill()
+
+
+def appended(db: Any, lists: int) -> dict[str, list[int]]:
+    """The numbers that each worker has in the lists, list by list; no number twice."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for number in range(lists):
+        content = (db[b"list/%d" % number] or b"").decode()
+        position: dict[str, int] = {}
+        for entry in filter(None, content.split(",")):
+            name, _, text = entry.partition(":")
+            assert position.get(name, -1) < int(text), "out of order, or twice"
+            position[name] = int(text)
+            found[name].append(int(text))
+    return found
+
+
+def check_appended(db: Any, lists: int, acknowledged: dict[str, int]) -> None:
+    """Every acknowledged append is there once, and at most one more that nobody heard of."""
+    found = appended(db, lists)
+    for name, count in acknowledged.items():
+        numbers = sorted(found[name])
+        assert numbers == list(range(len(numbers)))
+        assert count <= len(numbers) <= count + 1
+
+
+def check_file(path: str) -> None:
+    """SQLite finds nothing wrong with the file."""
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def test_money_is_neither_made_nor_lost(db: Any, start: Any) -> None:
+    for account in range(8):
+        db[b"account/%d" % account] = b"100"
+
+    workers = [start("transfer", f"w{number}", "150") for number in range(4)]
+
+    assert [worker.finish() for worker in workers] == [0] * 4
+    assert sum(int(row.value) for row in db.get_range_startswith(b"account/")) == 800
+
+
+def run_with_kills(db: Any, store: str, start: Any, kills: int, seed: int) -> None:
+    rng = random.Random(seed)
+    lists = 2
+    acknowledged: dict[str, int] = {}
+    running: list[tuple[str, Worker]] = []
+
+    def begin() -> None:
+        name = f"w{len(acknowledged)}"
+        acknowledged[name] = 0
+        running.append((name, start("append", name, str(lists))))
+
+    for _ in range(3):
+        begin()
+    for _ in range(kills):
+        name, victim = running.pop(rng.randrange(len(running)))
+        victim.wait_for_lines(rng.randrange(1, 40))
+        victim.kill()
+        acknowledged[name] = len(victim.lines)
+        begin()
+    for name, worker in running:
+        worker.wait_for_lines(1)
+        worker.kill()
+        acknowledged[name] = len(worker.lines)
+    check_appended(db, lists, acknowledged)
+    check_file(store)
+
+
+def test_a_killed_process_loses_nothing_that_was_acknowledged(
+    db: Any, store: str, start: Any
+) -> None:
+    run_with_kills(db, store, start, kills=5, seed=1)
+
+
+@pytest.mark.slow
+def test_hundreds_of_kills_lose_nothing_that_was_acknowledged(
+    db: Any, store: str, start: Any
+) -> None:
+    run_with_kills(db, store, start, kills=300, seed=2)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_process_killed_around_its_commit_leaves_all_or_nothing(
+    db: Any, store: str, start: Any, seed: int
+) -> None:
+    worker = start("append", "w", "1", FDBQUEUE_FAULTS=f"{seed}:kill=0.03")
+
+    assert worker.finish() == -signal.SIGKILL
+
+    check_appended(db, 1, {"w": len(worker.lines)})
+    check_file(store)
+
+
+def test_a_watch_fires_when_another_process_changes_its_key(db: Any, start: Any) -> None:
+    worker = start("change", "them")
+    _, watch = db.get_and_watch(b"watched")
+    fired = threading.Event()
+    watch.on_ready(lambda _: fired.set())
+    assert worker.process.stdin is not None
+
+    worker.process.stdin.write("watched\n")
+    worker.process.stdin.flush()
+
+    assert fired.wait(PATIENCE)
+    assert db[b"watched"] == b"them"
+
+
+def test_a_reader_sees_what_another_process_has_committed(db: Any, start: Any) -> None:
+    worker = start("change", "them")
+    assert worker.process.stdin is not None
+    for number in range(1, 20):
+        key = b"seen/%d" % number
+        assert db[key] == None  # noqa: E711
+        worker.process.stdin.write(key.decode() + "\n")
+        worker.process.stdin.flush()
+        worker.wait_for_lines(number)
+        assert db[key] == b"them"
+
+
+def count_up(store: str, times: int) -> None:
+    database = fdbqueue.open(store)
+
+    @fdb.transactional
+    def once(tr: Any) -> None:
+        tr[b"count"] = b"%d" % (int(tr[b"count"].value or b"0") + 1)
+
+    for _ in range(times):
+        once(database)
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_uses_the_store_beside_its_parent(db: Any, store: str) -> None:
+    context = multiprocessing.get_context("fork")
+    count_up(store, 1)
+    held = db.create_transaction()
+    assert held[b"count"] == b"1"
+
+    children = [context.Process(target=count_up, args=(store, 50)) for _ in range(3)]
+    for child in children:
+        child.start()
+    count_up(store, 50)
+    for child in children:
+        child.join(PATIENCE)
+
+    assert [child.exitcode for child in children] == [0, 0, 0]
+    assert db[b"count"] == b"201"
+    check_file(store)
+
+
+@pytest.mark.parametrize("mebibytes", [1, 3])
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(
+    store: str, start: Any, mebibytes: int
+) -> None:
+    worker = start("fill", "w", str(mebibytes << 20))
+
+    assert worker.finish() == 0
+
+    assert worker.lines[0].startswith("full ")
+    assert f"no room left for the embedded store: {os.path.realpath(store)}" in worker.lines[0]
+    assert worker.lines[1] == "recovered"
+    check_file(store)

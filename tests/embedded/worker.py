@@ -1,0 +1,106 @@
+"""A process that uses a store until it is told to stop, or is killed.
+
+Usage: worker.py STORE WORK NAME [ARGUMENT ...]. It prints one line after every commit that was
+acknowledged, so that a test knows what must be there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+os.environ["FDBQUEUE_STORE"] = f"embedded:{sys.argv[1]}"
+
+import fdbqueue
+from fdbqueue.binding import fdb
+
+ACCOUNTS = 8
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def append(db: Any, name: str, lists: str) -> None:
+    """Append to lists by reading and writing them back, numbered, and say each number."""
+
+    @fdb.transactional
+    def once(tr: Any, number: int) -> None:
+        key = b"list/%d" % (number % int(lists))
+        # The outcome of the attempt before may be unknown: look before appending again.
+        if tr[b"last/" + name.encode()] == b"%d" % number:
+            return
+        tr[key] = (tr[key].value or b"") + b"%s:%d," % (name.encode(), number)
+        tr[b"last/" + name.encode()] = b"%d" % number
+
+    number = 0
+    while True:
+        once(db, number)
+        say(str(number))
+        number += 1
+
+
+def transfer(db: Any, name: str, rounds: str) -> None:
+    """Move money between accounts; every observer must find the same total."""
+    rng = random.Random(name)
+
+    @fdb.transactional
+    def once(tr: Any, source: int, target: int, amount: int) -> None:
+        rows = tr.get_range_startswith(b"account/").to_list()
+        assert sum(int(row.value) for row in rows) == ACCOUNTS * 100, "money was made or lost"
+        balances = {row.key: int(row.value) for row in rows}
+        here, there = b"account/%d" % source, b"account/%d" % target
+        if here != there and balances[here] >= amount:
+            tr[here] = b"%d" % (balances[here] - amount)
+            tr[there] = b"%d" % (balances[there] + amount)
+
+    for _ in range(int(rounds)):
+        once(db, rng.randrange(ACCOUNTS), rng.randrange(ACCOUNTS), rng.randrange(30))
+    say("done")
+
+
+def fill(db: Any, name: str, size: str) -> None:
+    """Write values until the store cannot take one; then say why, and whether it recovers."""
+    import resource
+
+    from fdbqueue.embedded import StoreFull
+
+    db[b"first"] = b"kept"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), hard))
+    number = 0
+    try:
+        while True:
+            db[b"fill/%08d" % number] = os.urandom(50_000)
+            number += 1
+    except StoreFull as error:
+        say(f"full {number} {error}")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert db[b"first"] == b"kept"
+    rows = sum(1 for _ in db.get_range_startswith(b"fill/"))
+    assert rows == number, (rows, number)
+    db[b"after"] = b"recovered"
+    say("recovered")
+
+
+def change(db: Any, name: str) -> None:
+    """Set the key that each line of input names."""
+    for line in sys.stdin:
+        db[line.strip().encode()] = name.encode()
+        say("set")
+
+
+if __name__ == "__main__":
+    WORK: dict[str, Callable[..., None]] = {
+        "append": append,
+        "transfer": transfer,
+        "fill": fill,
+        "change": change,
+    }
+    WORK[sys.argv[2]](fdbqueue.open(sys.argv[1]), *sys.argv[3:])
