@@ -43,11 +43,13 @@ def held(depth: Depth) -> Load:
 def excess(options: QueueOptions, load: Load, share: float = 1.0) -> Load:
     """By how much a load exceeds a share of the bounds; zeros where it does not."""
     return Load(
-        0
-        if options.max_messages is None
-        else max(0, load.messages - int(options.max_messages * share)),
-        0 if options.max_bytes is None else max(0, load.size - int(options.max_bytes * share)),
+        _beyond(options.max_messages, share, load.messages),
+        _beyond(options.max_bytes, share, load.size),
     )
+
+
+def _beyond(bound: int | None, share: float, amount: int) -> int:
+    return 0 if bound is None else max(0, amount - int(bound * share))
 
 
 FITS = Load(0, 0)

@@ -34,7 +34,7 @@ def stored(db: Database, queue: Queue) -> list[bytes]:
 def test_a_full_queue_rejects_and_writes_nothing(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, max_messages=3)
     queue.enqueue_many(db, [b"a", b"b"])
-    with pytest.raises(QueueFull, match="holds 2 messages .at most 3.*2 messages of 2 bytes"):
+    with pytest.raises(QueueFull, match=r"holds 2 messages .at most 3.*2 messages of 2 bytes"):
         queue.enqueue_many(db, [b"c", b"d"])
     queue.enqueue(db, b"c")
     with pytest.raises(QueueFull):
@@ -57,7 +57,7 @@ def test_a_leased_message_takes_up_room_until_it_is_settled(db: Database, space:
 def test_bytes_are_bounded_as_they_were_enqueued(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, max_bytes=1_000, compression="zlib", compress_from=1)
     queue.enqueue_many(db, [bytes(500), bytes(400)])
-    with pytest.raises(QueueFull, match="900 ready bytes .at most 1000"):
+    with pytest.raises(QueueFull, match=r"900 ready bytes .at most 1000"):
         queue.enqueue(db, bytes(101))
     queue.enqueue(db, bytes(100))
     assert queue.receive(db) is not None
