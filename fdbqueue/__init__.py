@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import (
     CatalogueError,
     CorruptData,
+    ExpiredBacklog,
     FormatTooNew,
     InvalidArgument,
     InvalidHeaders,
@@ -49,17 +50,23 @@ from .errors import (
     UnsupportedVersion,
 )
 from .model import (
+    DeadMessage,
+    Death,
     Delivery,
     Depth,
     Deviation,
+    Event,
     Headers,
     HeaderValue,
     Message,
+    MessageState,
     NewMessage,
     Position,
+    Swept,
     Verification,
 )
 from .options import QueueOptions
+from .states import State
 
 if TYPE_CHECKING:
     from .api import Queue, list_queues
@@ -77,10 +84,14 @@ __all__ = [
     "CatalogueError",
     "Clock",
     "CorruptData",
+    "DeadMessage",
+    "Death",
     "Delivery",
     "Depth",
     "Deviation",
     "Engine",
+    "Event",
+    "ExpiredBacklog",
     "FormatTooNew",
     "HeaderValue",
     "Headers",
@@ -94,6 +105,7 @@ __all__ = [
     "InvalidSelector",
     "LeaseLost",
     "Message",
+    "MessageState",
     "MissingPackage",
     "NewMessage",
     "NotAStore",
@@ -109,6 +121,7 @@ __all__ = [
     "QueueOptions",
     "Selector",
     "Serializer",
+    "State",
     "Store",
     "StoreError",
     "StoreMismatch",
@@ -120,6 +133,7 @@ __all__ = [
     "SubscriptionHeld",
     "SubscriptionMismatch",
     "SubscriptionNotFound",
+    "Swept",
     "Ticket",
     "TransactionTooLarge",
     "UnknownContentType",

@@ -33,6 +33,7 @@
      +-- UnknownContentType
      +-- LeaseLost
      +-- QueueFull
+     +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
 
@@ -288,6 +289,18 @@ class QueueFull(QueueError):
         "the queue is full: it holds {messages:,} messages (at most {max_messages}) and {size:,} "
         "ready bytes (at most {max_bytes}), and {new_messages:,} messages of {new_bytes:,} bytes "
         "are to come in"
+    )
+
+
+class ExpiredBacklog(QueueError):
+    """Raised when too many messages that have expired stand before the first that has not.
+
+    Only with the caller's own transaction, which cannot dispose of all of them at once.
+    """
+
+    text = (
+        "queue {name!r} begins with more than {count:,} messages whose time to live is over: "
+        "call Queue.sweep"
     )
 
 

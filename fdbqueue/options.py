@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from . import backoff
+from .backoff import MAX_DELAY_SECONDS
 from .errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
 
 JMS_PRIORITIES = 10
@@ -14,6 +16,9 @@ DEFAULT_PRIORITY = 4
 MAX_LEVELS = 256
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 MAX_NAME_LENGTH = 200
+MAX_ATTEMPTS = 1_000_000
+MAX_WINDOW_SECONDS = 7 * 24 * 3600.0
+EXPIRED = ("drop", "dead")
 CONTENTION = ("auto", "first", "staged", "relaxed")
 DEFAULT_WINDOW = 64
 MAX_WINDOW = 1_000
@@ -32,6 +37,17 @@ class QueueOptions:
     max_attempts: deliveries that may fail or lapse before a message becomes a dead letter,
         1 or more; None for no limit.
     lease: seconds that a delivery is leased for when ``receive`` names no other time.
+    backoff: how long a message rests after a failed attempt: a wait strategy of tenacity; no
+        rest where None. Kept as plain data, see ``fdbqueue.backoff``.
+    expired: what becomes of a message whose time to live is over: "drop" or "dead".
+    dead_letter_queue: the name of the queue, of the same root, that dead letters go to; they stay
+        in a store of this queue where None.
+    dedup_window: seconds for which a dedup id is remembered.
+    paused: whether nobody receives from the queue; set by ``pause`` and ``resume``.
+    auto_delete: whether a sweep deletes the queue once it has been drained and unused, with no
+        consumer waiting and no subscription, for ``auto_delete_after`` seconds.
+    history_seconds: for how long every transition of a message is remembered; not at all where
+        None.
     contention: how consumers that want the same message get along: ``first`` lets each try to
         take the first message; ``staged`` lets one of them serve all, in the order in which they
         came; ``auto`` is first until it meets a conflict or a line, then staged; ``relaxed``
@@ -51,6 +67,14 @@ class QueueOptions:
     levels: int = 10
     max_attempts: int | None = 5
     lease: float = 30.0
+    backoff: Any = field(default=None, hash=False)
+    expired: str = "drop"
+    dead_letter_queue: str | None = None
+    dedup_window: float = 300.0
+    paused: bool = False
+    auto_delete: bool = False
+    auto_delete_after: float = 60.0
+    history_seconds: float | None = None
     contention: str = "auto"
     window: int = DEFAULT_WINDOW
     max_payload: int = 8_000_000
@@ -64,9 +88,21 @@ class QueueOptions:
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
         if self.max_attempts is not None:
-            _integer("max_attempts", self.max_attempts, 1, 1_000_000)
+            check_attempts("max_attempts", self.max_attempts)
         check_lease("lease", self.lease)
         object.__setattr__(self, "lease", float(self.lease))
+        object.__setattr__(self, "backoff", backoff.store(self.backoff))
+        if self.expired not in EXPIRED:
+            raise InvalidOptions(option="expired", problem=f"must be one of {', '.join(EXPIRED)}")
+        if self.dead_letter_queue is not None:
+            check_name(self.dead_letter_queue)
+        for option in ("paused", "auto_delete"):
+            if type(getattr(self, option)) is not bool:
+                raise InvalidOptions(option=option, problem="must be True or False")
+        check_seconds("dedup_window", self.dedup_window, 1, MAX_WINDOW_SECONDS)
+        check_seconds("auto_delete_after", self.auto_delete_after, 0, MAX_DELAY_SECONDS)
+        if self.history_seconds is not None:
+            check_seconds("history_seconds", self.history_seconds, 1, MAX_DELAY_SECONDS)
         if self.contention not in CONTENTION:
             raise InvalidOptions(
                 option="contention", problem=f"must be one of {', '.join(CONTENTION)}"
@@ -98,7 +134,7 @@ class QueueOptions:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:
         """Options from keyword arguments; raises ``InvalidOptions`` if one is unknown."""
-        known = {field.name for field in fields(cls)}
+        known = {each.name for each in fields(cls)}
         for name in given:
             if name not in known:
                 raise InvalidOptions(
@@ -160,6 +196,23 @@ def check_lease(option: str, seconds: object) -> float:
             option=option, problem=f"must be 0.001 to {MAX_LEASE_SECONDS:g} seconds"
         )
     return float(seconds)
+
+
+def check_seconds(option: str, seconds: object, low: float, high: float) -> float:
+    """A time in seconds within bounds; raises ``InvalidOptions``."""
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not low <= seconds <= high
+    ):
+        raise InvalidOptions(option=option, problem=f"must be {low:g} to {high:,.0f} seconds")
+    return float(seconds)
+
+
+def check_attempts(option: str, attempts: object) -> int:
+    """A maximum of attempts; raises ``InvalidOptions``."""
+    _integer(option, attempts, 1, MAX_ATTEMPTS)
+    return int(str(attempts))
 
 
 def _integer(option: str, value: object, low: int, high: int) -> None:

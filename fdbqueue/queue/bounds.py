@@ -55,10 +55,18 @@ def _beyond(bound: int | None, share: float, amount: int) -> int:
 FITS = Load(0, 0)
 
 
+def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
+    """Issue a snapshot read of the counters; None where the queue has no bounds."""
+    if scope.options.max_messages is None and scope.options.max_bytes is None:
+        return None
+    return counters.look(tr, scope.keys)
+
+
 @fdb.transactional
-def admit(
+def make_room(
     tr: fdb.Transaction,
     scope: Scope,
+    looked: fdb.FDBRange | None,
     entries: Sequence[tuple[int, Envelope]],
     resuming: bool = False,
 ) -> None:
@@ -67,14 +75,13 @@ def admit(
     resuming: whether the caller was refused before: then there is room only once what the queue
         holds has come down to the low-water mark.
 
-    Nothing, if the queue has no bounds. One snapshot read, a second to drop messages; conflicts
-    only where it drops some, with whoever takes these. Raises ``QueueFull``, before anything is
-    written.
+    A second round trip to drop messages; conflicts only where it drops some, with whoever takes
+    these. Raises ``QueueFull``, before anything is written.
     """
-    options = scope.options
-    if options.max_messages is None and options.max_bytes is None:
+    if looked is None or not entries:
         return
-    load = held(sum(counters.depths(tr, scope.keys).values(), Depth()))
+    options = scope.options
+    load = held(sum(counters.parse(scope.keys, looked).values(), Depth()))
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
     over = excess(options, load + new)
     if resuming and excess(options, load, options.resume_at) != FITS:

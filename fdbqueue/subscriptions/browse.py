@@ -21,6 +21,8 @@ def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
     now_ms = scope.clock.wall_ms()
     seen: list[Standing] = []
     for standing in walk:
+        if standing.envelope.expired(now_ms):
+            continue
         if definition.matches(standing.envelope.properties(standing.position), now_ms):
             seen.append(standing)
             if enough(seen, limit):
