@@ -32,6 +32,7 @@
      +-- CorruptData
      +-- UnknownContentType
      +-- LeaseLost
+     +-- QueueFull
      +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
@@ -275,6 +276,20 @@ class LeaseLost(QueueError):
     """
 
     text = "the lease of message {message_id} is gone: it expired or was settled already"
+
+
+class QueueFull(QueueError):
+    """Raised when a bounded queue has no room for what is enqueued; nothing was written.
+
+    ``waits`` is whether the queue lets producers wait, and waiting is not in vain: it is where the
+    messages exceed the bounds by themselves.
+    """
+
+    text = (
+        "the queue is full: it holds {messages:,} messages (at most {max_messages}) and {size:,} "
+        "ready bytes (at most {max_bytes}), and {new_messages:,} messages of {new_bytes:,} bytes "
+        "are to come in"
+    )
 
 
 class ExpiredBacklog(QueueError):

@@ -22,7 +22,7 @@ LAYERS = [
     {"serializers"},
     {"queue"},
     {"subscriptions", "consumers"},
-    {"drafts", "handle", "receiving"},
+    {"drafts", "handle", "producing", "receiving"},
     {"letters", "sweeping"},
     {"consuming", "settling", "subscribing", "tending"},
     {"subscribers"},
