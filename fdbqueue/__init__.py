@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from .errors import (
     CatalogueError,
     CorruptData,
+    ExpiredBacklog,
     FormatTooNew,
+    HandlerTooSlow,
     InvalidArgument,
     InvalidHeaders,
     InvalidInput,
@@ -27,12 +29,14 @@ from .errors import (
     InvalidSelector,
     LeaseLost,
     MissingPackage,
+    NoSuchWorker,
     NotAStore,
     OptionsMismatch,
     OutcomeUnknown,
     PayloadTooLarge,
     QueueError,
     QueueExists,
+    QueueFull,
     QueueNotFound,
     StoreError,
     StoreMismatch,
@@ -48,39 +52,55 @@ from .errors import (
     UnsupportedVersion,
 )
 from .model import (
+    DeadMessage,
+    Death,
     Delivery,
     Depth,
     Deviation,
+    Event,
     Headers,
     HeaderValue,
     Message,
+    MessageState,
     NewMessage,
     Position,
+    Swept,
     Verification,
 )
 from .options import QueueOptions
+from .states import State
 
 if TYPE_CHECKING:
     from .api import Queue, list_queues
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
+    from .connection import ConnectionState
+    from .consumers.credit import Credit
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
     from .subscribing import Subscription
     from .verification import rebuild_counters, verify
+    from .worker import Reject, Retry, Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CatalogueError",
     "Clock",
+    "ConnectionState",
     "CorruptData",
+    "Credit",
+    "DeadMessage",
+    "Death",
     "Delivery",
     "Depth",
     "Deviation",
     "Engine",
+    "Event",
+    "ExpiredBacklog",
     "FormatTooNew",
+    "HandlerTooSlow",
     "HeaderValue",
     "Headers",
     "InvalidArgument",
@@ -93,8 +113,10 @@ __all__ = [
     "InvalidSelector",
     "LeaseLost",
     "Message",
+    "MessageState",
     "MissingPackage",
     "NewMessage",
+    "NoSuchWorker",
     "NotAStore",
     "OptionsMismatch",
     "OutcomeUnknown",
@@ -103,10 +125,14 @@ __all__ = [
     "Queue",
     "QueueError",
     "QueueExists",
+    "QueueFull",
     "QueueNotFound",
     "QueueOptions",
+    "Reject",
+    "Retry",
     "Selector",
     "Serializer",
+    "State",
     "Store",
     "StoreError",
     "StoreMismatch",
@@ -118,11 +144,13 @@ __all__ = [
     "SubscriptionHeld",
     "SubscriptionMismatch",
     "SubscriptionNotFound",
+    "Swept",
     "Ticket",
     "TransactionTooLarge",
     "UnknownContentType",
     "UnsupportedVersion",
     "Verification",
+    "Worker",
     "describe",
     "fdb",
     "list_queues",
@@ -133,13 +161,18 @@ __all__ = [
 
 _LAZY = {
     "Clock": "clock",
+    "ConnectionState": "connection",
+    "Credit": "consumers.credit",
     "Engine": "binding",
     "Queue": "api",
+    "Reject": "worker",
+    "Retry": "worker",
     "Selector": "selector",
     "Serializer": "serializers",
     "Store": "binding",
     "Subscription": "subscribing",
     "Ticket": "queue.line",
+    "Worker": "worker",
     "describe": "binding",
     "fdb": "binding",
     "list_queues": "api",

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from . import compression, receiving, serializers
+from . import backoff as backoffs
+from . import compression, producing, serializers
 from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
-from .codec import Envelope, check_headers, check_payload
 from .consumers import promotion, wakeups
 from .consuming import Consuming
-from .errors import InvalidArgument, OptionsMismatch, QueueNotFound
+from .drafts import draft
+from .errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueNotFound
 from .handle import Transactor, composed
 from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
-from .options import DEFAULT_PRIORITY, QueueOptions, check_lease
-from .queue import catalogue, counters, dequeue, enqueue, lease, once, payloads, purge
-from .states import ACK
-from .subscribers import Subscriptions
+from .options import DEFAULT_PRIORITY, QueueOptions
+from .queue import admission, catalogue, counters, dequeue, once, purge, taking
+from .settling import Settling
+from .subscribers import Subscriptions, check_levels, look_through
 from .subscribing import Subscription
+from .sweeping import past_backlog
+from .tending import Tending
 
 R = TypeVar("R")
 
@@ -30,7 +33,7 @@ POLL_SECONDS = 5.0
 """How often a waiting consumer looks by itself: heals what a dead one was told."""
 
 
-class Queue(Consuming):
+class Queue(Consuming, Settling, Tending):
     """A light handle on one queue: its names and cached options, no connection.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
@@ -76,8 +79,7 @@ class Queue(Consuming):
         Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``.
         """
         queue = cls(name, root, clock=clock, serializer=serializer)
-        wanted = QueueOptions.of(options)
-        compression.check(wanted.compression)
+        wanted = _fitting(name, QueueOptions.of(options))
         _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
         return queue
 
@@ -100,8 +102,7 @@ class Queue(Consuming):
         ``OptionsMismatch``, ``InvalidName``, ``InvalidOptions``, ``FormatTooNew``.
         """
         queue = cls(name, root, clock=clock, serializer=serializer)
-        wanted = QueueOptions.of(options)
-        compression.check(wanted.compression)
+        wanted = _fitting(name, QueueOptions.of(options))
 
         def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
             try:
@@ -136,8 +137,7 @@ class Queue(Consuming):
 
         def change(tr: fdb.Transaction) -> QueueOptions:
             stored = self._options(tr)
-            wanted = QueueOptions.of({**stored.to_json(), **changes})
-            compression.check(wanted.compression)
+            wanted = _fitting(self.name, QueueOptions.of({**stored.to_json(), **changes}))
             if wanted.levels != stored.levels:
                 raise OptionsMismatch(
                     name=self.name, option="levels", stored=stored.levels, given=wanted.levels
@@ -161,6 +161,14 @@ class Queue(Consuming):
         *,
         priority: int = DEFAULT_PRIORITY,
         headers: Headers | None = None,
+        delay: float = 0.0,
+        at: datetime | None = None,
+        ttl: float | None = None,
+        max_attempts: int | None = None,
+        backoff: backoffs.Given = None,
+        dedup_id: str | None = None,
+        unique: str | None = None,
+        timeout: float = producing.TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
 
@@ -168,16 +176,46 @@ class Queue(Consuming):
             chunks, which nobody notices; at most ``max_payload`` bytes.
         priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
         headers: names to str, int, float, bool or None.
+        delay, at: seconds, or the moment (with its time zone), before which it is not delivered;
+            at most ten years ahead. It takes its place in the queue then.
+        ttl: seconds from now after which it is delivered no more, and goes where the queue's
+            option ``expired`` says.
+        max_attempts, backoff: its own redelivery policy, instead of the queue's.
+        dedup_id: a name of up to 200 characters. While the queue remembers an enqueue of the same
+            name (option ``dedup_window``), nothing is written, and that message's id is returned.
+        unique: a name, too. While a message with it is ready, delayed or leased, nothing is
+            written, and that message's id is returned.
+        timeout: seconds to wait for room where the queue is full and lets producers wait; with a
+            transaction there is no waiting.
 
         One round trip, all reads at snapshot isolation: conflicts with no other enqueue and no
-        dequeue, whatever their number; only with a change of the queue's options. Messages of one
-        level are delivered in the order of their enqueues, where one returned before the other
-        began. Raises ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``,
-        ``QueueNotFound``.
+        dequeue, whatever their number; only with a change of the queue's options, and with
+        enqueues of the same dedup id or unique key. Messages of one level are delivered in the
+        order of their enqueues, where one returned before the other began. Raises
+        ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
+        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
         """
-        return self.enqueue_many(tr, [NewMessage(payload, priority, headers)])[0]
+        message = NewMessage(
+            payload,
+            priority,
+            headers,
+            delay=delay,
+            at=at,
+            ttl=ttl,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            dedup_id=dedup_id,
+            unique=unique,
+        )
+        return self.enqueue_many(tr, [message], timeout=timeout)[0]
 
-    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | Any]) -> list[str]:
+    def enqueue_many(
+        self,
+        tr: Transactor,
+        messages: Iterable[NewMessage | Any],
+        *,
+        timeout: float = producing.TIMEOUT_SECONDS,
+    ) -> list[str]:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
         A message is a ``NewMessage``, or its payload alone. One round trip for all, and
@@ -185,7 +223,8 @@ class Queue(Consuming):
         messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
         takes; then nothing is written.
         """
-        drafts = [self._draft(message) for message in messages]
+        now_ms = self._clock.wall_ms()
+        drafts = [draft(message, now_ms, self._serializer) for message in messages]
         if not 0 < len(drafts) <= MAX_BATCH:
             raise InvalidArgument(
                 argument="messages",
@@ -193,17 +232,20 @@ class Queue(Consuming):
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
 
-        def put(tr: fdb.Transaction) -> list[str]:
+        def put(tr: fdb.Transaction, resuming: bool) -> admission.Admitted:
             scope = self._scope(tr)
-            levels = [scope.options.level(draft.priority) for draft in drafts]
-            stored = [payloads.store(tr, scope, draft) for draft in drafts]
-            entries = list(zip(levels, stored, strict=True))
-            waiting = wakeups.look(tr, self._keys, len(entries))
-            placed = enqueue.append(tr, scope, entries)
-            wakeups.wake(tr, self._keys, waiting)
-            return [message.position.to_id() for message in placed]
+            looked = admission.look(tr, scope, drafts)
+            waiting = wakeups.look(tr, self._keys, sum(each.due_ms is None for each in drafts))
+            admitted = admission.admit(tr, scope, drafts, looked, resuming)
+            if admitted.new:
+                wakeups.wake(tr, self._keys, waiting)
+            return admitted
 
-        return self._run(tr, put)
+        def attempt(resuming: bool) -> list[str]:
+            body = partial(put, resuming=resuming)
+            return self._run(tr, body, wrote=lambda admitted: admitted.new > 0).ids
+
+        return producing.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -216,12 +258,16 @@ class Queue(Consuming):
 
         def pop(tr: fdb.Transaction) -> Message | None:
             scope = self._scope(tr)
+            if scope.options.paused:
+                return None
             promotion.promote(tr, scope, promotion.look(tr, scope))
-            for message in dequeue.pop(tr, scope, 1):
+            for message in taking.pop(tr, scope, 1):
                 return message.envelope.message(message.position)
             return None
 
-        return self._run(tr, pop, wrote=bool)
+        if isinstance(tr, fdb.Transaction):
+            return pop(tr)
+        return past_backlog(self, tr, lambda: self._run(tr, pop, wrote=bool))
 
     def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
         """The first ready messages, left where they are. A snapshot read: no conflicts.
@@ -250,36 +296,16 @@ class Queue(Consuming):
         found = message.message if isinstance(message, Delivery) else message
         return serializers.loads(self._serializer, found)
 
-    # -- settling ----------------------------------------------------------------------------
+    def browse(self, db: fdb.Database, *, levels: Iterable[int] | None = None) -> Iterator[Message]:
+        """Yield every ready message in the order of delivery, of all levels or of some.
 
-    def ack(self, tr: Transactor, delivery: Delivery) -> None:
-        """Acknowledge a delivery: the message is done.
-
-        Commit it together with the message's effect. One round trip; conflicts only with another
-        settlement of the same lease. Raises ``LeaseLost``: then the effect must not be committed.
+        Keeps no place: see ``subscribe`` for a browser that goes on where it was. Spans
+        transactions, a hundred messages each, so it is no picture of one instant: what is taken
+        meanwhile may be missing, and what arrives behind it comes too. Snapshot reads: no
+        conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
-        self.ack_many(tr, [delivery])
-
-    def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledge several deliveries in one transaction, all or none. As ``ack``."""
-        self._run(tr, lambda tr: lease.end(tr, self._scope(tr), deliveries, ACK))
-
-    def extend(self, tr: Transactor, delivery: Delivery, lease: float | None = None) -> Delivery:
-        """Let a lease end ``lease`` seconds from now (the queue's own time where None).
-
-        Returns the delivery with its new expiry. Conflicts and errors as in ``ack``.
-        """
-        if lease is not None:
-            check_lease("lease", lease)
-        expires_at_ms = self._run(tr, partial(self._extend, delivery=delivery, seconds=lease))
-        return replace(delivery, expires_at_ms=expires_at_ms)
-
-    def release(self, tr: Transactor, delivery: Delivery) -> None:
-        """Give a message back, to its old position; the attempt does not count.
-
-        Conflicts and errors as in ``ack``.
-        """
-        self._run(tr, lambda tr: receiving.release(tr, self._scope(tr), [delivery]))
+        wanted = check_levels(levels, self.options(db).levels)
+        return look_through(self, db, wanted)
 
     # -- subscribing -------------------------------------------------------------------------
 
@@ -352,28 +378,18 @@ class Queue(Consuming):
             gone += count
             yield gone
 
-    # -- parts -------------------------------------------------------------------------------
-
-    def _draft(self, message: NewMessage | Any) -> Envelope:
-        if not isinstance(message, NewMessage):
-            message = NewMessage(message)
-        return Envelope(
-            payload=check_payload(serializers.dumps(self._serializer, message.payload)),
-            priority=message.priority,
-            enqueued_at_ms=self._clock.wall_ms(),
-            headers=check_headers(message.headers),
-            content_type=self._serializer.content_type,
-        )
-
-    def _extend(self, tr: fdb.Transaction, delivery: Delivery, seconds: float | None) -> int:
-        scope = self._scope(tr)
-        seconds = scope.options.lease if seconds is None else seconds
-        return lease.extend(tr, scope, [delivery], seconds)
-
 
 def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
     """The names of all queues below ``root``, sorted. A snapshot read: no conflicts."""
     return catalogue.names(tr, RootKeys(root))
+
+
+def _fitting(name: str, options: QueueOptions) -> QueueOptions:
+    """Options that this queue can have here; raises ``InvalidOptions`` and the like."""
+    compression.check(options.compression)
+    if options.dead_letter_queue == name:
+        raise InvalidOptions(option="dead_letter_queue", problem="it is the queue itself")
+    return options
 
 
 def _catalogued(

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 
 from .errors import CorruptData, FormatTooNew, InvalidHeaders, InvalidPayload, PayloadTooLarge
-from .model import BYTES, Headers, HeaderValue, Message, Position
+from .model import BYTES, Death, Due, Headers, HeaderValue, Message, Position
 from .options import MAX_PAYLOAD
 
 VERSION = 1
@@ -22,6 +22,7 @@ ENVELOPE_ROOM = 10_000
 MAX_HEADER_BYTES = 8_000
 INLINE_LIMIT = VALUE_LIMIT - ENVELOPE_ROOM
 MAX_INTEGER = 2**63 - 1
+MAX_ERROR_CHARACTERS = 500
 
 _COUNTER_BYTES = 8
 _VERSION = bytes([VERSION])
@@ -43,6 +44,12 @@ class Envelope:
     headers: dict[str, HeaderValue] = field(default_factory=dict)
     attempts: int = 0
     id: str | None = None
+    expires_at_ms: int | None = None
+    max_attempts: int | None = None
+    backoff: dict[str, Any] | None = None
+    last_error: str | None = None
+    unique: str | None = None
+    death: tuple[str, int, int, str, str] | None = None
     content_type: str = BYTES
     compression: str = ""
     raw_size: int | None = None
@@ -71,12 +78,23 @@ class Envelope:
             level=position.level,
             attempts=self.attempts,
             enqueued_at_ms=self.enqueued_at_ms,
+            expires_at_ms=self.expires_at_ms,
+            last_error=self.last_error,
+            death=Death(*self.death) if self.death else None,
             content_type=self.content_type,
         )
 
-    def failed(self) -> Envelope:
-        """The envelope after one more attempt that did not succeed."""
-        return replace(self, attempts=self.attempts + 1)
+    def failed(self, error: str | None = None) -> Envelope:
+        """The envelope after one more attempt that did not succeed.
+
+        error: what it failed of; an earlier text stays where None.
+        """
+        text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
+        return replace(self, attempts=self.attempts + 1, last_error=text)
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether its time to live is over."""
+        return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +135,11 @@ class DeadLetter:
     reason: str
     died_at_ms: int
 
+    def death(self, queue: str, message_id: str) -> Death:
+        """How the message died, for those who ask."""
+        attempts = self.envelope.attempts
+        return Death(self.reason, self.died_at_ms, attempts, queue, message_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -150,6 +173,12 @@ _NAMES = {
     4: "headers",
     5: "attempts",
     6: "id",
+    16: "expires_at_ms",
+    17: "max_attempts",
+    18: "backoff",
+    19: "last_error",
+    20: "unique",
+    21: "death",
     32: "content_type",
     33: "compression",
     34: "raw_size",
@@ -160,6 +189,12 @@ _DEFAULTS: dict[str, object] = {
     "headers": {},
     "attempts": 0,
     "id": None,
+    "expires_at_ms": None,
+    "max_attempts": None,
+    "backoff": None,
+    "last_error": None,
+    "unique": None,
+    "death": None,
     "content_type": BYTES,
     "compression": "",
     "raw_size": None,
@@ -183,7 +218,10 @@ def unpack_envelope(value: bytes) -> Envelope:
     """An envelope from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
     stored = _unversioned(value, "an envelope")
     try:
-        return Envelope(**{_NAMES[number]: field for number, field in stored.items()})
+        fields = {_NAMES[number]: field for number, field in stored.items()}
+        if "death" in fields:
+            fields["death"] = tuple(fields["death"])
+        return Envelope(**fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise CorruptData(what="an envelope", problem=repr(error)) from None
 
@@ -263,6 +301,81 @@ def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
         raise CorruptData(what="a dead letter", problem=repr(error)) from None
     letter = DeadLetter(unpack_envelope(packed), reason, died_at_ms)
     return Position(level, index, random), letter
+
+
+def pack_delayed(position: Position, envelope: Envelope) -> bytes:
+    """The stored form of a delayed message; its index is 0 if it never had a position."""
+    return _versioned([*_elements(position), pack_envelope(envelope)])
+
+
+def unpack_delayed(value: bytes) -> tuple[Position, Envelope]:
+    """A delayed message from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a delayed message")
+    try:
+        level, index, random, packed = stored
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="a delayed message", problem=repr(error)) from None
+    return Position(level, index, random), unpack_envelope(packed)
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """Where a dead letter lies: the version at which it died, and a random part."""
+
+    version: int
+    random: bytes
+
+
+Place = Position | Due | Grave
+
+
+def pack_place(place: Place) -> bytes:
+    """The stored form of where a message stands that is not where its id says."""
+    match place:
+        case Position():
+            return _versioned(["ready", *_elements(place)])
+        case Due():
+            return _versioned(["delayed", place.due_ms, place.random])
+        case Grave():
+            return _versioned(["dead", place.version, place.random])
+
+
+def unpack_place(value: bytes) -> Place:
+    """A place from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    match _unversioned(value, "a place"):
+        case ["ready", int(level), int(index), bytes(random)]:
+            return Position(level, index, random)
+        case ["delayed", int(due_ms), bytes(random)]:
+            return Due(due_ms, random)
+        case ["dead", int(version), bytes(random)]:
+            return Grave(version, random)
+    raise CorruptData(what="a place", problem="it is of no known kind")
+
+
+def pack_known(message_id: str, until_ms: int) -> bytes:
+    """The stored form of which message has an id, and until when that counts."""
+    return _versioned([message_id, until_ms])
+
+
+def unpack_known(value: bytes) -> tuple[str, int]:
+    """What ``pack_known`` stored; raises ``FormatTooNew`` or ``CorruptData``."""
+    match _unversioned(value, "a known id"):
+        case [str(message_id), int(until_ms)]:
+            return message_id, until_ms
+    raise CorruptData(what="a known id", problem="it is no pair")
+
+
+def pack_event(*fields: str | int) -> bytes:
+    """The stored form of one line of history, without its stamp."""
+    return _versioned(fields)
+
+
+def unpack_event(value: bytes) -> tuple[str, str, int, int, str, int]:
+    """What ``pack_event`` stored; raises ``FormatTooNew`` or ``CorruptData``."""
+    match _unversioned(value, "an event"):
+        case [str(transition), str(message_id), int(level), int(attempt), str(consumer), int(at)]:
+            return transition, message_id, level, attempt, consumer, at
+    raise CorruptData(what="an event", problem="it has other fields")
 
 
 def pack_consumer(record: ConsumerRecord, beat: Beat) -> bytes:

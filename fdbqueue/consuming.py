@@ -11,10 +11,9 @@ from .clock import Clock
 from .errors import InvalidArgument
 from .handle import Handle, Transactor
 from .model import Delivery
-from .queue import lease as lease_
-from .queue import line
+from .queue import line, settle
 from .queue.line import Ticket
-from .states import ACK
+from .sweeping import past_backlog
 
 
 class Consuming(Handle):
@@ -68,17 +67,19 @@ class Consuming(Handle):
         ``InvalidOptions``, ``InvalidName``.
         """
         asked = receiving.asking(max_messages, lease, consumer, wait)
-        settle = partial(self._settle, deliveries=ack) if ack else None
+        settling = partial(self._settle, deliveries=ack) if ack else None
         if not isinstance(tr, fdb.Transaction):
-            return receiving.receive(tr, self._access, asked, wait, settle)
+            return past_backlog(
+                self, tr, lambda: receiving.receive(tr, self._access, asked, wait, settling)
+            )
         if wait:
             raise InvalidArgument(
                 argument="wait",
                 value=wait,
                 problem="waiting spans transactions: call receive with a database",
             )
-        if settle is not None:
-            settle(tr)
+        if settling is not None:
+            settling(tr)
         return receiving.take(tr, self._scope(tr), asked, line.new_claim())
 
     def consume(
@@ -158,4 +159,4 @@ class Consuming(Handle):
         return receiving.withdraw(tr, self._access, ticket)
 
     def _settle(self, tr: fdb.Transaction, deliveries: Sequence[Delivery]) -> None:
-        lease_.end(tr, self._scope(tr), deliveries, ACK)
+        settle.ack(tr, self._scope(tr), deliveries)

@@ -12,6 +12,7 @@
      |    +-- InvalidHeaders
      |    +-- InvalidSelector
      |    +-- InvalidArgument
+     |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
      |    +-- StoreNotFound
@@ -32,10 +33,11 @@
      +-- CorruptData
      +-- UnknownContentType
      +-- LeaseLost
+     +-- QueueFull
+     +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
      +-- HandlerTooSlow
-     +-- NoSuchWorker
 
 The text of an error is made from its attributes, so programs never need to parse it.
 ``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
@@ -280,6 +282,32 @@ class LeaseLost(QueueError):
     message_id: str
 
 
+class QueueFull(QueueError):
+    """Raised when a bounded queue has no room for what is enqueued; nothing was written.
+
+    ``waits`` is whether the queue lets producers wait, and waiting is not in vain: it is where the
+    messages exceed the bounds by themselves.
+    """
+
+    text = (
+        "the queue is full: it holds {messages:,} messages (at most {max_messages}) and {size:,} "
+        "ready bytes (at most {max_bytes}), and {new_messages:,} messages of {new_bytes:,} bytes "
+        "are to come in"
+    )
+
+
+class ExpiredBacklog(QueueError):
+    """Raised when too many messages that have expired stand before the first that has not.
+
+    Only with the caller's own transaction, which cannot dispose of all of them at once.
+    """
+
+    text = (
+        "queue {name!r} begins with more than {count:,} messages whose time to live is over: "
+        "call Queue.sweep"
+    )
+
+
 class TransactionTooLarge(QueueError):
     """Raised when one call needs more than a transaction takes (10,000,000 bytes)."""
 
@@ -310,7 +338,7 @@ class HandlerTooSlow(QueueError):
     )
 
 
-class NoSuchWorker(QueueError):
+class NoSuchWorker(InvalidInput):
     """Raised when what ``fdbq worker`` is to run cannot be found, or is no worker."""
 
     text = "{target!r} is no worker: {problem}"

@@ -45,7 +45,14 @@ class Handle:
         # A local name: another thread may replace the cached value meanwhile.
         known = catalogue.read(tr, self._keys, self.name, self._cached)
         self._cached = known
-        return Scope(self._keys, known.options, self._clock, known.subscriptions)
+        return Scope(
+            self.name,
+            RootKeys(self._root),
+            self._keys,
+            known.options,
+            self._clock,
+            known.subscriptions,
+        )
 
 
 def composed(

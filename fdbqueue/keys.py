@@ -10,7 +10,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from .binding import fdb
-from .model import Position
+from .model import Due, Position
 
 METADATA_VERSION = b"\xff/metadataVersion"
 """Comes with the read version, so reading it costs no round trip; written when META is."""
@@ -27,7 +27,7 @@ class Kind(IntEnum):
     FENCE = 3  # (level, index): never written, only conflict ranges
     LEASE = 4  # (token) -> lease; the tokens of one claim stand together
     EXPIRY = 5  # (version, token) -> wall clock of the expiry
-    DELAYED = 6  # (due, random) -> level and envelope
+    DELAYED = 6  # (due, random) -> position and envelope
     REQUEST = 7  # (index, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
@@ -38,10 +38,14 @@ class Kind(IntEnum):
     CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
     LEADER = 16  # () -> claim and expiry of the consumer that fulfils
-    DEDUP = 17  # (id) -> expiry
+    DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
-    EVENT = 20  # (versionstamp) -> one line of delivery history
+    EVENT = 20  # (versionstamp, n) -> one line of delivery history
+    MOVED = 24  # (message id) -> where the message is, where that is not what its id names
+    UNIQUE = 25  # (unique key) -> id of the message that has it
+    MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
+    IDLE = 27  # () -> since when the queue has been drained
 
 
 class RootKeys:
@@ -97,6 +101,7 @@ class QueueKeys:
         "_tail",
         "change",
         "guard",
+        "idle",
         "leader",
         "meta",
         "once",
@@ -106,9 +111,10 @@ class QueueKeys:
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
-        self._kinds = tuple(fdb.tuple.pack((int(kind),), prefix) for kind in Kind)
+        self._kinds = {kind: fdb.tuple.pack((int(kind),), prefix) for kind in Kind}
         self.meta = self._kinds[Kind.META]
         self.change = self._kinds[Kind.CHANGE]
+        self.idle = self._kinds[Kind.IDLE]
         self.guard = self._kinds[Kind.STATE]
         self.leader = self._kinds[Kind.LEADER]
         self.once = OnceKeys(self._kinds[Kind.ONCE])
@@ -241,6 +247,79 @@ class QueueKeys:
     def dead(self, index: int, random: bytes) -> bytes:
         """(index, random)."""
         return fdb.tuple.pack((index, random), self._kinds[Kind.DEAD])
+
+    def parse_dead(self, key: bytes) -> tuple[int, bytes]:
+        """The index and the random part of a DEAD key."""
+        index, random = fdb.tuple.unpack(key, len(self._kinds[Kind.DEAD]))
+        return index, random
+
+    def delayed(self, due: Due) -> bytes:
+        """(due, random)."""
+        return fdb.tuple.pack((due.due_ms, due.random), self._kinds[Kind.DELAYED])
+
+    def delayed_until(self, now_ms: int) -> slice:
+        """All messages whose delay is over at ``now_ms``."""
+        return self._until(Kind.DELAYED, now_ms)
+
+    def parse_delayed(self, key: bytes) -> Due:
+        """The place that a DELAYED key names."""
+        return Due(*fdb.tuple.unpack(key, len(self._kinds[Kind.DELAYED])))
+
+    def moved(self, message_id: str) -> bytes:
+        """(message id)."""
+        return fdb.tuple.pack((message_id,), self._kinds[Kind.MOVED])
+
+    def unique(self, key: str) -> bytes:
+        """(unique key)."""
+        return fdb.tuple.pack((key,), self._kinds[Kind.UNIQUE])
+
+    def dedup(self, window_ms: int, dedup_id: str) -> bytes:
+        """(begin of the window, id)."""
+        return fdb.tuple.pack((window_ms, dedup_id), self._kinds[Kind.DEDUP])
+
+    def dedup_before(self, window_ms: int) -> slice:
+        """All dedup ids of the windows that began earlier."""
+        return self._until(Kind.DEDUP, window_ms - 1)
+
+    def mortal(self, expires_at_ms: int, message_id: str) -> bytes:
+        """(expiry, message id)."""
+        return fdb.tuple.pack((expires_at_ms, message_id), self._kinds[Kind.MORTAL])
+
+    def mortal_until(self, now_ms: int) -> slice:
+        """All messages whose time to live is over at ``now_ms``."""
+        return self._until(Kind.MORTAL, now_ms)
+
+    def parse_mortal(self, key: bytes) -> str:
+        """The id of the message that a MORTAL key names."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.MORTAL]))[1])
+
+    def new_event(self, n: int) -> bytes:
+        """(versionstamp, n), the operand of SET_VERSIONSTAMPED_KEY."""
+        stamp = fdb.tuple.Versionstamp()
+        return fdb.tuple.pack_with_versionstamp((stamp, n), self._kinds[Kind.EVENT])
+
+    def event_stamp(self, key: bytes) -> bytes:
+        """What an EVENT key adds to its kind: its place in history."""
+        return key[len(self._kinds[Kind.EVENT]) :]
+
+    def events_after(self, stamp: bytes) -> slice:
+        """The history that follows a stamp; all of it after an empty one."""
+        events = _within(self._kinds[Kind.EVENT])
+        return slice(
+            self._kinds[Kind.EVENT] + stamp + b"\x00" if stamp else events.start, events.stop
+        )
+
+    def events_before(self, version: int) -> slice:
+        """The history that was committed before a version."""
+        stamp = fdb.tuple.Versionstamp(version.to_bytes(8, "big") + bytes(2))
+        events = self._kinds[Kind.EVENT]
+        return slice(_within(events).start, fdb.tuple.pack((stamp,), events))
+
+    def _until(self, kind: Kind, last: int) -> slice:
+        """All keys of a kind whose first element is at most ``last``."""
+        return slice(
+            _within(self._kinds[kind]).start, fdb.tuple.pack((last + 1,), self._kinds[kind])
+        )
 
     def chunk(self, name: bytes, n: int) -> bytes:
         """(name, n)."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .errors import InvalidArgument
+from .states import State
 
 HeaderValue = str | int | float | bool | None
 Headers = Mapping[str, HeaderValue]
@@ -45,6 +46,32 @@ class Position:
         raise InvalidArgument(argument="id", value=message_id, problem="not a message id")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Due:
+    """Where a delayed message rests: until when (wall clock, milliseconds), and a random part."""
+
+    due_ms: int
+    random: bytes
+
+    def to_id(self) -> str:
+        """The id of a message that was scheduled: it had no position when it was enqueued."""
+        return f"d-{self.due_ms:012x}-{self.random.hex()}"
+
+
+def parse_id(message_id: str) -> Position | Due:
+    """The first place of a message, which its id names. Raises ``InvalidArgument``."""
+    if not isinstance(message_id, str) or not message_id.startswith("d-"):
+        return Position.from_id(message_id)
+    try:
+        _, due_ms, random = message_id.split("-")
+        due = Due(int(due_ms, 16), bytes.fromhex(random))
+        if due.to_id() == message_id:
+            return due
+    except ValueError:
+        pass
+    raise InvalidArgument(argument="id", value=message_id, problem="not a message id")
+
+
 @dataclass(frozen=True, slots=True)
 class NewMessage:
     """One message to enqueue; the arguments are those of ``Queue.enqueue``."""
@@ -52,6 +79,27 @@ class NewMessage:
     payload: Any
     priority: int = 4
     headers: Headers | None = None
+    delay: float = 0.0
+    at: datetime | None = None
+    ttl: float | None = None
+    max_attempts: int | None = None
+    backoff: Any = None
+    dedup_id: str | None = None
+    unique: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Why and when (wall clock, milliseconds) a message became a dead letter.
+
+    ``queue`` is the queue that it died in, ``id`` its id there, ``attempts`` how many failed.
+    """
+
+    reason: str
+    died_at_ms: int
+    attempts: int
+    queue: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +107,9 @@ class Message:
     """One message as consumers see it.
 
     ``attempts`` counts the deliveries that failed or lapsed before this look at it;
-    ``enqueued_at_ms`` is the enqueuer's wall clock in milliseconds since the epoch.
+    ``enqueued_at_ms`` is the enqueuer's wall clock in milliseconds since the epoch, and after
+    ``expires_at_ms`` it is delivered no more (None: never). ``last_error`` is what the last failed
+    attempt said. ``death`` is set on what came in as another queue's dead letter.
     """
 
     id: str
@@ -69,6 +119,9 @@ class Message:
     level: int
     attempts: int
     enqueued_at_ms: int
+    expires_at_ms: int | None = None
+    last_error: str | None = None
+    death: Death | None = None
     content_type: str = BYTES
 
     @property
@@ -100,6 +153,66 @@ class Delivery:
     def payload(self) -> bytes:
         """The payload of the message."""
         return self.message.payload
+
+
+@dataclass(frozen=True, slots=True)
+class MessageState:
+    """Where a message stands now.
+
+    ``due_at_ms`` is set while it is delayed; ``lease_expires_at_ms`` and ``consumer`` while it is
+    leased; ``death`` while it is a dead letter. Times are wall clocks in milliseconds.
+    """
+
+    message: Message
+    state: State
+    due_at_ms: int | None = None
+    lease_expires_at_ms: int | None = None
+    consumer: str = ""
+    death: Death | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the message."""
+        return self.message.id
+
+
+@dataclass(frozen=True, slots=True)
+class DeadMessage:
+    """A dead letter: the message as it was, and how it died."""
+
+    message: Message
+    death: Death
+
+    @property
+    def id(self) -> str:
+        """The id of the message in the queue that it died in."""
+        return self.death.id
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a queue's history: a message made a transition.
+
+    ``stamp`` orders events as they were committed and names the place to read on from. ``attempt``
+    is how many deliveries had been made; ``at_ms`` the wall clock of whoever did it.
+    """
+
+    stamp: bytes
+    transition: str
+    id: str
+    level: int
+    attempt: int
+    consumer: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What ``Queue.sweep`` found to do; ``deleted`` says that the queue itself is gone."""
+
+    promoted: int = 0
+    expired: int = 0
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

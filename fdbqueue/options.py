@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from . import backoff
+from .backoff import MAX_DELAY_SECONDS
 from .errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
 
 JMS_PRIORITIES = 10
@@ -14,11 +16,16 @@ DEFAULT_PRIORITY = 4
 MAX_LEVELS = 256
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 MAX_NAME_LENGTH = 200
+MAX_ATTEMPTS = 1_000_000
+MAX_WINDOW_SECONDS = 7 * 24 * 3600.0
+EXPIRED = ("drop", "dead")
 CONTENTION = ("auto", "first", "staged", "relaxed")
 DEFAULT_WINDOW = 64
 MAX_WINDOW = 1_000
 MAX_PAYLOAD = 9_000_000
 """What fits into one transaction together with everything else that an enqueue writes."""
+MAX_BOUND = 10**15
+WHEN_FULL = ("reject", "drop-oldest", "block")
 COMPRESSIONS = ("none", "zlib", "zstd")
 
 
@@ -30,6 +37,17 @@ class QueueOptions:
     max_attempts: deliveries that may fail or lapse before a message becomes a dead letter,
         1 or more; None for no limit.
     lease: seconds that a delivery is leased for when ``receive`` names no other time.
+    backoff: how long a message rests after a failed attempt: a wait strategy of tenacity; no
+        rest where None. Kept as plain data, see ``fdbqueue.backoff``.
+    expired: what becomes of a message whose time to live is over: "drop" or "dead".
+    dead_letter_queue: the name of the queue, of the same root, that dead letters go to; they stay
+        in a store of this queue where None.
+    dedup_window: seconds for which a dedup id is remembered.
+    paused: whether nobody receives from the queue; set by ``pause`` and ``resume``.
+    auto_delete: whether a sweep deletes the queue once it has been drained and unused, with no
+        consumer waiting and no subscription, for ``auto_delete_after`` seconds.
+    history_seconds: for how long every transition of a message is remembered; not at all where
+        None.
     contention: how consumers that want the same message get along: ``first`` lets each try to
         take the first message; ``staged`` lets one of them serve all, in the order in which they
         came; ``auto`` is first until it meets a conflict or a line, then staged; ``relaxed``
@@ -38,23 +56,53 @@ class QueueOptions:
     max_payload: bytes that the payload of one message may have, 1 to 9,000,000.
     compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
     compress_from: bytes from which on a payload is compressed, if that makes it smaller.
+    max_messages: how many messages the queue holds that are ready, delayed or leased; 1 or more.
+    max_bytes: how many bytes the payloads of ready messages have in all; 1 or more.
+    when_full: what an enqueue does beyond these: "reject" it, "drop-oldest" messages that are no
+        more urgent, the least urgent first, or "block" until there is room.
+    resume_at: the share of the bounds to which a full queue must come down before producers that
+        are blocked go on, more than 0 and at most 1.
     """
 
     levels: int = 10
     max_attempts: int | None = 5
     lease: float = 30.0
+    backoff: Any = field(default=None, hash=False)
+    expired: str = "drop"
+    dead_letter_queue: str | None = None
+    dedup_window: float = 300.0
+    paused: bool = False
+    auto_delete: bool = False
+    auto_delete_after: float = 60.0
+    history_seconds: float | None = None
     contention: str = "auto"
     window: int = DEFAULT_WINDOW
     max_payload: int = 8_000_000
     compression: str = "none"
     compress_from: int = 10_000
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    when_full: str = "reject"
+    resume_at: float = 0.8
 
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
         if self.max_attempts is not None:
-            _integer("max_attempts", self.max_attempts, 1, 1_000_000)
+            check_attempts("max_attempts", self.max_attempts)
         check_lease("lease", self.lease)
         object.__setattr__(self, "lease", float(self.lease))
+        object.__setattr__(self, "backoff", backoff.store(self.backoff))
+        if self.expired not in EXPIRED:
+            raise InvalidOptions(option="expired", problem=f"must be one of {', '.join(EXPIRED)}")
+        if self.dead_letter_queue is not None:
+            check_name(self.dead_letter_queue)
+        for option in ("paused", "auto_delete"):
+            if type(getattr(self, option)) is not bool:
+                raise InvalidOptions(option=option, problem="must be True or False")
+        check_seconds("dedup_window", self.dedup_window, 1, MAX_WINDOW_SECONDS)
+        check_seconds("auto_delete_after", self.auto_delete_after, 0, MAX_DELAY_SECONDS)
+        if self.history_seconds is not None:
+            check_seconds("history_seconds", self.history_seconds, 1, MAX_DELAY_SECONDS)
         if self.contention not in CONTENTION:
             raise InvalidOptions(
                 option="contention", problem=f"must be one of {', '.join(CONTENTION)}"
@@ -67,11 +115,26 @@ class QueueOptions:
                 problem=f"{self.compression!r} is not one of {', '.join(COMPRESSIONS)}",
             )
         _integer("compress_from", self.compress_from, 0, MAX_PAYLOAD)
+        for bound in ("max_messages", "max_bytes"):
+            if getattr(self, bound) is not None:
+                _integer(bound, getattr(self, bound), 1, MAX_BOUND)
+        if self.when_full not in WHEN_FULL:
+            raise InvalidOptions(
+                option="when_full",
+                problem=f"{self.when_full!r} is not one of {', '.join(WHEN_FULL)}",
+            )
+        if self.when_full != "reject" and self.max_messages is None and self.max_bytes is None:
+            raise InvalidOptions(
+                option="when_full",
+                problem=f"{self.when_full!r} needs max_messages or max_bytes",
+            )
+        if type(self.resume_at) not in (int, float) or not 0 < self.resume_at <= 1:
+            raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:
         """Options from keyword arguments; raises ``InvalidOptions`` if one is unknown."""
-        known = {field.name for field in fields(cls)}
+        known = {each.name for each in fields(cls)}
         for name in given:
             if name not in known:
                 raise InvalidOptions(
@@ -133,6 +196,23 @@ def check_lease(option: str, seconds: object) -> float:
             option=option, problem=f"must be 0.001 to {MAX_LEASE_SECONDS:g} seconds"
         )
     return float(seconds)
+
+
+def check_seconds(option: str, seconds: object, low: float, high: float) -> float:
+    """A time in seconds within bounds; raises ``InvalidOptions``."""
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not low <= seconds <= high
+    ):
+        raise InvalidOptions(option=option, problem=f"must be {low:g} to {high:,.0f} seconds")
+    return float(seconds)
+
+
+def check_attempts(option: str, attempts: object) -> int:
+    """A maximum of attempts; raises ``InvalidOptions``."""
+    _integer(option, attempts, 1, MAX_ATTEMPTS)
+    return int(str(attempts))
 
 
 def _integer(option: str, value: object, low: int, high: int) -> None:

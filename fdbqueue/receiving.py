@@ -21,7 +21,8 @@ from .errors import InvalidArgument, QueueError
 from .keys import QueueKeys
 from .model import Delivery
 from .options import check_lease, check_name
-from .queue import dequeue, fulfil, leading, lease, line, once, relaxed
+from .queue import agenda, dequeue, fulfil, leading, lease, line, once, relaxed, taking
+from .queue import settle as settle_
 from .queue.leading import Step
 from .queue.line import Asked, Ticket
 from .queue.scope import Scope
@@ -158,7 +159,7 @@ def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) 
 def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
     """Release deliveries, and wake consumers for them."""
     waiting = wakeups.look(tr, scope.keys, len(deliveries))
-    lease.release(tr, scope, deliveries)
+    settle_.release(tr, scope, deliveries, None, None)
     wakeups.wake(tr, scope.keys, waiting)
 
 
@@ -175,18 +176,26 @@ class _Looked:
     """The reads of an attempt, issued and not awaited."""
 
     ready: fdb.FDBRange | relaxed.Looked
-    due: fdb.FDBRange
+    due: promotion.Looked
 
 
 def _take(
     tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes, looked: _Looked
 ) -> list[Delivery]:
+    if scope.options.paused:
+        return []
     if promotion.promote(tr, scope, looked.due):
         looked = _look(tr, scope, asked)
     if isinstance(looked.ready, relaxed.Looked):
-        messages = relaxed.pick(tr, scope, looked.ready)
+        messages = taking.alive(
+            tr,
+            scope,
+            relaxed.pick(tr, scope, looked.ready),
+            lambda: relaxed.pick(tr, scope, relaxed.look(tr, scope, asked.max_messages)),
+        )
     else:
-        messages = dequeue.conflicting(tr, scope.keys, looked.ready, asked.max_messages)
+        found = dequeue.conflicting(tr, scope.keys, looked.ready, asked.max_messages)
+        messages = taking.first(tr, scope, asked.max_messages, found)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
     return lease.grant(tr, scope, lease.Terms(seconds, claim, asked.consumer), messages)
 
@@ -232,6 +241,7 @@ class _Round:
     asked: int = 0
     wrote: bool = False
     watch: wakeups.Signal | None = None
+    patience: float = RENEW_SECONDS
 
 
 class _Stand:
@@ -339,7 +349,7 @@ class _Stand:
             if answer is None and self._left() <= 0:
                 return None
             if played.watch is not None:
-                wakeups.wait(played.watch, max(0.0, min(self._left(), RENEW_SECONDS)))
+                wakeups.wait(played.watch, max(0.0, min(self._left(), played.patience)))
 
     def _round(self, tr: fdb.Transaction, *, answered: bool, done: bool) -> _Round:
         """One round of fulfilment, and what follows from it, in one transaction."""
@@ -366,7 +376,7 @@ class _Stand:
             served=len(served.answers),
             exhausted=served.exhausted,
         )
-        watch = None
+        watch, patience = None, RENEW_SECONDS
         if step in (Step.LEAVE, Step.HAND_OVER):
             _step_down(tr, scope, others)
             self._tidy(tr, served)
@@ -376,7 +386,10 @@ class _Stand:
             if step is Step.WAIT:
                 fulfil.read_emptiness(tr, keys)
                 watch = wakeups.register(tr, keys, me)
-        return _Round(step, answer, gone, False, served.asked, bool(served.answers), watch)
+                following = agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
+                patience = RENEW_SECONDS if following is None else min(following, RENEW_SECONDS)
+        wrote = bool(served.answers)
+        return _Round(step, answer, gone, False, served.asked, wrote, watch, patience)
 
     def _tidy(self, tr: fdb.Transaction, served: fulfil.Served) -> None:
         """A leader that was woken, and leaves messages behind, passes the word on."""

@@ -16,7 +16,7 @@ from .handle import Handle, Transactor, composed
 from .keys import CLAIM_BYTES, RootKeys
 from .model import Delivery, Message, Position
 from .options import check_lease, check_name
-from .queue import dequeue, lease, life, once, payloads
+from .queue import agenda, catalogue, dequeue, idleness, lease, life, once, payloads
 from .queue.definitions import Definition, Mode
 from .queue.scope import Scope, Standing
 from .selector import Selector
@@ -77,6 +77,7 @@ class _Step(Generic[R]):
     found: Found
     closed: bool
     watch: fdb.Future[None] | None
+    patience: float
 
 
 class Subscription:
@@ -220,13 +221,15 @@ class Subscription:
     def remove(self, tr: Transactor) -> None:
         """Remove the subscription and its place for everybody; its leases go on.
 
+        With the last one goes a queue that deletes itself (``auto_delete``), if nothing is left in
+        it but dead letters and no consumer waits; messages keep it, until a sweep finds them gone.
         Conflicts with every operation on the queue that is under way.
         """
 
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
             self._known(scope)
-            registry.remove(tr, scope, self.name)
+            _drop(tr, scope, self.name)
 
         self._run(tr, remove)
 
@@ -280,7 +283,7 @@ class Subscription:
             if taken.results or taken.closed or taken.watch is None:
                 return taken.results
             resume = {}
-            wakeups.wait((taken.watch,), min(left, POLL_SECONDS))
+            wakeups.wait((taken.watch,), min(left, taken.patience))
 
     def _step(
         self,
@@ -305,16 +308,22 @@ class Subscription:
         promotion.promote(tr, scope, promotion.look(tr, scope))
         if held is not None:
             hold.take(tr, scope, self.name, self._consumer, held)
-        if mode is Mode.BROWSE:
+        if scope.options.paused and mode is Mode.ACQUIRE:
+            found = Found([], True, {})
+        elif mode is Mode.BROWSE:
             found = browse.onward(tr, scope, definition, limit)
         else:
             found = acquire.first(tr, scope, definition, limit, resume)
         empty = found.ended and not found.messages
-        closed = empty and definition.auto_close
+        closed = empty and definition.auto_close and not scope.options.paused
         if closed:
-            registry.remove(tr, scope, self.name)
+            _drop(tr, scope, self.name)
         watch = tr.watch(scope.keys.change) if empty and waits and not closed else None
-        return _Step(use(tr, scope, found.messages), found, closed, watch)
+        patience = POLL_SECONDS
+        if watch is not None:
+            following = agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
+            patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
+        return _Step(use(tr, scope, found.messages), found, closed, watch, patience)
 
 
 # -- what is done with the messages that are found --------------------------------------------
@@ -346,6 +355,14 @@ def _look(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> li
     return [
         message.envelope.message(message.position) for message in payloads.load(messages, chunks)
     ]
+
+
+@fdb.transactional
+def _drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
+    """Remove a subscription, and the queue if it deletes itself and this was all there was."""
+    registry.remove(tr, scope, name)
+    if scope.options.auto_delete and idleness.drained(tr, scope):
+        catalogue.delete(tr, scope.root, scope.name)
 
 
 # -- arguments --------------------------------------------------------------------------------

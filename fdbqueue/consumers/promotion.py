@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..binding import fdb
-from ..queue import lapse
+from ..queue import delayed, lapse
 from ..queue.scope import Scope
 from . import wakeups
 
 
-def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
+class Looked(NamedTuple):
+    """The reads of what may have become ready, issued and not awaited."""
+
+    lapsed: fdb.FDBRange
+    due: fdb.FDBRange
+
+
+def look(tr: fdb.Transaction, scope: Scope) -> Looked:
     """Issue the snapshot reads of what may have become ready.
 
     Awaits the read version: issue other reads before.
     """
-    return lapse.look(tr, scope)
+    return Looked(lapse.look(tr, scope), delayed.look(tr, scope))
 
 
 @fdb.transactional
-def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
+def promote(tr: fdb.Transaction, scope: Scope, looked: Looked) -> int:
     """Return to the queue what has become ready, and wake consumers for it.
 
     Returns how many messages became ready. A second round trip if there are any.
     """
-    ready = lapse.return_lapsed(tr, scope, looked)
+    ready = lapse.return_lapsed(tr, scope, looked.lapsed)
+    ready += delayed.promote(tr, scope, looked.due)
     if ready:
         wakeups.wake(tr, scope.keys, wakeups.look(tr, scope.keys, ready))
     return ready

@@ -26,6 +26,7 @@ from ..codec import (
     pack_index,
     unpack_counters,
     unpack_dead,
+    unpack_delayed,
     unpack_envelope,
     unpack_expiry,
     unpack_index,
@@ -117,6 +118,10 @@ def _leased(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
     return lease.position, unpack_envelope(lease.envelope)
 
 
+def _delayed(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+    return unpack_delayed(kv.value)
+
+
 def _dead(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
     position, letter = unpack_dead(kv.value)
     return position, letter.envelope
@@ -125,11 +130,17 @@ def _dead(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
 _READERS: dict[Kind, Callable[[Scope, fdb.KeyValue], tuple[Position, Envelope]]] = {
     Kind.READY: _ready,
     Kind.LEASE: _leased,
+    Kind.DELAYED: _delayed,
     Kind.DEAD: _dead,
 }
 HOLDERS = tuple(_READERS)
 """The kinds of keys that hold messages."""
-_COUNTER_OF = {Kind.READY: "ready", Kind.LEASE: "leased", Kind.DEAD: "dead"}
+_COUNTER_OF = {
+    Kind.READY: "ready",
+    Kind.LEASE: "leased",
+    Kind.DELAYED: "delayed",
+    Kind.DEAD: "dead",
+}
 
 
 # -- page by page -----------------------------------------------------------------------------

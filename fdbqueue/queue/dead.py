@@ -1,23 +1,217 @@
-"""Dead letters: messages that are delivered no more, kept for a person to look at."""
+"""Dead letters: messages that are delivered no more, kept for a person to look at.
+
+They lie in a store of the queue, or go to another queue as ordinary messages that remember how
+they died. Where that other queue does not exist, or takes no payload of that size, they stay here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 from ..binding import fdb
-from ..codec import DeadLetter, pack_dead
-from ..states import Transition
-from . import life
+from ..codec import DeadLetter, Grave, pack_dead, unpack_dead
+from ..errors import QueueNotFound
+from ..keys import Kind
+from ..model import DeadMessage, Message
+from ..states import (
+    BURY,
+    BURY_DELAYED,
+    BURY_READY,
+    FORWARD_DELAYED,
+    FORWARD_LEASED,
+    FORWARD_READY,
+    PURGE_DEAD,
+    REDRIVE,
+    State,
+)
+from . import catalogue, enqueue, life, payloads, places
 from .scope import Scope, Standing
+
+BATCH = 100
+"""Dead letters that one transaction goes through."""
+
+_BURY = {State.LEASED: BURY, State.READY: BURY_READY, State.DELAYED: BURY_DELAYED}
+_FORWARD = {
+    State.LEASED: FORWARD_LEASED,
+    State.READY: FORWARD_READY,
+    State.DELAYED: FORWARD_DELAYED,
+}
 
 
 @fdb.transactional
 def bury(
-    tr: fdb.Transaction, scope: Scope, transition: Transition, message: Standing, reason: str
+    tr: fdb.Transaction,
+    scope: Scope,
+    source: State,
+    messages: Sequence[tuple[Standing, str]],
 ) -> None:
-    """Put a message, already removed from where it stood, among the dead letters.
+    """Make dead letters of messages, already removed from where they stood, each with a reason.
 
-    They are ordered by the read version at which they died. Writes blindly.
+    source: the state that they were in. They are ordered by the read version at which they died.
+    Writes blindly, unless they go to another queue: then two round trips, which conflict with the
+    deletion of that queue.
     """
-    version = scope.clock.version(tr)
-    letter = DeadLetter(message.envelope, reason, scope.clock.wall_ms())
-    tr[scope.keys.dead(version, message.position.random)] = pack_dead(letter, message.position)
-    life.moved(tr, scope, transition, [message])
+    if not messages:
+        return
+    other = _other(tr, scope)
+    if other is not None:
+        limit = other.options.max_payload
+        leaving = [each for each in messages if each[0].envelope.size <= limit]
+        messages = [each for each in messages if each[0].envelope.size > limit]
+        _forward(tr, scope, other, source, leaving)
+    version, now_ms = scope.clock.version(tr), scope.clock.wall_ms()
+    for message, reason in messages:
+        grave = Grave(version, message.position.random)
+        letter = DeadLetter(message.envelope, reason, now_ms)
+        tr[places.key(scope.keys, grave)] = pack_dead(letter, message.position)
+        places.point(tr, scope.keys, message, grave)
+    life.moved(tr, scope, _BURY[source], [message for message, _ in messages])
+
+
+@fdb.transactional
+def letters(
+    tr: fdb.Transaction, scope: Scope, limit: int, after: str | None = None
+) -> list[DeadMessage]:
+    """The dead letters in the order of their deaths. Snapshot reads, no conflicts."""
+    graves = scope.keys.kind(Kind.DEAD)
+    begin = graves.start
+    if after is not None:
+        found = places.find(tr.snapshot, scope, places.look(tr.snapshot, scope.keys, after))
+        if found is None or not isinstance(found.place, Grave):
+            return []
+        begin = places.key(scope.keys, found.place) + b"\x00"
+    rows = [unpack_dead(kv.value) for kv in tr.snapshot.get_range(begin, graves.stop, limit=limit)]
+    standing = [Standing(position, letter.envelope) for position, letter in rows]
+    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
+    return [
+        DeadMessage(
+            message.envelope.message(message.position), letter.death(scope.name, message.id)
+        )
+        for message, (_, letter) in zip(loaded, rows, strict=True)
+    ]
+
+
+@fdb.transactional
+def page(
+    tr: fdb.Transaction,
+    scope: Scope,
+    begin: bytes,
+    until: int,
+    wanted: Callable[[Message], bool],
+) -> tuple[list[tuple[Grave, Standing]], bytes]:
+    """Up to ``BATCH`` dead letters from the key ``begin`` on (empty: the first), as are wanted.
+
+    until: the version after which they died too late. Returns them, and the key to go on from,
+    empty at the end. Conflicts with whatever changes the letters that it goes through.
+    """
+    keys = scope.keys
+    rows = tr.get_range(
+        max(begin, keys.kind(Kind.DEAD).start),
+        keys.dead(until + 1, b""),
+        limit=BATCH,
+        streaming_mode=fdb.StreamingMode.exact,
+    ).to_list()
+    found = []
+    for kv in rows:
+        position, letter = unpack_dead(kv.value)
+        if wanted(letter.envelope.properties(position)):
+            grave = Grave(*keys.parse_dead(kv.key))
+            found.append((grave, Standing(position, letter.envelope)))
+    return found, rows[-1].key + b"\x00" if len(rows) == BATCH else b""
+
+
+@fdb.transactional
+def redrive(tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[Grave, Standing]]) -> int:
+    """Make dead letters ready again, behind all others of their level, with no attempts made.
+
+    They keep their ids. One that had a unique key takes it again; while another message has it,
+    it stays where it is. A message whose time to live is over lives on without one. Returns how
+    many became ready. The caller has read them with a conflict. One round trip.
+    """
+    keys = scope.keys
+    held = [
+        tr.get(keys.unique(message.envelope.unique)) if message.envelope.unique else None
+        for _, message in graves
+    ]
+    looks = {
+        level: enqueue.look(tr, keys, level)
+        for level in {message.position.level for _, message in graves}
+    }
+    taken: set[str] = set()
+    entries = []
+    for (grave, message), holder in zip(graves, held, strict=True):
+        unique = message.envelope.unique
+        if unique and holder is not None:
+            if holder.present() or unique in taken:
+                continue
+            taken.add(unique)
+            tr[keys.unique(unique)] = message.id.encode()
+        del tr[places.key(keys, grave)]
+        envelope = replace(message.envelope, id=message.id, attempts=0, expires_at_ms=None)
+        entries.append((message.position.level, envelope))
+    for message in enqueue.append(tr, scope, entries, REDRIVE, looks):
+        places.point(tr, keys, message, message.position)
+    return len(entries)
+
+
+@fdb.transactional
+def purge(tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[Grave, Standing]]) -> int:
+    """Remove dead letters for good; returns how many. Writes blindly."""
+    for grave, _ in graves:
+        del tr[places.key(scope.keys, grave)]
+    life.moved(tr, scope, PURGE_DEAD, [message for _, message in graves])
+    return len(graves)
+
+
+def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
+    """The queue that dead letters go to, if there is one."""
+    name = scope.options.dead_letter_queue
+    if name is None:
+        return None
+    keys = scope.root.queue(name)
+    try:
+        known = catalogue.read(tr, keys, name, None)
+    except QueueNotFound:
+        return None
+    return Scope(name, scope.root, keys, known.options, scope.clock, known.subscriptions)
+
+
+def _forward(
+    tr: fdb.Transaction,
+    scope: Scope,
+    other: Scope,
+    source: State,
+    messages: Sequence[tuple[Standing, str]],
+) -> None:
+    if not messages:
+        return
+    now_ms = scope.clock.wall_ms()
+    standing = [message for message, _ in messages]
+    # Read before the end of the messages in this queue removes their chunks.
+    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
+    entries = []
+    for message, (_, reason) in zip(loaded, messages, strict=True):
+        envelope = message.envelope
+        death = (reason, now_ms, envelope.attempts, scope.name, message.id)
+        priority = min(envelope.priority, other.options.max_priority)
+        arrived = payloads.store(
+            tr,
+            other,
+            payloads.plain(
+                replace(
+                    envelope,
+                    priority=priority,
+                    attempts=0,
+                    id=None,
+                    expires_at_ms=None,
+                    max_attempts=None,
+                    backoff=None,
+                    unique=None,
+                    death=death,
+                )
+            ),
+        )
+        entries.append((other.options.level(priority), arrived))
+    enqueue.append(tr, other, entries)
+    life.moved(tr, scope, _FORWARD[source], standing)

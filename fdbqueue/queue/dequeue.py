@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from ..binding import fdb
 from ..codec import pack_index, unpack_envelope
 from ..keys import QueueKeys
-from ..states import DEQUEUE
-from . import life, payloads
+from . import payloads
 from .scope import Scope, Standing
 
 BATCH_BYTES = 8_000_000
@@ -76,22 +75,6 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[Standing]) -
         passed[position.level] = max(position.index, passed.get(position.level, 0))
     for level, index in passed.items():
         tr.max(keys.tail(level), pack_index(index))
-
-
-@fdb.transactional
-def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[Standing]:
-    """Remove and return the first ``limit`` ready messages; fewer if there are no more.
-
-    One round trip. Conflicts with whoever takes or adds a message at or before the last one
-    taken, so the order is serializable; with no enqueue behind it.
-    """
-    taken = batch(scope.keys, first(tr, scope.keys, limit))
-    # Issued before the end of the messages removes the chunks.
-    chunks = payloads.look(tr, scope.keys, taken)
-    taken = payloads.load(taken, chunks)
-    remove(tr, scope.keys, taken)
-    life.moved(tr, scope, DEQUEUE, taken)
-    return taken
 
 
 @fdb.transactional

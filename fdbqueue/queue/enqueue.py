@@ -9,7 +9,8 @@ ever, also when the queue runs empty.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ..binding import fdb
 from ..codec import Envelope, pack_envelope, unpack_index
@@ -20,12 +21,20 @@ from . import life
 from .scope import Scope, Standing
 
 
+class Looked(NamedTuple):
+    """The reads of the end of a level, issued and not awaited."""
+
+    last: fdb.FDBRange
+    tail: fdb.Value
+
+
 @fdb.transactional
 def append(
     tr: fdb.Transaction,
     scope: Scope,
     entries: Sequence[tuple[int, Envelope]],
     transition: Transition = ENQUEUE,
+    looks: Mapping[int, Looked] | None = None,
 ) -> list[Standing]:
     """Put messages, given as (level, envelope), behind all others of their level, in their order.
 
@@ -34,11 +43,13 @@ def append(
     Reads, all at snapshot isolation and in one round trip: per level the last READY key and TAIL.
     Adds a read conflict on the FENCE keys of the indexes that it takes, which nothing writes but
     a cursor that passes them; so appends conflict neither with each other nor with a dequeue.
+    The reads are ``looks`` by level where the caller has issued them before.
     """
     keys = scope.keys
-    looks = {level: look(tr, keys, level) for level in {level for level, _ in entries}}
+    levels = {level for level, _ in entries}
+    looks = looks or {level: look(tr, keys, level) for level in levels}
     randoms = os.urandom(RANDOM_BYTES * len(entries))
-    first = {level: next_index(keys, *look) for level, look in looks.items()}
+    first = {level: next_index(keys, *looks[level]) for level in levels}
     following = dict(first)
     placed = []
     for n, (level, envelope) in enumerate(entries):
@@ -53,16 +64,15 @@ def append(
     return placed
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys, level: int) -> tuple[fdb.FDBRange, fdb.Value]:
-    """Issue the snapshot reads that tell a level's next index, without waiting for them."""
+def look(tr: fdb.Transaction, keys: QueueKeys, level: int) -> Looked:
+    """Issue an append's reads of a level, without waiting for them."""
     ready = keys.ready_level(level)
     last = tr.snapshot.get_range(
         ready.start, ready.stop, limit=1, reverse=True, streaming_mode=fdb.StreamingMode.exact
     )
-    return last, tr.snapshot.get(keys.tail(level))
+    return Looked(last, tr.snapshot.get(keys.tail(level)))
 
 
 def next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
-    """The first index behind all that are or were in use."""
     highest = max((keys.parse_ready(kv.key).index for kv in last), default=0)
     return 1 + max(highest, unpack_index(tail.value))

@@ -16,7 +16,7 @@ from ..binding import fdb
 from ..codec import Request, unpack_request
 from ..keys import Kind, QueueKeys
 from ..model import Delivery
-from . import dequeue, lease, line
+from . import dequeue, expiring, lease, line
 from .scope import Scope, Standing
 
 MAX_SERVED = 100
@@ -116,7 +116,7 @@ def serve(
         line.remove(tr, scope.keys, one.index, one.claim)
     spared = [waiting.pop()] if spare and waiting else []
     asked = sum(one.request.max_messages for one in waiting)
-    found, bounded = _gather(tr, scope.keys, looked, asked)
+    found, bounded = _gather(tr, scope, looked, asked)
     taken = iter(found)
     answers: dict[bytes, list[Delivery]] = {}
     unserved: list[Waiting] = []
@@ -181,11 +181,25 @@ def _ready(tr: fdb.Transaction, keys: QueueKeys, begin: bytes, limit: int) -> fd
 
 
 def _gather(
+    tr: fdb.Transaction, scope: Scope, looked: Looked, asked: int
+) -> tuple[list[Standing], bool]:
+    """The first messages, as many as are asked for, and whether a bound kept some of them back.
+
+    Those whose time to live is over are disposed of on the way. A paused queue has none.
+    """
+    if not asked or scope.options.paused:
+        return [], False
+    found, bounded = _first(tr, scope.keys, looked, asked)
+    now_ms = scope.clock.wall_ms()
+    expired = [message for message in found if message.envelope.expired(now_ms)]
+    for message in expired:
+        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    return expiring.living(tr, scope, found), bounded or bool(expired)
+
+
+def _first(
     tr: fdb.Transaction, keys: QueueKeys, looked: Looked, asked: int
 ) -> tuple[list[Standing], bool]:
-    """The first messages, as many as are asked for, and whether a bound kept some of them back."""
-    if not asked:
-        return [], False
     messages: list[Standing] = []
     room = MAX_BYTES
     source, expected = looked.ready, min(asked, looked.limit)

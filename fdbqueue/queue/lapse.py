@@ -8,11 +8,11 @@ at a recovery of the database.
 from __future__ import annotations
 
 from ..binding import fdb
-from ..codec import unpack_envelope, unpack_expiry, unpack_lease
+from ..codec import unpack_expiry, unpack_lease
 from ..keys import Kind
-from ..states import BURY, LAPSE
-from . import dead, lease, life, returning
-from .scope import Scope, Standing
+from ..states import LAPSE
+from . import lease, redelivery
+from .scope import Scope
 
 MAX_LAPSED = 100
 """Lapsed leases that one look returns to the queue."""
@@ -33,26 +33,25 @@ def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
 def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
     """Return messages whose lease has lapsed to their old positions, with one attempt more.
 
-    A message at the maximum of attempts becomes a dead letter. Returns how many became ready.
+    The queue's redelivery policy says whether it rests before, or becomes a dead letter. Returns
+    how many became ready.
     A second round trip if there are any. Conflicts with a settlement of the same leases and with
     others who return them.
     """
-    ready = []
+    verdicts = []
+    now_ms = scope.clock.wall_ms()
     for token, value in _lapsed(tr, scope, looked):
         packed = value.value
         if packed is None:
             continue
         ended = unpack_lease(packed)
         lease.remove(tr, scope, token, ended)
-        message = Standing(ended.position, unpack_envelope(ended.envelope).failed())
-        limit = scope.options.max_attempts
-        if limit is not None and message.envelope.attempts >= limit:
-            dead.bury(tr, scope, BURY, message, "its lease lapsed at the last attempt")
-        else:
-            ready.append(message)
-    returning.put_back(tr, scope, ready)
-    life.moved(tr, scope, LAPSE, ready)
-    return len(ready)
+        held = lease.standing(ended)
+        verdict = redelivery.decide(
+            scope.options, held.envelope, now_ms, failure="its lease lapsed at the last attempt"
+        )
+        verdicts.append((held, verdict))
+    return redelivery.carry_out(tr, scope, LAPSE, verdicts)
 
 
 def _lapsed(

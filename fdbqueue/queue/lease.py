@@ -11,8 +11,8 @@ from ..codec import Lease, pack_envelope, pack_expiry, pack_lease, unpack_envelo
 from ..errors import LeaseLost
 from ..keys import QueueKeys, lease_token
 from ..model import Delivery
-from ..states import LEASE, RELEASE, Transition
-from . import dequeue, life, payloads, returning
+from ..states import LEASE
+from . import dequeue, life, payloads
 from .scope import Scope, Standing
 
 
@@ -55,7 +55,7 @@ def assign(
     As ``grant``, but reads nothing. Returns the leases and their tokens.
     """
     dequeue.remove(tr, scope.keys, messages)
-    life.moved(tr, scope, LEASE, messages)
+    life.moved(tr, scope, LEASE, [replace(each, consumer=terms.consumer) for each in messages])
     version, wall_ms = _expiry(tr, scope, terms.seconds)
     leases = []
     for n, message in enumerate(messages):
@@ -68,27 +68,16 @@ def assign(
 
 
 @fdb.transactional
-def end(
-    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], transition: Transition
-) -> list[Standing]:
-    """End leases and record their messages as moved; what becomes of them is the caller's.
+def end(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> list[Standing]:
+    """End leases; what becomes of their messages, and to record it, is the caller's.
 
     One round trip. Conflicts only with another settlement of the same leases. Raises
     ``LeaseLost`` for the first that is gone, before anything is written.
     """
     leases = _held(tr, scope, deliveries)
-    messages = []
     for delivery, lease in zip(deliveries, leases, strict=True):
         remove(tr, scope, delivery.token, lease)
-        messages.append(Standing(lease.position, unpack_envelope(lease.envelope)))
-    life.moved(tr, scope, transition, messages)
-    return messages
-
-
-@fdb.transactional
-def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
-    """Give messages back to their old positions; the attempt does not count. As ``end``."""
-    returning.put_back(tr, scope, end(tr, scope, deliveries, RELEASE))
+    return [standing(lease) for lease in leases]
 
 
 @fdb.transactional
@@ -108,6 +97,11 @@ def extend(
     return wall_ms
 
 
+def standing(lease: Lease) -> Standing:
+    """The message that a lease is on."""
+    return Standing(lease.position, unpack_envelope(lease.envelope), lease.consumer)
+
+
 def under(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes) -> fdb.FDBRange:
     """Issue a read of the leases under a claim; with a conflict, unless on a snapshot."""
     leases = keys.leases(claim)
@@ -117,7 +111,7 @@ def under(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes) -> fdb.FDBRang
 def deliveries(tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange) -> list[Delivery]:
     """The deliveries that LEASE keys stand for; one round trip more for payloads in chunks."""
     held = [(keys.parse_lease(kv.key), unpack_lease(kv.value)) for kv in found]
-    messages = [Standing(lease.position, unpack_envelope(lease.envelope)) for _, lease in held]
+    messages = [standing(lease) for _, lease in held]
     loaded = payloads.load(messages, payloads.look(tr, keys, messages))
     return [
         _delivery(message, token, lease)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ..binding import fdb
 from ..codec import pack_index
 from ..states import ENDS, State, Transition
-from . import counters, payloads
+from . import counters, history, payloads
 from .scope import Scope, Standing
 
 
@@ -20,17 +20,36 @@ from .scope import Scope, Standing
 def moved(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Iterable[Standing]
 ) -> None:
-    """Record that messages have made a transition. Writes blindly: no reads, no conflicts."""
+    """Record that messages have made a transition. Writes blindly: no reads, no conflicts.
+
+    What a message leaves behind by its id or its unique key goes with it when it ends.
+    """
+    messages = list(messages)
     counts: defaultdict[int, int] = defaultdict(int)
     sizes: defaultdict[int, int] = defaultdict(int)
     for message in messages:
-        if transition.target in ENDS:
-            payloads.remove(tr, scope.keys, message.envelope)
         counts[message.position.level] += 1
         sizes[message.position.level] += message.envelope.size
     for level, count in counts.items():
         counters.record(tr, scope.keys, transition, level, count, sizes[level])
-    if counts and transition.target is State.READY:
+    if counts and transition.target in (State.READY, State.DELAYED):
         # Whoever watches it sees every message become ready, also one whose transaction began
-        # before there was anybody to wake (consumers/wakeups.py).
+        # before there was anybody to wake (consumers/wakeups.py); and learns when to look again.
         tr.add(scope.keys.change, pack_index(1))
+    for message in messages:
+        _tidy(tr, scope, transition, message)
+    if scope.options.history_seconds is not None:
+        history.record(tr, scope, transition, messages)
+
+
+def _tidy(tr: fdb.Transaction, scope: Scope, transition: Transition, message: Standing) -> None:
+    keys, envelope = scope.keys, message.envelope
+    ends = transition.target in ENDS
+    if ends:
+        payloads.remove(tr, keys, envelope)
+    if envelope.unique and (ends or transition.target is State.DEAD):
+        del tr[keys.unique(envelope.unique)]
+    if envelope.expires_at_ms is not None and (ends or transition.target is State.DEAD):
+        del tr[keys.mortal(envelope.expires_at_ms, message.id)]
+    if ends and (envelope.id or transition.source in (State.DELAYED, State.DEAD)):
+        del tr[keys.moved(message.id)]

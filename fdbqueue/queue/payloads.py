@@ -71,6 +71,21 @@ def load(messages: Sequence[Standing], looked: Sequence[fdb.FDBRange | None]) ->
     ]
 
 
+def plain(envelope: Envelope) -> Envelope:
+    """An envelope whose payload was read, as before it was stored: to be stored elsewhere."""
+    if envelope.content is None:
+        return envelope
+    return replace(
+        envelope,
+        payload=envelope.content,
+        content=None,
+        compression="",
+        raw_size=None,
+        chunks=b"",
+        chunk_bytes=0,
+    )
+
+
 def remove(tr: fdb.Transaction, keys: QueueKeys, envelope: Envelope) -> None:
     """Remove the chunks of a message that ends. Blind."""
     if envelope.chunks:

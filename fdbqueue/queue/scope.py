@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..clock import Clock
 from ..codec import Envelope
-from ..keys import QueueKeys
+from ..keys import QueueKeys, RootKeys
 from ..model import Position
 from ..options import QueueOptions
 from .definitions import Definition
@@ -14,8 +14,10 @@ from .definitions import Definition
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One queue as one transaction sees it."""
+    """One queue as one transaction sees it; ``root`` leads to the queues beside it."""
 
+    name: str
+    root: RootKeys
     keys: QueueKeys
     options: QueueOptions
     clock: Clock
@@ -24,7 +26,13 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A message and where it stands."""
+    """A message and where it stands; ``consumer`` is who had it in hand, for the history."""
 
     position: Position
     envelope: Envelope
+    consumer: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id of the message."""
+        return self.envelope.id or self.position.to_id()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..binding import fdb
+from ..queue import expiring
 from ..queue.definitions import Definition
 from ..queue.scope import Scope, Standing
 from .cursor import MAX_WALKED_BYTES, Walk
@@ -53,14 +54,19 @@ def first(
     now_ms = scope.clock.wall_ms()
     taken: list[Standing] = []
     skipped: set[int] = set()
+    expired: list[Standing] = []
     for standing in walk:
-        if definition.matches(standing.envelope.properties(standing.position), now_ms):
+        if standing.envelope.expired(now_ms):
+            tr.add_read_conflict_key(scope.keys.ready(standing.position))
+            expired.append(standing)
+        elif definition.matches(standing.envelope.properties(standing.position), now_ms):
             tr.add_read_conflict_key(scope.keys.ready(standing.position))
             taken.append(standing)
             if enough(taken, limit):
                 break
         else:
             skipped.add(standing.position.level)
+    expiring.living(tr, scope, expired)
     if not definition.timed:
         for level in skipped:
             walk.move(level)

@@ -197,7 +197,7 @@ class Crew:
         """The next messages to handle; waits until there are any. None when it is time to go."""
         with self.lock:
             while not self.stopping:
-                waiting = [bool(lane.at_hand) for lane in self.lanes]
+                waiting = [lane.can_begin for lane in self.lanes]
                 turn = next_turn(self.turn, waiting, [lane.policy.run for lane in self.lanes])
                 if turn is not None:
                     self.turn = turn

@@ -59,11 +59,18 @@ class Lane:
         """How many more messages may be taken."""
         return self.credit.room(self.policy.window)
 
+    @property
+    def can_begin(self) -> bool:
+        """Whether a message can be begun now: not before a look that is due for urgent ones."""
+        return bool(self.at_hand) and not self._refreshes
+
+    @property
+    def _refreshes(self) -> bool:
+        return time_to_refresh(self.handled, self.policy.refresh_after, len(self.at_hand))
+
     def due(self, now: float) -> bool:
         """Whether to look at the queue now."""
-        if now >= self.look_at:
-            return True
-        if time_to_refresh(self.handled, self.policy.refresh_after, len(self.at_hand)):
+        if now >= self.look_at or self._refreshes:
             return True
         asleep = self.waiting is not None and self.waiting.asleep
         return not asleep and worth_taking(self.room, self.policy.window, len(self.at_hand))
@@ -75,8 +82,7 @@ class Lane:
         """
         self.waiting, self.look_at = None, float("inf")
         self.looked_at = time.monotonic()
-        policy = self.policy
-        if not time_to_refresh(self.handled, policy.refresh_after, len(self.at_hand)):
+        if not self._refreshes:
             return []
         self.handled = 0
         exchanged, self.at_hand = self.at_hand, []

@@ -12,7 +12,7 @@ from ..consumers import registry, wakeups
 from ..consumers.credit import Credit
 from ..consumers.states import ConsumerState
 from ..model import Delivery
-from ..queue import once
+from ..queue import agenda, once
 from .decisions import outranked
 
 R = TypeVar("R")
@@ -86,6 +86,7 @@ class Member:
 
         def look(tr: fdb.Transaction) -> Taken:
             scope = self.queue._scope(tr)
+            coming = agenda.look(tr, scope)
             above = registry.superior(tr, scope, self.priority)
             if above is not None:
                 signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, scope.clock)
@@ -112,7 +113,10 @@ class Member:
                 self._move(tr, ConsumerState.NOTIFIED)
             else:
                 signal = wakeups.register(tr, self.keys, self.id, self.priority, scope.clock)
-            return Taken(found, signal, not full and not more, returned)
+            # The guard alone looks when something becomes ready by itself: no herd then, either.
+            guards = len(signal) > 1
+            seconds = agenda.next_event_seconds(tr, scope, coming) if guards else None
+            return Taken(found, signal, not full and not more, returned, seconds)
 
         return self._run(look, wrote=lambda taken: bool(taken.deliveries or taken.returned))
 

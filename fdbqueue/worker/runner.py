@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 
 from ..errors import NoSuchWorker
 from .worker import Worker
@@ -14,8 +15,7 @@ def load(target: str) -> Worker:
     """The worker that ``module:name`` names; ``name`` may lead through attributes.
 
     The current directory is searched, too. A name that is a function without parameters is
-    called, and must return a worker. Raises ``NoSuchWorker``; what the module raises while it is
-    imported passes through.
+    called, and must return a worker. Raises ``NoSuchWorker``.
     """
     module, separator, name = target.partition(":")
     if not separator or not module or not name:
@@ -24,13 +24,8 @@ def load(target: str) -> Worker:
         sys.path.insert(0, os.getcwd())
     try:
         found: object = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        # Not this module but one that it imports: that is the module's own error.
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise NoSuchWorker(target=target, problem=f"there is no module {error.name!r}") from None
-    except ValueError as error:
-        raise NoSuchWorker(target=target, problem=str(error)) from None
+    except Exception as error:
+        raise NoSuchWorker(target=target, problem=_why(module, error)) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise NoSuchWorker(target=target, problem=f"there is no {part!r} in it")
@@ -41,6 +36,16 @@ def load(target: str) -> Worker:
         kind = type(found).__name__
         raise NoSuchWorker(target=target, problem=f"it is of the type {kind}, not a Worker")
     return found
+
+
+def _why(module: str, error: Exception) -> str:
+    """Why a module cannot be imported: there is none, or it fails, and where."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing and f"{module}.".startswith(f"{missing}."):
+        return f"there is no module {missing!r}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error}"
+    return f"importing it fails in {frame.filename}, line {frame.lineno}: {what}"
 
 
 def run(target: str) -> None:

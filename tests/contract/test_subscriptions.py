@@ -22,6 +22,7 @@ from fdbqueue import (
     SubscriptionMismatch,
     SubscriptionNotFound,
     TransactionTooLarge,
+    list_queues,
 )
 from fdbqueue.binding import fdb
 from tests.clocks import MovedClock
@@ -168,6 +169,20 @@ def test_a_one_shot_get_of_a_browser_gives_the_next_message(db: Database, queue:
     found = [browser.get(db) for _ in range(3)]
     assert [m and m.payload for m in found] == [b"a1", b"a2", None]
     assert queue.depth(db).ready == 2
+
+
+def test_a_plain_look_goes_through_all_messages_and_keeps_no_place(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, *(f"a{n}" for n in range(230)))
+    put(db, queue, "b1", priority=9)
+    everything = ["b1", *(f"a{n}" for n in range(230))]
+    for _ in range(2):
+        assert [m.payload.decode() for m in queue.browse(db)] == everything
+    assert [m.payload.decode() for m in queue.browse(db, levels=[0])] == ["b1"]
+    assert [m.payload.decode() for m in queue.browse(db, levels=[5, 0])] == everything
+    with pytest.raises(InvalidArgument, match="0 to 9"):
+        queue.browse(db, levels=[10])
 
 
 # -- what comes back --------------------------------------------------------------------------
@@ -361,6 +376,36 @@ def test_an_auto_close_subscription_removes_itself_at_the_end(db: Database, queu
     assert queue.subscriptions.list(db) == []
     with pytest.raises(SubscriptionNotFound, match="'audit'"):
         browser.browse(db)
+
+
+def test_a_queue_that_deletes_itself_goes_with_its_last_subscription(
+    db: Database, space: Subspace
+) -> None:
+    queue = Queue.create(db, "passing", root=space, auto_delete=True)
+    first = queue.subscribe(db, "first")
+    last = queue.subscribe(db, "last", auto_close=True)
+    queue.enqueue(db, b"a")
+    first.remove(db)
+    assert list_queues(db, root=space) == ["passing"], "there is another subscription"
+    delivery = last.receive(db)
+    assert delivery is not None
+    queue.ack(db, delivery)
+    assert last.receive(flaky(db, [UNKNOWN_COMMITTED])) is None
+    assert list_queues(db, root=space) == []
+    assert [kv.key for kv in db.get_range(*_within(space, 1))] == [], "nothing is left of it"
+
+
+def test_a_queue_with_messages_does_not_delete_itself(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "passing", root=space, auto_delete=True)
+    subscription = queue.subscribe(db, "only")
+    queue.enqueue(db, b"a")
+    subscription.remove(db)
+    assert [m.payload for m in queue.peek(db)] == [b"a"]
+
+
+def _within(space: Subspace, part: int) -> tuple[bytes, bytes]:
+    keys = space.subspace((part,)).range()
+    return keys.start, keys.stop
 
 
 def test_removal_leaves_no_trace_and_a_new_one_begins_anew(

@@ -1,7 +1,7 @@
 """One of many that work on a queue through subscriptions at the same time.
 
 Usage: subscriber.py ROOT QUEUE ROLE SEED COUNT. Roles: ``produce`` enqueues COUNT messages, each in
-a transaction of its own; ``acquire:REGION`` takes what is of a region, gives every fourth message
+a transaction; ``acquire:REGION`` takes what is of a region, gives every fourth message
 back, and ends when COUNT messages of the queue are done; ``browse:REGION`` looks until it has seen
 COUNT. Prints what it enqueued, acknowledged or saw: the ids, in that order. Gives up when it makes
 no progress for long.
@@ -19,16 +19,35 @@ from fdbqueue import Queue, fdb
 
 REGIONS = ("eu", "us", "as")
 PATIENCE = 60.0
+OPEN = 10
 
 
 def produce(db: fdb.Database, queue: Queue, seed: int, count: int) -> list[str]:
+    """Several transactions are open at a time, and commit late, in another order."""
     chance = random.Random(seed)
-    return [
-        queue.enqueue(
-            db, b"", priority=chance.randrange(10), headers={"region": REGIONS[n % len(REGIONS)]}
-        )
-        for n in range(count)
-    ]
+    ids: list[str] = []
+    while len(ids) < count:
+        begun: list[tuple[int, fdb.Transaction, str]] = []
+        for n in range(len(ids), min(len(ids) + OPEN, count)):
+            tr = db.create_transaction()
+            begun.append((n, tr, put(tr, queue, n)))
+        ids += [message_id for _, _, message_id in begun]
+        chance.shuffle(begun)
+        for n, tr, _ in begun:
+            queue.depth(db)
+            while True:
+                try:
+                    tr.commit().wait()
+                    break
+                except fdb.FDBError as error:
+                    tr.on_error(error).wait()
+                    ids[n] = put(tr, queue, n)
+    return ids
+
+
+def put(tr: fdb.Transaction, queue: Queue, n: int) -> str:
+    headers = {"region": REGIONS[n % len(REGIONS)]}
+    return queue.enqueue(tr, b"", priority=n // len(REGIONS) % 2, headers=headers)
 
 
 def acquire(db: fdb.Database, queue: Queue, region: str, seed: int, count: int) -> list[str]:
@@ -50,13 +69,21 @@ def acquire(db: fdb.Database, queue: Queue, region: str, seed: int, count: int) 
 
 
 def browse(db: fdb.Database, queue: Queue, region: str, seed: int, count: int) -> list[str]:
+    """Something else is done between a look and its commit."""
     name = f"browse-{region}-{seed}"
     subscription = queue.subscribe(db, name, mode="browse", selector=f"region = '{region}'")
+
+    @fdb.transactional
+    def look(tr: fdb.Transaction) -> list[str]:
+        found = [message.id for message in subscription.browse(tr, 7)]
+        queue.depth(db)
+        return found
+
     seen: list[str] = []
     deadline = time.monotonic() + PATIENCE
     while len(seen) < count and time.monotonic() < deadline:
-        seen += [message.id for message in subscription.browse(db, 7, wait=0.2)]
-    return seen + [message.id for message in subscription.browse(db)]
+        seen += look(db) or [message.id for message in subscription.browse(db, 7, wait=0.2)]
+    return seen + look(db)
 
 
 def run(db: fdb.Database, queue: Queue, role: str, seed: int, count: int) -> list[str]:

@@ -1,0 +1,74 @@
+"""What callers hand in to be enqueued, checked before anything is read or written."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from . import backoff
+from .backoff import MAX_DELAY_SECONDS, check_delay
+from .codec import Envelope, check_headers, check_payload
+from .errors import InvalidArgument
+from .model import NewMessage
+from .options import check_attempts, check_name
+from .queue.admission import Draft
+from .serializers import Serializer, dumps
+
+MIN_TTL_SECONDS = 0.001
+
+
+def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Draft:
+    """A message that can be let in. Raises what ``Queue.enqueue`` raises for its arguments."""
+    if not isinstance(message, NewMessage):
+        message = NewMessage(message)
+    due_ms = _due(message, now_ms)
+    expires_at_ms = _expiry(message, now_ms)
+    if due_ms is not None and expires_at_ms is not None and expires_at_ms <= due_ms:
+        raise InvalidArgument(
+            argument="ttl", value=message.ttl, problem="it would be over before the message is due"
+        )
+    envelope = Envelope(
+        payload=check_payload(dumps(serializer, message.payload)),
+        priority=message.priority,
+        enqueued_at_ms=now_ms,
+        headers=check_headers(message.headers),
+        content_type=serializer.content_type,
+        expires_at_ms=expires_at_ms,
+        max_attempts=(
+            None
+            if message.max_attempts is None
+            else check_attempts("max_attempts", message.max_attempts)
+        ),
+        backoff=backoff.store(message.backoff),
+        unique=_name(message.unique),
+    )
+    return Draft(envelope, due_ms, _name(message.dedup_id))
+
+
+def _name(name: str | None) -> str | None:
+    return None if name is None else check_name(name)
+
+
+def _due(message: NewMessage, now_ms: int) -> int | None:
+    """When a message is due, in milliseconds; None where that is now."""
+    if message.at is None:
+        delay = check_delay("delay", message.delay)
+        return now_ms + int(delay * 1000) if delay else None
+    if message.delay:
+        raise InvalidArgument(argument="at", value=message.at, problem="give at or delay, not both")
+    if not isinstance(message.at, datetime) or message.at.tzinfo is None:
+        raise InvalidArgument(
+            argument="at", value=message.at, problem="must be a datetime with a time zone"
+        )
+    due_ms = int(message.at.timestamp() * 1000)
+    if due_ms > now_ms + MAX_DELAY_SECONDS * 1000:
+        raise InvalidArgument(
+            argument="at", value=message.at, problem="must be at most ten years from now"
+        )
+    return due_ms if due_ms > now_ms else None
+
+
+def _expiry(message: NewMessage, now_ms: int) -> int | None:
+    if message.ttl is None:
+        return None
+    return now_ms + int(check_delay("ttl", message.ttl, MIN_TTL_SECONDS) * 1000)

@@ -1,0 +1,150 @@
+"""The dead letters of a queue, as ``Queue.dead`` gives them: look, redrive, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from .binding import fdb
+from .codec import Grave
+from .consumers import wakeups
+from .errors import InvalidArgument
+from .handle import Handle, Transactor
+from .model import DeadMessage, Message, MessageState
+from .queue import dead, once, places
+from .queue.scope import Scope, Standing
+from .selector import Selector
+
+MAX_LISTED = 10_000
+
+Wanted = Selector | str | Callable[[Message], bool] | None
+Graves = Sequence[tuple[Grave, Standing]]
+Step = Callable[[fdb.Transaction, Scope, Graves], int]
+
+
+class DeadLetters(Handle):
+    """The messages in a queue's own store of dead letters.
+
+    Those that the option ``dead_letter_queue`` sends to another queue are messages of that queue.
+    """
+
+    def list(self, tr: Transactor, limit: int = 100, after: str | None = None) -> list[DeadMessage]:
+        """Up to ``limit`` dead letters, in the order of their deaths.
+
+        after: the id of the last one of an earlier list, to go on behind it.
+
+        Snapshot reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        if type(limit) is not int or not 0 < limit <= MAX_LISTED:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_LISTED:,}"
+            )
+        return self._read(tr, lambda tr: dead.letters(tr, self._scope(tr), limit, after))
+
+    def show(self, tr: Transactor, message_id: str) -> DeadMessage | None:
+        """The dead letter with an id; None if there is none. Snapshot reads: no conflicts.
+
+        Raises ``InvalidArgument`` if it is no id, ``QueueNotFound``.
+        """
+
+        def look(tr: fdb.Transaction) -> MessageState | None:
+            scope = self._scope(tr)
+            looked = places.look(tr.snapshot, self._keys, message_id)
+            found = places.find(tr.snapshot, scope, looked)
+            return None if found is None else places.state(tr, scope, found)
+
+        found = self._read(tr, look)
+        if found is None or found.death is None:
+            return None
+        return DeadMessage(found.message, found.death)
+
+    def redrive(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
+        """Deliver dead letters again; yields how many are ready again after each transaction.
+
+        wanted: which of them: a selector, or a function of the message (it does not see the
+            payload, and must not raise); all where None.
+
+        Each goes behind all others of its level, with its id and no attempts made; one with a
+        unique key that another message has by now stays. Spans transactions of up to 100 letters
+        each; those that die meanwhile are left. Nothing is done before the first is asked for.
+        Raises ``InvalidSelector`` and, when it comes to that, ``QueueNotFound``.
+        """
+        return self._through(db, _predicate(wanted, self._clock.wall_ms), self._redriven)
+
+    def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
+        """Deliver the dead letters with these ids again, as ``redrive`` does; returns how many.
+
+        Ids that no dead letter has do not count. One transaction; three round trips. Conflicts
+        with whatever changes these letters. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        wanted = _ids(message_ids)
+        return self._run(tr, lambda tr: self._by_id(tr, wanted, self._redriven), wrote=bool)
+
+    def purge(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
+        """Remove dead letters for good; yields how many are gone after each transaction.
+
+        Arguments, transactions and errors as ``redrive``.
+        """
+        return self._through(db, _predicate(wanted, self._clock.wall_ms), dead.purge)
+
+    def purge_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
+        """Remove the dead letters with these ids; returns how many. As ``redrive_ids``."""
+        wanted = _ids(message_ids)
+        return self._run(tr, lambda tr: self._by_id(tr, wanted, dead.purge), wrote=bool)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _redriven(self, tr: fdb.Transaction, scope: Scope, graves: Graves) -> int:
+        waiting = wakeups.look(tr, self._keys, max(1, len(graves)))
+        count = dead.redrive(tr, scope, graves)
+        if count:
+            wakeups.wake(tr, self._keys, waiting)
+        return count
+
+    def _by_id(self, tr: fdb.Transaction, message_ids: Sequence[str], step: Step) -> int:
+        scope = self._scope(tr)
+        looks = [places.look(tr, self._keys, message_id) for message_id in message_ids]
+        graves = []
+        for looked in looks:
+            match places.find(tr, scope, looked):
+                case places.Found(place=Grave() as grave, standing=standing):
+                    graves.append((grave, standing))
+        return step(tr, scope, graves) if graves else 0
+
+    def _through(
+        self, db: fdb.Database, wanted: Callable[[Message], bool], step: Step
+    ) -> Iterator[int]:
+        """Apply a step to the dead letters that there are now, some in each transaction."""
+        begin, until, total = b"", None, 0
+
+        def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
+            scope = self._scope(tr)
+            last = scope.clock.version(tr) if until is None else until
+            graves, following = dead.page(tr, scope, begin, last, wanted)
+            return step(tr, scope, graves) if graves else 0, following, last
+
+        while True:
+            count, begin, until = once.run(db, self._keys.once, one, wrote=lambda done: done[0] > 0)
+            if count:
+                total += count
+                yield total
+            if not begin:
+                return
+
+
+def _predicate(wanted: Wanted, now_ms: Callable[[], int]) -> Callable[[Message], bool]:
+    if wanted is None:
+        return lambda _: True
+    if isinstance(wanted, str):
+        wanted = Selector(wanted)
+    if isinstance(wanted, Selector):
+        selector = wanted
+        return lambda message: selector.matches(message, now_ms())
+    return wanted
+
+
+def _ids(message_ids: Iterable[str]) -> list[str]:
+    if isinstance(message_ids, str):
+        raise InvalidArgument(
+            argument="message_ids", value=message_ids, problem="give a list of ids"
+        )
+    return list(dict.fromkeys(message_ids))

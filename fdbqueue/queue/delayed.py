@@ -1,0 +1,96 @@
+"""Messages that wait for their time, by the wall clock.
+
+One that was scheduled takes a position only when its time has come, behind all others of its level
+then, so that no cursor misses it. One that was delivered before and rests keeps the position that
+it had, and returns to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..binding import fdb
+from ..codec import pack_delayed, pack_index, unpack_delayed
+from ..model import Due
+from ..states import DEFER, PROMOTE, SCHEDULE, State, Transition
+from . import enqueue, expiring, life, places, returning
+from .scope import Scope, Standing
+
+SOON_MS = 10_000
+MAX_PROMOTED = 100
+"""Due messages that one look makes ready."""
+
+
+def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
+    """Issue a snapshot read of the messages whose time has come."""
+    due = scope.keys.delayed_until(scope.clock.wall_ms())
+    return tr.snapshot.get_range(
+        due.start, due.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.exact
+    )
+
+
+@fdb.transactional
+def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: Standing) -> None:
+    """Keep a new message, which has a level and no index, until its time. Writes blindly."""
+    _put(tr, scope, SCHEDULE, due_ms, message)
+
+
+@fdb.transactional
+def rest(tr: fdb.Transaction, scope: Scope, due_ms: int, message: Standing) -> None:
+    """Keep a message, whose lease was ended, until it returns to its position. Writes blindly."""
+    places.point(tr, scope.keys, message, Due(due_ms, message.position.random))
+    _put(tr, scope, DEFER, due_ms, message)
+
+
+@fdb.transactional
+def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
+    """Make messages ready whose time has come; returns how many.
+
+    A message whose time to live is over goes the way of those. A second round trip if there are
+    any. Reads just the keys of these messages with a conflict: conflicts with others who promote
+    or cancel them.
+    """
+    candidates = looked.to_list()
+    if not candidates:
+        return 0
+    values = [tr.get(kv.key) for kv in candidates]
+    levels = {unpack_delayed(kv.value)[0].level for kv in candidates}
+    looks = {level: enqueue.look(tr, scope.keys, level) for level in levels}
+    now_ms = scope.clock.wall_ms()
+    fresh, resting, expired = [], [], []
+    for kv, value in zip(candidates, values, strict=True):
+        stored = value.value
+        if stored is None:
+            continue
+        del tr[kv.key]
+        message = Standing(*unpack_delayed(stored))
+        if message.envelope.expired(now_ms):
+            expired.append(message)
+        elif message.position.index:
+            resting.append(message)
+        else:
+            fresh.append(message)
+    expiring.dispose(tr, scope, State.DELAYED, expired)
+    _return(tr, scope, resting)
+    entries = [(message.position.level, message.envelope) for message in fresh]
+    for message in enqueue.append(tr, scope, entries, PROMOTE, looks):
+        places.point(tr, scope.keys, message, message.position)
+    return len(fresh) + len(resting)
+
+
+def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[Standing]) -> None:
+    returning.put_back(tr, scope, resting)
+    for message in resting:
+        places.point(tr, scope.keys, message, message.position)
+    life.moved(tr, scope, PROMOTE, resting)
+
+
+def _put(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, due_ms: int, message: Standing
+) -> None:
+    key = scope.keys.delayed(Due(due_ms, message.position.random))
+    tr[key] = pack_delayed(message.position, message.envelope)
+    if due_ms < scope.clock.wall_ms() + SOON_MS:
+        # Who sleeps must learn of what is due before its next look by itself.
+        tr.add(scope.keys.change, pack_index(1))
+    life.moved(tr, scope, transition, [message])

@@ -1,0 +1,78 @@
+"""Messages whose time to live is over: nobody is given one.
+
+Whoever meets such a message disposes of it, as the queue's option ``expired`` says. MORTAL keeps
+the ids of messages with a time to live in the order of its end, for the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..binding import fdb
+from ..model import Due, Position
+from ..states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
+from . import dead, dequeue, life, places
+from .scope import Scope, Standing
+
+MAX_EXPIRED = 100
+"""Messages that one step of a sweep disposes of."""
+REASON = "its time to live was over"
+
+_ENDS = {
+    State.READY: EXPIRE_READY,
+    State.DELAYED: EXPIRE_DELAYED,
+    State.LEASED: EXPIRE_LEASED,
+}
+
+
+@fdb.transactional
+def dispose(tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[Standing]) -> None:
+    """Dispose of messages that were removed from where they stood, in the state ``source``."""
+    if scope.options.expired == "dead":
+        dead.bury(tr, scope, source, [(message, REASON) for message in messages])
+    else:
+        life.moved(tr, scope, _ENDS[source], messages)
+
+
+@fdb.transactional
+def living(tr: fdb.Transaction, scope: Scope, ready: Sequence[Standing]) -> list[Standing]:
+    """The ready messages whose time is not over; the others are disposed of.
+
+    The caller has read them, with a conflict on each.
+    """
+    now_ms = scope.clock.wall_ms()
+    expired = [message for message in ready if message.envelope.expired(now_ms)]
+    if not expired:
+        return list(ready)
+    dequeue.remove(tr, scope.keys, expired)
+    dispose(tr, scope, State.READY, expired)
+    return [message for message in ready if not message.envelope.expired(now_ms)]
+
+
+@fdb.transactional
+def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
+    """Dispose of messages whose time is over, wherever they stand in the queue.
+
+    begin: the key to go on from; empty for the first. Returns how many there were, and the key to
+    go on from, empty at the end. A leased message is left to the end of its lease. Up to three
+    round trips; conflicts with whatever moves these messages.
+    """
+    keys, now_ms = scope.keys, scope.clock.wall_ms()
+    over = keys.mortal_until(now_ms)
+    entries = tr.snapshot.get_range(
+        max(begin, over.start), over.stop, limit=MAX_EXPIRED, streaming_mode=fdb.StreamingMode.exact
+    ).to_list()
+    looks = [places.look(tr, keys, keys.parse_mortal(kv.key)) for kv in entries]
+    ready, delayed = [], []
+    for looked in looks:
+        match places.find(tr, scope, looked):
+            case places.Found(place=Position(), standing=standing):
+                ready.append(standing)
+            case places.Found(place=Due() as due, standing=standing):
+                del tr[keys.delayed(due)]
+                delayed.append(standing)
+    dequeue.remove(tr, keys, ready)
+    dispose(tr, scope, State.READY, ready)
+    dispose(tr, scope, State.DELAYED, delayed)
+    following = entries[-1].key + b"\x00" if len(entries) == MAX_EXPIRED else b""
+    return len(ready) + len(delayed), following

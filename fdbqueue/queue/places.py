@@ -1,0 +1,136 @@
+"""Where a message is now, by its id.
+
+An id names the first place of its message, so nothing is written for most messages. Where a
+message stands elsewhere, MOVED leads from its id to there. A leased message is found by looking
+through the leases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..binding import fdb
+from ..codec import (
+    Grave,
+    Place,
+    pack_place,
+    unpack_dead,
+    unpack_delayed,
+    unpack_envelope,
+    unpack_lease,
+    unpack_place,
+)
+from ..keys import Kind, QueueKeys
+from ..model import Death, Due, MessageState, Position, parse_id
+from ..states import State
+from . import payloads
+from .scope import Scope, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message that is not leased: where, and what is stored there."""
+
+    place: Place
+    standing: Standing
+    death: Death | None = None
+
+
+def key(keys: QueueKeys, place: Place) -> bytes:
+    """The key of a place."""
+    match place:
+        case Position():
+            return keys.ready(place)
+        case Due():
+            return keys.delayed(place)
+        case Grave():
+            return keys.dead(place.version, place.random)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The reads for an id, issued and not awaited."""
+
+    id: str
+    named: Place
+    first: fdb.Value
+    moved: fdb.Value
+
+
+def look(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> Looked:
+    """Issue the reads for an id. Raises ``InvalidArgument`` if it is none."""
+    named = parse_id(message_id)
+    return Looked(message_id, named, tr.get(key(keys, named)), tr.get(keys.moved(message_id)))
+
+
+def find(tr: fdb.TransactionRead, scope: Scope, looked: Looked) -> Found | None:
+    """The message, unless it is leased or gone. A second round trip if it has moved.
+
+    On a transaction conflicts with whatever moves the message; on its snapshot with nothing.
+    """
+    value = looked.first.value
+    if value is not None:
+        return _found(scope, looked.named, value)
+    moved = looked.moved.value
+    if moved is None:
+        return None
+    place = unpack_place(moved)
+    value = tr.get(key(scope.keys, place)).value
+    return None if value is None else _found(scope, place, value)
+
+
+def leased(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState | None:
+    """The message, if it is leased: looks through all leases of the queue.
+
+    Snapshot reads, no conflicts.
+    """
+    held = scope.keys.kind(Kind.LEASE)
+    for kv in tr.snapshot.get_range(held.start, held.stop):
+        lease = unpack_lease(kv.value)
+        standing = Standing(lease.position, unpack_envelope(lease.envelope))
+        if standing.id == message_id:
+            (standing,) = _loaded(tr, scope, standing)
+            return MessageState(
+                message=standing.envelope.message(lease.position),
+                state=State.LEASED,
+                lease_expires_at_ms=lease.expiry_ms,
+                consumer=lease.consumer,
+            )
+    return None
+
+
+def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
+    """What is known about a message that was found. One round trip more for one in chunks."""
+    (standing,) = _loaded(tr, scope, found.standing)
+    states = {Position: State.READY, Due: State.DELAYED, Grave: State.DEAD}
+    return MessageState(
+        message=standing.envelope.message(standing.position),
+        state=states[type(found.place)],
+        due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
+        death=found.death,
+    )
+
+
+def point(tr: fdb.Transaction, keys: QueueKeys, standing: Standing, place: Place) -> None:
+    """Let the message's id lead to where the message is now. Writes blindly."""
+    message_id = standing.id
+    if place == parse_id(message_id):
+        del tr[keys.moved(message_id)]
+    else:
+        tr[keys.moved(message_id)] = pack_place(place)
+
+
+def _loaded(tr: fdb.Transaction, scope: Scope, standing: Standing) -> list[Standing]:
+    return payloads.load([standing], payloads.look(tr, scope.keys, [standing]))
+
+
+def _found(scope: Scope, place: Place, value: bytes) -> Found:
+    match place:
+        case Position():
+            return Found(place, Standing(place, unpack_envelope(value)))
+        case Due():
+            return Found(place, Standing(*unpack_delayed(value)))
+        case Grave():
+            position, letter = unpack_dead(value)
+            standing = Standing(position, letter.envelope)
+            return Found(place, standing, letter.death(scope.name, standing.id))

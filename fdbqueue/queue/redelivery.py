@@ -1,0 +1,99 @@
+"""What becomes of a message whose delivery has ended without success.
+
+The decision is a function of plain values; carrying it out is apart from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from .. import backoff
+from ..binding import fdb
+from ..codec import Envelope
+from ..options import QueueOptions
+from ..states import State, Transition
+from . import dead, delayed, expiring, life, returning
+from .scope import Scope, Standing
+
+
+class Fate(Enum):
+    """Where a message goes."""
+
+    RETURN = "to its place"
+    REST = "to its place, after a delay"
+    DIE = "among the dead letters"
+    EXPIRE = "where messages go whose time to live is over"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where a message goes, with what envelope; ``due_ms`` for a rest, ``reason`` for a death."""
+
+    fate: Fate
+    envelope: Envelope
+    due_ms: int = 0
+    reason: str = ""
+
+
+def decide(
+    options: QueueOptions,
+    envelope: Envelope,
+    now_ms: int,
+    *,
+    failure: str | None,
+    error: str | None = None,
+    delay: float | None = None,
+) -> Verdict:
+    """What becomes of a message.
+
+    failure: how the attempt failed, for a dead letter's reason; None if it does not count.
+    error: the text to keep with it. delay: seconds to rest; None for what the backoff says, of
+    the message or else of the queue.
+    """
+    if failure is not None:
+        envelope = envelope.failed(error)
+        limit = envelope.max_attempts or options.max_attempts
+        if limit is not None and envelope.attempts >= limit:
+            return Verdict(Fate.DIE, envelope, reason=failure)
+        if delay is None:
+            delay = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts)
+    if envelope.expired(now_ms):
+        return Verdict(Fate.EXPIRE, envelope)
+    if delay:
+        return Verdict(Fate.REST, envelope, due_ms=now_ms + int(delay * 1000))
+    return Verdict(Fate.RETURN, envelope)
+
+
+@fdb.transactional
+def carry_out(
+    tr: fdb.Transaction,
+    scope: Scope,
+    returned: Transition,
+    verdicts: Iterable[tuple[Standing, Verdict]],
+) -> int:
+    """Send messages, whose leases were ended, where they go; returns how many became ready.
+
+    returned: the transition of those that go back to their places. Writes blindly but for dead
+    letters that go to another queue.
+    """
+    ready: list[Standing] = []
+    expired: list[Standing] = []
+    died: list[tuple[Standing, str]] = []
+    for held, verdict in verdicts:
+        message = Standing(held.position, verdict.envelope, held.consumer)
+        match verdict.fate:
+            case Fate.RETURN:
+                ready.append(message)
+            case Fate.REST:
+                delayed.rest(tr, scope, verdict.due_ms, message)
+            case Fate.DIE:
+                died.append((message, verdict.reason))
+            case Fate.EXPIRE:
+                expired.append(message)
+    returning.put_back(tr, scope, ready)
+    life.moved(tr, scope, returned, ready)
+    dead.bury(tr, scope, State.LEASED, died)
+    expiring.dispose(tr, scope, State.LEASED, expired)
+    return len(ready)

@@ -1,0 +1,124 @@
+"""Settling deliveries, as ``Queue`` offers it: one at a time, or several in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .backoff import check_delay
+from .binding import fdb
+from .consumers import wakeups
+from .errors import InvalidArgument
+from .handle import Handle, Transactor
+from .model import Delivery
+from .options import check_lease
+from .queue import lease as leases
+from .queue import settle
+
+MAX_REASON_CHARACTERS = 500
+
+
+class Settling(Handle):
+    """What ends a delivery.
+
+    Every operation takes one round trip, and conflicts only with another settlement of the same
+    lease: of several exactly one succeeds. All raise ``LeaseLost`` where a lease is gone: then
+    nothing is written, and the effect of the delivery must not be committed. The ``_many``
+    operations settle all deliveries or none.
+    """
+
+    def ack(self, tr: Transactor, delivery: Delivery) -> None:
+        """Acknowledge a delivery: the message is done. Commit it together with its effect."""
+        self.ack_many(tr, [delivery])
+
+    def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge several deliveries. As ``ack``."""
+        self._run(tr, lambda tr: settle.ack(tr, self._scope(tr), deliveries))
+
+    def extend(self, tr: Transactor, delivery: Delivery, lease: float | None = None) -> Delivery:
+        """Let a lease end ``lease`` seconds from now (the queue's own time where None).
+
+        Returns the delivery with its new expiry. Raises ``InvalidOptions``.
+        """
+        return self.extend_many(tr, [delivery], lease)[0]
+
+    def extend_many(
+        self, tr: Transactor, deliveries: Sequence[Delivery], lease: float | None = None
+    ) -> list[Delivery]:
+        """Let several leases end later. As ``extend``."""
+        if lease is not None:
+            check_lease("lease", lease)
+
+        def extend(tr: fdb.Transaction) -> int:
+            scope = self._scope(tr)
+            seconds = scope.options.lease if lease is None else lease
+            return leases.extend(tr, scope, deliveries, seconds)
+
+        expires_at_ms = self._run(tr, extend)
+        return [replace(delivery, expires_at_ms=expires_at_ms) for delivery in deliveries]
+
+    def release(
+        self,
+        tr: Transactor,
+        delivery: Delivery,
+        *,
+        delay: float | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Give a message back, to its old position.
+
+        delay: seconds until then, 0 to ten years. Where None: at once, or what the backoff says
+            for a failed attempt.
+        error: why the attempt failed: then it counts, the text is kept with the message (up to
+            500 characters), and at the maximum of attempts it becomes a dead letter. Without one
+            the attempt does not count.
+
+        Raises ``InvalidArgument``.
+        """
+        self.release_many(tr, [delivery], delay=delay, error=error)
+
+    def release_many(
+        self,
+        tr: Transactor,
+        deliveries: Sequence[Delivery],
+        *,
+        delay: float | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Give several messages back. As ``release``."""
+        if delay is not None:
+            check_delay("delay", delay)
+        if error is not None:
+            error = _text("error", error)
+
+        def release(tr: fdb.Transaction) -> None:
+            scope = self._scope(tr)
+            waiting = wakeups.look(tr, self._keys, max(1, len(deliveries)))
+            # Also for what rests: who waits must learn when to look again.
+            settle.release(tr, scope, deliveries, delay, error)
+            wakeups.wake(tr, self._keys, waiting)
+
+        self._run(tr, release)
+
+    def reject(
+        self, tr: Transactor, delivery: Delivery, reason: str, *, drop: bool = False
+    ) -> None:
+        """Refuse a message for good: a dead letter with a reason, or gone where ``drop``.
+
+        reason: up to 500 characters are kept. Raises ``InvalidArgument``.
+        """
+        self.reject_many(tr, [delivery], reason, drop=drop)
+
+    def reject_many(
+        self, tr: Transactor, deliveries: Sequence[Delivery], reason: str, *, drop: bool = False
+    ) -> None:
+        """Refuse several messages for good. As ``reject``."""
+        why = _text("reason", reason)
+        self._run(tr, lambda tr: settle.reject(tr, self._scope(tr), deliveries, why, drop))
+
+
+def _text(argument: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidArgument(argument=argument, value=text, problem="must be a str")
+    # What cannot be stored, a lone surrogate of somebody's file name, must not lose the rest.
+    return text[:MAX_REASON_CHARACTERS].encode(errors="replace").decode()

@@ -1,0 +1,55 @@
+"""Doing at once what happens to a queue by itself, in as many transactions as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from .binding import fdb
+from .consumers import promotion
+from .errors import ExpiredBacklog
+from .handle import Handle, composed
+from .keys import RootKeys
+from .model import Swept
+from .queue import expiring, history, idleness, once
+
+R = TypeVar("R")
+
+
+def sweep(handle: Handle, db: fdb.Database) -> Swept:
+    """Promote what is due, dispose of what has expired, and delete the queue if it is to go."""
+    keys = handle._keys.once
+    promoted, expired, begin = 0, 0, b""
+    while count := once.run(db, keys, lambda tr: _promote(tr, handle), wrote=bool):
+        promoted += count
+
+    def dispose(tr: fdb.Transaction) -> tuple[int, bytes]:
+        return expiring.sweep(tr, handle._scope(tr), begin)
+
+    while True:
+        count, begin = once.run(db, keys, dispose, wrote=lambda done: done[0] > 0)
+        expired += count
+        if not begin:
+            break
+    deleted = composed(
+        db,
+        RootKeys(handle._root).once,
+        lambda tr: idleness.delete_if_idle(tr, handle._scope(tr)),
+        bool,
+    )
+    return Swept(promoted, expired, deleted)
+
+
+def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:
+    """Take messages; where too many before them have expired, once those are disposed of."""
+    while True:
+        try:
+            return take()
+        except ExpiredBacklog:
+            sweep(handle, db)
+
+
+def _promote(tr: fdb.Transaction, handle: Handle) -> int:
+    scope = handle._scope(tr)
+    history.trim(tr, scope)
+    return promotion.promote(tr, scope, promotion.look(tr, scope))

@@ -1,0 +1,121 @@
+"""Looking after a queue, as ``Queue`` offers it: by id, as a whole, and what has become of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TypeVar
+
+from . import sweeping
+from .binding import fdb
+from .consumers import wakeups
+from .errors import InvalidArgument
+from .handle import Handle, Transactor
+from .letters import DeadLetters
+from .model import Due, Event, MessageState, Position, Swept
+from .queue import catalogue, dequeue, history, life, places
+from .states import PURGE_DELAYED, PURGE_READY
+
+R = TypeVar("R")
+
+MAX_EVENTS = 10_000
+
+
+class Tending(Handle):
+    """What operators and their tools do with a queue."""
+
+    @cached_property
+    def dead(self) -> DeadLetters:
+        """The queue's dead letters."""
+        return DeadLetters(self.name, self._root, self._clock)
+
+    # -- one message -------------------------------------------------------------------------
+
+    def get(self, tr: Transactor, message_id: str) -> MessageState | None:
+        """Where a message is now; None if it is gone.
+
+        One or two round trips for a message that is ready, delayed or dead; one that is leased is
+        searched for among all leases of the queue, so this is for people, not for every message.
+        Snapshot reads: no conflicts. Raises ``InvalidArgument`` if it is no id, ``QueueNotFound``.
+        """
+
+        def look(tr: fdb.Transaction) -> MessageState | None:
+            scope, snapshot = self._scope(tr), tr.snapshot
+            found = places.find(snapshot, scope, places.look(snapshot, self._keys, message_id))
+            if found is not None:
+                return places.state(tr, scope, found)
+            return places.leased(tr, scope, message_id)
+
+        return self._read(tr, look)
+
+    def cancel(self, tr: Transactor, message_id: str) -> bool:
+        """Remove a message that is ready or delayed; returns whether it was.
+
+        One that is leased is in somebody's hands: it stays, as a dead letter does. One or two
+        round trips. Conflicts with whatever moves the message. Raises ``InvalidArgument`` if it
+        is no id, ``QueueNotFound``.
+        """
+
+        def remove(tr: fdb.Transaction) -> bool:
+            scope = self._scope(tr)
+            match places.find(tr, scope, places.look(tr, self._keys, message_id)):
+                case places.Found(place=Position(), standing=standing):
+                    dequeue.remove(tr, self._keys, [standing])
+                    life.moved(tr, scope, PURGE_READY, [standing])
+                case places.Found(place=Due() as due, standing=standing):
+                    del tr[self._keys.delayed(due)]
+                    life.moved(tr, scope, PURGE_DELAYED, [standing])
+                case _:
+                    return False
+            return True
+
+        return self._run(tr, remove, wrote=bool)
+
+    # -- the queue ---------------------------------------------------------------------------
+
+    def pause(self, tr: Transactor) -> None:
+        """Let nobody receive from the queue: it looks empty, and who waits goes on waiting.
+
+        Enqueues go on, and what is leased can be settled. Conflicts with every operation on the
+        queue that is under way. Raises ``QueueNotFound``.
+        """
+        self._run(tr, lambda tr: self._set_paused(tr, True))
+
+    def resume(self, tr: Transactor) -> None:
+        """End a pause, and wake who waits. Conflicts and errors as ``pause``."""
+        self._run(tr, lambda tr: self._set_paused(tr, False))
+
+    def sweep(self, db: fdb.Database) -> Swept:
+        """Do at once what happens by itself: lapsed leases, due delays, ended times to live.
+
+        Receivers do the same as they come by; a queue that nobody receives from needs a sweep now
+        and then, and only a sweep deletes a queue with the option ``auto_delete``. Spans
+        transactions of up to some hundred messages. Raises ``QueueNotFound``.
+        """
+        return sweeping.sweep(self, db)
+
+    def history(self, tr: Transactor, limit: int = 1_000, after: bytes = b"") -> list[Event]:
+        """The transitions of the queue's messages, the oldest first, up to ``limit`` of them.
+
+        after: the ``stamp`` of the last one of an earlier call, to go on behind it.
+
+        Needs the option ``history_seconds``; older lines are gone. Snapshot reads: no conflicts;
+        not in a transaction that itself has moved messages of the queue (FoundationDB's error
+        1036). Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        if type(limit) is not int or not 0 < limit <= MAX_EVENTS:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_EVENTS:,}"
+            )
+        return self._read(tr, lambda tr: history.read(tr, self._scope(tr), limit, after))
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _set_paused(self, tr: fdb.Transaction, paused: bool) -> None:
+        scope = self._scope(tr)
+        if scope.options.paused != paused:
+            catalogue.change(tr, self._keys, replace(scope.options, paused=paused))
+        if not paused:
+            # Those that sleep look again: the first by itself, the others as they are woken.
+            wakeups.ring(tr, self._keys)
+            wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, wakeups.MAX_WOKEN))

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fdbqueue import (
+    Death,
+    Depth,
+    InvalidArgument,
+    InvalidSelector,
+    Queue,
+    QueueNotFound,
+    verify,
+)
+from fdbqueue.binding import fdb
+from fdbqueue.queue import dead
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+def kill(db: Database, queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
+    """Enqueue messages, numbered in a header, and reject them; returns their ids."""
+    ids = [queue.enqueue(db, p, headers={"n": n}) for n, p in enumerate(payloads)]
+    queue.reject_many(db, queue.receive_many(db, len(payloads)), reason)
+    return ids
+
+
+def test_dead_letters_are_listed_in_pages(db: Database, queue: Queue) -> None:
+    ids = kill(db, queue, b"a") + kill(db, queue, b"b") + kill(db, queue, b"c")
+    first = queue.dead.list(db, 2)
+    assert [letter.id for letter in first] == ids[:2]
+    assert [letter.id for letter in queue.dead.list(db, after=ids[1])] == ids[2:]
+    assert queue.dead.list(db, after=ids[2]) == []
+    assert queue.dead.show(db, ids[0]) == first[0]
+    assert queue.dead.show(db, queue.enqueue(db, b"alive")) is None
+
+
+def test_redriven_letters_start_anew_behind_all_others(db: Database, queue: Queue) -> None:
+    ids = kill(db, queue, b"a", b"b")
+    queue.enqueue(db, b"c")
+    assert list(queue.dead.redrive(db)) == [2]
+    assert queue.peek(db)[0].payload == b"c"
+    found = queue.receive_many(db, 9)
+    assert {d.id for d in found[1:]} == set(ids)
+    assert {d.attempt for d in found} == {1}
+    queue.ack_many(db, found)
+    assert queue.depth(db) == Depth(enqueued=3, done=3)
+
+
+def test_a_selector_a_function_or_ids_say_which(db: Database, queue: Queue) -> None:
+    ids = kill(db, queue, b"0", b"1", b"2", b"3", b"4")
+    assert list(queue.dead.redrive(db, "n = 1")) == [1]
+    assert list(queue.dead.redrive(db, lambda message: message.headers["n"] == 3)) == [1]
+    assert queue.dead.redrive_ids(db, [ids[0], ids[0], ids[1]]) == 1
+    assert sorted(m.payload for m in queue.peek(db, 9)) == [b"0", b"1", b"3"]
+    assert queue.dead.purge_ids(db, ids[:3]) == 1
+    assert list(queue.dead.purge(db, "n > 3")) == [1]
+    assert queue.dead.list(db) == []
+    assert list(queue.dead.purge(db)) == []
+    assert queue.depth(db) == Depth(enqueued=5, ready=3, purged=2, ready_bytes=3)
+
+
+def test_many_letters_are_redriven_in_bounded_transactions(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead, "BATCH", 4)
+    kill(db, queue, *(b"%d" % n for n in range(10)))
+    progress = []
+    for count in queue.dead.redrive(db):
+        progress.append(count)
+        queue.reject(db, queue.receive(db), "again")  # type: ignore[arg-type]
+    assert progress == [4, 8, 10], "those that die meanwhile are left"
+    assert queue.depth(db) == Depth(enqueued=10, ready=7, dead=3, ready_bytes=7)
+
+
+def test_a_wrong_selector_changes_nothing(db: Database, queue: Queue) -> None:
+    kill(db, queue, b"a")
+    with pytest.raises(InvalidSelector):
+        queue.dead.redrive(db, "n >")
+    bad: Any
+    for bad in (0, -1, "9", 10**9):
+        with pytest.raises(InvalidArgument):
+            queue.dead.list(db, bad)
+    with pytest.raises(InvalidArgument, match="list of ids"):
+        queue.dead.purge_ids(db, "09-000000000001-00")
+    assert queue.depth(db).dead == 1
+
+
+def test_redriving_into_a_deleted_queue_is_an_error(db: Database, queue: Queue) -> None:
+    ids = kill(db, queue, b"a")
+    queue.delete(db)
+    with pytest.raises(QueueNotFound):
+        list(queue.dead.redrive(db))
+    with pytest.raises(QueueNotFound):
+        queue.dead.redrive_ids(db, ids)
+
+
+# -- another queue ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sending(db: Database, space: Subspace) -> Queue:
+    """A queue whose dead letters go to the queue "graveyard"."""
+    return Queue.create(db, "sending", root=space, dead_letter_queue="graveyard")
+
+
+def test_dead_letters_go_to_another_queue_and_remember_how_they_died(
+    db: Database, space: Subspace, sending: Queue
+) -> None:
+    graveyard = Queue.create(db, "graveyard", root=space, levels=1)
+    (message_id,) = kill(db, sending, b"a", reason="bad")
+    assert sending.depth(db) == Depth(enqueued=1, purged=1)
+    found = graveyard.receive(db)
+    assert found is not None
+    death = found.message.death
+    assert death == Death("bad", death.died_at_ms if death else 0, 1, "sending", message_id)
+    assert (found.message.last_error, found.message.headers, found.attempt) == ("bad", {"n": 0}, 1)
+    graveyard.ack(db, found)
+
+
+def test_without_that_other_queue_they_stay(db: Database, space: Subspace, sending: Queue) -> None:
+    kill(db, sending, b"a")
+    assert sending.depth(db) == Depth(enqueued=1, dead=1)
+    graveyard = Queue.create(db, "graveyard", root=space)
+    kill(db, sending, b"b")
+    assert graveyard.depth(db).ready == 1
+    graveyard.delete(db)
+    kill(db, sending, b"c")
+    assert [letter.message.payload for letter in sending.dead.list(db)] == [b"a", b"c"]
+
+
+def test_a_large_payload_moves_with_its_message(
+    db: Database, space: Subspace, sending: Queue
+) -> None:
+    payload = bytes(range(256)) * 1000
+    graveyard = Queue.create(db, "graveyard", root=space)
+    small = Queue.create(
+        db, "small", root=space, dead_letter_queue="graveyard", max_payload=len(payload)
+    )
+    kill(db, sending, payload)
+    found = graveyard.receive(db)
+    assert found is not None
+    assert found.payload == payload
+    graveyard.set_options(db, max_payload=10)
+    (message_id,) = kill(db, small, payload)
+    (letter,) = small.dead.list(db)
+    assert letter.message.payload == payload, "it does not fit there, so it stays"
+    state = small.get(db, message_id)
+    assert state is not None
+    assert state.message.payload == payload
+    assert list(small.dead.purge(db)) == [1]
+    for queue in (sending, graveyard, small):
+        result = verify(db, queue)
+        assert not result.deviations, result

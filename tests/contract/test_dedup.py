@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+
+from fdbqueue import Depth, NewMessage, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.keys import Kind
+from tests.clocks import MovedClock
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+    return Queue.create(db, "orders", root=space, clock=clock)
+
+
+def settled(db: Database, queue: Queue) -> None:
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.ack(db, delivery)
+
+
+def test_a_second_enqueue_within_the_window_writes_nothing(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    first = queue.enqueue(db, b"a", dedup_id="order 17")
+    settled(db, queue)
+    clock.seconds += 299
+    assert queue.enqueue(db, b"again", dedup_id="order 17") == first
+    assert queue.enqueue(db, b"other", dedup_id="order 18") != first
+    assert queue.depth(db) == Depth(enqueued=2, done=1, ready=1, ready_bytes=5)
+    clock.seconds += 2
+    assert queue.enqueue(db, b"anew", dedup_id="order 17") != first
+
+
+@pytest.mark.parametrize("ahead", [-250, 250])
+def test_a_clock_that_is_wrong_by_less_than_a_window_sees_it_too(
+    db: Database, queue: Queue, clock: MovedClock, ahead: float
+) -> None:
+    first = queue.enqueue(db, b"a", dedup_id="x")
+    clock.wall_only = ahead
+    assert queue.enqueue(db, b"b", dedup_id="x") == first
+
+
+def test_old_ids_are_forgotten(db: Database, queue: Queue, clock: MovedClock) -> None:
+    for n in range(6):
+        queue.enqueue(db, b"a", dedup_id=f"{n}")
+        clock.seconds += 300
+    remembered = queue._keys.kind(Kind.DEDUP)
+    assert len(db.get_range(remembered.start, remembered.stop)) == 3
+
+
+def test_enqueues_at_once_of_one_id_come_one_after_the_other(db: Database, queue: Queue) -> None:
+    one, two, three = (db.create_transaction() for _ in range(3))
+    queue.enqueue(one, b"a", dedup_id="x")
+    queue.enqueue(two, b"a", dedup_id="x")
+    queue.enqueue(three, b"a", dedup_id="y")
+    one.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        two.commit().wait()
+    three.commit().wait()
+    assert queue.depth(db).ready == 2
+
+
+def test_twins_in_one_batch_are_one_message(db: Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(
+        db,
+        [
+            NewMessage(b"a", dedup_id="x"),
+            NewMessage(b"b", dedup_id="x", unique="k"),
+            NewMessage(b"c", unique="k"),
+            NewMessage(b"d", unique="other", delay=5),
+            NewMessage(b"e", unique="other"),
+        ],
+    )
+    assert len(set(ids[:2])) == 1
+    assert ids[3] == ids[4]
+    assert queue.depth(db).delayed == 1
+
+
+def test_a_unique_message_is_there_once_until_it_ends(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    first = queue.enqueue(db, b"a", unique="report", delay=5)
+    assert queue.enqueue(db, b"b", unique="report") == first, "delayed"
+    clock.seconds += 6
+    queue.sweep(db)
+    assert queue.enqueue(db, b"b", unique="report") == first, "ready"
+    delivery = queue.receive(db)
+    assert delivery is not None
+    assert queue.enqueue(db, b"b", unique="report") == first, "leased"
+    queue.ack(db, delivery)
+    second = queue.enqueue(db, b"b", unique="report")
+    assert second != first, "done"
+    assert queue.cancel(db, second)
+    assert queue.enqueue(db, b"c", unique="report") not in (first, second), "cancelled"
+
+
+def test_a_dead_letter_frees_its_key_and_takes_it_again(db: Database, queue: Queue) -> None:
+    first = queue.enqueue(db, b"a", unique="report")
+    queue.reject_many(db, queue.receive_many(db, 1), "no")
+    second = queue.enqueue(db, b"b", unique="report")
+    assert second != first
+    assert list(queue.dead.redrive(db)) == [], "another message has the key"
+    settled(db, queue)
+    assert list(queue.dead.redrive(db)) == [1]
+    assert queue.enqueue(db, b"c", unique="report") == first

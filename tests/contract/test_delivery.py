@@ -1,0 +1,520 @@
+"""The life of a message between its enqueue and its end, feature by feature."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import tenacity
+
+from fdbqueue import (
+    Delivery,
+    Depth,
+    InvalidArgument,
+    InvalidInput,
+    InvalidOptions,
+    LeaseLost,
+    NewMessage,
+    Queue,
+    QueueNotFound,
+    State,
+)
+from fdbqueue.binding import fdb
+from tests.clocks import MovedClock
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+    return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, clock=clock)
+
+
+def taken(queue: Queue, db: Database) -> Delivery:
+    """The first message; there must be one."""
+    delivery = queue.receive(db)
+    assert delivery is not None
+    return delivery
+
+
+def ready(queue: Queue, db: Database) -> list[bytes]:
+    return [message.payload for message in queue.peek(db, 100)]
+
+
+def stored(db: Database, queue: Queue) -> dict[bytes, bytes]:
+    everything = queue._keys.all()
+    records = queue._keys.once.before(2**40)
+    return {
+        kv.key: kv.value
+        for kv in db.get_range(everything.start, everything.stop)
+        if not records.start <= kv.key < records.stop
+    }
+
+
+# -- settlement -------------------------------------------------------------------------------
+
+
+def test_a_release_with_a_delay_returns_the_message_to_its_place(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    first = taken(queue, db)
+    queue.release(db, first, delay=30)
+    assert queue.depth(db) == Depth(enqueued=2, ready=1, delayed=1, ready_bytes=1)
+    clock.seconds += 29
+    second = taken(queue, db)
+    assert second.payload == b"b"
+    queue.release(db, second)
+    clock.seconds += 1.1
+    again = taken(queue, db)
+    assert (again.id, again.attempt) == (first.id, 1), "back before b, and the attempt is free"
+    queue.ack(db, again)
+    assert ready(queue, db) == [b"b"]
+
+
+def test_a_failure_counts_keeps_its_text_and_at_the_maximum_kills(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"a")
+    for attempt, error in enumerate(["one", "two", "x" * 1000], 1):
+        delivery = taken(queue, db)
+        assert delivery.attempt == attempt
+        queue.release(db, delivery, error=error)
+    assert queue.receive(db) is None
+    (letter,) = queue.dead.list(db)
+    assert letter.message.last_error == "x" * 500
+    assert (letter.death.reason, letter.death.attempts) == ("it failed at the last attempt", 3)
+
+
+def test_a_rejected_message_is_a_dead_letter_with_a_reason(db: Database, queue: Queue) -> None:
+    message_id = queue.enqueue(db, b"a", headers={"region": "eu"})
+    queue.reject(db, taken(queue, db), "no such \udcff account")
+    letter = queue.dead.show(db, message_id)
+    assert letter is not None
+    assert letter.message.headers == {"region": "eu"}
+    assert letter.death.reason == "no such ? account"
+    assert letter.death.queue == "orders"
+    assert queue.depth(db) == Depth(enqueued=1, dead=1)
+
+
+def test_a_rejected_message_can_be_dropped(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    queue.reject(db, taken(queue, db), "spam", drop=True)
+    assert queue.depth(db) == Depth(enqueued=1, purged=1)
+    assert queue.dead.list(db) == []
+
+
+def test_every_batch_settles_all_or_nothing(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(4)])
+    found = queue.receive_many(db, 4)
+    queue.ack(db, found[3])
+    before = stored(db, queue)
+    for settle in (
+        lambda: queue.ack_many(db, found),
+        lambda: queue.extend_many(db, found, 30),
+        lambda: queue.release_many(db, found, delay=5),
+        lambda: queue.release_many(db, found, error="no"),
+        lambda: queue.reject_many(db, found, "no"),
+        lambda: queue.reject_many(db, found, "no", drop=True),
+    ):
+        with pytest.raises(LeaseLost, match=found[3].id):
+            settle()
+    assert stored(db, queue) == before
+    longer = queue.extend_many(db, found[:3], 600)
+    assert all(d.expires_at_ms > found[0].expires_at_ms for d in longer)
+    queue.release_many(db, longer[:2])
+    queue.reject_many(db, longer[2:], "no")
+    assert queue.depth(db) == Depth(enqueued=4, ready=2, dead=1, done=1, ready_bytes=2)
+
+
+def test_of_all_settlements_of_one_lease_exactly_one_succeeds(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    delivery = taken(queue, db)
+    settlements = [
+        lambda tr: queue.ack(tr, delivery),
+        lambda tr: queue.release(tr, delivery),
+        lambda tr: queue.release(tr, delivery, delay=9),
+        lambda tr: queue.reject(tr, delivery, "no"),
+        lambda tr: queue.extend(tr, delivery),
+    ]
+    first, *others = [db.create_transaction() for _ in settlements]
+    for settle, tr in zip(settlements, [first, *others], strict=True):
+        settle(tr)  # type: ignore[no-untyped-call]
+    first.commit().wait()
+    for tr in others:
+        with pytest.raises(fdb.FDBError) as caught:
+            tr.commit().wait()
+        assert caught.value.code == 1020
+
+
+# -- redelivery -------------------------------------------------------------------------------
+
+
+def test_the_backoff_of_the_queue_and_of_the_message(
+    db: Database, space: Subspace, clock: MovedClock
+) -> None:
+    chain = tenacity.wait_chain(tenacity.wait_fixed(10), tenacity.wait_fixed(100))
+    queue = Queue.create(
+        db, "q", root=space, clock=clock, backoff=chain, max_attempts=None, lease=60
+    )
+    queue.enqueue(db, b"queue's")
+    for wait in (10, 100, 100):
+        queue.release(db, taken(queue, db), error="no")
+        clock.seconds += wait - 1
+        assert queue.receive(db) is None
+        clock.seconds += 1.1
+    queue.ack(db, taken(queue, db))
+    queue.enqueue(db, b"own", backoff=tenacity.wait_fixed(5), max_attempts=2)
+    queue.release(db, taken(queue, db), error="no")
+    clock.seconds += 5.1
+    queue.release(db, taken(queue, db), error="no")
+    assert queue.depth(db).dead == 1
+
+
+def test_a_given_delay_goes_before_the_backoff(
+    db: Database, space: Subspace, clock: MovedClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, backoff=tenacity.wait_fixed(100))
+    queue.enqueue(db, b"a")
+    queue.release(db, taken(queue, db), error="no", delay=0)
+    assert ready(queue, db) == [b"a"]
+
+
+def test_a_lapsed_lease_rests_as_the_backoff_says(
+    db: Database, space: Subspace, clock: MovedClock
+) -> None:
+    queue = Queue.create(
+        db, "q", root=space, clock=clock, backoff=tenacity.wait_fixed(100), lease=60
+    )
+    queue.enqueue(db, b"a")
+    taken(queue, db)
+    clock.seconds += 61
+    assert queue.receive(db) is None
+    assert queue.depth(db).delayed == 1
+    clock.seconds += 100
+    assert taken(queue, db).attempt == 2
+
+
+# -- delay and time to live -------------------------------------------------------------------
+
+
+def test_a_delayed_message_takes_its_place_when_it_is_due(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    late = queue.enqueue(db, b"late", delay=20)
+    soon = queue.enqueue(db, b"soon", delay=10)
+    urgent = queue.enqueue(db, b"urgent", delay=20, priority=9)
+    queue.enqueue(db, b"now")
+    assert late.startswith("d-")
+    assert queue.dequeue(db).payload == b"now"  # type: ignore[union-attr]
+    assert queue.dequeue(db) is None, "nothing is delivered before its time"
+    queue.enqueue(db, b"before")
+    clock.seconds += 21
+    found = queue.receive_many(db, 9)
+    assert [d.payload for d in found] == [b"urgent", b"before", b"soon", b"late"]
+    assert [found[0].id, found[2].id, found[3].id] == [urgent, soon, late]
+    queue.ack_many(db, found)
+    assert queue.depth(db) == Depth(enqueued=5, done=5)
+
+
+def test_a_message_is_scheduled_for_a_moment(db: Database, queue: Queue, clock: MovedClock) -> None:
+    queue.enqueue(db, b"past", at=datetime.now(UTC) - timedelta(days=1))
+    queue.enqueue(db, b"future", at=datetime.now(UTC) + timedelta(seconds=100))
+    assert ready(queue, db) == [b"past"]
+    clock.seconds += 101
+    assert queue.sweep(db).promoted == 1
+    assert ready(queue, db) == [b"past", b"future"]
+
+
+def test_nothing_is_delivered_after_its_time_to_live(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, ttl=10) for n in range(5)])
+    queue.enqueue(db, b"lives")
+    held = taken(queue, db)
+    clock.seconds += 11
+    assert taken(queue, db).payload == b"lives"
+    assert queue.receive(db) is None
+    assert queue.depth(db) == Depth(enqueued=6, leased=2, expired=4)
+    queue.release(db, held)
+    assert queue.depth(db) == Depth(enqueued=6, leased=1, expired=5)
+
+
+def test_a_plain_dequeue_skips_what_has_expired_too(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue(db, b"gone", ttl=10)
+    clock.seconds += 11
+    assert queue.dequeue(db) is None
+    assert queue.depth(db) == Depth(enqueued=1, expired=1)
+
+
+def test_a_sweep_removes_what_has_expired_wherever_it_stands(
+    db: Database, space: Subspace, clock: MovedClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, expired="dead", lease=60)
+    queue.enqueue(db, b"first")
+    queue.enqueue(db, b"ready", ttl=10)
+    queue.enqueue(db, b"resting", ttl=10)
+    queue.enqueue(db, b"done", ttl=10, priority=9)
+    queue.ack(db, taken(queue, db))
+    for delivery in queue.receive_many(db, 3)[::-1]:
+        queue.release(db, delivery, delay=100 if delivery.payload == b"resting" else 0)
+    clock.seconds += 11
+    assert queue.sweep(db).expired == 2
+    assert {letter.message.payload for letter in queue.dead.list(db)} == {b"ready", b"resting"}
+    assert queue.depth(db) == Depth(enqueued=4, ready=1, done=1, dead=2, ready_bytes=5)
+
+
+def test_a_backlog_of_expired_messages_stops_nobody(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    for _ in range(3):
+        queue.enqueue_many(db, [NewMessage(b"", ttl=10) for _ in range(500)])
+    queue.enqueue(db, b"lives")
+    clock.seconds += 11
+    assert taken(queue, db).payload == b"lives"
+    assert queue.depth(db) == Depth(enqueued=1501, leased=1, expired=1500)
+
+
+def test_a_lease_that_lapses_after_the_time_to_live_ends_the_message(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue(db, b"a", ttl=10)
+    taken(queue, db)
+    clock.seconds += 61
+    assert queue.receive(db) is None
+    assert queue.depth(db) == Depth(enqueued=1, expired=1)
+
+
+# -- by id ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", [0, 10])
+def test_a_message_is_found_by_its_id_wherever_it_is(
+    db: Database, queue: Queue, clock: MovedClock, delay: float
+) -> None:
+    message_id = queue.enqueue(db, b"a", delay=delay)
+    seen: list[State | None] = []
+
+    def look() -> None:
+        found = queue.get(db, message_id)
+        assert found is None or found.id == message_id
+        seen.append(None if found is None else found.state)
+
+    look()
+    clock.seconds += 11
+    queue.sweep(db)
+    look()
+    delivery = queue.receive(db, consumer="me")
+    assert delivery is not None
+    look()
+    held = queue.get(db, message_id)
+    assert held is not None
+    assert held.consumer == "me"
+    queue.release(db, delivery, delay=10)
+    look()
+    clock.seconds += 11
+    queue.reject(db, taken(queue, db), "no")
+    look()
+    assert queue.dead.redrive_ids(db, [message_id]) == 1
+    look()
+    queue.ack(db, taken(queue, db))
+    look()
+    first = State.DELAYED if delay else State.READY
+    ready, leased, resting, dead = State.READY, State.LEASED, State.DELAYED, State.DEAD
+    assert seen == [first, ready, leased, resting, dead, ready, None]
+
+
+def test_what_is_over_leaves_nothing_behind(db: Database, queue: Queue, clock: MovedClock) -> None:
+    queue.enqueue(db, b"first")
+    queue.ack(db, taken(queue, db))
+    before = set(stored(db, queue))
+    queue.enqueue(db, b"a", delay=10, ttl=1000, unique="key")
+    clock.seconds += 11
+    queue.release(db, taken(queue, db), delay=10)
+    clock.seconds += 11
+    queue.reject(db, taken(queue, db), "no")
+    list(queue.dead.redrive(db))
+    queue.ack(db, taken(queue, db))
+    queue.enqueue(db, b"b", ttl=5)
+    queue.cancel(db, queue.enqueue(db, b"c", delay=5, unique="key"))
+    clock.seconds += 11
+    queue.sweep(db)
+    assert set(stored(db, queue)) == before
+
+
+def test_cancelling(db: Database, queue: Queue, clock: MovedClock) -> None:
+    leased, ready_one = queue.enqueue(db, b"a"), queue.enqueue(db, b"b")
+    delivery = taken(queue, db)
+    delayed = queue.enqueue(db, b"c", delay=10)
+    promoted = queue.enqueue(db, b"d", delay=5)
+    clock.seconds += 6
+    queue.sweep(db)
+    answers = {i: queue.cancel(db, i) for i in (leased, ready_one, delayed, promoted)}
+    assert answers == {leased: False, ready_one: True, delayed: True, promoted: True}
+    assert not queue.cancel(db, ready_one), "it is gone already"
+    queue.release(db, delivery)
+    assert queue.depth(db) == Depth(enqueued=4, ready=1, purged=3, ready_bytes=1)
+
+
+@pytest.mark.parametrize("message_id", ["", "d-", "d-00-", "xx", "09-000000000001-zz", None, 7])
+def test_what_is_no_id_is_refused(db: Database, queue: Queue, message_id: Any) -> None:
+    for operation in (queue.get, queue.cancel, queue.dead.show):
+        with pytest.raises(InvalidArgument, match="not a message id"):
+            operation(db, message_id)
+
+
+# -- pause, auto-delete, history --------------------------------------------------------------
+
+
+def test_a_paused_queue_takes_and_does_not_give(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    delivery = taken(queue, db)
+    queue.pause(db)
+    queue.enqueue(db, b"b")
+    assert queue.receive(db) is None
+    assert queue.receive(db, wait=0.01) is None
+    assert queue.dequeue(db) is None
+    queue.ack(db, delivery)
+    queue.resume(db)
+    assert taken(queue, db).payload == b"b"
+
+
+def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: MovedClock) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=True, auto_delete_after=100)
+    queue.enqueue(db, b"a")
+    assert not queue.sweep(db).deleted
+    queue.ack(db, taken(queue, db))
+    assert not queue.sweep(db).deleted, "it has been drained for no time"
+    clock.seconds += 60
+    queue.enqueue(db, b"b")
+    queue.ack(db, taken(queue, db))
+    assert not queue.sweep(db).deleted
+    clock.seconds += 60
+    assert not queue.sweep(db).deleted, "it was used 60 s ago"
+    clock.seconds += 60
+    assert queue.sweep(db).deleted
+    with pytest.raises(QueueNotFound):
+        queue.enqueue(db, b"c")
+
+
+def test_history_tells_every_transition_in_order(
+    db: Database, space: Subspace, clock: MovedClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, history_seconds=1000, max_attempts=2)
+    message_id = queue.enqueue(db, b"a", delay=5)
+    clock.seconds += 6
+    delivery = queue.receive(db, consumer="me")
+    assert delivery is not None
+    queue.release(db, delivery, error="no", delay=5)
+    clock.seconds += 6
+    queue.release(db, taken(queue, db), error="no")
+    list(queue.dead.redrive(db))
+    queue.ack(db, taken(queue, db))
+    events = queue.history(db)
+    assert [(e.transition, e.attempt, e.consumer) for e in events] == [
+        ("schedule", 0, ""),
+        ("promote", 0, ""),
+        ("lease", 0, "me"),
+        ("defer", 1, "me"),
+        ("promote", 1, ""),
+        ("lease", 1, ""),
+        ("bury", 2, ""),
+        ("redrive", 0, ""),
+        ("lease", 0, ""),
+        ("ack", 0, ""),
+    ]
+    assert {(e.id, e.level) for e in events} == {(message_id, 5)}
+    pages = [queue.history(db, 4)]
+    while pages[-1]:
+        pages.append(queue.history(db, 4, after=pages[-1][-1].stamp))
+    assert [e for page in pages for e in page] == events
+    queue.enqueue_many(db, [b"x", b"y"])
+    clock.seconds += 995
+    queue.dequeue(db)
+    kept = [e.transition for e in queue.history(db)]
+    assert kept == ["enqueue", "enqueue", "dequeue"] or "schedule" not in kept
+
+
+def test_a_queue_without_history_has_none(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    assert queue.history(db) == []
+
+
+# -- bad input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"delay": -1}, "delay=-1"),
+        ({"delay": "1"}, "delay='1'"),
+        ({"delay": float("nan")}, "delay=nan"),
+        ({"delay": 11 * 366 * 86400}, "ten years"),
+        ({"at": datetime(2030, 1, 1)}, "time zone"),
+        ({"at": datetime(9999, 1, 1, tzinfo=UTC)}, "ten years"),
+        ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 3}, "not both"),
+        ({"ttl": 0}, "ttl=0"),
+        ({"ttl": 5, "delay": 6}, "over before the message is due"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"backoff": "often"}, "backoff"),
+        ({"dedup_id": ""}, "1 to 200 characters"),
+        ({"unique": 7}, "must be a str"),
+    ],
+)
+def test_an_enqueue_that_makes_no_sense_changes_nothing(
+    db: Database, queue: Queue, given: dict[str, Any], problem: str
+) -> None:
+    before = stored(db, queue)
+    with pytest.raises(InvalidInput, match=problem):
+        queue.enqueue(db, b"a", **given)
+    assert stored(db, queue) == before
+
+
+def test_settling_with_what_makes_no_sense_changes_nothing(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    delivery = taken(queue, db)
+    before = stored(db, queue)
+    bad: Any
+    for bad in (-1, "1", float("inf"), True):
+        with pytest.raises(InvalidArgument, match="delay"):
+            queue.release(db, delivery, delay=bad)
+    for bad in (None, 7, b"no"):
+        with pytest.raises(InvalidArgument, match="reason"):
+            queue.reject(db, delivery, bad)
+    with pytest.raises(InvalidArgument, match="error"):
+        queue.release(db, delivery, error=7)  # type: ignore[arg-type]
+    assert stored(db, queue) == before
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"backoff": tenacity.wait_exception(lambda _: 1.0)},
+        {"expired": "burn"},
+        {"dead_letter_queue": ""},
+        {"dead_letter_queue": "q"},
+        {"dedup_window": 0},
+        {"paused": 1},
+        {"auto_delete": None},
+        {"auto_delete_after": -1},
+        {"history_seconds": 0},
+    ],
+)
+def test_an_option_that_makes_no_sense_creates_nothing(
+    db: Database, space: Subspace, given: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInput):
+        Queue.create(db, "q", root=space, **given)
+    with pytest.raises(QueueNotFound):
+        Queue.open(db, "q", root=space, create=False)
+    with pytest.raises(InvalidOptions, match="unknown"):
+        Queue.create(db, "q", root=space, colour="red")
