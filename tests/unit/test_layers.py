@@ -28,8 +28,8 @@ LAYERS = [
     {"subscribers"},
     {"api"},
     {"verification"},
-    {"worker", "testing"},
-    {"__init__", "spark"},
+    {"worker"},
+    {"__init__", "spark", "testing"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
