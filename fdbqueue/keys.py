@@ -37,7 +37,7 @@ class Kind(IntEnum):
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
-    LEADER = 16  # () -> claim and expiry of the consumer that fulfils
+    LEADER = 16  # () -> version until which somebody leads; (0) -> claim of who does
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
@@ -103,6 +103,7 @@ class QueueKeys:
         "guard",
         "idle",
         "leader",
+        "led",
         "meta",
         "once",
         "prefix",
@@ -116,7 +117,8 @@ class QueueKeys:
         self.change = self._kinds[Kind.CHANGE]
         self.idle = self._kinds[Kind.IDLE]
         self.guard = self._kinds[Kind.STATE]
-        self.leader = self._kinds[Kind.LEADER]
+        self.led = self._kinds[Kind.LEADER]
+        self.leader = self.led + _packed(0)
         self.once = OnceKeys(self._kinds[Kind.ONCE])
         # Never written: two repairs of counters at once conflict here. Before all levels.
         self.recount = self._kinds[Kind.COUNT]
