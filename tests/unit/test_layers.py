@@ -28,8 +28,9 @@ LAYERS = [
     {"subscribers"},
     {"api"},
     {"verification"},
+    {"tracing"},
     {"worker"},
-    {"__init__", "spark", "testing"},
+    {"__init__", "metrics", "spark", "testing"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
