@@ -244,6 +244,11 @@ class QueueKeys:
         """A position within its level, as a cursor holds it: in the order of the READY keys."""
         return fdb.tuple.pack((position.index, position.random))
 
+    @staticmethod
+    def parse_place(place: bytes) -> int:
+        """The index that a cursor has come to; 0 at the lowest place."""
+        return int(fdb.tuple.unpack(place)[0] or 0)
+
     def ready_from(self, level: int, place: bytes) -> slice:
         """The ready messages of one level from a place on."""
         prefix = self._ready + _packed(level)

@@ -21,7 +21,7 @@ from .queue.definitions import Definition, Mode
 from .queue.scope import Scope, Standing
 from .selector import Selector
 from .states import DEQUEUE
-from .subscriptions import acquire, browse, hold, registry
+from .subscriptions import acquire, browse, cursor, hold, registry
 from .subscriptions.acquire import Found
 from .subscriptions.cursor import MAX_WALKED
 
@@ -105,6 +105,18 @@ class Subscription:
         """What the subscription is. No conflicts but with a change of it."""
         return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
 
+    def places(self, tr: Transactor) -> dict[int, int]:
+        """How far it has come: by level, the index of the next message to inspect (see
+        ``Position``). Not of use where it takes every message. A snapshot read, no conflicts."""
+
+        def look(tr: fdb.Transaction) -> dict[int, int]:
+            scope = self._queue._scope(tr)
+            self._known(scope)
+            found = cursor.places_of(tr, scope, self.name)
+            return {level: scope.keys.parse_place(place) for level, place in found.items()}
+
+        return self._run(tr, look, lambda _: False)
+
     # -- consuming ---------------------------------------------------------------------------
 
     def receive(
@@ -132,7 +144,8 @@ class Subscription:
 
         The arguments are those of ``Queue.receive_many``, and so is what to do with a delivery.
         Messages that do not match are passed, once: with a database in as many transactions as
-        it takes. None is returned only if at some instant there was no match.
+        it takes. None is returned only if at some instant there was no match (with a selector
+        that reads the age: none but perhaps one that came of age during the call).
 
         Two round trips, and more to pass more than a hundred messages. Conflicts with whoever
         takes one of the messages or adds any before the last of them, and with other consumers

@@ -319,6 +319,40 @@ def test_special_keys_need_a_module_and_permission(db: Any) -> None:
     assert code_of(lambda: transaction.commit().wait()) == 2114
 
 
+def test_a_read_of_special_keys_stays_within_one_module(db: Any) -> None:
+    def read(begin: bytes, end: bytes) -> int:
+        transaction = db.create_transaction()
+        return code_of(lambda: transaction.get_range(begin, end).to_list())
+
+    assert read(b"\xff\xff/transaction/", b"\xff\xff/transaction0") == 0
+    assert read(b"\xff\xff", b"\xff\xff\xff") == 2112
+    transaction = db.create_transaction()
+    assert code_of(lambda: transaction[b"\xff\xff/nowhere"].value) == 2113
+
+
+def test_a_versionstamp_that_a_reset_leaves_behind_is_a_broken_promise(db: Any) -> None:
+    transaction = db.create_transaction()
+    stamp = transaction.get_versionstamp()
+    assert not stamp.is_ready()
+
+    transaction.reset()
+
+    assert code_of(stamp.wait) == 1100
+
+
+def test_a_transaction_aware_of_locks_for_reading_cannot_write(db: Any, space: Any) -> None:
+    transaction = db.create_transaction()
+    transaction.options.set_read_lock_aware()
+    transaction[space.pack(("key",))] = b"v"
+    assert code_of(lambda: transaction.commit().wait()) == 2023
+
+    transaction = db.create_transaction()
+    transaction.options.set_lock_aware()
+    transaction.options.set_read_lock_aware()
+    transaction[space.pack(("key",))] = b"v"
+    assert code_of(lambda: transaction.commit().wait()) == 0
+
+
 def test_the_conflict_ranges_of_a_transaction_can_be_read(db: Any, space: Any) -> None:
     key = space.pack(("key",))
     transaction = db.create_transaction()

@@ -253,6 +253,69 @@ def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
     assert taken(db, old) == ["a1", "a2"]
 
 
+def test_a_message_that_rests_comes_back_behind_the_cursor(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    put(db, queue, "us1", "eu1", "us2", "eu2", "us3")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    released, failed = europe.receive_many(db, 2)
+    queue.release(db, released, delay=30)
+    queue.release(db, failed, error="no stock", delay=20)
+    assert taken(db, europe) == []
+    clock.seconds += 25
+    assert taken(db, europe) == ["eu2"]
+    clock.seconds += 10
+    assert taken(db, europe) == ["eu1"]
+
+
+def test_a_delayed_message_comes_before_no_cursor(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    browser = queue.subscribe(db, "audit", mode="browse")
+    queue.enqueue(db, b"late", delay=30)
+    put(db, queue, "a1")
+    assert seen(db, browser) == ["a1"]
+    clock.seconds += 31
+    assert seen(db, browser) == ["late"]
+
+
+def test_a_dead_letter_that_is_redriven_is_found(db: Database, queue: Queue) -> None:
+    put(db, queue, "eu1", "us1")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    delivery = europe.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "no stock")
+    assert (taken(db, europe), seen(db, browser)) == ([], ["us1"])
+    assert list(queue.dead.redrive(db)) == [1]
+    assert (seen(db, browser), taken(db, europe)) == (["eu1"], ["eu1"])
+
+
+def test_a_message_whose_time_is_over_is_given_to_nobody(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    queue.enqueue(db, b"eu1", headers={"region": "eu"}, ttl=10)
+    put(db, queue, "eu2")
+    clock.seconds += 11
+    assert (seen(db, browser), taken(db, europe)) == (["eu2"], ["eu2"])
+    assert queue.depth(db).expired == 1
+
+
+def test_a_paused_queue_gives_nothing_and_closes_no_subscription(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "eu1")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
+    browser = queue.subscribe(db, "audit", mode="browse", auto_close=True)
+    queue.pause(db)
+    assert (taken(db, europe), seen(db, browser)) == ([], ["eu1"]), "looking is no delivery"
+    assert seen(db, browser) == []
+    queue.resume(db)
+    assert taken(db, europe) == ["eu1"]
+
+
 # -- places -----------------------------------------------------------------------------------
 
 
@@ -274,7 +337,9 @@ def test_a_subscription_can_seek_back_and_forth(db: Database, queue: Queue) -> N
     assert seen(db, browser) == ["u1", "a2", "a3"]
     browser.seek(db, ids[2])
     assert seen(db, browser) == ["a3"], "an id moves the cursor of its level alone"
+    assert browser.places(db)[5] == 3
     browser.seek(db, "first")
+    assert set(browser.places(db).values()) == {0}
     assert seen(db, browser, 2) == ["u1", "a1"]
     browser.seek(db, "now")
     assert seen(db, browser) == []
