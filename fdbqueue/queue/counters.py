@@ -59,6 +59,5 @@ def look(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
 def parse(keys: QueueKeys, looked: fdb.FDBRange) -> dict[int, Depth]:
     """The counters that ``look`` found, by level."""
     return {
-        keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS)))
-        for kv in looked
+        keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS))) for kv in looked
     }

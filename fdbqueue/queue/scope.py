@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..clock import Clock
-from ..codec import Envelope
+from ..codec import Envelope, Turn
 from ..keys import QueueKeys, RootKeys
 from ..model import Position
 from ..options import QueueOptions
@@ -26,11 +26,16 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A message and where it stands; ``consumer`` is who had it in hand, for the history."""
+    """A message and where it stands; ``consumer`` is who had it in hand, for the history.
+
+    ``turn`` is where it waits for others of its ordering key, if it does: then it is not at its
+    position, and never was.
+    """
 
     position: Position
     envelope: Envelope
     consumer: str = ""
+    turn: Turn | None = None
 
     @property
     def id(self) -> str:
