@@ -21,7 +21,7 @@ from .model import Delivery, Depth, Headers, Message, NewMessage
 from .options import DEFAULT_PRIORITY, QueueOptions
 from .queue import admission, catalogue, counters, dequeue, once, purge, taking
 from .settling import Settling
-from .subscribers import Subscriptions
+from .subscribers import Subscriptions, check_levels, look_through
 from .subscribing import Subscription
 from .sweeping import past_backlog
 from .tending import Tending
@@ -300,6 +300,17 @@ class Queue(Consuming, Settling, Tending):
         """
         found = message.message if isinstance(message, Delivery) else message
         return serializers.loads(self._serializer, found)
+
+    def browse(self, db: fdb.Database, *, levels: Iterable[int] | None = None) -> Iterator[Message]:
+        """Yield every ready message in the order of delivery, of all levels or of some.
+
+        Keeps no place: see ``subscribe`` for a browser that goes on where it was. Spans
+        transactions, a hundred messages each, so it is no picture of one instant: what is taken
+        meanwhile may be missing, and what arrives behind it comes too. Snapshot reads: no
+        conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        wanted = check_levels(levels, self.options(db).levels)
+        return look_through(self, db, wanted)
 
     # -- subscribing -------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class Kind(IntEnum):
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
-    LEADER = 16  # () -> claim and expiry of the consumer that fulfils
+    LEADER = 16  # () -> version until which somebody leads; (0) -> claim of who does
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
@@ -105,6 +105,7 @@ class QueueKeys:
         "guard",
         "idle",
         "leader",
+        "led",
         "meta",
         "once",
         "prefix",
@@ -118,7 +119,8 @@ class QueueKeys:
         self.change = self._kinds[Kind.CHANGE]
         self.idle = self._kinds[Kind.IDLE]
         self.guard = self._kinds[Kind.STATE]
-        self.leader = self._kinds[Kind.LEADER]
+        self.led = self._kinds[Kind.LEADER]
+        self.leader = self.led + _packed(0)
         self.once = OnceKeys(self._kinds[Kind.ONCE])
         # Never written: two repairs of counters at once conflict here. Before all levels.
         self.recount = self._kinds[Kind.COUNT]
@@ -230,6 +232,11 @@ class QueueKeys:
     def place(position: Position) -> bytes:
         """A position within its level, as a cursor holds it: in the order of the READY keys."""
         return fdb.tuple.pack((position.index, position.random))
+
+    @staticmethod
+    def parse_place(place: bytes) -> int:
+        """The index that a cursor has come to; 0 at the lowest place."""
+        return int(fdb.tuple.unpack(place)[0] or 0)
 
     def ready_from(self, level: int, place: bytes) -> slice:
         """The ready messages of one level from a place on."""

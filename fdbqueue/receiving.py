@@ -34,6 +34,7 @@ PATIENCE = tenacity.wait_exponential_jitter(initial=1.0, max=4.0, jitter=1.0)
 """How long a consumer in line trusts its watch, before it looks by itself."""
 RENEW_SECONDS = leading.LEADS_SECONDS / 2
 STINT_ROUNDS = 8
+LINGER_SECONDS = 0.004
 STINT_SECONDS = 0.05
 """How long a leader whose own message waits for it goes on serving others, at most."""
 
@@ -136,11 +137,11 @@ def withdraw(db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket)
 
     def leave(tr: fdb.Transaction) -> list[Delivery]:
         scope = access.scope(tr)
-        reign, looked = tr.get(scope.keys.leader), fulfil.look(tr, scope.keys)
+        leader, looked = tr.get(scope.keys.leader), fulfil.look(tr, scope.keys)
         place = line.place(tr, scope, ticket)
         if place.request is not None:
             line.remove(tr, scope.keys, ticket.index, ticket.claim)
-        if leading.holds(reign.value, ticket.claim):
+        if leader.value == ticket.claim:
             _step_down(tr, scope, fulfil.others(tr, scope, looked, ticket.claim))
             wakeups.withdraw(tr, scope.keys, ticket.claim)
         return place.held
@@ -238,6 +239,7 @@ class _Round:
     answer: list[Delivery] | None = None
     gone: bool = False
     lost: bool = False
+    others: int = 0
     asked: int = 0
     wrote: bool = False
     watch: wakeups.Signal | None = None
@@ -261,6 +263,7 @@ class _Stand:
         self.leader_left = 0.0
         self.woken = False
         self.expected = 0
+        self.crowd = 0
 
     # -- waiting -----------------------------------------------------------------------------
 
@@ -336,6 +339,7 @@ class _Stand:
                 wrote=lambda played: played.wrote,
             )
             self.expected = played.asked
+            self.crowd += played.others
             if played.answer is not None:
                 answer, answered_at = played.answer, time.monotonic()
             rounds += answer is not None
@@ -348,16 +352,18 @@ class _Stand:
             self.woken = self.woken or played.watch is not None
             if answer is None and self._left() <= 0:
                 return None
+            if played.step is Step.LINGER:
+                tenacity.nap.sleep(LINGER_SECONDS)
             if played.watch is not None:
                 wakeups.wait(played.watch, max(0.0, min(self._left(), played.patience)))
 
     def _round(self, tr: fdb.Transaction, *, answered: bool, done: bool) -> _Round:
         """One round of fulfilment, and what follows from it, in one transaction."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        reign, looked = tr.get(keys.leader), fulfil.look(tr, keys, self.expected)
+        leader, led = tr.get(keys.leader), tr.snapshot.get(keys.led)
+        looked = fulfil.look(tr, keys, self.expected)
         due = promotion.look(tr, scope)
-        value = reign.value
-        if value is None or not leading.holds(value, me):
+        if leader.value != me:
             return _Round(Step.LEAVE, lost=True)
         if promotion.promote(tr, scope, due):
             looked = fulfil.look(tr, keys, self.expected)
@@ -374,6 +380,7 @@ class _Stand:
             done=done or gone,
             unserved=len(others),
             served=len(served.answers),
+            crowd=self.crowd,
             exhausted=served.exhausted,
         )
         watch, patience = None, RENEW_SECONDS
@@ -381,15 +388,23 @@ class _Stand:
             _step_down(tr, scope, others)
             self._tidy(tr, served)
         else:
-            if leading.renew(tr, scope, value) and mine is not None:
+            if leading.renew(tr, scope, led.value) and mine is not None:
                 line.keep_alive(tr, scope, self.ticket, mine.request)
             if step is Step.WAIT:
                 fulfil.read_emptiness(tr, keys)
                 watch = wakeups.register(tr, keys, me)
                 following = agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
                 patience = RENEW_SECONDS if following is None else min(following, RENEW_SECONDS)
-        wrote = bool(served.answers)
-        return _Round(step, answer, gone, False, served.asked, wrote, watch, patience)
+        return _Round(
+            step,
+            answer,
+            gone,
+            others=len(served.answers.keys() - {me}),
+            asked=served.asked,
+            wrote=bool(served.answers),
+            watch=watch,
+            patience=patience,
+        )
 
     def _tidy(self, tr: fdb.Transaction, served: fulfil.Served) -> None:
         """A leader that was woken, and leaves messages behind, passes the word on."""
@@ -404,7 +419,7 @@ class _Stand:
         """The time is over: serve the line up to the own request, whoever leads it, so that the
         answer is a message, or that the queue was empty. None if the line is too long for once."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        reign, looked = tr.get(keys.leader), fulfil.look(tr, keys)
+        leader, looked = tr.get(keys.leader), fulfil.look(tr, keys)
         due = promotion.look(tr, scope)
         place = line.place(tr, scope, self.ticket)
         if promotion.promote(tr, scope, due):
@@ -418,7 +433,7 @@ class _Stand:
             served = fulfil.serve(tr, scope, looked, me, last_call=True)
             found = served.answers.get(me)
             unserved = [one for one in served.unserved if one.claim != me]
-        if found is not None and leading.holds(reign.value, me):
+        if found is not None and leader.value == me:
             _step_down(tr, scope, unserved)
             if self.woken:
                 wakeups.withdraw(tr, keys, me)

@@ -88,6 +88,7 @@ class Transaction:
     _direct: list[Mutation] = _NONE
     _watching: list[Watch] = _NONE
     _waiting: list[Pending] = _NONE
+    _stamps: list[Pending] = _NONE
     _stamped_keys: list[bytes] = _NONE
     _order = 0
     _stamp_error = 0
@@ -209,7 +210,7 @@ class Transaction:
     def reset(self) -> None:
         """Make the transaction as new."""
         with self._lock:
-            self._abandon(codes.CANCELLED)
+            self._start_over()
             self._clear_state()
             self._options = self.database.options
             self._persistent = _NONE
@@ -223,6 +224,13 @@ class Transaction:
         """End the transaction; called when the bindings drop their last reference."""
         if self._snapshot is not None or self._waiting or self._watching:
             self._abandon(codes.CANCELLED)
+
+    def _start_over(self) -> None:
+        """End what the transaction was doing, for a reset or a retry."""
+        # The client drops its promise of a versionstamp before it cancels anything.
+        for stamp in self._stamps:
+            stamp.fail(codes.BROKEN_PROMISE)
+        self._abandon(codes.CANCELLED)
 
     def _abandon(self, code: int) -> None:
         self._release_snapshot()
@@ -322,6 +330,7 @@ class Transaction:
                 return failed(error.code)
             future = Pending()
             self._wait_with(future)
+            self._stamps = [*self._stamps, future]
             return future
 
     # Reads
@@ -543,7 +552,7 @@ class Transaction:
                     if key == METADATA_VERSION:
                         raise Fault(codes.INVALID_OPERATION)
                     if key.startswith(SPECIAL):
-                        special.write(self, key, clears=False)
+                        special.write(self, key)
                         return
                     if key >= self._write_limit:
                         raise Fault(codes.OUTSIDE_LEGAL_RANGE)
@@ -644,7 +653,7 @@ class Transaction:
                 if self._guarded:
                     self._check_use()
                 if key.startswith(SPECIAL):
-                    special.write(self, key, clears=True)
+                    special.write(self, key)
                     return
                 if key >= self._write_limit:
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
@@ -673,7 +682,7 @@ class Transaction:
                 if self._guarded:
                     self._check_use()
                 if begin.startswith(SPECIAL) and end.startswith(SPECIAL):
-                    special.write(self, begin, clears=True)
+                    special.write(self, begin)
                     return
                 limit = self._write_limit
                 if begin > limit or end > limit:
@@ -888,7 +897,7 @@ class Transaction:
                 if not self._fault:
                     self._fail_all(codes.CANCELLED)
                 return failed(error.code)
-            self._abandon(codes.CANCELLED)
+            self._start_over()
             future = Pending()
             self._wait_with(future)
         timers.call_later(delay, lambda: self._retry(future))

@@ -77,7 +77,7 @@ class Looked(NamedTuple):
     """Reads that say whether there is a line and where it ends, issued and not awaited."""
 
     last: fdb.FDBRange
-    leader: fdb.Value
+    led: fdb.Value
 
 
 class Place(NamedTuple):
@@ -103,12 +103,12 @@ def look(tr: fdb.Transaction, keys: QueueKeys) -> Looked:
         reverse=True,
         streaming_mode=fdb.StreamingMode.exact,
     )
-    return Looked(last, tr.snapshot.get(keys.leader))
+    return Looked(last, tr.snapshot.get(keys.led))
 
 
 def formed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> bool:
     """Whether somebody stands in line, or leads."""
-    return bool(looked.last.to_list()) or bool(leading.alive(tr, scope, looked.leader.value))
+    return bool(looked.last.to_list()) or leading.left(tr, scope, looked.led.value) > 0
 
 
 @fdb.transactional
@@ -126,7 +126,7 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
     version = scope.clock.version(tr)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
     request = Request(asked.max_messages, seconds, asked.consumer, waits, version + _ALIVE_VERSIONS)
-    leads = leading.take(tr, scope, looked.leader.value, claim)
+    leads = leading.take(tr, scope, looked.led.value, claim)
     key = scope.keys.request(index, claim)
     tr[key] = pack_request(request)
     return Ticket(
@@ -161,15 +161,12 @@ def stay(
     The caller has read the request, with a conflict. Returns whether the caller leads, and if
     not, for how many seconds the leader's time lasts, and a watch of the request.
     """
-    key = scope.keys.request(ticket.index, ticket.claim)
-    value = tr.get(scope.keys.leader).value
-    version = scope.clock.version(tr)
+    led, leader = tr.snapshot.get(scope.keys.led), tr.snapshot.get(scope.keys.leader)
     keep_alive(tr, scope, ticket, request)
-    if leading.take(tr, scope, value, ticket.claim):
+    if leading.take(tr, scope, led.value, ticket.claim) or leader.value == ticket.claim:
         return True, 0.0, None
-    leader = leading.alive(tr, scope, value)
-    assert leader is not None
-    return False, (leader.until - version) / VERSIONS_PER_SECOND, tr.watch(key)
+    seconds = leading.left(tr, scope, led.value) / VERSIONS_PER_SECOND
+    return False, seconds, tr.watch(scope.keys.request(ticket.index, ticket.claim))
 
 
 def keep_alive(tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request) -> None:

@@ -40,7 +40,7 @@ def quiet(db: Database, queue: Queue) -> Callable[[], bool]:
 
     def no_trace() -> bool:
         kinds = [queue._keys.kind(kind) for kind in (Kind.REQUEST, Kind.STATE, Kind.WAKE)]
-        return db[queue._keys.leader] is None and not any(
+        return db[queue._keys.led] is None and not any(
             db.get_range(kind.start, kind.stop) for kind in kinds
         )
 

@@ -22,13 +22,15 @@ LAYERS = [
     {"serializers"},
     {"queue"},
     {"subscriptions", "consumers"},
-    {"drafts", "handle", "producing", "receiving"},
+    {"connection", "drafts", "handle", "producing", "receiving"},
     {"letters", "sweeping"},
     {"consuming", "settling", "subscribing", "tending"},
     {"subscribers"},
     {"api"},
     {"verification"},
-    {"__init__", "worker", "spark", "testing"},
+    {"tracing"},
+    {"worker"},
+    {"__init__", "metrics", "spark", "testing"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
