@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from . import sweeping
 from .binding import fdb
+from .codec import Turn
 from .consumers import registry, wakeups
 from .consumers.registry import Consumer
 from .errors import InvalidArgument
@@ -62,6 +63,9 @@ class Tending(Handle):
             match places.find(tr, scope, places.look(tr, self._keys, message_id)):
                 case places.Found(place=Position(), standing=standing):
                     dequeue.remove(tr, self._keys, [standing])
+                    life.moved(tr, scope, PURGE_READY, [standing])
+                case places.Found(place=Turn() as turn, standing=standing):
+                    del tr[places.key(self._keys, turn)]
                     life.moved(tr, scope, PURGE_READY, [standing])
                 case places.Found(place=Due() as due, standing=standing):
                     del tr[self._keys.delayed(due)]
