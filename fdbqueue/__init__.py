@@ -18,6 +18,7 @@ from .errors import (
     CorruptData,
     ExpiredBacklog,
     FormatTooNew,
+    HandlerTooSlow,
     InvalidArgument,
     InvalidHeaders,
     InvalidInput,
@@ -28,12 +29,14 @@ from .errors import (
     InvalidSelector,
     LeaseLost,
     MissingPackage,
+    NoSuchWorker,
     NotAStore,
     OptionsMismatch,
     OutcomeUnknown,
     PayloadTooLarge,
     QueueError,
     QueueExists,
+    QueueFull,
     QueueNotFound,
     StoreError,
     StoreMismatch,
@@ -71,18 +74,23 @@ if TYPE_CHECKING:
     from .api import Queue, list_queues
     from .binding import Engine, Store, describe, fdb, open
     from .clock import Clock
+    from .connection import ConnectionState
+    from .consumers.credit import Credit
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
     from .subscribing import Subscription
     from .verification import rebuild_counters, verify
+    from .worker import Reject, Retry, Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CatalogueError",
     "Clock",
+    "ConnectionState",
     "CorruptData",
+    "Credit",
     "DeadMessage",
     "Death",
     "Delivery",
@@ -92,6 +100,7 @@ __all__ = [
     "Event",
     "ExpiredBacklog",
     "FormatTooNew",
+    "HandlerTooSlow",
     "HeaderValue",
     "Headers",
     "InvalidArgument",
@@ -107,6 +116,7 @@ __all__ = [
     "MessageState",
     "MissingPackage",
     "NewMessage",
+    "NoSuchWorker",
     "NotAStore",
     "OptionsMismatch",
     "OutcomeUnknown",
@@ -115,8 +125,11 @@ __all__ = [
     "Queue",
     "QueueError",
     "QueueExists",
+    "QueueFull",
     "QueueNotFound",
     "QueueOptions",
+    "Reject",
+    "Retry",
     "Selector",
     "Serializer",
     "State",
@@ -137,6 +150,7 @@ __all__ = [
     "UnknownContentType",
     "UnsupportedVersion",
     "Verification",
+    "Worker",
     "describe",
     "fdb",
     "list_queues",
@@ -147,13 +161,18 @@ __all__ = [
 
 _LAZY = {
     "Clock": "clock",
+    "ConnectionState": "connection",
+    "Credit": "consumers.credit",
     "Engine": "binding",
     "Queue": "api",
+    "Reject": "worker",
+    "Retry": "worker",
     "Selector": "selector",
     "Serializer": "serializers",
     "Store": "binding",
     "Subscription": "subscribing",
     "Ticket": "queue.line",
+    "Worker": "worker",
     "describe": "binding",
     "fdb": "binding",
     "list_queues": "api",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from . import backoff as backoffs
-from . import compression, serializers
+from . import compression, producing, serializers
 from .binding import fdb
 from .clock import SYSTEM_CLOCK, Clock
 from .consumers import promotion, wakeups
@@ -20,7 +21,7 @@ from .model import Delivery, Depth, Headers, Message, NewMessage
 from .options import DEFAULT_PRIORITY, QueueOptions
 from .queue import admission, catalogue, counters, dequeue, once, purge, taking
 from .settling import Settling
-from .subscribers import Subscriptions
+from .subscribers import Subscriptions, check_levels, look_through
 from .subscribing import Subscription
 from .sweeping import past_backlog
 from .tending import Tending
@@ -165,6 +166,7 @@ class Queue(Consuming, Settling, Tending):
         backoff: backoffs.Given = None,
         dedup_id: str | None = None,
         unique: str | None = None,
+        timeout: float = producing.TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
 
@@ -181,13 +183,15 @@ class Queue(Consuming, Settling, Tending):
             name (option ``dedup_window``), nothing is written, and that message's id is returned.
         unique: a name, too. While a message with it is ready, delayed or leased, nothing is
             written, and that message's id is returned.
+        timeout: seconds to wait for room where the queue is full and lets producers wait; with a
+            transaction there is no waiting.
 
         One round trip, all reads at snapshot isolation: conflicts with no other enqueue and no
         dequeue, whatever their number; only with a change of the queue's options, and with
         enqueues of the same dedup id or unique key. Messages of one level are delivered in the
         order of their enqueues, where one returned before the other began. Raises
         ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
-        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``.
+        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
         """
         message = NewMessage(
             payload,
@@ -201,9 +205,15 @@ class Queue(Consuming, Settling, Tending):
             dedup_id=dedup_id,
             unique=unique,
         )
-        return self.enqueue_many(tr, [message])[0]
+        return self.enqueue_many(tr, [message], timeout=timeout)[0]
 
-    def enqueue_many(self, tr: Transactor, messages: Iterable[NewMessage | Any]) -> list[str]:
+    def enqueue_many(
+        self,
+        tr: Transactor,
+        messages: Iterable[NewMessage | Any],
+        *,
+        timeout: float = producing.TIMEOUT_SECONDS,
+    ) -> list[str]:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
         A message is a ``NewMessage``, or its payload alone. One round trip for all, and
@@ -220,16 +230,20 @@ class Queue(Consuming, Settling, Tending):
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
 
-        def put(tr: fdb.Transaction) -> admission.Admitted:
+        def put(tr: fdb.Transaction, resuming: bool) -> admission.Admitted:
             scope = self._scope(tr)
             looked = admission.look(tr, scope, drafts)
             waiting = wakeups.look(tr, self._keys, sum(each.due_ms is None for each in drafts))
-            admitted = admission.admit(tr, scope, drafts, looked)
+            admitted = admission.admit(tr, scope, drafts, looked, resuming)
             if admitted.new:
                 wakeups.wake(tr, self._keys, waiting)
             return admitted
 
-        return self._run(tr, put, wrote=lambda admitted: admitted.new > 0).ids
+        def attempt(resuming: bool) -> list[str]:
+            body = partial(put, resuming=resuming)
+            return self._run(tr, body, wrote=lambda admitted: admitted.new > 0).ids
+
+        return producing.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -279,6 +293,17 @@ class Queue(Consuming, Settling, Tending):
         """
         found = message.message if isinstance(message, Delivery) else message
         return serializers.loads(self._serializer, found)
+
+    def browse(self, db: fdb.Database, *, levels: Iterable[int] | None = None) -> Iterator[Message]:
+        """Yield every ready message in the order of delivery, of all levels or of some.
+
+        Keeps no place: see ``subscribe`` for a browser that goes on where it was. Spans
+        transactions, a hundred messages each, so it is no picture of one instant: what is taken
+        meanwhile may be missing, and what arrives behind it comes too. Snapshot reads: no
+        conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        wanted = check_levels(levels, self.options(db).levels)
+        return look_through(self, db, wanted)
 
     # -- subscribing -------------------------------------------------------------------------
 

@@ -158,14 +158,6 @@ class Request:
     called: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """The claim of the consumer that fulfils for all, and the version until which it may."""
-
-    claim: bytes
-    until: int
-
-
 _NAMES = {
     1: "payload",
     2: "priority",
@@ -270,20 +262,6 @@ def unpack_request(value: bytes) -> Request:
         return Request(*stored)
     except TypeError as error:
         raise CorruptData(what="a request", problem=repr(error)) from None
-
-
-def pack_leader(leader: Leader) -> bytes:
-    """The stored form of a leader."""
-    return _versioned([leader.claim, leader.until])
-
-
-def unpack_leader(value: bytes) -> Leader:
-    """A leader from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
-    stored = _unversioned(value, "a leader")
-    try:
-        return Leader(*stored)
-    except TypeError as error:
-        raise CorruptData(what="a leader", problem=repr(error)) from None
 
 
 def pack_dead(letter: DeadLetter, position: Position) -> bytes:

@@ -12,6 +12,7 @@
      |    +-- InvalidHeaders
      |    +-- InvalidSelector
      |    +-- InvalidArgument
+     |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
      |    +-- StoreNotFound
@@ -32,9 +33,11 @@
      +-- CorruptData
      +-- UnknownContentType
      +-- LeaseLost
+     +-- QueueFull
      +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
+     +-- HandlerTooSlow
 
 The text of an error is made from its attributes, so programs never need to parse it.
 ``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
@@ -276,6 +279,22 @@ class LeaseLost(QueueError):
 
     text = "the lease of message {message_id} is gone: it expired or was settled already"
 
+    message_id: str
+
+
+class QueueFull(QueueError):
+    """Raised when a bounded queue has no room for what is enqueued; nothing was written.
+
+    ``waits`` is whether the queue lets producers wait, and waiting is not in vain: it is where the
+    messages exceed the bounds by themselves.
+    """
+
+    text = (
+        "the queue is full: it holds {messages:,} messages (at most {max_messages}) and {size:,} "
+        "ready bytes (at most {max_bytes}), and {new_messages:,} messages of {new_bytes:,} bytes "
+        "are to come in"
+    )
+
 
 class ExpiredBacklog(QueueError):
     """Raised when too many messages that have expired stand before the first that has not.
@@ -305,3 +324,21 @@ class OutcomeUnknown(QueueError):
         "the outcome of a commit is unknown, and its record may have been removed after "
         "{minutes} minutes: the operation happened once or not at all"
     )
+
+
+# -- workers ----------------------------------------------------------------------------------
+
+
+class HandlerTooSlow(QueueError):
+    """Raised when a transactional handler takes longer than a transaction may last, repeatedly."""
+
+    text = (
+        "the transactional handler took {seconds:.1f} s, and a transaction lasts at most 5 s: do "
+        "the slow part in a plain handler"
+    )
+
+
+class NoSuchWorker(InvalidInput):
+    """Raised when what ``fdbq worker`` is to run cannot be found, or is no worker."""
+
+    text = "{target!r} is no worker: {problem}"

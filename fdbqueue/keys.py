@@ -10,6 +10,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from .binding import fdb
+from .elements import pack_bytes, pack_int, parse_int, parse_last_bytes
 from .model import Due, Position
 
 METADATA_VERSION = b"\xff/metadataVersion"
@@ -37,7 +38,7 @@ class Kind(IntEnum):
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
-    LEADER = 16  # () -> claim and expiry of the consumer that fulfils
+    LEADER = 16  # () -> version until which somebody leads; (0) -> claim of who does
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
@@ -83,7 +84,7 @@ class OnceKeys:
 
     def key(self, minute: int, token: bytes) -> bytes:
         """(minute, token)."""
-        return fdb.tuple.pack((minute, token), self.prefix)
+        return self.prefix + pack_int(minute) + pack_bytes(token)
 
     def before(self, minute: int) -> slice:
         """All records of earlier minutes."""
@@ -95,14 +96,18 @@ class QueueKeys:
 
     __slots__ = (
         "_count",
+        "_expiry",
         "_fence",
         "_kinds",
+        "_lease",
         "_ready",
+        "_request",
         "_tail",
         "change",
         "guard",
         "idle",
         "leader",
+        "led",
         "meta",
         "once",
         "prefix",
@@ -116,12 +121,16 @@ class QueueKeys:
         self.change = self._kinds[Kind.CHANGE]
         self.idle = self._kinds[Kind.IDLE]
         self.guard = self._kinds[Kind.STATE]
-        self.leader = self._kinds[Kind.LEADER]
+        self.led = self._kinds[Kind.LEADER]
+        self.leader = self.led + _packed(0)
         self.once = OnceKeys(self._kinds[Kind.ONCE])
         # Never written: two repairs of counters at once conflict here. Before all levels.
         self.recount = self._kinds[Kind.COUNT]
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
+        self._lease = self._kinds[Kind.LEASE]
+        self._expiry = self._kinds[Kind.EXPIRY]
+        self._request = self._kinds[Kind.REQUEST]
         self._fence = self._kinds[Kind.FENCE]
         self._count = self._kinds[Kind.COUNT]
 
@@ -140,8 +149,12 @@ class QueueKeys:
 
     def ready(self, position: Position) -> bytes:
         """(level, index, random)."""
-        elements = (position.level, position.index, position.random)
-        return fdb.tuple.pack(elements, self._ready)
+        return (
+            self._ready
+            + _packed(position.level)
+            + pack_int(position.index)
+            + pack_bytes(position.random)
+        )
 
     def ready_range(self) -> slice:
         """All ready messages, in the order of delivery."""
@@ -153,7 +166,9 @@ class QueueKeys:
 
     def parse_ready(self, key: bytes) -> Position:
         """The position that a READY key names."""
-        return Position(*fdb.tuple.unpack(key, len(self._ready)))
+        level, begin = parse_int(key, len(self._ready))
+        index, begin = parse_int(key, begin)
+        return Position(level, index, parse_last_bytes(key, begin))
 
     def tail(self, level: int) -> bytes:
         """(level)."""
@@ -161,42 +176,42 @@ class QueueKeys:
 
     def fence(self, level: int, index: int) -> bytes:
         """(level, index)."""
-        return self._fence + _packed(level) + fdb.tuple.pack((index,))
+        return self._fence + _packed(level) + pack_int(index)
 
     # -- leases ------------------------------------------------------------------------------
 
     def lease(self, token: bytes) -> bytes:
         """(token)."""
-        return fdb.tuple.pack((token,), self._kinds[Kind.LEASE])
+        return self._lease + pack_bytes(token)
 
     def leases(self, claim: bytes) -> slice:
         """All leases under one claim."""
-        begin = fdb.tuple.pack((claim,), self._kinds[Kind.LEASE])[:-1]
+        begin = self._lease + pack_bytes(claim)[:-1]
         return slice(begin, fdb.impl.strinc(begin))
 
     def parse_lease(self, key: bytes) -> bytes:
         """The token that a LEASE key names."""
-        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.LEASE]))[0])
+        return parse_last_bytes(key, len(self._lease))
 
     def expiry(self, version: int, token: bytes) -> bytes:
         """(version, token)."""
-        return fdb.tuple.pack((version, token), self._kinds[Kind.EXPIRY])
+        return self._expiry + pack_int(version) + pack_bytes(token)
 
     def parse_expiry(self, key: bytes) -> tuple[int, bytes]:
         """The version and the token that an EXPIRY key names."""
-        version, token = fdb.tuple.unpack(key, len(self._kinds[Kind.EXPIRY]))
-        return version, token
+        version, begin = parse_int(key, len(self._expiry))
+        return version, parse_last_bytes(key, begin)
 
     # -- the line of consumers ---------------------------------------------------------------
 
     def request(self, index: int, claim: bytes) -> bytes:
         """(index, claim)."""
-        return fdb.tuple.pack((index, claim), self._kinds[Kind.REQUEST])
+        return self._request + pack_int(index) + pack_bytes(claim)
 
     def parse_request(self, key: bytes) -> tuple[int, bytes]:
         """The index and the claim that a REQUEST key names."""
-        index, claim = fdb.tuple.unpack(key, len(self._kinds[Kind.REQUEST]))
-        return index, claim
+        index, begin = parse_int(key, len(self._request))
+        return index, parse_last_bytes(key, begin)
 
     # -- subscriptions -----------------------------------------------------------------------
 
@@ -229,6 +244,11 @@ class QueueKeys:
         """A position within its level, as a cursor holds it: in the order of the READY keys."""
         return fdb.tuple.pack((position.index, position.random))
 
+    @staticmethod
+    def parse_place(place: bytes) -> int:
+        """The index that a cursor has come to; 0 at the lowest place."""
+        return int(fdb.tuple.unpack(place)[0] or 0)
+
     def ready_from(self, level: int, place: bytes) -> slice:
         """The ready messages of one level from a place on."""
         prefix = self._ready + _packed(level)
@@ -242,7 +262,7 @@ class QueueKeys:
 
     def parse_count(self, key: bytes) -> int:
         """The level that a COUNT key names."""
-        return int(fdb.tuple.unpack(key, len(self._count))[0])
+        return parse_int(key, len(self._count))[0]
 
     def dead(self, index: int, random: bytes) -> bytes:
         """(index, random)."""

@@ -24,6 +24,8 @@ DEFAULT_WINDOW = 64
 MAX_WINDOW = 1_000
 MAX_PAYLOAD = 9_000_000
 """What fits into one transaction together with everything else that an enqueue writes."""
+MAX_BOUND = 10**15
+WHEN_FULL = ("reject", "drop-oldest", "block")
 COMPRESSIONS = ("none", "zlib", "zstd")
 
 
@@ -54,6 +56,12 @@ class QueueOptions:
     max_payload: bytes that the payload of one message may have, 1 to 9,000,000.
     compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
     compress_from: bytes from which on a payload is compressed, if that makes it smaller.
+    max_messages: how many messages the queue holds that are ready, delayed or leased; 1 or more.
+    max_bytes: how many bytes the payloads of ready messages have in all; 1 or more.
+    when_full: what an enqueue does beyond these: "reject" it, "drop-oldest" messages that are no
+        more urgent, the least urgent first, or "block" until there is room.
+    resume_at: the share of the bounds to which a full queue must come down before producers that
+        are blocked go on, more than 0 and at most 1.
     """
 
     levels: int = 10
@@ -72,6 +80,10 @@ class QueueOptions:
     max_payload: int = 8_000_000
     compression: str = "none"
     compress_from: int = 10_000
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    when_full: str = "reject"
+    resume_at: float = 0.8
 
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
@@ -103,6 +115,21 @@ class QueueOptions:
                 problem=f"{self.compression!r} is not one of {', '.join(COMPRESSIONS)}",
             )
         _integer("compress_from", self.compress_from, 0, MAX_PAYLOAD)
+        for bound in ("max_messages", "max_bytes"):
+            if getattr(self, bound) is not None:
+                _integer(bound, getattr(self, bound), 1, MAX_BOUND)
+        if self.when_full not in WHEN_FULL:
+            raise InvalidOptions(
+                option="when_full",
+                problem=f"{self.when_full!r} is not one of {', '.join(WHEN_FULL)}",
+            )
+        if self.when_full != "reject" and self.max_messages is None and self.max_bytes is None:
+            raise InvalidOptions(
+                option="when_full",
+                problem=f"{self.when_full!r} needs max_messages or max_bytes",
+            )
+        if type(self.resume_at) not in (int, float) or not 0 < self.resume_at <= 1:
+            raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:

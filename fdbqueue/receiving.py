@@ -7,6 +7,7 @@ What waits lives here, outside of the storage operations: every wait and every r
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,7 @@ from .errors import InvalidArgument, QueueError
 from .keys import QueueKeys
 from .model import Delivery
 from .options import check_lease, check_name
-from .queue import agenda, dequeue, fulfil, leading, lease, line, once, relaxed, taking
-from .queue import settle as settle_
+from .queue import agenda, dequeue, fulfil, leading, lease, line, once, relaxed, settle, taking
 from .queue.leading import Step
 from .queue.line import Asked, Ticket
 from .queue.scope import Scope
@@ -30,10 +30,12 @@ from .queue.scope import Scope
 R = TypeVar("R")
 
 MAX_MESSAGES = 10_000
-PATIENCE = tenacity.wait_exponential_jitter(initial=1.0, max=4.0, jitter=1.0)
+FIRST_PATIENCE = 1.0
+PATIENCE = tenacity.wait_exponential(multiplier=2.0, max=4.0) + tenacity.wait_random(0.0, 1.0)
 """How long a consumer in line trusts its watch, before it looks by itself."""
 RENEW_SECONDS = leading.LEADS_SECONDS / 2
 STINT_ROUNDS = 8
+LINGER_SECONDS = 0.004
 STINT_SECONDS = 0.05
 """How long a leader whose own message waits for it goes on serving others, at most."""
 
@@ -46,6 +48,8 @@ class Access:
         self.scope = scope
         self.crowded = False
         """Whether there was a line the last time; a hint that only saves a read."""
+        self.lined = True
+        """Whether the queue's mode has lines; a hint that only saves a read."""
 
 
 def asking(max_messages: object, lease: object, consumer: object, wait: object) -> Asked:
@@ -67,17 +71,31 @@ def take(tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes) -> list[
 
 
 def attempt(
-    tr: fdb.Transaction, access: Access, asked: Asked, claim: bytes, *, waits: bool, crowded: bool
+    tr: fdb.Transaction,
+    access: Access,
+    asked: Asked,
+    claim: bytes,
+    *,
+    waits: bool,
+    crowded: bool,
+    ack: Sequence[Delivery] = (),
 ) -> list[Delivery] | Ticket:
     """Lease what is there, or stand in line.
 
     crowded: whether an earlier attempt met a conflict.
+    ack: deliveries to acknowledge.
     """
+    # Before the options are known, so that all of it is one round trip.
+    looked = line.look(tr, access.keys) if waits or access.lined else None
+    leases = lease.look(tr, access.keys, ack)
     scope = access.scope(tr)
+    if ack:
+        settle.ack(tr, scope, ack, leases)
     mode = scope.options.contention
-    looked = line.look(tr, scope.keys) if waits or mode in ("auto", "staged") else None
-    if looked is None:
+    access.lined = mode in ("auto", "staged")
+    if not waits and not access.lined:
         return take(tr, scope, asked, claim)
+    looked = looked or line.look(tr, access.keys)
     if mode == "staged" or (mode == "auto" and crowded):
         return line.join(tr, scope, looked, asked, waits)
     ready = None if access.crowded else _look(tr, scope, asked)
@@ -93,22 +111,22 @@ def receive(
     access: Access,
     asked: Asked,
     wait: float,
-    settle: Callable[[fdb.Transaction], object] | None = None,
+    ack: Sequence[Delivery] = (),
 ) -> list[Delivery]:
     """Lease what is there, or comes within ``wait`` seconds.
 
-    settle: done once, in the transaction of the first attempt.
+    ack: deliveries to acknowledge in the transaction of the first attempt.
     """
     deadline = time.monotonic() + wait
     while True:
-        outcome = _start(db, access, asked, deadline > time.monotonic(), settle)
+        outcome = _start(db, access, asked, deadline > time.monotonic(), ack)
         if isinstance(outcome, list):
             return outcome
         left = max(0.0, deadline - time.monotonic()) if outcome.waits else None
         found = collect(db, access, outcome, left)
         if found is not None:
             return found
-        settle = None
+        ack = ()
 
 
 def collect(
@@ -136,11 +154,11 @@ def withdraw(db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket)
 
     def leave(tr: fdb.Transaction) -> list[Delivery]:
         scope = access.scope(tr)
-        reign, looked = tr.get(scope.keys.leader), fulfil.look(tr, scope.keys)
-        place = line.place(tr, scope, ticket)
+        leader, looked = tr.get(scope.keys.leader), fulfil.look(tr, scope.keys)
+        place = line.place(tr, scope.keys, ticket)
         if place.request is not None:
             line.remove(tr, scope.keys, ticket.index, ticket.claim)
-        if leading.holds(reign.value, ticket.claim):
+        if leader.value == ticket.claim:
             _step_down(tr, scope, fulfil.others(tr, scope, looked, ticket.claim))
             wakeups.withdraw(tr, scope.keys, ticket.claim)
         return place.held
@@ -159,7 +177,7 @@ def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) 
 def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
     """Release deliveries, and wake consumers for them."""
     waiting = wakeups.look(tr, scope.keys, len(deliveries))
-    settle_.release(tr, scope, deliveries, None, None)
+    settle.release(tr, scope, deliveries, None, None)
     wakeups.wake(tr, scope.keys, waiting)
 
 
@@ -205,19 +223,18 @@ def _start(
     access: Access,
     asked: Asked,
     waits: bool,
-    settle: Callable[[fdb.Transaction], object] | None,
+    ack: Sequence[Delivery],
 ) -> list[Delivery] | Ticket:
     attempts = 0
 
     def body(tr: fdb.Transaction) -> list[Delivery] | Ticket:
         nonlocal attempts
         attempts += 1
-        if settle is not None:
-            settle(tr)
-        return attempt(tr, access, asked, line.new_claim(), waits=waits, crowded=attempts > 1)
+        claim, crowded = line.new_claim(), attempts > 1
+        return attempt(tr, access, asked, claim, waits=waits, crowded=crowded, ack=ack)
 
     def wrote(outcome: list[Delivery] | Ticket) -> bool:
-        return bool(outcome) or settle is not None
+        return bool(outcome) or bool(ack)
 
     return once.run(db, access.keys.once, body, wrote=wrote)
 
@@ -238,6 +255,7 @@ class _Round:
     answer: list[Delivery] | None = None
     gone: bool = False
     lost: bool = False
+    others: int = 0
     asked: int = 0
     wrote: bool = False
     watch: wakeups.Signal | None = None
@@ -257,10 +275,10 @@ class _Stand:
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.leads = ticket.leads
         self.watch = ticket.watch
-        self.fresh = ticket.watch is not None
         self.leader_left = 0.0
         self.woken = False
         self.expected = 0
+        self.crowd = 0
 
     # -- waiting -----------------------------------------------------------------------------
 
@@ -274,7 +292,7 @@ class _Stand:
             retry_error_callback=lambda _: None,
         )
         try:
-            found = retrying(self._step)
+            found = retrying(self._step) if self.watch is None else self._first(retrying)
             while found is None:
                 found = self._run(self._last_call, wrote=bool)
         except _TakenForDead:
@@ -283,6 +301,12 @@ class _Stand:
             if self.woken:
                 wakeups.withdraw(self.db, self.keys, self.ticket.claim)
         return found
+
+    def _first(self, retrying: tenacity.Retrying) -> list[Delivery] | None:
+        """As a rule the first watch has the answer."""
+        self._pause(FIRST_PATIENCE + random.random())
+        found = self._step() if self._left() > 0 else None
+        return found if found is not None or self._left() <= 0 else retrying(self._step)
 
     def _left(self) -> float:
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
@@ -294,10 +318,7 @@ class _Stand:
             wakeups.wait((self.watch,), max(0.0, min(patience, self._left())))
 
     def _step(self) -> list[Delivery] | None:
-        """Look at the request, and lead if that is to be; the first look is the watch's."""
-        if self.fresh:
-            self.fresh = False
-            return None
+        """Look at the request, and lead if that is to be."""
         if not self.leads:
             found = self._run(self._attend, wrote=lambda _: False)
             if found is not None or not self.leads:
@@ -306,18 +327,18 @@ class _Stand:
 
     def _attend(self, tr: fdb.Transaction) -> list[Delivery] | None:
         """Look whether the request is answered; if not, go on standing in line."""
+        place = line.place(tr, self.keys, self.ticket)
+        if place.held:
+            return place.held
         scope = self.access.scope(tr)
-        place = line.place(tr, scope, self.ticket)
         if place.request is None:
-            return self._answer(place)
+            return self._empty(scope.version(tr))
         self.leads, self.leader_left, self.watch = line.stay(tr, scope, self.ticket, place.request)
         return None
 
-    def _answer(self, place: line.Place) -> list[Delivery]:
-        """What it means that the request is gone."""
-        if place.held:
-            return place.held
-        if self.ticket.waits or place.version > self.ticket.certain_until:
+    def _empty(self, version: int) -> list[Delivery]:
+        """What it means that the request is gone without a lease."""
+        if self.ticket.waits or version > self.ticket.certain_until:
             raise _TakenForDead
         return []
 
@@ -336,6 +357,7 @@ class _Stand:
                 wrote=lambda played: played.wrote,
             )
             self.expected = played.asked
+            self.crowd += played.others
             if played.answer is not None:
                 answer, answered_at = played.answer, time.monotonic()
             rounds += answer is not None
@@ -348,16 +370,18 @@ class _Stand:
             self.woken = self.woken or played.watch is not None
             if answer is None and self._left() <= 0:
                 return None
+            if played.step is Step.LINGER:
+                tenacity.nap.sleep(LINGER_SECONDS)
             if played.watch is not None:
                 wakeups.wait(played.watch, max(0.0, min(self._left(), played.patience)))
 
     def _round(self, tr: fdb.Transaction, *, answered: bool, done: bool) -> _Round:
         """One round of fulfilment, and what follows from it, in one transaction."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        reign, looked = tr.get(keys.leader), fulfil.look(tr, keys, self.expected)
+        leader, led = tr.get(keys.leader), tr.snapshot.get(keys.led)
+        looked = fulfil.look(tr, keys, self.expected)
         due = promotion.look(tr, scope)
-        value = reign.value
-        if value is None or not leading.holds(value, me):
+        if leader.value != me:
             return _Round(Step.LEAVE, lost=True)
         if promotion.promote(tr, scope, due):
             looked = fulfil.look(tr, keys, self.expected)
@@ -366,7 +390,7 @@ class _Stand:
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
         if not answered and answer is None and mine is None and not served.more:
-            place = line.place(tr, scope, self.ticket)
+            place = line.place(tr, self.keys, self.ticket)
             answer = place.held or None
             gone = not answer
         step = leading.decide(
@@ -374,6 +398,7 @@ class _Stand:
             done=done or gone,
             unserved=len(others),
             served=len(served.answers),
+            crowd=self.crowd,
             exhausted=served.exhausted,
         )
         watch, patience = None, RENEW_SECONDS
@@ -381,15 +406,23 @@ class _Stand:
             _step_down(tr, scope, others)
             self._tidy(tr, served)
         else:
-            if leading.renew(tr, scope, value) and mine is not None:
+            if leading.renew(tr, scope, led.value) and mine is not None:
                 line.keep_alive(tr, scope, self.ticket, mine.request)
             if step is Step.WAIT:
                 fulfil.read_emptiness(tr, keys)
                 watch = wakeups.register(tr, keys, me)
                 following = agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
                 patience = RENEW_SECONDS if following is None else min(following, RENEW_SECONDS)
-        wrote = bool(served.answers)
-        return _Round(step, answer, gone, False, served.asked, wrote, watch, patience)
+        return _Round(
+            step,
+            answer,
+            gone,
+            others=len(served.answers.keys() - {me}),
+            asked=served.asked,
+            wrote=bool(served.answers),
+            watch=watch,
+            patience=patience,
+        )
 
     def _tidy(self, tr: fdb.Transaction, served: fulfil.Served) -> None:
         """A leader that was woken, and leaves messages behind, passes the word on."""
@@ -404,9 +437,9 @@ class _Stand:
         """The time is over: serve the line up to the own request, whoever leads it, so that the
         answer is a message, or that the queue was empty. None if the line is too long for once."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        reign, looked = tr.get(keys.leader), fulfil.look(tr, keys)
+        leader, looked = tr.get(keys.leader), fulfil.look(tr, keys)
         due = promotion.look(tr, scope)
-        place = line.place(tr, scope, self.ticket)
+        place = line.place(tr, self.keys, self.ticket)
         if promotion.promote(tr, scope, due):
             looked = fulfil.look(tr, keys)
         if place.request is None:
@@ -418,7 +451,7 @@ class _Stand:
             served = fulfil.serve(tr, scope, looked, me, last_call=True)
             found = served.answers.get(me)
             unserved = [one for one in served.unserved if one.claim != me]
-        if found is not None and leading.holds(reign.value, me):
+        if found is not None and leader.value == me:
             _step_down(tr, scope, unserved)
             if self.woken:
                 wakeups.withdraw(tr, keys, me)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from .binding import fdb
 from .errors import InvalidArgument, SubscriptionMismatch
 from .handle import Handle, Transactor, composed
-from .keys import RootKeys
+from .keys import LOWEST, RootKeys
+from .model import Message
 from .options import check_name
+from .queue import payloads
 from .queue.definitions import Definition, Mode
 from .queue.scope import Scope
 from .selector import Selector
 from .subscribing import FIRST, Place, Subscription
-from .subscriptions import registry
+from .subscriptions import browse, registry
+from .subscriptions.cursor import behind
+
+_Page = tuple[list[Message], bytes | None]
 
 
 class Subscriptions:
@@ -79,6 +86,39 @@ class Subscriptions:
     def remove(self, tr: Transactor, name: str) -> None:
         """Remove a subscription; as ``Subscription.remove``."""
         Subscription(self._queue, name).remove(tr)
+
+
+def look_through(queue: Handle, db: fdb.Database, levels: Iterable[int]) -> Iterator[Message]:
+    """Every ready message of some levels, in order; see ``Queue.browse``."""
+    for level in levels:
+        place = LOWEST
+        while True:
+
+            def read(tr: fdb.Transaction, level: int = level, place: bytes = place) -> _Page:
+                keys = queue._scope(tr).keys
+                found = browse.page(tr, keys, level, place)
+                messages = payloads.load(found, payloads.look(tr, keys, found))
+                last = behind(keys, found[-1].position) if found else None
+                return [each.envelope.message(each.position) for each in messages], last
+
+            messages, following = queue._read(db, read)
+            yield from messages
+            if following is None:
+                break
+            place = following
+
+
+def check_levels(levels: Iterable[int] | None, count: int) -> list[int]:
+    """Levels in their order, all where None; raises ``InvalidArgument``."""
+    if levels is None:
+        return list(range(count))
+    wanted = sorted(set(levels))
+    for level in wanted:
+        if type(level) is not int or not 0 <= level < count:
+            raise InvalidArgument(
+                argument="levels", value=level, problem=f"the levels are 0 to {count - 1}"
+            )
+    return wanted
 
 
 def _find(scope: Scope, name: str) -> Definition | None:

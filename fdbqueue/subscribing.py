@@ -16,12 +16,12 @@ from .handle import Handle, Transactor, composed
 from .keys import CLAIM_BYTES, RootKeys
 from .model import Delivery, Message, Position
 from .options import check_lease, check_name
-from .queue import agenda, dequeue, lease, life, once, payloads
+from .queue import agenda, catalogue, dequeue, idleness, lease, life, once, payloads
 from .queue.definitions import Definition, Mode
 from .queue.scope import Scope, Standing
 from .selector import Selector
 from .states import DEQUEUE
-from .subscriptions import acquire, browse, hold, registry
+from .subscriptions import acquire, browse, cursor, hold, registry
 from .subscriptions.acquire import Found
 from .subscriptions.cursor import MAX_WALKED
 
@@ -105,6 +105,18 @@ class Subscription:
         """What the subscription is. No conflicts but with a change of it."""
         return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
 
+    def places(self, tr: Transactor) -> dict[int, int]:
+        """How far it has come: by level, the index of the next message to inspect (see
+        ``Position``). Not of use where it takes every message. A snapshot read, no conflicts."""
+
+        def look(tr: fdb.Transaction) -> dict[int, int]:
+            scope = self._queue._scope(tr)
+            self._known(scope)
+            found = cursor.places_of(tr, scope, self.name)
+            return {level: scope.keys.parse_place(place) for level, place in found.items()}
+
+        return self._run(tr, look, lambda _: False)
+
     # -- consuming ---------------------------------------------------------------------------
 
     def receive(
@@ -132,7 +144,8 @@ class Subscription:
 
         The arguments are those of ``Queue.receive_many``, and so is what to do with a delivery.
         Messages that do not match are passed, once: with a database in as many transactions as
-        it takes. None is returned only if at some instant there was no match.
+        it takes. None is returned only if at some instant there was no match (with a selector
+        that reads the age: none but perhaps one that came of age during the call).
 
         Two round trips, and more to pass more than a hundred messages. Conflicts with whoever
         takes one of the messages or adds any before the last of them, and with other consumers
@@ -221,13 +234,15 @@ class Subscription:
     def remove(self, tr: Transactor) -> None:
         """Remove the subscription and its place for everybody; its leases go on.
 
+        With the last one goes a queue that deletes itself (``auto_delete``), if nothing is left in
+        it but dead letters and no consumer waits; messages keep it, until a sweep finds them gone.
         Conflicts with every operation on the queue that is under way.
         """
 
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
             self._known(scope)
-            registry.remove(tr, scope, self.name)
+            _drop(tr, scope, self.name)
 
         self._run(tr, remove)
 
@@ -315,7 +330,7 @@ class Subscription:
         empty = found.ended and not found.messages
         closed = empty and definition.auto_close and not scope.options.paused
         if closed:
-            registry.remove(tr, scope, self.name)
+            _drop(tr, scope, self.name)
         watch = tr.watch(scope.keys.change) if empty and waits and not closed else None
         patience = POLL_SECONDS
         if watch is not None:
@@ -353,6 +368,14 @@ def _look(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> li
     return [
         message.envelope.message(message.position) for message in payloads.load(messages, chunks)
     ]
+
+
+@fdb.transactional
+def _drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
+    """Remove a subscription, and the queue if it deletes itself and this was all there was."""
+    registry.remove(tr, scope, name)
+    if scope.options.auto_delete and idleness.drained(tr, scope):
+        catalogue.delete(tr, scope.root, scope.name)
 
 
 # -- arguments --------------------------------------------------------------------------------

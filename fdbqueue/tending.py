@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from . import sweeping
 from .binding import fdb
-from .codec import pack_index
 from .consumers import wakeups
 from .errors import InvalidArgument
 from .handle import Handle, Transactor
@@ -118,5 +117,5 @@ class Tending(Handle):
             catalogue.change(tr, self._keys, replace(scope.options, paused=paused))
         if not paused:
             # Those that sleep look again: the first by itself, the others as they are woken.
-            tr.add(self._keys.change, pack_index(1))
+            wakeups.ring(tr, self._keys)
             wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, wakeups.MAX_WOKEN))

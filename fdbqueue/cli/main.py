@@ -16,7 +16,7 @@ import typer
 
 import fdbqueue
 
-from . import messages, queues, status, terminal
+from . import messages, queues, status, terminal, worker
 
 app = typer.Typer(
     name="fdbq",
@@ -33,6 +33,7 @@ app.add_typer(queues.app)
 app.command()(messages.enqueue)
 app.command()(messages.receive)
 app.command()(messages.peek)
+app.command()(worker.worker)
 
 
 def _version(wanted: bool) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -21,6 +21,8 @@ from .params import AsJson, QueueName
 
 LEASED_AT_ONCE = 500
 PEEKED_AT_MOST = 10_000
+HEADERS_SHOWN = 24
+"""Characters of the headers in a table; --json has them all."""
 
 # -- in ---------------------------------------------------------------------------------------
 
@@ -235,23 +237,23 @@ def peek(
 
 
 def _print_messages(messages: list[fdbqueue.Message]) -> None:
-    terminal.print_table(
-        ["id", "priority", "attempts", "headers", "payload"],
-        [
-            (
-                message.id,
-                message.priority,
-                message.attempts,
-                _headers(message.headers),
-                terminal.excerpt(message.payload),
-            )
-            for message in messages
-        ],
-    )
+    """A table; what no message has gets no column."""
+    columns: dict[str, list[Any]] = {
+        "id": [message.id for message in messages],
+        "prio": [message.priority for message in messages],
+        "failed": [message.attempts for message in messages],
+        "headers": [_headers(message.headers) for message in messages],
+        "payload": [terminal.excerpt(message.payload) for message in messages],
+    }
+    for optional in ("failed", "headers"):
+        if not any(columns[optional]):
+            del columns[optional]
+    terminal.print_table([*columns], [*zip(*columns.values(), strict=True)])
 
 
 def _headers(headers: fdbqueue.Headers) -> str:
-    return " ".join(
+    text = " ".join(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}"
         for name, value in headers.items()
     )
+    return text if len(text) <= HEADERS_SHOWN else f"{text[: HEADERS_SHOWN - 1]}…"

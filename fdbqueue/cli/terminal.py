@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -86,26 +86,30 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Rows below headers. Numbers stand to the right; the last column gives way to the width."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    rows = [tuple(row) for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for n, header in enumerate(headers):
-        last = n == len(headers) - 1
-        number = bool(rows) and all(isinstance(row[n], int) for row in rows)
-        table.add_column(
-            header,
-            justify="right" if number else "left",
-            no_wrap=True,
-            overflow="ellipsis" if last else "fold",
-            min_width=None if last else len(header),
-        )
-    for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
+    numbers = {
+        header for header, value in zip(headers, rows[0], strict=True) if isinstance(value, int)
+    }
+    texts = [[_cell(value) for value in row] for row in rows]
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+    )
+    for header in headers:
+        # To rich, a column that wraps is one to make narrower; its texts do not wrap, though.
+        narrows = header == headers[-1]
+        justify: Literal["right", "left"] = "right" if header in numbers else "left"
+        table.add_column(header, justify=justify, no_wrap=not narrows)
+    for text in texts:
+        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in text))
     console().print(table)
 
 

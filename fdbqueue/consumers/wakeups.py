@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..binding import fdb
 from ..clock import SYSTEM_CLOCK, VERSIONS_PER_SECOND, Clock
-from ..codec import Beat, pack_beat, unpack_beat
+from ..codec import Beat, pack_beat, pack_index, unpack_beat
 from ..keys import QueueKeys
 from .states import ACQUIRING, ConsumerState
 
@@ -72,6 +72,12 @@ def wake(tr: fdb.Transaction, keys: QueueKeys, looked: Looked) -> int:
     for priority, consumer in chosen:
         notify(tr, keys, consumer, priority)
     return len(chosen)
+
+
+@fdb.transactional
+def ring(tr: fdb.Transaction, keys: QueueKeys) -> None:
+    """Let the guard look at the queue, for another reason than a message. Writes blindly."""
+    tr.add(keys.change, pack_index(1))
 
 
 @fdb.transactional

@@ -175,13 +175,13 @@ class Library:
         def fdb_tenant_create_transaction(handle: int, out: Any) -> int:
             number = next(numbers)
             transaction = Transaction(tenants[handle].database)
-            transaction.refuse(codes.TENANTS_DISABLED)
+            transaction.refuse(codes.TENANT_NOT_FOUND)
             transactions[number] = transaction
             out._obj.value = number
             return 0
 
         def fdb_tenant_get_id(handle: int) -> Future:
-            return failed(codes.TENANTS_DISABLED)
+            return failed(codes.TENANT_NOT_FOUND)
 
         # Transactions
 

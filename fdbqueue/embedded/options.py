@@ -57,6 +57,7 @@ class Options:
         "bypass_unreadable",
         "causal_write_risky",
         "identifier",
+        "lock_aware",
         "max_delay",
         "max_retries",
         "next_write_no_conflict",
@@ -79,6 +80,7 @@ class Options:
         self.bypass_unreadable = False
         self.causal_write_risky = False
         self.identifier = b""
+        self.lock_aware = False
         self.max_delay = DEFAULT_MAX_DELAY
         self.max_retries = -1
         self.next_write_no_conflict = False
@@ -131,7 +133,12 @@ class Options:
             self.size_limit = integer(value, 32, TRANSACTION_SIZE_LIMIT)
         elif option in (700, 702):
             _require_absent(value)
-            self.read_only = option == 702
+            # To be aware of locks for reading takes nothing from who is aware of them for all.
+            if option == 700:
+                self.lock_aware = True
+                self.read_only = False
+            elif not self.lock_aware:
+                self.lock_aware = self.read_only = True
         elif option in (800, 801):
             self._tag(value)
         else:

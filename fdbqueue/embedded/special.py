@@ -25,16 +25,32 @@ _READ_CONFLICTS = _PREFIX + b"/transaction/read_conflict_range/"
 _WRITE_CONFLICTS = _PREFIX + b"/transaction/write_conflict_range/"
 _CONFLICTING = _PREFIX + b"/transaction/conflicting_keys/"
 _TENANTS = _PREFIX + b"/management/tenant/map/"
-_MODULES = (
-    _READ_CONFLICTS,
-    _WRITE_CONFLICTS,
-    _CONFLICTING,
-    _TENANTS,
-    _PREFIX + b"/management/",
-    _PREFIX + b"/status/json",
-    _PREFIX + b"/connection_string",
-    _PREFIX + b"/cluster_file_path",
+# The modules of a cluster: a range is read within one of them.
+_MODULES = tuple(
+    _PREFIX + name
+    for name in (
+        b"/actor_lineage/",
+        b"/actor_profiler_conf/",
+        b"/cluster_file_path",
+        b"/cluster_id",
+        b"/configuration/",
+        b"/connection_string",
+        b"/error_message",
+        b"/fault_tolerance_metrics_json",
+        b"/globalconfig/",
+        b"/management/",
+        b"/metrics/",
+        b"/status/json",
+        b"/tracing/",
+        b"/transaction/",
+        b"/worker_interfaces/",
+    )
 )
+
+
+def _end(module: bytes) -> bytes:
+    """The first key after all that start as the module does."""
+    return module[:-1] + bytes([module[-1] + 1])
 
 
 def get(transaction: Transaction, key: bytes) -> bytes | None:
@@ -45,9 +61,11 @@ def get(transaction: Transaction, key: bytes) -> bytes | None:
             "client": {"database_status": {"available": True, "healthy": True}},
             "cluster": {"configuration": {"storage_engine": "embedded"}},
         }
-        return json.dumps(status).encode()
+        return json.dumps(status, separators=(",", ":")).encode()
     if key in (_PREFIX + b"/cluster_file_path", _PREFIX + b"/connection_string"):
         return path.encode()
+    if not any(key.startswith(module) for module in _MODULES):
+        raise Fault(NO_MODULE)
     for row_key, value in _rows(transaction, key):
         if row_key == key:
             return value
@@ -58,11 +76,12 @@ def get_range(
     transaction: Transaction, begin: Selector, end: Selector, limit: int, reverse: bool
 ) -> list[Row]:
     """The special keys in a range that lies within one module."""
-    module = next((m for m in _MODULES if begin.key.startswith(m)), None)
     if not transaction.options.special_keys_relaxed:
+        module = next((module for module in _MODULES if begin.key.startswith(module)), None)
         if module is None:
-            raise Fault(NO_MODULE)
-        if end.key > module[:-1] + bytes([module[-1] + 1]):
+            crosses = any(begin.key < module < end.key for module in _MODULES)
+            raise Fault(CROSS_MODULE_READ if crosses else NO_MODULE)
+        if end.key > _end(module):
             raise Fault(CROSS_MODULE_READ)
     rows = [row for row in _rows(transaction, begin.key) if begin.key <= row[0] < end.key]
     if reverse:
@@ -70,17 +89,14 @@ def get_range(
     return rows if limit <= 0 else rows[:limit]
 
 
-def write(transaction: Transaction, key: bytes, clears: bool) -> None:
-    """Refuse to write a special key, with the reason that a cluster without tenants would give.
-
-    To clear tenants is to clear nothing; to make one fails when the transaction commits.
-    """
+def write(transaction: Transaction, key: bytes) -> None:
+    """Refuse to write a special key, with the reason that a cluster without tenants would give."""
     if not transaction.options.special_keys_writable:
         raise Fault(SPECIAL_WRITE_DISABLED)
     if not key.startswith(_TENANTS):
         raise Fault(NO_WRITE_MODULE)
-    if not clears:
-        transaction.fail_commit(TENANTS_DISABLED)
+    # A cluster finds out when it commits.
+    transaction.fail_commit(TENANTS_DISABLED)
 
 
 def _rows(transaction: Transaction, key: bytes) -> list[Row]:

@@ -10,7 +10,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import atomic, codes, faults, special
@@ -88,6 +88,7 @@ class Transaction:
     _direct: list[Mutation] = _NONE
     _watching: list[Watch] = _NONE
     _waiting: list[Pending] = _NONE
+    _stamps: list[Pending] = _NONE
     _stamped_keys: list[bytes] = _NONE
     _order = 0
     _stamp_error = 0
@@ -209,7 +210,7 @@ class Transaction:
     def reset(self) -> None:
         """Make the transaction as new."""
         with self._lock:
-            self._abandon(codes.CANCELLED)
+            self._start_over()
             self._clear_state()
             self._options = self.database.options
             self._persistent = _NONE
@@ -223,6 +224,13 @@ class Transaction:
         """End the transaction; called when the bindings drop their last reference."""
         if self._snapshot is not None or self._waiting or self._watching:
             self._abandon(codes.CANCELLED)
+
+    def _start_over(self) -> None:
+        """End what the transaction was doing, for a reset or a retry."""
+        # The client drops its promise of a versionstamp before it cancels anything.
+        for stamp in self._stamps:
+            stamp.fail(codes.BROKEN_PROMISE)
+        self._abandon(codes.CANCELLED)
 
     def _abandon(self, code: int) -> None:
         self._release_snapshot()
@@ -322,6 +330,7 @@ class Transaction:
                 return failed(error.code)
             future = Pending()
             self._wait_with(future)
+            self._stamps = [*self._stamps, future]
             return future
 
     # Reads
@@ -490,8 +499,7 @@ class Transaction:
                     raise Fault(codes.INVERTED_RANGE)
                 if self._guarded:
                     self._check()
-                view = self._snapshot or self._open_snapshot()
-                return Future(sum(size for _, size in view.sizes(begin, end)))
+                return Future(sum(size for _, size in self._sizes(begin, end)))
             except Exception as error:
                 return Future(error=error)
 
@@ -505,10 +513,9 @@ class Transaction:
                     self._check()
                 if begin > self._read_limit or end > self._read_limit:
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-                view = self._snapshot or self._open_snapshot()
                 points = [begin]
                 filled = 0
-                for key, size in view.sizes(begin, end):
+                for key, size in self._sizes(begin, end):
                     if filled >= chunk:
                         points.append(key)
                         filled = 0
@@ -518,6 +525,14 @@ class Transaction:
                 return Future(points)
             except Exception as error:
                 return Future(error=error)
+
+    def _sizes(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
+        """The sizes of the rows in a range now, whatever version the transaction reads at."""
+        snapshot, _ = self._store.snapshots.acquire()
+        try:
+            yield from snapshot.sizes(begin, end)
+        finally:
+            self._store.snapshots.release(snapshot)
 
     def get_addresses_for_key(self, key: bytes) -> Future:
         """Where a key is stored."""
@@ -543,7 +558,7 @@ class Transaction:
                     if key == METADATA_VERSION:
                         raise Fault(codes.INVALID_OPERATION)
                     if key.startswith(SPECIAL):
-                        special.write(self, key, clears=False)
+                        special.write(self, key)
                         return
                     if key >= self._write_limit:
                         raise Fault(codes.OUTSIDE_LEGAL_RANGE)
@@ -644,7 +659,7 @@ class Transaction:
                 if self._guarded:
                     self._check_use()
                 if key.startswith(SPECIAL):
-                    special.write(self, key, clears=True)
+                    special.write(self, key)
                     return
                 if key >= self._write_limit:
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
@@ -673,7 +688,7 @@ class Transaction:
                 if self._guarded:
                     self._check_use()
                 if begin.startswith(SPECIAL) and end.startswith(SPECIAL):
-                    special.write(self, begin, clears=True)
+                    special.write(self, begin)
                     return
                 limit = self._write_limit
                 if begin > limit or end > limit:
@@ -830,7 +845,7 @@ class Transaction:
         # A commit reads no more. A snapshot kept open while it waits for the commit lock would
         # keep whoever holds that lock, to let the log start over, waiting for this transaction.
         self._release_snapshot()
-        self._store.snapshots.drop_idle()
+        self._store.snapshots.drop_idle(also_kept=False)
         if faults.active is not None:
             faults.active.commit(self._store.committer, request)
         else:
@@ -888,7 +903,7 @@ class Transaction:
                 if not self._fault:
                     self._fail_all(codes.CANCELLED)
                 return failed(error.code)
-            self._abandon(codes.CANCELLED)
+            self._start_over()
             future = Pending()
             self._wait_with(future)
         timers.call_later(delay, lambda: self._retry(future))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ..binding import fdb
 from ..codec import Envelope, pack_known, unpack_known
 from ..model import RANDOM_BYTES, Due, Position
-from . import delayed, enqueue, payloads
+from . import bounds, delayed, enqueue, payloads
 from .scope import Scope, Standing
 
 
@@ -45,6 +45,7 @@ class Looked:
 
     ends: dict[int, enqueue.Looked]
     known: list[tuple[list[fdb.Value], fdb.Value | None]]
+    load: fdb.FDBRange | None
 
 
 def look(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> Looked:
@@ -53,14 +54,24 @@ def look(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> Looked:
     return Looked(
         {level: enqueue.look(tr, scope.keys, level) for level in levels},
         [_known(tr, scope, draft) for draft in drafts],
+        bounds.look(tr, scope),
     )
 
 
 @fdb.transactional
-def admit(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], looked: Looked) -> Admitted:
+def admit(
+    tr: fdb.Transaction,
+    scope: Scope,
+    drafts: Sequence[Draft],
+    looked: Looked,
+    resuming: bool = False,
+) -> Admitted:
     """Let messages in, in their order, except those that are there already.
 
-    One round trip, with ``look``: snapshot reads, but for dedup ids and unique keys.
+    resuming: whether the caller was refused before, since the queue was full.
+
+    One round trip, with ``look``: snapshot reads, but for dedup ids and unique keys. Raises
+    ``QueueFull``, before anything is written.
     """
     ids: list[str | None] = []
     twins: dict[int, int] = {}
@@ -76,6 +87,8 @@ def admit(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], looked: Lo
         for name in names:
             seen.setdefault(name, n if twin is None else twin)
     new = [n for n, found in enumerate(ids) if found is None and n not in twins]
+    entries = [(_level(scope, drafts[n]), drafts[n].envelope) for n in new]
+    bounds.make_room(tr, scope, looked.load, entries, resuming)
     for n, message in zip(new, _place(tr, scope, [drafts[n] for n in new], looked), strict=True):
         ids[n] = message.id
         _remember(tr, scope, drafts[n], message, now_ms)

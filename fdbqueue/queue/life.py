@@ -32,9 +32,9 @@ def moved(
         sizes[message.position.level] += message.envelope.size
     for level, count in counts.items():
         counters.record(tr, scope.keys, transition, level, count, sizes[level])
-    if counts and transition.target is State.READY:
+    if counts and transition.target in (State.READY, State.DELAYED):
         # Whoever watches it sees every message become ready, also one whose transaction began
-        # before there was anybody to wake (consumers/wakeups.py).
+        # before there was anybody to wake (consumers/wakeups.py); and learns when to look again.
         tr.add(scope.keys.change, pack_index(1))
     for message in messages:
         _tidy(tr, scope, transition, message)

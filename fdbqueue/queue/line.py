@@ -77,15 +77,14 @@ class Looked(NamedTuple):
     """Reads that say whether there is a line and where it ends, issued and not awaited."""
 
     last: fdb.FDBRange
-    leader: fdb.Value
+    led: fdb.Value
 
 
 class Place(NamedTuple):
-    """How a request stands: in line or not, what was leased to it, and who leads."""
+    """How a request stands: in line or not, and what was leased to it."""
 
     request: Request | None
     held: list[Delivery]
-    version: int
 
 
 def new_claim() -> bytes:
@@ -103,12 +102,12 @@ def look(tr: fdb.Transaction, keys: QueueKeys) -> Looked:
         reverse=True,
         streaming_mode=fdb.StreamingMode.exact,
     )
-    return Looked(last, tr.snapshot.get(keys.leader))
+    return Looked(last, tr.snapshot.get(keys.led))
 
 
 def formed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> bool:
     """Whether somebody stands in line, or leads."""
-    return bool(looked.last.to_list()) or bool(leading.alive(tr, scope, looked.leader.value))
+    return bool(looked.last.to_list()) or leading.left(tr, scope, looked.led.value) > 0
 
 
 @fdb.transactional
@@ -123,10 +122,10 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
     last = looked.last.to_list()
     index = 1 + (scope.keys.parse_request(last[0].key)[0] if last else 0)
     claim = new_claim()
-    version = scope.clock.version(tr)
+    version = scope.version(tr)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
     request = Request(asked.max_messages, seconds, asked.consumer, waits, version + _ALIVE_VERSIONS)
-    leads = leading.take(tr, scope, looked.leader.value, claim)
+    leads = leading.take(tr, scope, looked.led.value, claim)
     key = scope.keys.request(index, claim)
     tr[key] = pack_request(request)
     return Ticket(
@@ -142,14 +141,16 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
     )
 
 
-def place(tr: fdb.Transaction, scope: Scope, ticket: Ticket, *, snapshot: bool = False) -> Place:
-    """How a request stands. One round trip; conflicts with its fulfilment, unless ``snapshot``."""
-    reads = tr.snapshot if snapshot else tr
-    value = reads.get(scope.keys.request(ticket.index, ticket.claim))
-    leases = lease.under(reads, scope.keys, ticket.claim)
-    request = None if value.value is None else unpack_request(value.value)
-    held = [] if request else lease.deliveries(tr, scope.keys, leases)
-    return Place(request, held, scope.clock.version(tr))
+def place(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Place:
+    """How a request stands. Conflicts with its fulfilment.
+
+    One round trip if it is answered, else two: whoever asks has a reason to expect an answer.
+    """
+    held = lease.deliveries(tr, keys, lease.under(tr, keys, ticket.claim))
+    if held:
+        return Place(None, held)
+    value = tr.get(keys.request(ticket.index, ticket.claim)).value
+    return Place(None if value is None else unpack_request(value), held)
 
 
 @fdb.transactional
@@ -161,20 +162,17 @@ def stay(
     The caller has read the request, with a conflict. Returns whether the caller leads, and if
     not, for how many seconds the leader's time lasts, and a watch of the request.
     """
-    key = scope.keys.request(ticket.index, ticket.claim)
-    value = tr.get(scope.keys.leader).value
-    version = scope.clock.version(tr)
+    led, leader = tr.snapshot.get(scope.keys.led), tr.snapshot.get(scope.keys.leader)
     keep_alive(tr, scope, ticket, request)
-    if leading.take(tr, scope, value, ticket.claim):
+    if leading.take(tr, scope, led.value, ticket.claim) or leader.value == ticket.claim:
         return True, 0.0, None
-    leader = leading.alive(tr, scope, value)
-    assert leader is not None
-    return False, (leader.until - version) / VERSIONS_PER_SECOND, tr.watch(key)
+    seconds = leading.left(tr, scope, led.value) / VERSIONS_PER_SECOND
+    return False, seconds, tr.watch(scope.keys.request(ticket.index, ticket.claim))
 
 
 def keep_alive(tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request) -> None:
     """Say that the consumer of a request lives, if it is time to."""
-    version = scope.clock.version(tr)
+    version = scope.version(tr)
     if request.alive_until - version < _ALIVE_VERSIONS // 2:
         renewed = replace(request, alive_until=version + _ALIVE_VERSIONS)
         tr[scope.keys.request(ticket.index, ticket.claim)] = pack_request(renewed)

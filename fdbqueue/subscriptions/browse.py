@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from ..binding import fdb
+from ..keys import QueueKeys
+from ..queue import dequeue
 from ..queue.definitions import Definition
 from ..queue.scope import Scope, Standing
 from .acquire import Found, enough
 from .cursor import Walk
+
+PAGE = 100
+"""Messages that one transaction of a plain look reads."""
 
 
 @fdb.transactional
@@ -30,3 +35,12 @@ def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
     for level in walk.passed:
         walk.move(level)
     return Found(seen, walk.ended, walk.reached)
+
+
+def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list[Standing]:
+    """The next messages of a level from a place on; none at its end. Snapshot, no conflicts."""
+    within = keys.ready_from(level, place)
+    found = tr.snapshot.get_range(
+        within.start, within.stop, limit=PAGE, streaming_mode=fdb.StreamingMode.exact
+    )
+    return dequeue.batch(keys, found)

@@ -61,7 +61,7 @@ class Walk:
         self.ended = False
 
     def __iter__(self) -> Iterator[Standing]:
-        places = {**_places(self._tr, self._scope, self._subscription), **self._resume}
+        places = {**places_of(self._tr, self._scope, self._subscription), **self._resume}
         pages = {level: self._read(level, place, self._page) for level, place in places.items()}
         count = size = 0
         for level, place in places.items():
@@ -131,8 +131,9 @@ def behind(keys: QueueKeys, position: Position) -> bytes:
     return keys.place(position) + b"\x00"
 
 
-def _places(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int, bytes]:
-    """Where the cursors stand, by level; the caller adds the conflicts that it needs."""
+@fdb.transactional
+def places_of(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int, bytes]:
+    """Where the cursors stand, by level. A snapshot read; the caller adds conflicts as needed."""
     cursors = scope.keys.cursors(subscription)
     found = {
         scope.keys.parse_cursor(kv.key): kv.value

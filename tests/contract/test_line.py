@@ -40,7 +40,7 @@ def quiet(db: Database, queue: Queue) -> Callable[[], bool]:
 
     def no_trace() -> bool:
         kinds = [queue._keys.kind(kind) for kind in (Kind.REQUEST, Kind.STATE, Kind.WAKE)]
-        return db[queue._keys.leader] is None and not any(
+        return db[queue._keys.led] is None and not any(
             db.get_range(kind.start, kind.stop) for kind in kinds
         )
 
@@ -313,6 +313,7 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers look by themselves at once, since the clocks are moved by hand."""
     monkeypatch.setattr(receiving, "PATIENCE", tenacity.wait_fixed(0.01))
+    monkeypatch.setattr(receiving, "FIRST_PATIENCE", -1.0)
 
 
 def test_a_dead_leader_delays_and_does_not_block(

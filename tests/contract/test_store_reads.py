@@ -31,6 +31,13 @@ def rows(db: Any, space: Any) -> list[tuple[bytes, bytes]]:
     return expected
 
 
+def read_version(db: Any) -> int:
+    """The read version of a new transaction, which must outlive its futures."""
+    transaction = db.create_transaction()
+    version: int = transaction.get_read_version().wait()
+    return version
+
+
 def pairs(result: Any) -> list[tuple[bytes, bytes]]:
     return [(row.key, row.value) for row in result]
 
@@ -179,10 +186,10 @@ def test_read_versions_never_go_back_and_see_what_was_committed(db: Any, space: 
 
 
 def test_versions_advance_while_nothing_is_written(db: Any) -> None:
-    first = db.create_transaction().get_read_version().wait()
+    first = read_version(db)
     moved = threading.Event()
     for _ in range(1000):
-        if db.create_transaction().get_read_version().wait() > first:
+        if read_version(db) > first:
             moved.set()
             break
         moved.wait(0.01)
@@ -215,7 +222,7 @@ def test_a_version_from_the_future_is_refused(db: Any) -> None:
 
 
 def test_a_version_from_long_ago_is_refused(db: Any) -> None:
-    current = db.create_transaction().get_read_version().wait()
+    current = read_version(db)
     transaction = db.create_transaction()
     transaction.set_read_version(max(1, current - 60_000_000))
 

@@ -34,6 +34,7 @@ ACQUIRERS = {
 BROWSERS = {"all": None, "eu": "region = 'eu'"}
 LEVELS = 3
 LEASE = 60.0
+REST = 45.0
 
 
 @dataclass(order=True)
@@ -70,6 +71,7 @@ class Subscribed(RuleBasedStateMachine):
             clock=self.clock,
         )
         self.ready: list[Stored] = []
+        self.resting: list[tuple[float, Stored]] = []
         self.leased: dict[bytes, tuple[float, Stored]] = {}
         self.places: dict[str, dict[int, Position]] = {}
         self.ends: dict[int, Position] = {}
@@ -95,13 +97,13 @@ class Subscribed(RuleBasedStateMachine):
 
     @rule(target=deliveries, name=st.sampled_from(sorted(ACQUIRERS)))
     def acquire(self, name: str) -> Delivery | None:
-        self._return_lapsed()
+        self._return_what_is_due()
         expected = [m for m in self.ready if m.matches(ACQUIRERS[name])][:1]
         return self._leased(expected, self.acquirers[name].receive(self.db))
 
     @rule(target=deliveries)
     def receive(self) -> Delivery | None:
-        self._return_lapsed()
+        self._return_what_is_due()
         return self._leased(self.ready[:1], self.queue.receive(self.db))
 
     def _leased(self, expected: list[Stored], found: Delivery | None) -> Delivery | None:
@@ -118,6 +120,14 @@ class Subscribed(RuleBasedStateMachine):
             self.ready = sorted([*self.ready, self.leased.pop(delivery.token)[1]])
 
     @rule(delivery=consumes(deliveries))
+    def release_for_later(self, delivery: Delivery | None) -> None:
+        if delivery is not None and delivery.token in self.leased:
+            self.queue.release(self.db, delivery, error="no stock", delay=REST)
+            message = self.leased.pop(delivery.token)[1]
+            message.attempts += 1
+            self.resting.append((self.clock.seconds + REST, message))
+
+    @rule(delivery=consumes(deliveries))
     def ack(self, delivery: Delivery | None) -> None:
         if delivery is not None and delivery.token in self.leased:
             del self.leased[delivery.token]
@@ -127,12 +137,14 @@ class Subscribed(RuleBasedStateMachine):
     def wait(self) -> None:
         self.clock.seconds += LEASE / 2 + 1
 
-    def _return_lapsed(self) -> None:
+    def _return_what_is_due(self) -> None:
         for token, (expiry, message) in list(self.leased.items()):
             if expiry < self.clock.seconds:
                 del self.leased[token]
                 message.attempts += 1
                 self.ready.append(message)
+        self.ready += [message for due, message in self.resting if due < self.clock.seconds]
+        self.resting = [rest for rest in self.resting if rest[0] >= self.clock.seconds]
         self.ready.sort()
 
     @rule(name=st.sampled_from(sorted(BROWSERS)), limit=st.integers(1, 3))
@@ -140,7 +152,7 @@ class Subscribed(RuleBasedStateMachine):
         browser = self.queue.subscribe(
             self.db, f"browse-{name}", mode="browse", selector=BROWSERS[name]
         )
-        self._return_lapsed()
+        self._return_what_is_due()
         places = self.places.setdefault(name, {})
         expected = []
         for message in self.ready:
@@ -178,12 +190,14 @@ class Subscribed(RuleBasedStateMachine):
     @invariant()
     def counts_are_those_of_the_model(self) -> None:
         depth = self.queue.depth(self.db)
-        assert depth.ready + depth.leased == len(self.ready) + len(self.leased)
+        assert depth.ready + depth.leased + depth.delayed == sum(
+            map(len, (self.ready, self.leased, self.resting))
+        )
 
 
 TestSubscribed = Subscribed.TestCase
 TestSubscribed.settings = settings(
-    max_examples=40,
+    max_examples=60,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

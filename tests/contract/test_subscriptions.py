@@ -22,6 +22,7 @@ from fdbqueue import (
     SubscriptionMismatch,
     SubscriptionNotFound,
     TransactionTooLarge,
+    list_queues,
 )
 from fdbqueue.binding import fdb
 from tests.clocks import MovedClock
@@ -170,6 +171,20 @@ def test_a_one_shot_get_of_a_browser_gives_the_next_message(db: Database, queue:
     assert queue.depth(db).ready == 2
 
 
+def test_a_plain_look_goes_through_all_messages_and_keeps_no_place(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, *(f"a{n}" for n in range(230)))
+    put(db, queue, "b1", priority=9)
+    everything = ["b1", *(f"a{n}" for n in range(230))]
+    for _ in range(2):
+        assert [m.payload.decode() for m in queue.browse(db)] == everything
+    assert [m.payload.decode() for m in queue.browse(db, levels=[0])] == ["b1"]
+    assert [m.payload.decode() for m in queue.browse(db, levels=[5, 0])] == everything
+    with pytest.raises(InvalidArgument, match="0 to 9"):
+        queue.browse(db, levels=[10])
+
+
 # -- what comes back --------------------------------------------------------------------------
 
 
@@ -238,6 +253,69 @@ def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
     assert taken(db, old) == ["a1", "a2"]
 
 
+def test_a_message_that_rests_comes_back_behind_the_cursor(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    put(db, queue, "us1", "eu1", "us2", "eu2", "us3")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    released, failed = europe.receive_many(db, 2)
+    queue.release(db, released, delay=30)
+    queue.release(db, failed, error="no stock", delay=20)
+    assert taken(db, europe) == []
+    clock.seconds += 25
+    assert taken(db, europe) == ["eu2"]
+    clock.seconds += 10
+    assert taken(db, europe) == ["eu1"]
+
+
+def test_a_delayed_message_comes_before_no_cursor(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    browser = queue.subscribe(db, "audit", mode="browse")
+    queue.enqueue(db, b"late", delay=30)
+    put(db, queue, "a1")
+    assert seen(db, browser) == ["a1"]
+    clock.seconds += 31
+    assert seen(db, browser) == ["late"]
+
+
+def test_a_dead_letter_that_is_redriven_is_found(db: Database, queue: Queue) -> None:
+    put(db, queue, "eu1", "us1")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    delivery = europe.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "no stock")
+    assert (taken(db, europe), seen(db, browser)) == ([], ["us1"])
+    assert list(queue.dead.redrive(db)) == [1]
+    assert (seen(db, browser), taken(db, europe)) == (["eu1"], ["eu1"])
+
+
+def test_a_message_whose_time_is_over_is_given_to_nobody(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    browser = queue.subscribe(db, "audit", mode="browse")
+    queue.enqueue(db, b"eu1", headers={"region": "eu"}, ttl=10)
+    put(db, queue, "eu2")
+    clock.seconds += 11
+    assert (seen(db, browser), taken(db, europe)) == (["eu2"], ["eu2"])
+    assert queue.depth(db).expired == 1
+
+
+def test_a_paused_queue_gives_nothing_and_closes_no_subscription(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "eu1")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
+    browser = queue.subscribe(db, "audit", mode="browse", auto_close=True)
+    queue.pause(db)
+    assert (taken(db, europe), seen(db, browser)) == ([], ["eu1"]), "looking is no delivery"
+    assert seen(db, browser) == []
+    queue.resume(db)
+    assert taken(db, europe) == ["eu1"]
+
+
 # -- places -----------------------------------------------------------------------------------
 
 
@@ -259,7 +337,9 @@ def test_a_subscription_can_seek_back_and_forth(db: Database, queue: Queue) -> N
     assert seen(db, browser) == ["u1", "a2", "a3"]
     browser.seek(db, ids[2])
     assert seen(db, browser) == ["a3"], "an id moves the cursor of its level alone"
+    assert browser.places(db)[5] == 3
     browser.seek(db, "first")
+    assert set(browser.places(db).values()) == {0}
     assert seen(db, browser, 2) == ["u1", "a1"]
     browser.seek(db, "now")
     assert seen(db, browser) == []
@@ -361,6 +441,36 @@ def test_an_auto_close_subscription_removes_itself_at_the_end(db: Database, queu
     assert queue.subscriptions.list(db) == []
     with pytest.raises(SubscriptionNotFound, match="'audit'"):
         browser.browse(db)
+
+
+def test_a_queue_that_deletes_itself_goes_with_its_last_subscription(
+    db: Database, space: Subspace
+) -> None:
+    queue = Queue.create(db, "passing", root=space, auto_delete=True)
+    first = queue.subscribe(db, "first")
+    last = queue.subscribe(db, "last", auto_close=True)
+    queue.enqueue(db, b"a")
+    first.remove(db)
+    assert list_queues(db, root=space) == ["passing"], "there is another subscription"
+    delivery = last.receive(db)
+    assert delivery is not None
+    queue.ack(db, delivery)
+    assert last.receive(flaky(db, [UNKNOWN_COMMITTED])) is None
+    assert list_queues(db, root=space) == []
+    assert [kv.key for kv in db.get_range(*_within(space, 1))] == [], "nothing is left of it"
+
+
+def test_a_queue_with_messages_does_not_delete_itself(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "passing", root=space, auto_delete=True)
+    subscription = queue.subscribe(db, "only")
+    queue.enqueue(db, b"a")
+    subscription.remove(db)
+    assert [m.payload for m in queue.peek(db)] == [b"a"]
+
+
+def _within(space: Subspace, part: int) -> tuple[bytes, bytes]:
+    keys = space.subspace((part,)).range()
+    return keys.start, keys.stop
 
 
 def test_removal_leaves_no_trace_and_a_new_one_begins_anew(

@@ -23,34 +23,53 @@ def test_messages_are_shared_out_in_order_and_none_is_kept_back(
 
 
 @pytest.mark.parametrize(
-    ("answered", "done", "unserved", "served", "exhausted", "step"),
+    ("answered", "done", "unserved", "served", "crowd", "exhausted", "step"),
     [
-        (False, False, 0, 0, True, Step.WAIT),
-        (False, False, 3, 2, True, Step.WAIT),
-        (False, False, 3, 100, False, Step.GO_ON),
-        (True, False, 0, 5, False, Step.GO_ON),
-        (True, False, 2, 5, False, Step.GO_ON),
-        (True, False, 2, 5, True, Step.HAND_OVER),
-        (True, True, 1, 5, False, Step.HAND_OVER),
-        (True, True, 0, 5, False, Step.LEAVE),
-        (True, False, 0, 0, False, Step.LEAVE),
-        (True, False, 0, 0, True, Step.LEAVE),
+        (False, False, 0, 0, 0, True, Step.WAIT),
+        (False, False, 3, 2, 0, True, Step.WAIT),
+        (False, False, 3, 100, 0, False, Step.GO_ON),
+        (True, False, 0, 5, 0, False, Step.GO_ON),
+        (True, False, 2, 5, 0, False, Step.GO_ON),
+        (True, False, 2, 5, 0, True, Step.HAND_OVER),
+        (True, True, 1, 5, 0, False, Step.HAND_OVER),
+        (True, True, 0, 5, 0, False, Step.LEAVE),
+        (True, False, 0, 0, 0, False, Step.LEAVE),
+        (True, False, 0, 0, 0, True, Step.LEAVE),
+        (True, False, 0, 0, 9, False, Step.LINGER),
+        (True, True, 0, 0, 9, False, Step.LEAVE),
     ],
 )
 def test_what_a_leader_does_next(
-    answered: bool, done: bool, unserved: int, served: int, exhausted: bool, step: Step
+    answered: bool, done: bool, unserved: int, served: int, crowd: int, exhausted: bool, step: Step
 ) -> None:
     assert step is decide(
-        answered=answered, done=done, unserved=unserved, served=served, exhausted=exhausted
+        answered=answered,
+        done=done,
+        unserved=unserved,
+        served=served,
+        crowd=crowd,
+        exhausted=exhausted,
     )
 
 
-@given(st.booleans(), st.booleans(), st.integers(0, 5), st.integers(0, 5), st.booleans())
+@given(
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.booleans(),
+)
 def test_a_leader_never_leaves_others_behind_without_one(
-    answered: bool, done: bool, unserved: int, served: int, exhausted: bool
+    answered: bool, done: bool, unserved: int, served: int, crowd: int, exhausted: bool
 ) -> None:
     step = decide(
-        answered=answered, done=done, unserved=unserved, served=served, exhausted=exhausted
+        answered=answered,
+        done=done,
+        unserved=unserved,
+        served=served,
+        crowd=crowd,
+        exhausted=exhausted,
     )
     assert not (step is Step.LEAVE and unserved)
     assert not (step is Step.HAND_OVER and not unserved)

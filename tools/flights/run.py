@@ -42,7 +42,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__)
-    parser.add_argument("--messages", type=_positive, default=100_000, help="flights to enqueue")
+    parser.add_argument("--messages", type=_positive, default=150_000, help="flights to enqueue")
     parser.add_argument("--producers", type=_positive, default=2, help="producer processes")
     parser.add_argument("--workers", type=_positive, default=3, help="workers, and one to kill")
     return parser.parse_args()

@@ -1,0 +1,91 @@
+"""Flow control: how much a consumer may be handed, by count and by bytes.
+
+After AMQP 0-10 and Qpid's credit managers. In window mode credit comes back when a message is
+settled; in explicit mode it is used up, and the consumer grants more. What does not fit the credit
+that is left waits, for credit or for another consumer. In window mode one message is always let
+through to a consumer that holds nothing, however large it is, as AMQP 0-9 asks of a prefetch-size
+("it does not limit the transfer of single messages"); by AMQP 0-10, and so in explicit mode, it is
+never sent beyond the credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What a consumer may be handed, and has been. A value: every change gives a new one.
+
+    messages, bytes: the limits, of payloads in bytes; None for no limit.
+    window: whether settling a message gives its credit back.
+    """
+
+    messages: int | None = None
+    bytes: int | None = None
+    window: bool = True
+    used_messages: int = 0
+    used_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for argument in ("messages", "bytes"):
+            value = getattr(self, argument)
+            if value is not None and (type(value) is not int or value < 0):
+                raise InvalidArgument(
+                    argument=argument, value=value, problem="must be an int, 0 or more, or None"
+                )
+        if self.window and 0 in (self.messages, self.bytes):
+            raise InvalidArgument(
+                argument="credit", value=self, problem="a window of nothing never opens"
+            )
+
+    def room(self, most: int) -> int:
+        """How many messages may be asked for, at most ``most``; 0 without credit."""
+        if not self._fits(0 if self.bytes is None else 1):
+            return 0
+        return (
+            most if self.messages is None else min(most, max(0, self.messages - self.used_messages))
+        )
+
+    def admits(self, sizes: Iterable[int]) -> int:
+        """How many of the first messages, given their sizes in bytes, may be handed over."""
+        count, left = 0, self
+        for size in sizes:
+            if not left.room(1) or not left._fits(size):
+                break
+            count, left = count + 1, left.taken(size)
+        return count
+
+    def taken(self, size: int) -> Credit:
+        """The credit after a message of ``size`` bytes was handed over."""
+        return replace(
+            self, used_messages=self.used_messages + 1, used_bytes=self.used_bytes + size
+        )
+
+    def settled(self, size: int) -> Credit:
+        """The credit after such a message was settled, or given back."""
+        if not self.window:
+            return self
+        return replace(
+            self, used_messages=self.used_messages - 1, used_bytes=self.used_bytes - size
+        )
+
+    def granted(self, messages: int = 0, bytes: int = 0) -> Credit:
+        """The credit after more of it was granted; a limit that is None stays so."""
+        return replace(
+            self,
+            messages=None if self.messages is None else self.messages + messages,
+            bytes=None if self.bytes is None else self.bytes + bytes,
+        )
+
+    @property
+    def _lets_one_through(self) -> bool:
+        return self.window and self.used_messages == 0
+
+    def _fits(self, size: int) -> bool:
+        if self.bytes is None or self._lets_one_through:
+            return True
+        return self.used_bytes + size <= self.bytes

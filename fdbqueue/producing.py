@@ -1,0 +1,39 @@
+"""Producing into a queue that may be full: waiting for room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import tenacity
+
+from .errors import InvalidArgument, QueueFull
+
+R = TypeVar("R")
+
+TIMEOUT_SECONDS = 30.0
+_LOOKS = tenacity.wait_random_exponential(multiplier=0.01, max=0.5)
+"""How long a producer that waits leaves the counters alone: longer and longer, and each for
+another time, so that many of them are no load."""
+
+
+def patiently(attempt: Callable[[bool], R], timeout: float) -> R:
+    """What ``attempt`` returns; again and again for up to ``timeout`` seconds while it is full.
+
+    attempt: is told whether it was refused before. Raises ``QueueFull``, ``InvalidArgument``.
+    """
+    if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
+        raise InvalidArgument(argument="timeout", value=timeout, problem="must be 0 s or more")
+    for trial in tenacity.Retrying(
+        retry=tenacity.retry_if_exception(_waits),
+        wait=_LOOKS,
+        stop=tenacity.stop_before_delay(timeout),
+        reraise=True,
+    ):
+        with trial:
+            return attempt(trial.retry_state.attempt_number > 1)
+    raise AssertionError("tenacity returns or raises")
+
+
+def _waits(error: BaseException) -> bool:
+    return isinstance(error, QueueFull) and bool(error.__dict__["waits"])

@@ -1,0 +1,131 @@
+"""Bounded queues: how much a queue holds, and what happens to a message that it has no room for.
+
+The bound is checked against the counters, read at snapshot isolation, so producers do not conflict
+with each other. Producers that commit at the same time therefore do not see each other: a queue
+can exceed its bound by as much as the transactions bring in that had read the counters, and not
+committed, when the last room was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..binding import fdb
+from ..codec import Envelope
+from ..errors import QueueFull
+from ..model import Depth
+from ..options import QueueOptions
+from ..states import PURGE_READY
+from . import counters, dequeue, life
+from .scope import Scope, Standing
+
+MAX_DROPPED = 500
+"""Messages that one enqueue drops at most to make room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Messages that are not settled yet, and bytes of the payloads of those that are ready."""
+
+    messages: int
+    size: int
+
+    def __add__(self, other: Load) -> Load:
+        return Load(self.messages + other.messages, self.size + other.size)
+
+
+def held(depth: Depth) -> Load:
+    """What a queue holds of what is bounded."""
+    return Load(depth.ready + depth.delayed + depth.leased, depth.ready_bytes)
+
+
+def excess(options: QueueOptions, load: Load, share: float = 1.0) -> Load:
+    """By how much a load exceeds a share of the bounds; zeros where it does not."""
+    return Load(
+        _beyond(options.max_messages, share, load.messages),
+        _beyond(options.max_bytes, share, load.size),
+    )
+
+
+def _beyond(bound: int | None, share: float, amount: int) -> int:
+    return 0 if bound is None else max(0, amount - int(bound * share))
+
+
+FITS = Load(0, 0)
+
+
+def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
+    """Issue a snapshot read of the counters; None where the queue has no bounds."""
+    if scope.options.max_messages is None and scope.options.max_bytes is None:
+        return None
+    return counters.look(tr, scope.keys)
+
+
+@fdb.transactional
+def make_room(
+    tr: fdb.Transaction,
+    scope: Scope,
+    looked: fdb.FDBRange | None,
+    entries: Sequence[tuple[int, Envelope]],
+    resuming: bool = False,
+) -> None:
+    """Make sure that there is room for messages, given as (level, envelope).
+
+    resuming: whether the caller was refused before: then there is room only once what the queue
+        holds has come down to the low-water mark.
+
+    A second round trip to drop messages; conflicts only where it drops some, with whoever takes
+    these. Raises ``QueueFull``, before anything is written.
+    """
+    if looked is None or not entries:
+        return
+    options = scope.options
+    load = held(sum(counters.parse(scope.keys, looked).values(), Depth()))
+    new = Load(len(entries), sum(envelope.size for _, envelope in entries))
+    over = excess(options, load + new)
+    if resuming and excess(options, load, options.resume_at) != FITS:
+        raise _full(scope, load, new)
+    if over == FITS:
+        return
+    if options.when_full != "drop-oldest" or excess(options, new) != FITS:
+        raise _full(scope, load, new)
+    # A message makes room for one that is at least as urgent: the least urgent one decides.
+    dropped = _oldest(tr, scope, over, least=max(level for level, _ in entries))
+    if dropped is None:
+        raise _full(scope, load, new)
+    for message in dropped:
+        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    dequeue.remove(tr, scope.keys, dropped)
+    life.moved(tr, scope, PURGE_READY, dropped)
+
+
+def _oldest(tr: fdb.Transaction, scope: Scope, over: Load, least: int) -> list[Standing] | None:
+    """The oldest messages of the least urgent levels, from ``least`` on, that make enough room;
+    None if there are not enough."""
+    found: list[Standing] = []
+    room = Load(0, 0)
+    for level in range(scope.options.levels - 1, least - 1, -1):
+        ready = scope.keys.ready_level(level)
+        for kv in tr.snapshot.get_range(ready.start, ready.stop, limit=MAX_DROPPED):
+            if len(found) == MAX_DROPPED:
+                return None
+            (message,) = dequeue.standing(scope.keys, [kv])
+            found.append(message)
+            room += Load(1, message.envelope.size)
+            if room.messages >= over.messages and room.size >= over.size:
+                return found
+    return None
+
+
+def _full(scope: Scope, load: Load, new: Load) -> QueueFull:
+    options = scope.options
+    return QueueFull(
+        messages=load.messages,
+        max_messages=options.max_messages,
+        size=load.size,
+        max_bytes=options.max_bytes,
+        new_messages=new.messages,
+        new_bytes=new.size,
+        waits=options.when_full == "block" and excess(options, new) == FITS,
+    )

@@ -1,0 +1,6 @@
+"""Workers: processes that handle messages, woken and not polled."""
+
+from .handlers import Reject, Retry
+from .worker import Worker
+
+__all__ = ["Reject", "Retry", "Worker"]

@@ -1,0 +1,135 @@
+"""One attempt to handle a message, or a batch: the call, and the settlement that follows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+
+from .. import backoff, tracing
+from ..api import Queue
+from ..binding import fdb
+from ..errors import HandlerTooSlow, LeaseLost
+from ..model import Delivery
+from ..queue import once
+from .handlers import Handler, Reject, Retry
+from .lane import Policy
+
+log = logging.getLogger("fdbqueue.worker")
+
+TRANSACTION_SECONDS = 4.5
+"""A transaction may last five seconds; a handler that took longer than this was too slow for it."""
+MAX_SLOW = 3
+"""How often a transactional handler may be too slow before its attempt counts as failed."""
+
+
+class Outcome(Enum):
+    """What became of a message."""
+
+    DONE = "done"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    LOST = "lost"
+
+
+Ended = list[tuple[Delivery, Outcome]]
+
+
+def attempt(
+    db: fdb.Database, queue: Queue, policy: Policy, deliveries: Sequence[Delivery]
+) -> Ended:
+    """Handle messages and settle them; says what became of each.
+
+    Whatever the handler raises makes the attempt fail, for all messages of a batch. Errors of the
+    store while a message is settled pass through: its lease lapses.
+    """
+    handler = policy.handler
+    messages = [delivery.message for delivery in deliveries]
+    try:
+        with tracing.handling(queue.name, messages):
+            if handler.transactional:
+                body = partial(_with_ack, queue=queue, handler=handler)
+                return _settle(deliveries, Outcome.DONE, partial(_commit, db, queue, body))
+            handler.call(messages)
+    except Exception as error:
+        return _failed(db, queue, policy, deliveries, error)
+    return _settle(deliveries, Outcome.DONE, partial(queue.ack_many, db))
+
+
+def _with_ack(
+    tr: fdb.Transaction, deliveries: Sequence[Delivery], queue: Queue, handler: Handler
+) -> float:
+    """Acknowledge and handle in one transaction; returns how many seconds it took."""
+    started = time.monotonic()
+    # The acknowledgement first, so that a lost lease is known before the handler runs.
+    queue.ack_many(tr, deliveries)
+    handler.call([delivery.message for delivery in deliveries], tr)
+    return time.monotonic() - started
+
+
+def _commit(
+    db: fdb.Database,
+    queue: Queue,
+    body: Callable[[fdb.Transaction, Sequence[Delivery]], float],
+    deliveries: Sequence[Delivery],
+) -> None:
+    """Commit handling and acknowledgement exactly once; give up on a handler that is too slow."""
+    slow = 0
+
+    def limited(tr: fdb.Transaction) -> None:
+        nonlocal slow
+        seconds = body(tr, deliveries)
+        slow += seconds > TRANSACTION_SECONDS
+        if slow >= MAX_SLOW:
+            raise HandlerTooSlow(seconds=seconds)
+
+    once.run(db, queue._keys.once, limited)
+
+
+def _failed(
+    db: fdb.Database,
+    queue: Queue,
+    policy: Policy,
+    deliveries: Sequence[Delivery],
+    error: Exception,
+) -> Ended:
+    """Give messages back for another attempt, or refuse them for good."""
+    reason = f"{type(error).__name__}: {error}"
+    ended: Ended = []
+    for delivery in deliveries:
+        last = policy.max_attempts is not None and delivery.attempt >= policy.max_attempts
+        about = {"queue": queue.name, "message_id": delivery.id, "attempt": delivery.attempt}
+        if isinstance(error, Reject) or last:
+            log.error("message %s is rejected: %s", delivery.id, reason, extra=about)
+            refuse = partial(queue.reject_many, db, reason=reason)
+            ended += _settle([delivery], Outcome.REJECTED, refuse)
+            continue
+        traced = None if isinstance(error, Retry) else error
+        log.warning("handling %s failed: %s", delivery.id, reason, extra=about, exc_info=traced)
+        delay = error.seconds if isinstance(error, Retry) else None
+        if delay is None and policy.backoff is not None:
+            delay = backoff.seconds(policy.backoff, delivery.attempt)
+        again = partial(queue.release_many, db, delay=delay, error=reason)
+        ended += _settle([delivery], Outcome.FAILED, again)
+    return ended
+
+
+def _settle(
+    deliveries: Sequence[Delivery], outcome: Outcome, settle: Callable[[Sequence[Delivery]], object]
+) -> Ended:
+    """Settle all whose lease still holds, in one transaction."""
+    ended: Ended = []
+    left = list(deliveries)
+    while left:
+        try:
+            settle(left)
+            break
+        except LeaseLost as error:
+            gone = [delivery for delivery in left if delivery.id == error.message_id]
+            if not gone:
+                raise
+            ended += [(delivery, Outcome.LOST) for delivery in gone]
+            left = [delivery for delivery in left if delivery not in gone]
+    return ended + [(delivery, outcome) for delivery in left]

@@ -1,0 +1,65 @@
+"""What a worker decides: pure functions over plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+RUN = 10
+"""How many messages of one queue are handled in a row while others wait, by default: Qpid's
+bounded delivery run, so that one queue does not starve another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose turn it is: the number of a queue, and how many of its messages are left to its run."""
+
+    queue: int = 0
+    left: int = 0
+
+
+def next_turn(turn: Turn, waiting: Sequence[bool], runs: Sequence[int]) -> Turn | None:
+    """The turn after which one message of ``turn.queue`` is handled; None if nothing waits.
+
+    waiting: which queues have messages at hand. runs: the bounded run of each queue.
+
+    Round robin: a queue keeps its turn until its run is over, or it has nothing at hand.
+    """
+    if turn.left > 0 and waiting[turn.queue]:
+        return Turn(turn.queue, turn.left - 1)
+    count = len(waiting)
+    start = turn.queue + 1 if turn.left <= 0 or not waiting[turn.queue] else turn.queue
+    for offset in range(count):
+        queue = (start + offset) % count
+        if waiting[queue]:
+            return Turn(queue, runs[queue] - 1)
+    return None
+
+
+def worth_taking(room: int, window: int, at_hand: int) -> bool:
+    """Whether to fetch more: not one by one while there is something at hand."""
+    return room > 0 and (at_hand == 0 or 2 * room >= window)
+
+
+def time_to_refresh(handled: int, refresh_after: int | None, at_hand: int) -> bool:
+    """Whether to look for messages more urgent than those at hand.
+
+    After Curator's minItemsBeforeRefresh: not before ``refresh_after`` messages have been handled
+    since the last look; never where that is None.
+    """
+    return refresh_after is not None and at_hand > 0 and handled >= refresh_after
+
+
+def outranked(first_ready: int | None, at_hand: Iterable[int]) -> bool:
+    """Whether a ready message is more urgent than one at hand; levels, 0 the most urgent."""
+    return first_ready is not None and first_ready < max(at_hand, default=0)
+
+
+def extend_every(leases: Iterable[float]) -> float:
+    """Seconds between two extensions of leases: two may fail before one of them lapses."""
+    return max(0.05, min(leases) / 3)
+
+
+def expires_soon(expires_at_ms: int, now_ms: int, lease: float) -> bool:
+    """Whether a lease is to be extended: a third of its time is over."""
+    return expires_at_ms - now_ms < lease * 1000 * 2 / 3

@@ -1,0 +1,91 @@
+"""The ways to write a handler."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidArgument
+from ..model import Message
+
+MAX_BATCH = 1_000
+
+
+class Reject(Exception):
+    """Raise it in a handler to refuse a message for good: it becomes a dead letter."""
+
+
+class Retry(Exception):
+    """Raise it in a handler to see the message again, the attempt counted as failed.
+
+    seconds: how long it rests; what the backoff says where None.
+    """
+
+    def __init__(
+        self, reason: str = "the handler asks for a retry", *, seconds: float | None = None
+    ):
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function that handles messages, and how it is to be called.
+
+    transactional: it takes the transaction first; what it writes there commits with the
+        acknowledgement. It must have no other effect, since it runs again after a conflict.
+    batch: it takes a list of up to so many messages; None for one message.
+    """
+
+    function: Callable[..., Any]
+    transactional: bool
+    batch: int | None = None
+
+    def call(self, messages: list[Message], *tr: Any) -> None:
+        """Call the function."""
+        self.function(*tr, messages if self.batch else messages[0])
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., Any],
+        *,
+        transactional: bool | None = None,
+        batch: int | None = None,
+    ) -> Handler:
+        """A handler, checked. Where ``transactional`` is None, a function with two parameters is:
+        ``(tr, message)``; with one, ``(message)``, it is not. Raises ``InvalidArgument``."""
+        if not callable(function):
+            raise InvalidArgument(argument="handler", value=function, problem="must be callable")
+        if inspect.iscoroutinefunction(function):
+            raise InvalidArgument(
+                argument="handler", value=function, problem="must not be a coroutine function"
+            )
+        if batch is not None and (type(batch) is not int or not 0 < batch <= MAX_BATCH):
+            raise InvalidArgument(
+                argument="batch", value=batch, problem=f"must be 1 to {MAX_BATCH:,}, or None"
+            )
+        one, two = _accepts(function, 1), _accepts(function, 2)
+        if transactional is None:
+            if one == two:
+                raise InvalidArgument(
+                    argument="handler",
+                    value=function,
+                    problem="must take (message) or (tr, message); say transactional=True or "
+                    "False if it takes both",
+                )
+            transactional = two
+        elif not (two if transactional else one):
+            shown = "(tr, message)" if transactional else "(message)"
+            raise InvalidArgument(argument="handler", value=function, problem=f"must take {shown}")
+        return cls(function, transactional, batch)
+
+
+def _accepts(function: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True

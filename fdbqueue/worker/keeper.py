@@ -1,0 +1,93 @@
+"""One thread that extends all leases of a worker, and gives its signs of life."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..binding import fdb
+from ..consumers.wakeups import DEAD_SECONDS
+from ..errors import LeaseLost, QueueError
+from ..model import Delivery
+from .decisions import expires_soon, extend_every
+from .lane import Lane
+
+if TYPE_CHECKING:
+    from .crew import Crew
+
+log = logging.getLogger("fdbqueue.worker")
+
+BEAT_SECONDS = DEAD_SECONDS / 3
+MAX_EXTENDED = 100
+"""Leases that one transaction extends."""
+
+
+class Keeper:
+    """Keeps what a crew holds."""
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self._stopped = threading.Event()
+        self._beat_at = time.monotonic() + BEAT_SECONDS
+
+    def stop(self) -> None:
+        """Extend nothing any more."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Extend and beat until stopped."""
+        leases = [lane.policy.lease for lane in self.crew.lanes]
+        every = min(BEAT_SECONDS, extend_every(leases))
+        while not self._stopped.wait(every):
+            if not self.crew.worker.connection.usable:
+                continue
+            for lane in self.crew.lanes:
+                try:
+                    self._extend(lane)
+                    self._beat(lane)
+                except (fdb.FDBError, QueueError) as error:
+                    log.warning("cannot keep what is held of %s: %s", lane.queue.name, error)
+                    self.crew.worker.connection.suspect()
+            if time.monotonic() >= self._beat_at:
+                self._beat_at = time.monotonic() + BEAT_SECONDS
+
+    def _extend(self, lane: Lane) -> None:
+        now_ms, lease = lane.queue._clock.wall_ms(), lane.policy.lease
+        with self.crew.lock:
+            held = [d for d in lane.held() if expires_soon(d.expires_at_ms, now_ms, lease)]
+        for start in range(0, len(held), MAX_EXTENDED):
+            extended = self._extended(lane, held[start : start + MAX_EXTENDED])
+            with self.crew.lock:
+                lane.extended(extended)
+
+    def _extended(self, lane: Lane, held: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Extend all whose lease still holds."""
+        while held:
+            try:
+                return lane.queue.extend_many(self.crew.db, held, lane.policy.lease)
+            except LeaseLost as error:
+                gone = [delivery for delivery in held if delivery.id == error.message_id]
+                held = [delivery for delivery in held if delivery.id != error.message_id]
+                with self.crew.lock:
+                    # One that was settled meanwhile is not held any more.
+                    lost = [delivery for delivery in gone if lane.lose(delivery.token)]
+                for delivery in lost:
+                    log.warning(
+                        "the lease of message %s was lost",
+                        delivery.id,
+                        extra={"queue": lane.queue.name, "message_id": delivery.id},
+                    )
+        return []
+
+    def _beat(self, lane: Lane) -> None:
+        member = lane.member
+        if member is None or self.crew.stopping or time.monotonic() < self._beat_at:
+            return
+        if not member.beat():
+            member.join()
+            with self.crew.lock:
+                lane.ring()
+                self.crew.news.notify()

@@ -1,0 +1,162 @@
+"""One queue's part in a worker: what is at hand, in hand, and how much more may come.
+
+Every method is called with the worker's lock held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..api import Queue
+from ..backoff import Stored
+from ..consumers.credit import Credit
+from ..model import Delivery
+from .decisions import time_to_refresh, worth_taking
+from .handlers import Handler
+from .member import Member, Taken
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the messages of one queue are handled; see ``Worker.add``."""
+
+    handler: Handler
+    lease: float
+    window: int
+    run: int
+    refresh_after: int | None
+    max_attempts: int | None
+    backoff: Stored | None
+
+
+@dataclass
+class Lane:
+    """One queue that a worker serves."""
+
+    queue: Queue
+    policy: Policy
+    credit: Credit
+    member: Member | None = None
+    at_hand: list[Delivery] = field(default_factory=list)
+    """Taken and not yet begun, in the order of delivery."""
+    in_hand: dict[bytes, Delivery] = field(default_factory=dict)
+    """Being handled, by the token of the lease."""
+    lost: set[bytes] = field(default_factory=set)
+    """Tokens in hand whose lease is known to be gone."""
+    waiting: Taken | None = None
+    """The last look, while what it left is not known to have changed."""
+    look_at: float = 0.0
+    """When to look at the queue by oneself; by ``time.monotonic``."""
+    looked_at: float = 0.0
+    """When the queue was last looked at; by ``time.monotonic``."""
+    handled: int = 0
+    """Messages handled since the last look for more urgent ones."""
+
+    @property
+    def room(self) -> int:
+        """How many more messages may be taken."""
+        return self.credit.room(self.policy.window)
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether a message can be begun now: not before a look that is due for urgent ones."""
+        return bool(self.at_hand) and not self._refreshes
+
+    @property
+    def _refreshes(self) -> bool:
+        return time_to_refresh(self.handled, self.policy.refresh_after, len(self.at_hand))
+
+    def due(self, now: float) -> bool:
+        """Whether to look at the queue now."""
+        if now >= self.look_at or self._refreshes:
+            return True
+        asleep = self.waiting is not None and self.waiting.asleep
+        return not asleep and worth_taking(self.room, self.policy.window, len(self.at_hand))
+
+    def looking(self) -> list[Delivery]:
+        """Begin a look; returns what is to be given back if something more urgent is ready.
+
+        That is taken from what is at hand, so that nobody begins with it meanwhile.
+        """
+        self.waiting, self.look_at = None, float("inf")
+        self.looked_at = time.monotonic()
+        if not self._refreshes:
+            return []
+        self.handled = 0
+        exchanged, self.at_hand = self.at_hand, []
+        return exchanged
+
+    def looked(self, taken: Taken, exchanged: list[Delivery], until: float) -> None:
+        """End a look: keep what it brought."""
+        if taken.returned:
+            self.gave_back(exchanged)
+        else:
+            self.at_hand.extend(exchanged)
+        for delivery in taken.deliveries:
+            self.credit = self.credit.taken(len(delivery.payload))
+        self.at_hand.extend(taken.deliveries)
+        self.at_hand.sort(key=lambda delivery: delivery.message.level)
+        self.waiting, self.look_at = taken, min(until, self.look_at)
+
+    def look_failed(self, exchanged: list[Delivery], seconds: float) -> None:
+        """End a look that has failed; the next one is not before ``seconds`` have passed."""
+        self.at_hand.extend(exchanged)
+        self.waiting = Taken([])
+        self.look_at = time.monotonic() + seconds
+
+    def begin(self) -> list[Delivery]:
+        """Take the next message, or the next batch, in hand."""
+        count = self.policy.handler.batch or 1
+        begun, self.at_hand = self.at_hand[:count], self.at_hand[count:]
+        self.in_hand.update((delivery.token, delivery) for delivery in begun)
+        return begun
+
+    def end(self, deliveries: Iterable[Delivery]) -> None:
+        """Messages in hand are settled, or lost: their credit comes back."""
+        for delivery in deliveries:
+            if self.in_hand.pop(delivery.token, None) is not None:
+                self.handled += 1
+                self.credit = self.credit.settled(len(delivery.payload))
+            self.lost.discard(delivery.token)
+
+    def gave_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Messages that were at hand are in the queue again, or lost."""
+        for delivery in deliveries:
+            self.credit = self.credit.settled(len(delivery.payload))
+
+    def lose(self, token: bytes) -> bool:
+        """A lease is gone; returns whether the message was still held."""
+        for delivery in self.at_hand:
+            if delivery.token == token:
+                self.at_hand.remove(delivery)
+                self.gave_back([delivery])
+                return True
+        if token in self.in_hand and token not in self.lost:
+            self.lost.add(token)
+            return True
+        return False
+
+    def lose_all(self) -> None:
+        """All leases are gone."""
+        for delivery in self.held():
+            self.lose(delivery.token)
+
+    def extended(self, deliveries: Iterable[Delivery]) -> None:
+        """Leases end later."""
+        renewed = {delivery.token: delivery for delivery in deliveries}
+        self.at_hand = [renewed.get(held.token, held) for held in self.at_hand]
+        for token in renewed.keys() & self.in_hand.keys():
+            self.in_hand[token] = renewed[token]
+
+    def held(self) -> list[Delivery]:
+        """All whose leases are to be extended."""
+        return [
+            *self.at_hand,
+            *(delivery for token, delivery in self.in_hand.items() if token not in self.lost),
+        ]
+
+    def ring(self) -> None:
+        """Something has become ready."""
+        self.look_at = time.monotonic()

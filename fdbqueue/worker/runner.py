@@ -1,0 +1,53 @@
+"""Running a worker that a program defines: what ``fdbq worker module:app`` does."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+
+from ..errors import NoSuchWorker
+from .worker import Worker
+
+
+def load(target: str) -> Worker:
+    """The worker that ``module:name`` names; ``name`` may lead through attributes.
+
+    The current directory is searched, too. A name that is a function without parameters is
+    called, and must return a worker. Raises ``NoSuchWorker``.
+    """
+    module, separator, name = target.partition(":")
+    if not separator or not module or not name:
+        raise NoSuchWorker(target=target, problem="give it as module:name")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: object = importlib.import_module(module)
+    except Exception as error:
+        raise NoSuchWorker(target=target, problem=_why(module, error)) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise NoSuchWorker(target=target, problem=f"there is no {part!r} in it")
+        found = getattr(found, part)
+    if not isinstance(found, Worker) and callable(found):
+        found = found()
+    if not isinstance(found, Worker):
+        kind = type(found).__name__
+        raise NoSuchWorker(target=target, problem=f"it is of the type {kind}, not a Worker")
+    return found
+
+
+def _why(module: str, error: Exception) -> str:
+    """Why a module cannot be imported: there is none, or it fails, and where."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing and f"{module}.".startswith(f"{missing}."):
+        return f"there is no module {missing!r}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error}"
+    return f"importing it fails in {frame.filename}, line {frame.lineno}: {what}"
+
+
+def run(target: str) -> None:
+    """Load a worker and run it until it is told to stop. Raises as ``load``."""
+    load(target).run()

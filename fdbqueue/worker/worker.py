@@ -1,0 +1,198 @@
+"""The worker: queues, their handlers, and the threads that bring them together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Self, TypeVar
+
+from .. import backoff as backoffs
+from ..api import Queue
+from ..binding import fdb
+from ..connection import Connection
+from ..consumers.credit import Credit
+from ..errors import InvalidArgument
+from ..options import check_lease, check_name
+from .crew import Crew
+from .decisions import RUN
+from .handlers import Handler
+from .lane import Lane, Policy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger("fdbqueue.worker")
+
+SHUTDOWN_SECONDS = 30.0
+
+
+class Worker:
+    """Handles the messages of one or several queues.
+
+    concurrency: how many messages are handled at once, each in a thread.
+    name: shown in listings of consumers and leases; made of the host and the process by default.
+    priority: a consumer of lower priority receives only while all of higher priority can take no
+        more.
+    prefetch: how many messages of a queue may be held besides those that are handled.
+    shutdown: seconds that a graceful stop gives to the messages in hand.
+    metrics: where to count, see ``fdbqueue.metrics``; nothing is counted where None.
+
+    Threads that it starts end with ``stop``; nothing runs before ``run``, or before it is entered
+    as a context manager.
+    """
+
+    def __init__(
+        self,
+        db: fdb.Database,
+        concurrency: int = 8,
+        *,
+        name: str | None = None,
+        priority: int = 0,
+        prefetch: int | None = None,
+        shutdown: float = SHUTDOWN_SECONDS,
+        metrics: Any = None,
+    ) -> None:
+        self.db = db
+        self.concurrency = _whole("concurrency", concurrency, 1, 1_000)
+        self.prefetch = _whole("prefetch", concurrency if prefetch is None else prefetch, 0, 10_000)
+        self.priority = _whole("priority", priority, -1_000_000, 1_000_000)
+        self.name = check_name(name or f"{socket.gethostname()}-{os.getpid()}")
+        self.shutdown = shutdown
+        self.metrics = metrics
+        self.connection = Connection(db)
+        self._lanes: list[Lane] = []
+        self._crew: Crew | None = None
+        self._stop = threading.Event()
+        self._stops = 0
+
+    # -- what it handles ---------------------------------------------------------------------
+
+    def add(
+        self,
+        queue: Queue,
+        handler: Callable[..., Any],
+        *,
+        transactional: bool | None = None,
+        batch: int | None = None,
+        weight: int = 1,
+        max_attempts: int | None = None,
+        backoff: backoffs.Given = None,
+        lease: float | None = None,
+        credit: Credit | None = None,
+        refresh_after: int | None = None,
+    ) -> Worker:
+        """Handle the messages of ``queue`` with ``handler``; returns the worker.
+
+        handler: ``(message)``, acknowledged when it returns; or ``(tr, message)``, whose writes in
+            that transaction commit together with the acknowledgement, exactly once, and which may
+            run several times for it. It fails by raising, see ``Retry`` and ``Reject`` too.
+        transactional: which of the two it is, where its parameters do not tell.
+        batch: it takes a list of up to so many messages instead of one; they fail together.
+        weight: how many runs of ten messages in a row it has while other queues wait.
+        max_attempts, backoff: when a failed message is tried again, instead of the queue's own.
+        lease: seconds; the queue's own where None. Extended as long as the handler runs.
+        credit: how much it holds at most, in messages and bytes, waiting or handled;
+            ``concurrency`` + ``prefetch`` messages where None.
+        refresh_after: how many messages are handled before a look for more urgent ones; those at
+            hand are given back if there are any. Never where None.
+
+        Raises ``InvalidArgument``, ``InvalidOptions``, ``QueueNotFound``.
+        """
+        if self._crew is not None:
+            raise InvalidArgument(argument="queue", value=queue, problem="the worker runs already")
+        if any(lane.queue.name == queue.name for lane in self._lanes):
+            raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
+        call = Handler.of(handler, transactional=transactional, batch=batch)
+        seconds = queue.options(self.db).lease if lease is None else check_lease("lease", lease)
+        if refresh_after is not None:
+            _whole("refresh_after", refresh_after, 0, 1_000_000)
+        policy = Policy(
+            handler=call,
+            lease=seconds,
+            window=self.concurrency * (batch or 1) + self.prefetch,
+            run=RUN * _whole("weight", weight, 1, 1_000),
+            refresh_after=refresh_after,
+            max_attempts=None
+            if max_attempts is None
+            else _whole("max_attempts", max_attempts, 1, 1_000_000),
+            backoff=backoffs.store(backoff),
+        )
+        self._lanes.append(Lane(queue, policy, credit or Credit(messages=policy.window)))
+        return self
+
+    def handler(self, queue: Queue, **how: Any) -> Callable[[F], F]:
+        """A decorator: ``add`` the function as the handler of ``queue``."""
+
+        def register(function: F) -> F:
+            self.add(queue, function, **how)
+            return function
+
+        return register
+
+    # -- running -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Handle messages until ``stop`` is called, or SIGTERM or SIGINT arrives.
+
+        The first of them stops gracefully: nothing more is taken, what is at hand is given back,
+        and what is in hand is finished, for at most ``shutdown`` seconds. The second stops at
+        once. Messages in hand are then given back, if the store answers; else their leases lapse.
+        """
+        with _signals(self._signalled), self:
+            # In short turns: a signal handler runs only between two of them on some platforms.
+            while not self._stop.wait(0.5):
+                pass
+
+    def stop(self) -> None:
+        """Stop gracefully; the second call stops at once. Returns immediately; any thread."""
+        self._stops += 1
+        if self._stops > 1 and self._crew is not None:
+            self._crew.hurry()
+        self._stop.set()
+
+    def __enter__(self) -> Self:
+        if not self._lanes:
+            raise InvalidArgument(argument="worker", value=self.name, problem="it has no handler")
+        self._crew = Crew(self, self._lanes)
+        self._crew.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        assert self._crew is not None
+        self._stop.set()
+        try:
+            self._crew.stop(self.shutdown)
+        finally:
+            self._crew, self._stops = None, 0
+            self._stop.clear()
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        log.info("%s: stopping", signal.Signals(number).name)
+        self.stop()
+
+
+@contextmanager
+def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle SIGTERM and SIGINT, where that is possible: in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def _whole(argument: str, value: object, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidArgument(
+            argument=argument, value=value, problem=f"must be an int from {low:,} to {high:,}"
+        )
+    return value

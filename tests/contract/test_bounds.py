@@ -1,0 +1,329 @@
+"""Bounded queues: what happens to a message that there is no room for."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import Depth, InvalidArgument, InvalidOptions, NewMessage, Queue, QueueFull, verify
+from fdbqueue.binding import fdb
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+DROPPING = {"max_messages": 3, "when_full": "drop-oldest"}
+BLOCKING = {"max_messages": 4, "when_full": "block", "resume_at": 0.5}
+
+
+def bounded(db: Database, space: Subspace, **options: Any) -> Queue:
+    return Queue.create(db, "bounded", root=space, **options)
+
+
+def stored(db: Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.peek(db, 99)]
+
+
+# -- reject -----------------------------------------------------------------------------------
+
+
+def test_a_full_queue_rejects_and_writes_nothing(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, max_messages=3)
+    queue.enqueue_many(db, [b"a", b"b"])
+    with pytest.raises(QueueFull, match=r"holds 2 messages .at most 3.*2 messages of 2 bytes"):
+        queue.enqueue_many(db, [b"c", b"d"])
+    queue.enqueue(db, b"c")
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, bytes(200_000), priority=9)
+    assert stored(db, queue) == [b"a", b"b", b"c"]
+    assert verify(db, queue).ok
+
+
+def test_a_leased_message_takes_up_room_until_it_is_settled(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, max_messages=1)
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, b"b")
+    queue.ack(db, delivery)
+    queue.enqueue(db, b"b")
+
+
+def test_bytes_are_bounded_as_they_were_enqueued(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, max_bytes=1_000, compression="zlib", compress_from=1)
+    queue.enqueue_many(db, [bytes(500), bytes(400)])
+    with pytest.raises(QueueFull, match=r"900 ready bytes .at most 1000"):
+        queue.enqueue(db, bytes(101))
+    queue.enqueue(db, bytes(100))
+    assert queue.receive(db) is not None
+    queue.enqueue(db, bytes(500))
+
+
+def test_enqueues_of_one_transaction_count_together(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, max_messages=2)
+
+    @fdb.transactional
+    def three(tr: fdb.Transaction) -> None:
+        for payload in (b"a", b"b", b"c"):
+            queue.enqueue(tr, payload)
+
+    with pytest.raises(QueueFull):
+        three(db)
+    assert queue.depth(db) == Depth()
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_messages": 100}, {"max_messages": 100, "when_full": "block"}]
+)
+def test_producers_below_the_bound_do_not_conflict(
+    db: Database, space: Subspace, options: dict[str, Any]
+) -> None:
+    queue = bounded(db, space, **options)
+    transactions = [db.create_transaction() for _ in range(5)]
+    for tr in transactions:
+        queue.enqueue(tr, b"a")
+    for tr in transactions:
+        tr.commit().wait()
+    assert queue.depth(db).ready == 5
+
+
+def test_the_bound_is_exceeded_by_those_that_commit_at_once_and_no_more(
+    db: Database, space: Subspace
+) -> None:
+    queue = bounded(db, space, max_messages=4)
+    queue.enqueue_many(db, [b"a"] * 3)
+    transactions = [db.create_transaction() for _ in range(3)]
+    for tr in transactions:
+        queue.enqueue(tr, b"b")
+    for tr in transactions:
+        tr.commit().wait()
+    assert queue.depth(db).ready == 6
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, b"c")
+
+
+# -- drop-oldest ------------------------------------------------------------------------------
+
+
+def test_the_oldest_of_the_least_urgent_make_room(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **DROPPING)
+    queue.enqueue_many(db, [NewMessage(b"low", 1), NewMessage(b"a"), NewMessage(b"b")])
+    queue.enqueue(db, b"c")
+    assert stored(db, queue) == [b"a", b"b", b"c"]
+    queue.enqueue_many(db, [b"d", b"e"])
+    assert stored(db, queue) == [b"c", b"d", b"e"]
+    queue.enqueue(db, b"urgent", priority=9)
+    assert stored(db, queue) == [b"urgent", b"d", b"e"]
+    assert queue.depth(db) == Depth(enqueued=7, ready=3, purged=4, ready_bytes=8)
+
+
+def test_nothing_more_urgent_is_dropped(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **DROPPING)
+    queue.enqueue_many(db, [NewMessage(b"x", 9)] * 2 + [NewMessage(b"y", 3)])
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, b"low", priority=2)
+    with pytest.raises(QueueFull):
+        queue.enqueue_many(db, [NewMessage(b"z", 3)] * 2)
+    queue.enqueue(db, b"z", priority=3)
+    assert stored(db, queue) == [b"x", b"x", b"z"]
+
+
+def test_a_leased_message_is_not_dropped(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **DROPPING)
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    assert len(queue.receive_many(db, 3)) == 3
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, b"d")
+
+
+def test_as_many_are_dropped_as_the_bytes_ask_for(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, max_bytes=300_000, when_full="drop-oldest")
+    queue.enqueue_many(db, [bytes(10), bytes(150_000), bytes(149_000)])
+    queue.enqueue(db, bytes(1_000))
+    assert [len(payload) for payload in stored(db, queue)] == [150_000, 149_000, 1_000]
+    queue.enqueue(db, bytes(1))
+    assert [len(payload) for payload in stored(db, queue)] == [149_000, 1_000, 1]
+    assert verify(db, queue).ok, "the dropped chunks are gone"
+
+
+def test_what_exceeds_the_bound_by_itself_drops_nothing(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **DROPPING)
+    queue.enqueue_many(db, [b"a", b"b"])
+    with pytest.raises(QueueFull):
+        queue.enqueue_many(db, [b"x"] * 4)
+    assert stored(db, queue) == [b"a", b"b"]
+
+
+def test_a_message_is_not_both_dropped_and_delivered(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, max_messages=1, when_full="drop-oldest")
+    queue.enqueue(db, b"a")
+    dropping = db.create_transaction()
+    queue.enqueue(dropping, b"b")
+    assert queue.receive(db) is not None
+    with pytest.raises(fdb.FDBError) as caught:
+        dropping.commit().wait()
+    assert caught.value.code == 1020
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_room_is_made_once_under_faults(db: Database, space: Subspace, fault: str) -> None:
+    queue = bounded(db, space, **DROPPING)
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    queue.enqueue(FlakyDatabase(db, [fault]), b"d")  # type: ignore[arg-type]
+    assert stored(db, queue) == [b"b", b"c", b"d"]
+    assert queue.depth(db).purged == 1
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.one_of(st.just("take"), st.tuples(st.integers(0, 9), st.integers(0, 5)))),
+    st.integers(1, 5),
+    st.integers(1, 12),
+)
+def test_a_dropping_queue_holds_what_the_model_holds(
+    db: Database, space: Subspace, steps: list[Any], max_messages: int, max_bytes: int
+) -> None:
+    del db[space.range()]
+    queue = bounded(
+        db, space, max_messages=max_messages, max_bytes=max_bytes, when_full="drop-oldest"
+    )
+    model: list[tuple[int, int, bytes]] = []
+
+    def full(more: int) -> bool:
+        size = sum(len(payload) for _, _, payload in model) + more
+        return len(model) + 1 > max_messages or size > max_bytes
+
+    for n, step in enumerate(steps):
+        if step == "take":
+            message = queue.dequeue(db)
+            model.sort(key=lambda it: (-it[0], it[1]))
+            assert (message and message.payload) == (model.pop(0)[2] if model else None)
+            continue
+        priority, size = step
+        before = list(model)
+        while full(size):
+            victims = [it for it in model if it[0] <= priority]
+            if not victims:
+                break
+            model.remove(min(victims, key=lambda it: (it[0], it[1])))
+        if full(size):
+            model = before
+            with pytest.raises(QueueFull):
+                queue.enqueue(db, bytes(size), priority=priority)
+        else:
+            model.append((priority, n, bytes(size)))
+            queue.enqueue(db, bytes(size), priority=priority)
+    model.sort(key=lambda it: (-it[0], it[1]))
+    assert stored(db, queue) == [payload for _, _, payload in model]
+
+
+# -- block ------------------------------------------------------------------------------------
+
+
+def test_a_blocked_producer_goes_on_at_the_low_water_mark(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **BLOCKING)
+    queue.enqueue_many(db, [b"a", b"b", b"c", b"d"])
+    refused = threading.Event()
+    done = threading.Event()
+
+    class Watched(Queue):
+        """Says when it is refused."""
+
+        def _run(self, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super()._run(*args, **kwargs)
+            except QueueFull:
+                refused.set()
+                raise
+
+    producer_queue = Watched("bounded", space)
+
+    def produce() -> None:
+        producer_queue.enqueue(db, b"e", timeout=60)
+        done.set()
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    assert refused.wait(30)
+    queue.dequeue(db)
+    for _ in range(2):
+        refused.clear()
+        assert refused.wait(30), "one message less is above the mark of two"
+    assert not done.is_set()
+    queue.dequeue(db)
+    assert done.wait(30)
+    producer.join()
+    assert stored(db, queue) == [b"c", b"d", b"e"]
+
+
+def test_a_producer_that_was_not_refused_fills_the_queue(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **BLOCKING)
+    for _ in range(4):
+        queue.enqueue(db, b"a", timeout=0)
+
+
+def test_waiting_for_room_has_an_end(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **BLOCKING)
+    queue.enqueue_many(db, [b"a"] * 4)
+    for timeout in (0, 0.1):
+        with pytest.raises(QueueFull):
+            queue.enqueue(db, b"b", timeout=timeout)
+    assert queue.depth(db).enqueued == 4
+
+
+def test_a_transaction_does_not_wait(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **BLOCKING)
+    queue.enqueue_many(db, [b"a"] * 4)
+    with pytest.raises(QueueFull):
+        queue.enqueue(db.create_transaction(), b"b", timeout=10**6)
+
+
+def test_waiting_for_what_can_never_fit_is_not_begun(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, **BLOCKING)
+    with pytest.raises(QueueFull):
+        queue.enqueue_many(db, [b"a"] * 5, timeout=10**6)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), "1", None])
+def test_a_timeout_out_of_range_is_refused(db: Database, queue: Queue, timeout: Any) -> None:
+    with pytest.raises(InvalidArgument, match="timeout"):
+        queue.enqueue(db, b"a", timeout=timeout)
+    assert queue.depth(db) == Depth()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"max_messages": 0}, "max_messages"),
+        ({"max_bytes": -1}, "max_bytes"),
+        ({"max_messages": 1.5}, "max_messages"),
+        ({"max_messages": 1, "when_full": "explode"}, "not one of reject, drop-oldest, block"),
+        ({"when_full": "block"}, "needs max_messages or max_bytes"),
+        ({"when_full": "drop-oldest"}, "needs max_messages or max_bytes"),
+        ({"resume_at": 0}, "resume_at"),
+        ({"resume_at": 1.01}, "resume_at"),
+        ({"resume_at": "half"}, "resume_at"),
+    ],
+)
+def test_contradictory_bounds_are_refused(
+    db: Database, space: Subspace, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidOptions, match=problem):
+        bounded(db, space, **options)
+
+
+def test_bounds_can_be_changed_and_lifted(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, max_messages=1)
+    queue.enqueue(db, b"a")
+    queue.set_options(db, max_messages=2)
+    queue.enqueue(db, b"b")
+    queue.set_options(db, max_messages=None)
+    queue.enqueue(db, b"c")
+    assert len(stored(db, queue)) == 3

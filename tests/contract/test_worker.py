@@ -1,0 +1,479 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+import tenacity
+
+from fdbqueue import Depth, InvalidArgument, LeaseLost, Message, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.connection import ConnectionState
+from fdbqueue.consumers import registry, wakeups
+from fdbqueue.consumers.credit import Credit
+from fdbqueue.keys import Kind, RootKeys
+from fdbqueue.testing import ManualClock
+from fdbqueue.worker import Reject, Retry, Worker
+from fdbqueue.worker.member import Member
+from tests.flaky import UNKNOWN_COMMITTED, FlakyDatabase
+
+Database = fdb.Database
+DEADLINE = 30
+
+
+def eventually(true: Callable[[], object]) -> None:
+    """Wait until something is true, for the deadline at most."""
+    until = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < until, "it never became true"
+        time.sleep(0.01)
+
+
+class Recorder:
+    """A handler that writes down what it is given, and waits at a gate if it is shut."""
+
+    def __init__(self) -> None:
+        self.handled: list[bytes] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self._changed = threading.Condition()
+
+    def __call__(self, message: Message) -> None:
+        with self._changed:
+            self.handled.append(message.payload)
+            self._changed.notify_all()
+        assert self.gate.wait(DEADLINE)
+
+    def wait_for(self, count: int) -> list[bytes]:
+        """What it was given, once that is ``count`` messages."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.handled) >= count, DEADLINE)
+            return list(self.handled)
+
+
+def total(db: Database, key: bytes) -> int:
+    return int.from_bytes(db[key] or b"", "little")
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    recorder = Recorder()
+    yield recorder
+    recorder.gate.set()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, clock=clock)
+
+
+def test_messages_that_are_there_and_that_come_are_handled_and_acknowledged(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    queue.enqueue(db, b"before")
+    with Worker(db, 2).add(queue, recorder):
+        recorder.wait_for(1)
+        queue.enqueue_many(db, [b"after", b"and again"])
+        recorder.wait_for(3)
+        eventually(lambda: queue.depth(db) == Depth(enqueued=3, done=3))
+
+
+def test_a_worker_that_stops_leaves_no_trace_but_what_it_did(
+    db: Database, queue: Queue, recorder: Recorder, space: fdb.Subspace
+) -> None:
+    with Worker(db, 1).add(queue, recorder):
+        eventually(lambda: registry.consumers(db, RootKeys(space).queue("orders")))
+    assert registry.consumers(db, RootKeys(space).queue("orders")) == []
+
+
+def test_the_writes_of_a_transactional_handler_commit_with_the_acknowledgement(
+    db: Database, queue: Queue, space: fdb.Subspace
+) -> None:
+    count = space.pack(("count",))
+
+    def handle(tr: fdb.Transaction, message: Message) -> None:
+        tr.add(count, (1).to_bytes(8, "little"))
+
+    with Worker(db, 4).add(queue, handle):
+        queue.enqueue_many(db, [b"x"] * 30)
+        eventually(lambda: queue.depth(db).done == 30)
+    assert total(db, count) == 30
+
+
+def test_an_unknown_commit_of_a_transactional_handler_counts_once(
+    db: Database, queue: Queue, space: fdb.Subspace
+) -> None:
+    count = space.pack(("count",))
+
+    def handle(tr: fdb.Transaction, message: Message) -> None:
+        tr.add(count, (1).to_bytes(8, "little"))
+
+    queue.enqueue_many(db, [b"x"] * 20)
+    flaky = FlakyDatabase(db, [None, UNKNOWN_COMMITTED] * 500)
+    worker = Worker(flaky, 2)  # type: ignore[arg-type]
+    with worker.add(queue, handle):
+        eventually(lambda: queue.depth(db).done == 20)
+    assert total(db, count) == 20
+    assert queue.depth(db) == Depth(enqueued=20, done=20)
+
+
+def test_a_batch_handler_is_given_what_is_there_and_settles_it_as_one(
+    db: Database, queue: Queue
+) -> None:
+    batches: list[list[bytes]] = []
+
+    def handle(messages: list[Message]) -> None:
+        batches.append([message.payload for message in messages])
+
+    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
+    with Worker(db, 1).add(queue, handle, batch=4):
+        eventually(lambda: queue.depth(db).done == 10)
+    assert [payload for batch in batches for payload in batch] == [b"%d" % n for n in range(10)]
+    assert max(map(len, batches)) == 4
+
+
+class Failing:
+    """A handler that fails the first times, as often as it is told."""
+
+    def __init__(self, times: int, error: Callable[[], Exception] = lambda: ValueError("no")):
+        self.left = times
+        self.error = error
+
+    def __call__(self, message: Message) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            raise self.error()
+
+
+def test_a_message_whose_handler_fails_is_tried_again(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, Failing(2)):
+        eventually(lambda: queue.depth(db).done == 1)
+
+
+def test_at_the_queues_maximum_of_attempts_it_becomes_a_dead_letter(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, Failing(99)):
+        eventually(lambda: queue.depth(db).dead == 1)
+    (letter,) = queue.dead.list(db)
+    assert "ValueError: no" in str(letter)
+
+
+def test_the_workers_own_maximum_of_attempts_and_backoff_come_first(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue(db, b"a")
+    worker = Worker(db, 1)
+    with worker.add(queue, Failing(99), max_attempts=2, backoff=tenacity.wait_fixed(3600)):
+        eventually(lambda: queue.depth(db).delayed == 1)
+        clock.seconds += 3601
+        eventually(lambda: queue.depth(db).dead == 1)
+
+
+def test_a_handler_says_when_to_try_again_or_that_it_never_will(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, Failing(99, lambda: Retry("later", seconds=3600))):
+        eventually(lambda: queue.depth(db).delayed == 1)
+    queue.enqueue(db, b"b")
+    with Worker(db, 1).add(queue, Failing(99, lambda: Reject("poison"))):
+        eventually(lambda: queue.depth(db).dead == 1)
+
+
+def test_a_delayed_message_is_handled_soon_after_it_is_due(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    with Worker(db, 1).add(queue, recorder):
+        started = time.monotonic()
+        queue.enqueue(db, b"a", delay=0.3)
+        recorder.wait_for(1)
+        assert time.monotonic() - started >= 0.29
+
+
+def test_a_paused_queue_is_taken_from_again_when_it_is_resumed(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    queue.pause(db)
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, recorder):
+        eventually(lambda: [c for c in registry.consumers(db, queue._keys) if c.state == 2])
+        assert recorder.handled == []
+        queue.resume(db)
+        recorder.wait_for(1)
+
+
+def test_an_effect_whose_lease_is_lost_is_not_committed(
+    db: Database, queue: Queue, space: fdb.Subspace, clock: ManualClock
+) -> None:
+    effects, entered, stolen = [], threading.Event(), threading.Event()
+
+    def handle(tr: fdb.Transaction, message: Message) -> None:
+        tr[space.pack(("effect", message.attempts))] = b""
+        effects.append(message.attempts)
+        if message.attempts == 0:
+            entered.set()
+            assert stolen.wait(DEADLINE)
+
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, handle):
+        assert entered.wait(DEADLINE)
+        clock.seconds += 61
+        thief = queue.receive(db)
+        assert thief is not None
+        assert thief.attempt == 2
+        stolen.set()
+        queue.release(db, thief)
+        eventually(lambda: queue.depth(db).done == 1)
+    found = db.get_range(space.range(("effect",)).start, space.range(("effect",)).stop)
+    assert [space.unpack(kv.key)[1] for kv in found] == [1]
+    assert sorted(effects) == [0, 1]
+
+
+def test_a_lease_is_extended_as_long_as_the_handler_runs(
+    db: Database, space: fdb.Subspace, recorder: Recorder, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "brief", root=space, lease=0.3, clock=clock)
+    leases = RootKeys(space).queue("brief").kind(Kind.LEASE)
+    recorder.gate.clear()
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, recorder):
+        recorder.wait_for(1)
+        seen: set[bytes] = set()
+
+        def extended_often() -> bool:
+            seen.update(bytes(kv.value) for kv in db.get_range(leases.start, leases.stop))
+            return len(seen) > 8
+
+        eventually(extended_often)
+        assert queue.receive(db) is None
+        recorder.gate.set()
+        eventually(lambda: queue.depth(db).done == 1)
+    assert recorder.handled == [b"a"]
+
+
+def test_one_busy_queue_does_not_starve_another(
+    db: Database, space: fdb.Subspace, queue: Queue
+) -> None:
+    quiet = Queue.create(db, "quiet", root=space)
+    order: list[str] = []
+    queue.enqueue_many(db, [b"x"] * 300)
+    quiet.enqueue_many(db, [b"x"] * 3)
+    worker = Worker(db, 1, prefetch=30)
+    worker.add(queue, lambda message: order.append("busy"))
+    worker.add(quiet, lambda message: order.append("quiet"))
+    with worker:
+        eventually(lambda: quiet.depth(db).done == 3)
+        eventually(lambda: queue.depth(db).done == 300)
+    last = max(n for n, name in enumerate(order) if name == "quiet")
+    assert last < 100
+
+
+def test_a_more_urgent_message_makes_a_worker_give_back_what_it_has_not_begun(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    recorder.gate.clear()
+    queue.enqueue_many(db, [b"low %d" % n for n in range(6)])
+    with Worker(db, 1, prefetch=5).add(queue, recorder, refresh_after=1):
+        recorder.wait_for(1)
+        eventually(lambda: queue.depth(db).leased == 6)
+        queue.enqueue(db, b"urgent", priority=9)
+        recorder.gate.set()
+        handled = recorder.wait_for(7)
+    assert handled == [b"low 0", b"urgent", *(b"low %d" % n for n in range(1, 6))]
+
+
+def test_a_graceful_stop_finishes_what_is_in_hand_and_gives_back_the_rest(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    recorder.gate.clear()
+    queue.enqueue_many(db, [b"%d" % n for n in range(5)])
+    worker = Worker(db, 1, prefetch=4).add(queue, recorder)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    recorder.wait_for(1)
+    eventually(lambda: queue.depth(db).leased == 5)
+    worker.stop()
+    eventually(lambda: queue.depth(db).ready == 4)
+    assert running.is_alive(), "one message is still in hand"
+    recorder.gate.set()
+    running.join(DEADLINE)
+    assert not running.is_alive()
+    assert recorder.handled == [b"0"]
+    assert queue.depth(db) == Depth(enqueued=5, ready=4, done=1, ready_bytes=4)
+    assert [message.attempts for message in queue.peek(db, 9)] == [0, 0, 0, 0]
+
+
+def test_the_second_stop_gives_back_what_is_in_hand_at_once(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    recorder.gate.clear()
+    queue.enqueue(db, b"a")
+    worker = Worker(db, 1).add(queue, recorder)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    recorder.wait_for(1)
+    worker.stop()
+    worker.stop()
+    running.join(DEADLINE)
+    assert not running.is_alive()
+    again = queue.receive(db)
+    assert again is not None
+    assert again.attempt == 1, "no attempt has failed"
+    queue.ack(db, again)
+
+
+def test_what_is_not_finished_by_the_deadline_of_a_stop_is_given_back(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    recorder.gate.clear()
+    queue.enqueue(db, b"a")
+    with Worker(db, 1, shutdown=0.1).add(queue, recorder):
+        recorder.wait_for(1)
+    assert queue.depth(db) == Depth(enqueued=1, ready=1, ready_bytes=1)
+
+
+def test_no_work_is_taken_while_the_connection_is_suspended(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    worker = Worker(db, 1).add(queue, recorder)
+    states: list[ConnectionState] = []
+    worker.connection.interval = 0.02
+    worker.connection.lost_after = 0.1
+    worker.connection.listen(states.append)
+    answers = worker.connection._answers
+    with worker:
+        queue.enqueue(db, b"1")
+        recorder.wait_for(1)
+        worker.connection._answers = lambda: False  # type: ignore[method-assign]
+        eventually(lambda: ConnectionState.LOST in states)
+        queue.enqueue(db, b"2")
+        assert queue.depth(db).ready == 1
+        worker.connection._answers = answers  # type: ignore[method-assign]
+        recorder.wait_for(2)
+    assert states[:3] == [
+        ConnectionState.SUSPENDED,
+        ConnectionState.LOST,
+        ConnectionState.RECONNECTED,
+    ]
+
+
+def test_one_enqueue_for_64_idle_workers_wakes_one_and_takes_three_transactions(
+    db: Database, queue: Queue
+) -> None:
+    counted = FlakyDatabase(db, [])
+    members = [Member(counted, queue, f"{n}", 0, None) for n in range(64)]  # type: ignore[arg-type]
+    woken: list[int] = []
+    done = threading.Event()
+    before = 0
+
+    def wake(n: int) -> None:
+        woken.append(n)
+        taken = members[n].take(Credit(messages=2), 2)
+        queue.ack_many(counted, taken.deliveries)  # type: ignore[arg-type]
+        done.set()
+
+    def awake(n: int, watch: object) -> None:
+        threading.Thread(target=wake, args=(n,)).start()
+
+    for n, member in enumerate(members):
+        member.join()
+        for watch in member.take(Credit(messages=2), 2).signal:
+            watch.on_ready(partial(awake, n))
+    before = counted.commits
+    queue.enqueue(counted, b"x")  # type: ignore[arg-type]
+    assert done.wait(DEADLINE)
+    # A second one that were woken would be so by the commits that are done now.
+    queue.enqueue(counted, b"y")  # type: ignore[arg-type]
+    assert counted.commits - before == 4
+    assert len(woken) == 1
+    assert queue.depth(db).done == 1
+
+
+def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(
+    db: Database, queue: Queue
+) -> None:
+    small, other = Member(db, queue, "small", 0, None), Member(db, queue, "other", 0, None)
+    for member in (small, other):
+        member.join()
+    queue.enqueue_many(db, [b"x" * 60, b"x" * 50, b"x" * 10])
+    credit = Credit(bytes=100)
+    asleep = other.take(Credit(bytes=1).taken(1), 9)
+    assert asleep.deliveries == []
+    other.take(Credit(), 0)
+    first = small.take(credit, 9)
+    assert [len(d.payload) for d in first.deliveries] == [60]
+    credit = credit.taken(60)
+    assert small.take(credit, 9).deliveries == []
+    assert [len(d.payload) for d in other.take(Credit(), 9).deliveries] == [50, 10]
+
+
+def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
+    db: Database, queue: Queue
+) -> None:
+    high, low = Recorder(), Recorder()
+    high.gate.clear()
+    with (
+        Worker(db, 1, prefetch=0, priority=1).add(queue, high),
+        Worker(db, 1, prefetch=0).add(queue, low),
+    ):
+        keys = queue._keys
+        eventually(lambda: len([c for c in registry.consumers(db, keys) if c.state == 2]) == 2)
+        queue.enqueue(db, b"1")
+        high.wait_for(1)
+        assert low.handled == []
+        queue.enqueue(db, b"2")
+        assert low.wait_for(1) == [b"2"]
+        high.gate.set()
+        eventually(lambda: queue.depth(db).done == 2)
+        eventually(lambda: len([c for c in registry.consumers(db, keys) if c.state == 2]) == 2)
+        queue.enqueue(db, b"3")
+        assert high.wait_for(2) == [b"1", b"3"]
+
+
+def test_a_worker_that_was_taken_for_dead_comes_back(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    member = Member(db, queue, "slow", 0, None)
+    member.join()
+    registry.unregister(db, queue._scope(db.create_transaction()), member.id, 0)
+    assert not member.beat()
+    member.join()
+    assert member.beat()
+    wakeups.withdraw(db, queue._keys, member.id)
+
+
+def test_a_worker_without_a_handler_or_with_two_for_a_queue_is_refused(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    with pytest.raises(InvalidArgument, match="no handler"):
+        Worker(db).run()
+    with pytest.raises(InvalidArgument, match="already"):
+        Worker(db).add(queue, recorder).add(queue, recorder)
+
+
+@pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"prefetch": -1}, {"priority": "1"}])
+def test_a_worker_with_arguments_that_make_no_sense_is_refused(
+    db: Database, wrong: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidArgument):
+        Worker(db, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_late_acknowledgement_of_what_was_given_back_is_fenced(
+    db: Database, queue: Queue
+) -> None:
+    member = Member(db, queue, "one", 0, None)
+    member.join()
+    queue.enqueue(db, b"a")
+    (delivery,) = member.take(Credit(), 1).deliveries
+    member.give_back([delivery])
+    with pytest.raises(LeaseLost):
+        queue.ack(db, delivery)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import NoSuchWorker
+from fdbqueue.worker.runner import load
+
+MODULE = """
+import fdbqueue
+db = fdbqueue.open({store!r})
+queue = fdbqueue.Queue.open(db, "orders")
+class deep:
+    app = fdbqueue.Worker(db).add(queue, print, transactional=False)
+def make():
+    return deep.app
+number = 7
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"app_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MODULE.format(store=store))
+    (tmp_path / f"{name}_broken.py").write_text("import nothing_of_this_name")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_a_worker_is_found_by_module_and_name(module: str) -> None:
+    assert load(f"{module}:deep.app") is load(f"{module}:make")
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("{}", "module:name"),
+        ("{}:", "module:name"),
+        ("{}:nothing", "no 'nothing'"),
+        ("{}:number", "type int"),
+        ("no.such.module:app", "no module 'no'"),
+        ("{}_broken:app", r"line 1: ModuleNotFoundError: .*nothing_of_this_name"),
+        ("..:app", "fails"),
+    ],
+)
+def test_what_is_no_worker_is_refused_with_the_reason(
+    module: str, target: str, problem: str
+) -> None:
+    with pytest.raises(NoSuchWorker, match=problem):
+        load(target.format(module))

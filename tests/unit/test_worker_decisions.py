@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdbqueue import InvalidArgument
+from fdbqueue.connection import ConnectionState, next_state
+from fdbqueue.worker.decisions import (
+    Turn,
+    expires_soon,
+    next_turn,
+    outranked,
+    time_to_refresh,
+    worth_taking,
+)
+from fdbqueue.worker.handlers import Handler
+
+
+@given(
+    loads=st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    runs=st.lists(st.integers(1, 12), min_size=5, max_size=5),
+)
+def test_no_queue_waits_longer_than_one_run_of_each_other(
+    loads: list[int], runs: list[int]
+) -> None:
+    left, turn = list(loads), Turn()
+    order: list[int] = []
+    while (after := next_turn(turn, [n > 0 for n in left], runs)) is not None:
+        turn = after
+        left[turn.queue] -= 1
+        order.append(turn.queue)
+    assert left == [0] * len(loads), "whatever waits is served"
+    for queue in set(order):
+        since = 0
+        last = len(order) - order[::-1].index(queue)
+        for served in order[:last]:
+            since = 0 if served == queue else since + 1
+            assert since <= sum(run for n, run in enumerate(runs[: len(loads)]) if n != queue)
+
+
+def test_weights_are_runs_of_different_length() -> None:
+    turn, order = Turn(), ""
+    for _ in range(12):
+        after = next_turn(turn, [True, True], [2, 4])
+        assert after is not None
+        turn, order = after, order + "ab"[after.queue]
+    assert order in ("aabbbbaabbbb", "bbbbaabbbbaa")
+
+
+def test_nothing_at_hand_is_nobodys_turn() -> None:
+    assert next_turn(Turn(), [False, False], [1, 1]) is None
+
+
+@given(room=st.integers(0, 20), window=st.integers(1, 20), at_hand=st.integers(0, 20))
+def test_more_is_fetched_before_hands_are_idle_but_not_one_by_one(
+    room: int, window: int, at_hand: int
+) -> None:
+    worth = worth_taking(room, window, at_hand)
+    if worth:
+        assert room > 0
+    if room and not at_hand:
+        assert worth
+    if worth and at_hand:
+        assert room >= window / 2
+
+
+def test_more_urgent_messages_are_looked_for_after_as_many_as_agreed() -> None:
+    assert not time_to_refresh(handled=4, refresh_after=5, at_hand=3)
+    assert time_to_refresh(handled=5, refresh_after=5, at_hand=3)
+    assert not time_to_refresh(handled=5, refresh_after=5, at_hand=0), "nothing to give back"
+    assert not time_to_refresh(handled=99, refresh_after=None, at_hand=3)
+    assert time_to_refresh(handled=0, refresh_after=0, at_hand=3), "before each message"
+
+
+def test_only_a_more_urgent_level_outranks_what_is_at_hand() -> None:
+    assert outranked(2, [1, 3])
+    assert not outranked(3, [1, 3])
+    assert not outranked(None, [1, 3])
+    assert not outranked(0, [])
+
+
+def test_a_lease_is_extended_once_a_third_of_it_is_over() -> None:
+    assert not expires_soon(30_000, 9_000, 30)
+    assert expires_soon(30_000, 11_000, 30)
+
+
+@given(
+    answers=st.lists(st.tuples(st.booleans(), st.floats(0, 60)), max_size=20),
+)
+def test_a_connection_is_lost_after_silence_and_reconnected_by_an_answer(
+    answers: list[tuple[bool, float]],
+) -> None:
+    state = ConnectionState.CONNECTED
+    cut = False
+    for answered, silent in answers:
+        state = next_state(state, answered, silent, lost_after=30)
+        if answered:
+            reconnected = ConnectionState.RECONNECTED if cut else ConnectionState.CONNECTED
+            assert state is reconnected
+        else:
+            cut = True
+            assert state is (ConnectionState.LOST if silent >= 30 else ConnectionState.SUSPENDED)
+
+
+def plain(message: Any) -> None: ...
+def with_transaction(tr: Any, message: Any) -> None: ...
+def either(*arguments: Any) -> None: ...
+def neither() -> None: ...
+async def coroutine(message: Any) -> None: ...
+
+
+def test_the_parameters_of_a_handler_tell_its_kind() -> None:
+    assert not Handler.of(plain).transactional
+    assert Handler.of(with_transaction).transactional
+    assert Handler.of(either, transactional=True).transactional
+    assert Handler.of(plain, batch=5).batch == 5
+
+
+@pytest.mark.parametrize(
+    ("function", "how"),
+    [
+        (either, {}),
+        (neither, {}),
+        (coroutine, {}),
+        (plain, {"transactional": True}),
+        (with_transaction, {"transactional": False}),
+        (plain, {"batch": 0}),
+        ("plain", {}),
+    ],
+)
+def test_a_handler_that_cannot_be_called_is_refused(function: Any, how: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        Handler.of(function, **how)

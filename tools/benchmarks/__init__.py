@@ -1,0 +1,1 @@
+"""A benchmark of queues: schemes, processes that use them, and what is checked and reported."""

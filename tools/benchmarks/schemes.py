@@ -1,0 +1,153 @@
+"""What is measured: ways to put messages into a queue and to get them out again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from benchmarks import baselines
+from fdbqueue import Delivery, LeaseLost, Queue
+from fdbqueue.binding import fdb
+
+FILL = 500
+
+
+class Consumer(Protocol):
+    """One consumer: whatever ``take`` returned before is done with when it is called again."""
+
+    def take(self) -> list[bytes]:
+        """The next messages, none if there are none."""
+
+    def finish(self) -> list[bytes]:
+        """Be done with the last ones; returns those that were lost again and will be redone."""
+
+
+class Scheme(Protocol):
+    """A way to queue messages, below a subspace of its own."""
+
+    name: str
+
+    def fill(self, db: fdb.Database, space: fdb.Subspace, payloads: Sequence[bytes]) -> None: ...
+    def producer(
+        self, db: fdb.Database, space: fdb.Subspace
+    ) -> Callable[[Sequence[bytes]], None]: ...
+    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer: ...
+    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]: ...
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The layer itself, in one of its contention modes: receive and acknowledge."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    lease: float = 60.0
+
+    def _queue(self, db: fdb.Database, space: fdb.Subspace) -> Queue:
+        options = {"max_attempts": None, "lease": self.lease, **self.options}
+        return Queue.open(db, "bench", root=space, **options)
+
+    def fill(self, db: fdb.Database, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
+        queue = self._queue(db, space)
+        for n in range(0, len(payloads), FILL):
+            queue.enqueue_many(db, payloads[n : n + FILL])
+
+    def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
+        queue = self._queue(db, space)
+
+        def put(payloads: Sequence[bytes]) -> None:
+            queue.enqueue_many(db, payloads)
+
+        return put
+
+    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
+        return _LayerConsumer(db, self._queue(db, space), batch)
+
+    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
+        queue = self._queue(db, space)
+        left: list[bytes] = []
+        while found := queue.receive_many(db, FILL):
+            left += [delivery.payload for delivery in found]
+            queue.ack_many(db, found)
+        depth = queue.depth(db)
+        assert depth.leased == depth.ready == 0, depth
+        assert depth.done == depth.enqueued, depth
+        return left
+
+
+class _LayerConsumer:
+    def __init__(self, db: fdb.Database, queue: Queue, batch: int) -> None:
+        self._db = db
+        self._queue = queue
+        self._batch = batch
+        self._held: list[Delivery] = []
+
+    def take(self) -> list[bytes]:
+        held, self._held = self._held, []
+        self._held = self._queue.receive_many(self._db, self._batch, ack=held)
+        return [delivery.payload for delivery in self._held]
+
+    def finish(self) -> list[bytes]:
+        with contextlib.suppress(LeaseLost):
+            if self._held:
+                self._queue.ack_many(self._db, self._held)
+            return []
+        return [delivery.payload for delivery in self._held]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A published recipe, written for this benchmark: pop, which loses what a crash interrupts."""
+
+    name: str
+    pop: Callable[[fdb.Database, fdb.Subspace], bytes | None]
+
+    def fill(self, db: fdb.Database, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
+        for n in range(0, len(payloads), FILL):
+            baselines.put_all(db, space, payloads[n : n + FILL])
+
+    def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
+        def put(payloads: Sequence[bytes]) -> None:
+            baselines.put_all(db, space, payloads)
+
+        return put
+
+    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
+        return _RecipeConsumer(db, space, self.pop)
+
+    def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
+        return baselines.items(db, space)
+
+
+class _RecipeConsumer:
+    def __init__(
+        self,
+        db: fdb.Database,
+        space: fdb.Subspace,
+        pop: Callable[[fdb.Database, fdb.Subspace], bytes | None],
+    ) -> None:
+        self._db = db
+        self._space = space
+        self._pop = pop
+
+    def take(self) -> list[bytes]:
+        found = self._pop(self._db, self._space)
+        return [] if found is None else [found]
+
+    def finish(self) -> list[bytes]:
+        return []
+
+
+SCHEMES: dict[str, Scheme] = {
+    scheme.name: scheme
+    for scheme in (
+        Layer("first", {"contention": "first"}),
+        Layer("auto", {"contention": "auto"}),
+        Layer("staged", {"contention": "staged"}),
+        Layer("relaxed", {"contention": "relaxed", "window": 64}),
+        Recipe("plain recipe", baselines.pop_plain),
+        Recipe("published staged", baselines.pop_staged),
+    )
+}
