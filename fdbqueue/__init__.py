@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .connection import ConnectionState
     from .consumers.credit import Credit
+    from .consumers.registry import Consumer
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
@@ -90,6 +91,7 @@ __all__ = [
     "CatalogueError",
     "Clock",
     "ConnectionState",
+    "Consumer",
     "CorruptData",
     "Credit",
     "DeadMessage",
@@ -164,6 +166,7 @@ __all__ = [
 _LAZY = {
     "Clock": "clock",
     "ConnectionState": "connection",
+    "Consumer": "consumers.registry",
     "Credit": "consumers.credit",
     "Engine": "binding",
     "Queue": "api",

@@ -9,7 +9,8 @@ from typing import TypeVar
 from . import sweeping
 from .binding import fdb
 from .codec import Turn
-from .consumers import wakeups
+from .consumers import registry, wakeups
+from .consumers.registry import Consumer
 from .errors import InvalidArgument
 from .handle import Handle, Transactor
 from .letters import DeadLetters
@@ -97,6 +98,13 @@ class Tending(Handle):
         transactions of up to some hundred messages. Raises ``QueueNotFound``.
         """
         return sweeping.sweep(self, db)
+
+    def consumers(self, tr: Transactor) -> list[Consumer]:
+        """The consumers: the registered ones, as workers are, and who waits in front of the line.
+
+        By descending priority. Snapshot reads: no conflicts. Raises ``QueueNotFound``.
+        """
+        return self._read(tr, lambda tr: registry.consumers(tr, self._scope(tr).keys))
 
     def history(self, tr: Transactor, limit: int = 1_000, after: bytes = b"") -> list[Event]:
         """The transitions of the queue's messages, the oldest first, up to ``limit`` of them.

@@ -60,7 +60,7 @@ def bury(
         leaving = [each for each in messages if each[0].envelope.size <= limit]
         messages = [each for each in messages if each[0].envelope.size > limit]
         _forward(tr, scope, other, source, leaving)
-    version, now_ms = scope.clock.version(tr), scope.clock.wall_ms()
+    version, now_ms = scope.version(tr), scope.clock.wall_ms()
     for message, reason in messages:
         grave = Grave(version, message.position.random)
         letter = DeadLetter(message.envelope, reason, now_ms)

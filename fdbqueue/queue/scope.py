@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ..binding import fdb
 from ..clock import Clock
 from ..codec import Envelope, Turn
 from ..keys import QueueKeys, RootKeys
@@ -22,6 +23,13 @@ class Scope:
     options: QueueOptions
     clock: Clock
     subscriptions: tuple[Definition, ...]
+    _version: list[int] = field(default_factory=list, repr=False, compare=False)
+
+    def version(self, tr: fdb.Transaction) -> int:
+        """The version at which the transaction reads, asked for once."""
+        if not self._version:
+            self._version.append(self.clock.version(tr))
+        return self._version[0]
 
 
 @dataclass(frozen=True, slots=True)

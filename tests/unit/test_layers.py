@@ -17,7 +17,7 @@ LAYERS = [
     {"model"},
     {"backoff"},
     {"options"},
-    {"binding"},
+    {"binding", "elements"},
     {"clock", "codec", "compression", "keys", "selector"},
     {"serializers"},
     {"queue"},
