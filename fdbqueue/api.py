@@ -30,8 +30,6 @@ from .tending import Tending
 R = TypeVar("R")
 
 MAX_BATCH = 10_000
-POLL_SECONDS = 5.0
-"""How often a waiting consumer looks by itself: heals what a dead one was told."""
 
 
 class Queue(Consuming, Moving, Settling, Tending):
