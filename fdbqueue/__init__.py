@@ -66,6 +66,7 @@ from .model import (
     MessageState,
     NewMessage,
     Position,
+    Progress,
     Swept,
     Verification,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "OutcomeUnknown",
     "PayloadTooLarge",
     "Position",
+    "Progress",
     "Queue",
     "QueueError",
     "QueueExists",

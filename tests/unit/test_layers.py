@@ -24,7 +24,7 @@ LAYERS = [
     {"subscriptions", "consumers"},
     {"connection", "drafts", "handle", "producing", "receiving"},
     {"letters", "surveying", "sweeping"},
-    {"consuming", "settling", "subscribing", "tending"},
+    {"consuming", "moving", "settling", "subscribing", "tending"},
     {"subscribers"},
     {"api"},
     {"importing", "verification"},
