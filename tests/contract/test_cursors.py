@@ -6,6 +6,7 @@ Transactions are opened, paused and committed one by one, so each test is one fi
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -382,6 +383,20 @@ def test_one_message_is_given_to_one_consumer(db: Database, queue: Queue) -> Non
     assert [conflicts(tr) for tr in (first, second, third)] == [False, True, True]
 
 
+def test_a_message_whose_time_is_over_is_disposed_of_once(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue(db, b"", ttl=10)
+    names = ["one", "two"]
+    subscriptions = [queue.subscribe(db, name, selector="region = 'eu'") for name in names]
+    clock.seconds += 11
+    one, other = db.create_transaction(), db.create_transaction()
+    assert use(one, subscriptions[0]) == []
+    assert use(other, subscriptions[1]) == []
+    assert [conflicts(one), conflicts(other)] == [False, True]
+    assert queue.depth(db).expired == 1
+
+
 def test_nobody_moves_on_over_what_another_consumer_has_not_taken_after_all(
     db: Database, queue: Queue
 ) -> None:
@@ -420,6 +435,21 @@ def test_a_subscription_does_not_close_while_a_message_arrives(
     put(db, queue, "eu1", priority=priority)
     assert conflicts(close), "it has not seen the end"
     assert use(db, closing) == ["eu1"]
+
+
+def test_a_subscription_does_not_close_beside_an_arrival_however_often_it_tries(
+    db: Database, queue: Queue
+) -> None:
+    closing = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
+    arrivals = iter(["us1", "us2", "eu1"])
+
+    def arrive() -> None:
+        for text in islice(arrivals, 1):
+            put(db, queue, text)
+
+    busy: Any = FlakyDatabase(db, [], before=arrive)
+    assert [each.payload for each in closing.receive_many(busy, 9)] == [b"eu1"]
+    assert busy.commits == 4
 
 
 def test_an_effect_of_nothing_being_there_does_not_commit_beside_an_arrival(
