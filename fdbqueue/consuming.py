@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from . import receiving
 from .binding import fdb
@@ -67,10 +66,9 @@ class Consuming(Handle):
         ``InvalidOptions``, ``InvalidName``.
         """
         asked = receiving.asking(max_messages, lease, consumer, wait)
-        settling = partial(self._settle, deliveries=ack) if ack else None
         if not isinstance(tr, fdb.Transaction):
             return past_backlog(
-                self, tr, lambda: receiving.receive(tr, self._access, asked, wait, settling)
+                self, tr, lambda: receiving.receive(tr, self._access, asked, wait, ack)
             )
         if wait:
             raise InvalidArgument(
@@ -78,9 +76,10 @@ class Consuming(Handle):
                 value=wait,
                 problem="waiting spans transactions: call receive with a database",
             )
-        if settling is not None:
-            settling(tr)
-        return receiving.take(tr, self._scope(tr), asked, line.new_claim())
+        scope = self._scope(tr)
+        if ack:
+            settle.ack(tr, scope, ack)
+        return receiving.take(tr, scope, asked, line.new_claim())
 
     def consume(
         self,
@@ -157,6 +156,3 @@ class Consuming(Handle):
         One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
         """
         return receiving.withdraw(tr, self._access, ticket)
-
-    def _settle(self, tr: fdb.Transaction, deliveries: Sequence[Delivery]) -> None:
-        settle.ack(tr, self._scope(tr), deliveries)

@@ -10,6 +10,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from .binding import fdb
+from .elements import pack_bytes, pack_int, parse_int, parse_last_bytes
 from .model import Due, Position
 
 METADATA_VERSION = b"\xff/metadataVersion"
@@ -46,6 +47,8 @@ class Kind(IntEnum):
     UNIQUE = 25  # (unique key) -> id of the message that has it
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
     IDLE = 27  # () -> since when the queue has been drained
+    GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
+    GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
 
 
 class RootKeys:
@@ -83,7 +86,7 @@ class OnceKeys:
 
     def key(self, minute: int, token: bytes) -> bytes:
         """(minute, token)."""
-        return fdb.tuple.pack((minute, token), self.prefix)
+        return self.prefix + pack_int(minute) + pack_bytes(token)
 
     def before(self, minute: int) -> slice:
         """All records of earlier minutes."""
@@ -95,9 +98,12 @@ class QueueKeys:
 
     __slots__ = (
         "_count",
+        "_expiry",
         "_fence",
         "_kinds",
+        "_lease",
         "_ready",
+        "_request",
         "_tail",
         "change",
         "guard",
@@ -124,6 +130,9 @@ class QueueKeys:
         self.recount = self._kinds[Kind.COUNT]
         self._ready = self._kinds[Kind.READY]
         self._tail = self._kinds[Kind.TAIL]
+        self._lease = self._kinds[Kind.LEASE]
+        self._expiry = self._kinds[Kind.EXPIRY]
+        self._request = self._kinds[Kind.REQUEST]
         self._fence = self._kinds[Kind.FENCE]
         self._count = self._kinds[Kind.COUNT]
 
@@ -142,8 +151,12 @@ class QueueKeys:
 
     def ready(self, position: Position) -> bytes:
         """(level, index, random)."""
-        elements = (position.level, position.index, position.random)
-        return fdb.tuple.pack(elements, self._ready)
+        return (
+            self._ready
+            + _packed(position.level)
+            + pack_int(position.index)
+            + pack_bytes(position.random)
+        )
 
     def ready_range(self) -> slice:
         """All ready messages, in the order of delivery."""
@@ -155,7 +168,9 @@ class QueueKeys:
 
     def parse_ready(self, key: bytes) -> Position:
         """The position that a READY key names."""
-        return Position(*fdb.tuple.unpack(key, len(self._ready)))
+        level, begin = parse_int(key, len(self._ready))
+        index, begin = parse_int(key, begin)
+        return Position(level, index, parse_last_bytes(key, begin))
 
     def tail(self, level: int) -> bytes:
         """(level)."""
@@ -163,42 +178,42 @@ class QueueKeys:
 
     def fence(self, level: int, index: int) -> bytes:
         """(level, index)."""
-        return self._fence + _packed(level) + fdb.tuple.pack((index,))
+        return self._fence + _packed(level) + pack_int(index)
 
     # -- leases ------------------------------------------------------------------------------
 
     def lease(self, token: bytes) -> bytes:
         """(token)."""
-        return fdb.tuple.pack((token,), self._kinds[Kind.LEASE])
+        return self._lease + pack_bytes(token)
 
     def leases(self, claim: bytes) -> slice:
         """All leases under one claim."""
-        begin = fdb.tuple.pack((claim,), self._kinds[Kind.LEASE])[:-1]
+        begin = self._lease + pack_bytes(claim)[:-1]
         return slice(begin, fdb.impl.strinc(begin))
 
     def parse_lease(self, key: bytes) -> bytes:
         """The token that a LEASE key names."""
-        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.LEASE]))[0])
+        return parse_last_bytes(key, len(self._lease))
 
     def expiry(self, version: int, token: bytes) -> bytes:
         """(version, token)."""
-        return fdb.tuple.pack((version, token), self._kinds[Kind.EXPIRY])
+        return self._expiry + pack_int(version) + pack_bytes(token)
 
     def parse_expiry(self, key: bytes) -> tuple[int, bytes]:
         """The version and the token that an EXPIRY key names."""
-        version, token = fdb.tuple.unpack(key, len(self._kinds[Kind.EXPIRY]))
-        return version, token
+        version, begin = parse_int(key, len(self._expiry))
+        return version, parse_last_bytes(key, begin)
 
     # -- the line of consumers ---------------------------------------------------------------
 
     def request(self, index: int, claim: bytes) -> bytes:
         """(index, claim)."""
-        return fdb.tuple.pack((index, claim), self._kinds[Kind.REQUEST])
+        return self._request + pack_int(index) + pack_bytes(claim)
 
     def parse_request(self, key: bytes) -> tuple[int, bytes]:
         """The index and the claim that a REQUEST key names."""
-        index, claim = fdb.tuple.unpack(key, len(self._kinds[Kind.REQUEST]))
-        return index, claim
+        index, begin = parse_int(key, len(self._request))
+        return index, parse_last_bytes(key, begin)
 
     # -- subscriptions -----------------------------------------------------------------------
 
@@ -249,7 +264,7 @@ class QueueKeys:
 
     def parse_count(self, key: bytes) -> int:
         """The level that a COUNT key names."""
-        return int(fdb.tuple.unpack(key, len(self._count))[0])
+        return parse_int(key, len(self._count))[0]
 
     def dead(self, index: int, random: bytes) -> bytes:
         """(index, random)."""
@@ -276,9 +291,17 @@ class QueueKeys:
         """(message id)."""
         return fdb.tuple.pack((message_id,), self._kinds[Kind.MOVED])
 
+    def parse_moved(self, key: bytes) -> str:
+        """The message id that a MOVED key names."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.MOVED]))[0])
+
     def unique(self, key: str) -> bytes:
         """(unique key)."""
         return fdb.tuple.pack((key,), self._kinds[Kind.UNIQUE])
+
+    def parse_unique(self, key: bytes) -> str:
+        """The unique key that a UNIQUE key names."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.UNIQUE]))[0])
 
     def dedup(self, window_ms: int, dedup_id: str) -> bytes:
         """(begin of the window, id)."""
@@ -327,6 +350,27 @@ class QueueKeys:
         return slice(
             _within(self._kinds[kind]).start, fdb.tuple.pack((last + 1,), self._kinds[kind])
         )
+
+    def turn(self, key: str, n: int) -> bytes:
+        """(ordering key, n)."""
+        return fdb.tuple.pack((key, n), self._kinds[Kind.GROUP])
+
+    def line(self, key: str) -> slice:
+        """All messages that wait for their turn under an ordering key."""
+        return _within(fdb.tuple.pack((key,), self._kinds[Kind.GROUP]))
+
+    def parse_line(self, key: bytes) -> tuple[str, int]:
+        """The ordering key and the number that a GROUP key names."""
+        name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.GROUP]))
+        return name, n
+
+    def head(self, key: str) -> bytes:
+        """(ordering key)."""
+        return fdb.tuple.pack((key,), self._kinds[Kind.GROUP_HEAD])
+
+    def parse_head(self, key: bytes) -> str:
+        """The ordering key that a GROUP_HEAD key names."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.GROUP_HEAD]))[0])
 
     def chunk(self, name: bytes, n: int) -> bytes:
         """(name, n)."""

@@ -118,7 +118,7 @@ class DeadLetters(Handle):
 
         def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
             scope = self._scope(tr)
-            last = scope.clock.version(tr) if until is None else until
+            last = scope.version(tr) if until is None else until
             graves, following = dead.page(tr, scope, begin, last, wanted)
             return step(tr, scope, graves) if graves else 0, following, last
 

@@ -7,6 +7,7 @@ What waits lives here, outside of the storage operations: every wait and every r
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,7 @@ from .errors import InvalidArgument, QueueError
 from .keys import QueueKeys
 from .model import Delivery
 from .options import check_lease, check_name
-from .queue import agenda, dequeue, fulfil, leading, lease, line, once, relaxed, taking
-from .queue import settle as settle_
+from .queue import agenda, dequeue, fulfil, leading, lease, line, once, relaxed, settle, taking
 from .queue.leading import Step
 from .queue.line import Asked, Ticket
 from .queue.scope import Scope
@@ -30,7 +30,8 @@ from .queue.scope import Scope
 R = TypeVar("R")
 
 MAX_MESSAGES = 10_000
-PATIENCE = tenacity.wait_exponential_jitter(initial=1.0, max=4.0, jitter=1.0)
+FIRST_PATIENCE = 1.0
+PATIENCE = tenacity.wait_exponential(multiplier=2.0, max=4.0) + tenacity.wait_random(0.0, 1.0)
 """How long a consumer in line trusts its watch, before it looks by itself."""
 RENEW_SECONDS = leading.LEADS_SECONDS / 2
 STINT_ROUNDS = 8
@@ -47,6 +48,8 @@ class Access:
         self.scope = scope
         self.crowded = False
         """Whether there was a line the last time; a hint that only saves a read."""
+        self.lined = True
+        """Whether the queue's mode has lines; a hint that only saves a read."""
 
 
 def asking(max_messages: object, lease: object, consumer: object, wait: object) -> Asked:
@@ -68,17 +71,31 @@ def take(tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes) -> list[
 
 
 def attempt(
-    tr: fdb.Transaction, access: Access, asked: Asked, claim: bytes, *, waits: bool, crowded: bool
+    tr: fdb.Transaction,
+    access: Access,
+    asked: Asked,
+    claim: bytes,
+    *,
+    waits: bool,
+    crowded: bool,
+    ack: Sequence[Delivery] = (),
 ) -> list[Delivery] | Ticket:
     """Lease what is there, or stand in line.
 
     crowded: whether an earlier attempt met a conflict.
+    ack: deliveries to acknowledge.
     """
+    # Before the options are known, so that all of it is one round trip.
+    looked = line.look(tr, access.keys) if waits or access.lined else None
+    leases = lease.look(tr, access.keys, ack)
     scope = access.scope(tr)
+    if ack:
+        settle.ack(tr, scope, ack, leases)
     mode = scope.options.contention
-    looked = line.look(tr, scope.keys) if waits or mode in ("auto", "staged") else None
-    if looked is None:
+    access.lined = mode in ("auto", "staged")
+    if not waits and not access.lined:
         return take(tr, scope, asked, claim)
+    looked = looked or line.look(tr, access.keys)
     if mode == "staged" or (mode == "auto" and crowded):
         return line.join(tr, scope, looked, asked, waits)
     ready = None if access.crowded else _look(tr, scope, asked)
@@ -94,22 +111,22 @@ def receive(
     access: Access,
     asked: Asked,
     wait: float,
-    settle: Callable[[fdb.Transaction], object] | None = None,
+    ack: Sequence[Delivery] = (),
 ) -> list[Delivery]:
     """Lease what is there, or comes within ``wait`` seconds.
 
-    settle: done once, in the transaction of the first attempt.
+    ack: deliveries to acknowledge in the transaction of the first attempt.
     """
     deadline = time.monotonic() + wait
     while True:
-        outcome = _start(db, access, asked, deadline > time.monotonic(), settle)
+        outcome = _start(db, access, asked, deadline > time.monotonic(), ack)
         if isinstance(outcome, list):
             return outcome
         left = max(0.0, deadline - time.monotonic()) if outcome.waits else None
         found = collect(db, access, outcome, left)
         if found is not None:
             return found
-        settle = None
+        ack = ()
 
 
 def collect(
@@ -138,7 +155,7 @@ def withdraw(db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket)
     def leave(tr: fdb.Transaction) -> list[Delivery]:
         scope = access.scope(tr)
         leader, looked = tr.get(scope.keys.leader), fulfil.look(tr, scope.keys)
-        place = line.place(tr, scope, ticket)
+        place = line.place(tr, scope.keys, ticket)
         if place.request is not None:
             line.remove(tr, scope.keys, ticket.index, ticket.claim)
         if leader.value == ticket.claim:
@@ -160,7 +177,7 @@ def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) 
 def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
     """Release deliveries, and wake consumers for them."""
     waiting = wakeups.look(tr, scope.keys, len(deliveries))
-    settle_.release(tr, scope, deliveries, None, None)
+    settle.release(tr, scope, deliveries, None, None)
     wakeups.wake(tr, scope.keys, waiting)
 
 
@@ -206,19 +223,18 @@ def _start(
     access: Access,
     asked: Asked,
     waits: bool,
-    settle: Callable[[fdb.Transaction], object] | None,
+    ack: Sequence[Delivery],
 ) -> list[Delivery] | Ticket:
     attempts = 0
 
     def body(tr: fdb.Transaction) -> list[Delivery] | Ticket:
         nonlocal attempts
         attempts += 1
-        if settle is not None:
-            settle(tr)
-        return attempt(tr, access, asked, line.new_claim(), waits=waits, crowded=attempts > 1)
+        claim, crowded = line.new_claim(), attempts > 1
+        return attempt(tr, access, asked, claim, waits=waits, crowded=crowded, ack=ack)
 
     def wrote(outcome: list[Delivery] | Ticket) -> bool:
-        return bool(outcome) or settle is not None
+        return bool(outcome) or bool(ack)
 
     return once.run(db, access.keys.once, body, wrote=wrote)
 
@@ -259,7 +275,6 @@ class _Stand:
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.leads = ticket.leads
         self.watch = ticket.watch
-        self.fresh = ticket.watch is not None
         self.leader_left = 0.0
         self.woken = False
         self.expected = 0
@@ -277,7 +292,7 @@ class _Stand:
             retry_error_callback=lambda _: None,
         )
         try:
-            found = retrying(self._step)
+            found = retrying(self._step) if self.watch is None else self._first(retrying)
             while found is None:
                 found = self._run(self._last_call, wrote=bool)
         except _TakenForDead:
@@ -286,6 +301,12 @@ class _Stand:
             if self.woken:
                 wakeups.withdraw(self.db, self.keys, self.ticket.claim)
         return found
+
+    def _first(self, retrying: tenacity.Retrying) -> list[Delivery] | None:
+        """As a rule the first watch has the answer."""
+        self._pause(FIRST_PATIENCE + random.random())
+        found = self._step() if self._left() > 0 else None
+        return found if found is not None or self._left() <= 0 else retrying(self._step)
 
     def _left(self) -> float:
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
@@ -297,10 +318,7 @@ class _Stand:
             wakeups.wait((self.watch,), max(0.0, min(patience, self._left())))
 
     def _step(self) -> list[Delivery] | None:
-        """Look at the request, and lead if that is to be; the first look is the watch's."""
-        if self.fresh:
-            self.fresh = False
-            return None
+        """Look at the request, and lead if that is to be."""
         if not self.leads:
             found = self._run(self._attend, wrote=lambda _: False)
             if found is not None or not self.leads:
@@ -309,18 +327,18 @@ class _Stand:
 
     def _attend(self, tr: fdb.Transaction) -> list[Delivery] | None:
         """Look whether the request is answered; if not, go on standing in line."""
+        place = line.place(tr, self.keys, self.ticket)
+        if place.held:
+            return place.held
         scope = self.access.scope(tr)
-        place = line.place(tr, scope, self.ticket)
         if place.request is None:
-            return self._answer(place)
+            return self._empty(scope.version(tr))
         self.leads, self.leader_left, self.watch = line.stay(tr, scope, self.ticket, place.request)
         return None
 
-    def _answer(self, place: line.Place) -> list[Delivery]:
-        """What it means that the request is gone."""
-        if place.held:
-            return place.held
-        if self.ticket.waits or place.version > self.ticket.certain_until:
+    def _empty(self, version: int) -> list[Delivery]:
+        """What it means that the request is gone without a lease."""
+        if self.ticket.waits or version > self.ticket.certain_until:
             raise _TakenForDead
         return []
 
@@ -372,7 +390,7 @@ class _Stand:
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
         if not answered and answer is None and mine is None and not served.more:
-            place = line.place(tr, scope, self.ticket)
+            place = line.place(tr, self.keys, self.ticket)
             answer = place.held or None
             gone = not answer
         step = leading.decide(
@@ -421,7 +439,7 @@ class _Stand:
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
         leader, looked = tr.get(keys.leader), fulfil.look(tr, keys)
         due = promotion.look(tr, scope)
-        place = line.place(tr, scope, self.ticket)
+        place = line.place(tr, self.keys, self.ticket)
         if promotion.promote(tr, scope, due):
             looked = fulfil.look(tr, keys)
         if place.request is None:

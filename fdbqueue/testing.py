@@ -1,11 +1,42 @@
-"""For the tests of programs that use queues: clocks to move, stores to throw away, assertions."""
+"""A testing kit for programs that use queues; needs pytest.
+
+``pytest_plugins = ["fdbqueue.testing"]`` in a ``conftest.py`` gives the fixtures: ``fdbqueue_db``,
+``fdbqueue_root``, ``fdbqueue_clock`` and ``fdbqueue_queue``. They run on whatever store the process
+uses: with the embedded engine each test has a store of its own, with a FoundationDB server a
+subspace of its own, cleared afterwards.
+"""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from .binding import fdb
+import pytest
+
+from . import binding
+from .api import Queue
+from .binding import Engine, fdb
 from .clock import VERSIONS_PER_SECOND, Clock
+from .model import Depth, HeaderValue, Message
+from .worker.attempt import Outcome, attempt
+from .worker.handlers import Handler
+from .worker.lane import Policy
+
+__all__ = [
+    "ManualClock",
+    "assert_depth",
+    "assert_enqueued",
+    "drain",
+    "fdbqueue_clock",
+    "fdbqueue_db",
+    "fdbqueue_queue",
+    "fdbqueue_root",
+]
+
+_SEARCHED = 10_000
 
 
 @dataclass
@@ -25,3 +56,130 @@ class ManualClock(Clock):
     def version(self, tr: fdb.Transaction) -> int:
         """The transaction's read version."""
         return super().version(tr) + int(self.seconds * VERSIONS_PER_SECOND)
+
+
+# -- fixtures ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fdbqueue_db(tmp_path: Path) -> fdb.Database:
+    """A database: an embedded store of the test's own, or the server at hand."""
+    if binding.DEFAULT.engine is Engine.EMBEDDED:
+        return binding.open(tmp_path / "test.fdbq")
+    return binding.open()
+
+
+@pytest.fixture
+def fdbqueue_root(fdbqueue_db: fdb.Database) -> Iterator[fdb.Subspace]:
+    """A fresh subspace, cleared afterwards, to give as ``root``."""
+    root = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
+    yield root
+    fdbqueue_db.clear_range_startswith(root.key())
+
+
+@pytest.fixture
+def fdbqueue_clock() -> ManualClock:
+    """A clock that the test moves; that of ``fdbqueue_queue``."""
+    return ManualClock()
+
+
+@pytest.fixture
+def fdbqueue_queue(
+    fdbqueue_db: fdb.Database, fdbqueue_root: fdb.Subspace, fdbqueue_clock: ManualClock
+) -> Callable[..., Queue]:
+    """Makes queues: ``fdbqueue_queue("orders", levels=3)``."""
+
+    def make(name: str = "test", **options: Any) -> Queue:
+        return Queue.create(fdbqueue_db, name, root=fdbqueue_root, clock=fdbqueue_clock, **options)
+
+    return make
+
+
+# -- handling ---------------------------------------------------------------------------------
+
+
+def drain(
+    db: fdb.Database,
+    queue: Queue,
+    handler: Callable[..., Any],
+    *,
+    transactional: bool | None = None,
+    batch: int | None = None,
+    failures: bool = False,
+) -> list[Message]:
+    """Handle all that is ready in this thread, as a worker would; returns what was handled.
+
+    handler, transactional, batch: as ``Worker.add``.
+    failures: whether a handler may fail: then messages are tried again as the queue's policy
+        says, until nothing is ready. Else its first exception ends the call, and is raised.
+
+    Raises ``InvalidArgument``.
+    """
+    raised: list[Exception] = []
+
+    def careful(*arguments: Any) -> None:
+        try:
+            handler(*arguments)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    call = Handler.of(handler, transactional=transactional, batch=batch)
+    call = Handler(careful, call.transactional, batch)
+    policy = Policy(
+        handler=call, lease=0, window=0, run=0, refresh_after=None, max_attempts=None, backoff=None
+    )
+    handled: list[Message] = []
+    while found := queue.receive_many(db, batch or 1, consumer="drain"):
+        ended = attempt(db, queue, policy, found)
+        handled += [d.message for d, outcome in ended if outcome is Outcome.DONE]
+        if raised and not failures:
+            raise raised[0]
+    return handled
+
+
+# -- assertions -------------------------------------------------------------------------------
+
+
+def assert_depth(db: fdb.Database, queue: Queue, **expected: int) -> None:
+    """Assert counters of ``Depth``: those that are named, whatever the others are."""
+    depth = queue.depth(db)
+    found = {name: getattr(depth, name) for name in expected}
+    assert found == expected, f"{queue} has {_counted(depth)}"
+
+
+def assert_enqueued(
+    db: fdb.Database,
+    queue: Queue,
+    payload: Any = None,
+    *,
+    priority: int | None = None,
+    headers: dict[str, HeaderValue] | None = None,
+    count: int | None = None,
+) -> list[Message]:
+    """Assert that ready messages are as described; returns them, in the order of delivery.
+
+    payload: as the queue's serializer gives it. headers: those that matter.
+    count: how many such messages there are; at least one where None.
+    """
+    ready = queue.peek(db, _SEARCHED)
+    found = [
+        message
+        for message in ready
+        if (payload is None or queue.value(message) == payload)
+        and (priority is None or message.priority == priority)
+        and (headers or {}).items() <= message.headers.items()
+    ]
+    described = f"payload={payload!r}, priority={priority}, headers={headers}"
+    shown = "\n".join(
+        f"  {message.payload[:80]!r} priority={message.priority} {dict(message.headers)}"
+        for message in ready[:20]
+    )
+    right = bool(found) if count is None else len(found) == count
+    assert right, f"{len(found)} messages with {described}; ready are {len(ready)}:\n{shown}"
+    return found
+
+
+def _counted(depth: Depth) -> str:
+    counts = ((name, getattr(depth, name)) for name in Depth.__slots__)
+    return ", ".join(f"{name}={count}" for name, count in counts if count) or "nothing"

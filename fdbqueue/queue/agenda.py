@@ -39,6 +39,6 @@ def next_event_seconds(tr: fdb.Transaction, scope: Scope, looked: Looked) -> flo
     times = [(scope.keys.parse_delayed(kv.key).due_ms - now_ms) / 1000 for kv in looked.delayed]
     for kv in looked.expiry:
         version, _ = scope.keys.parse_expiry(kv.key)
-        by_version = (version - scope.clock.version(tr)) / VERSIONS_PER_SECOND
+        by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND
         times.append(max(by_version, (unpack_expiry(kv.value) - now_ms) / 1000))
     return max(0.0, min(times)) if times else None

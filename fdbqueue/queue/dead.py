@@ -25,7 +25,7 @@ from ..states import (
     REDRIVE,
     State,
 )
-from . import catalogue, enqueue, life, payloads, places
+from . import catalogue, enqueue, life, payloads, places, placing
 from .scope import Scope, Standing
 
 BATCH = 100
@@ -60,7 +60,7 @@ def bury(
         leaving = [each for each in messages if each[0].envelope.size <= limit]
         messages = [each for each in messages if each[0].envelope.size > limit]
         _forward(tr, scope, other, source, leaving)
-    version, now_ms = scope.clock.version(tr), scope.clock.wall_ms()
+    version, now_ms = scope.version(tr), scope.clock.wall_ms()
     for message, reason in messages:
         grave = Grave(version, message.position.random)
         letter = DeadLetter(message.envelope, reason, now_ms)
@@ -135,7 +135,7 @@ def redrive(tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[Grave, Sta
         for _, message in graves
     ]
     looks = {
-        level: enqueue.look(tr, keys, level)
+        level: placing.look(tr, keys, level)
         for level in {message.position.level for _, message in graves}
     }
     taken: set[str] = set()

@@ -164,7 +164,7 @@ def _line(
     tr: fdb.Transaction, scope: Scope, looked: Looked, me: bytes
 ) -> tuple[list[Waiting], list[Waiting]]:
     """Who stands in line: the living, of whom the caller is one, and the dead."""
-    version = scope.clock.version(tr)
+    version = scope.version(tr)
     living: list[Waiting] = []
     dead: list[Waiting] = []
     for kv in looked.requests:

@@ -61,6 +61,6 @@ def trim(tr: fdb.Transaction, scope: Scope) -> None:
     """
     kept = scope.options.history_seconds
     if kept is not None:
-        oldest = scope.clock.version(tr) - int(kept * VERSIONS_PER_SECOND)
+        oldest = scope.version(tr) - int(kept * VERSIONS_PER_SECOND)
         lines = scope.keys.events_before(max(0, oldest))
         tr.clear_range(lines.start, lines.stop)

@@ -23,7 +23,7 @@ def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
     begin = scope.keys.kind(Kind.EXPIRY).start
     return tr.snapshot.get_range(
         begin,
-        scope.keys.expiry(scope.clock.version(tr), b""),
+        scope.keys.expiry(scope.version(tr), b""),
         limit=MAX_LAPSED,
         streaming_mode=fdb.StreamingMode.exact,
     )

@@ -61,7 +61,7 @@ def decide(
 
 def left(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> int:
     """For how many versions yet somebody leads; 0 if nobody does."""
-    return max(0, unpack_index(led) - scope.clock.version(tr)) if led else 0
+    return max(0, unpack_index(led) - scope.version(tr)) if led else 0
 
 
 def take(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> bool:
@@ -107,4 +107,4 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
 
 
 def _prolong(tr: fdb.Transaction, scope: Scope) -> None:
-    tr[scope.keys.led] = pack_index(scope.clock.version(tr) + _LEADS_VERSIONS)
+    tr[scope.keys.led] = pack_index(scope.version(tr) + _LEADS_VERSIONS)

@@ -67,14 +67,26 @@ def assign(
     return leases
 
 
+def look(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[fdb.Value]:
+    """Issue the reads of the leases of deliveries, each with a conflict."""
+    return [tr.get(keys.lease(delivery.token)) for delivery in deliveries]
+
+
 @fdb.transactional
-def end(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> list[Standing]:
+def end(
+    tr: fdb.Transaction,
+    scope: Scope,
+    deliveries: Sequence[Delivery],
+    looked: Sequence[fdb.Value] | None = None,
+) -> list[Standing]:
     """End leases; what becomes of their messages, and to record it, is the caller's.
+
+    looked: their reads, if they have been issued.
 
     One round trip. Conflicts only with another settlement of the same leases. Raises
     ``LeaseLost`` for the first that is gone, before anything is written.
     """
-    leases = _held(tr, scope, deliveries)
+    leases = _held(deliveries, look(tr, scope.keys, deliveries) if looked is None else looked)
     for delivery, lease in zip(deliveries, leases, strict=True):
         remove(tr, scope, delivery.token, lease)
     return [standing(lease) for lease in leases]
@@ -88,7 +100,7 @@ def extend(
 
     One round trip. Conflicts and errors as in ``end``.
     """
-    leases = _held(tr, scope, deliveries)
+    leases = _held(deliveries, look(tr, scope.keys, deliveries))
     version, wall_ms = _expiry(tr, scope, seconds)
     for delivery, lease in zip(deliveries, leases, strict=True):
         remove(tr, scope, delivery.token, lease)
@@ -139,10 +151,9 @@ def _store(tr: fdb.Transaction, scope: Scope, token: bytes, lease: Lease) -> Non
     tr[scope.keys.expiry(lease.expiry_version, token)] = pack_expiry(lease.expiry_ms)
 
 
-def _held(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> list[Lease]:
-    values = [tr.get(scope.keys.lease(delivery.token)) for delivery in deliveries]
+def _held(deliveries: Sequence[Delivery], looked: Sequence[fdb.Value]) -> list[Lease]:
     leases = []
-    for delivery, value in zip(deliveries, values, strict=True):
+    for delivery, value in zip(deliveries, looked, strict=True):
         packed = value.value
         if packed is None:
             raise LeaseLost(message_id=delivery.id)
@@ -153,6 +164,6 @@ def _held(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> 
 def _expiry(tr: fdb.Transaction, scope: Scope, seconds: float) -> tuple[int, int]:
     """The database's version and the wall clock in milliseconds, ``seconds`` from now."""
     return (
-        scope.clock.version(tr) + int(seconds * VERSIONS_PER_SECOND),
+        scope.version(tr) + int(seconds * VERSIONS_PER_SECOND),
         scope.clock.wall_ms() + int(seconds * 1000),
     )

@@ -81,11 +81,10 @@ class Looked(NamedTuple):
 
 
 class Place(NamedTuple):
-    """How a request stands: in line or not, what was leased to it, and who leads."""
+    """How a request stands: in line or not, and what was leased to it."""
 
     request: Request | None
     held: list[Delivery]
-    version: int
 
 
 def new_claim() -> bytes:
@@ -123,7 +122,7 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
     last = looked.last.to_list()
     index = 1 + (scope.keys.parse_request(last[0].key)[0] if last else 0)
     claim = new_claim()
-    version = scope.clock.version(tr)
+    version = scope.version(tr)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
     request = Request(asked.max_messages, seconds, asked.consumer, waits, version + _ALIVE_VERSIONS)
     leads = leading.take(tr, scope, looked.led.value, claim)
@@ -142,14 +141,16 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
     )
 
 
-def place(tr: fdb.Transaction, scope: Scope, ticket: Ticket, *, snapshot: bool = False) -> Place:
-    """How a request stands. One round trip; conflicts with its fulfilment, unless ``snapshot``."""
-    reads = tr.snapshot if snapshot else tr
-    value = reads.get(scope.keys.request(ticket.index, ticket.claim))
-    leases = lease.under(reads, scope.keys, ticket.claim)
-    request = None if value.value is None else unpack_request(value.value)
-    held = [] if request else lease.deliveries(tr, scope.keys, leases)
-    return Place(request, held, scope.clock.version(tr))
+def place(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Place:
+    """How a request stands. Conflicts with its fulfilment.
+
+    One round trip if it is answered, else two: whoever asks has a reason to expect an answer.
+    """
+    held = lease.deliveries(tr, keys, lease.under(tr, keys, ticket.claim))
+    if held:
+        return Place(None, held)
+    value = tr.get(keys.request(ticket.index, ticket.claim)).value
+    return Place(None if value is None else unpack_request(value), held)
 
 
 @fdb.transactional
@@ -171,7 +172,7 @@ def stay(
 
 def keep_alive(tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request) -> None:
     """Say that the consumer of a request lives, if it is time to."""
-    version = scope.clock.version(tr)
+    version = scope.version(tr)
     if request.alive_until - version < _ALIVE_VERSIONS // 2:
         renewed = replace(request, alive_until=version + _ALIVE_VERSIONS)
         tr[scope.keys.request(ticket.index, ticket.claim)] = pack_request(renewed)

@@ -27,6 +27,9 @@ _TOO_LARGE = 2101
 
 _swept: dict[bytes, int] = {}
 
+retried: list[Callable[[int], object]] = []
+"""Called with the error's code whenever a transaction is about to be retried; for metrics."""
+
 
 def run(
     db: fdb.Database,
@@ -79,6 +82,8 @@ def run(
             # Once unknown, always unknown: a later attempt that fails says nothing of this one.
             unknown = unknown or fdb.predicates.is_maybe_committed(error)
             tr.on_error(error).wait()
+            for tell in retried:
+                tell(error.code)
 
 
 def _minute(tr: fdb.Transaction) -> int:

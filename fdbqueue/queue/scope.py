@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ..binding import fdb
 from ..clock import Clock
-from ..codec import Envelope
+from ..codec import Envelope, Turn
 from ..keys import QueueKeys, RootKeys
 from ..model import Position
 from ..options import QueueOptions
@@ -22,15 +23,27 @@ class Scope:
     options: QueueOptions
     clock: Clock
     subscriptions: tuple[Definition, ...]
+    _version: list[int] = field(default_factory=list, repr=False, compare=False)
+
+    def version(self, tr: fdb.Transaction) -> int:
+        """The version at which the transaction reads, asked for once."""
+        if not self._version:
+            self._version.append(self.clock.version(tr))
+        return self._version[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A message and where it stands; ``consumer`` is who had it in hand, for the history."""
+    """A message and where it stands; ``consumer`` is who had it in hand, for the history.
+
+    ``turn`` is where it waits for others of its ordering key, if it does: then it is not at its
+    position, and never was.
+    """
 
     position: Position
     envelope: Envelope
     consumer: str = ""
+    turn: Turn | None = None
 
     @property
     def id(self) -> str:

@@ -17,9 +17,14 @@ from .scope import Scope, Standing
 
 
 @fdb.transactional
-def ack(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
-    """The messages are done."""
-    life.moved(tr, scope, ACK, lease.end(tr, scope, deliveries))
+def ack(
+    tr: fdb.Transaction,
+    scope: Scope,
+    deliveries: Sequence[Delivery],
+    looked: Sequence[fdb.Value] | None = None,
+) -> None:
+    """The messages are done. ``looked``: the reads of their leases, if they have been issued."""
+    life.moved(tr, scope, ACK, lease.end(tr, scope, deliveries, looked))
 
 
 @fdb.transactional

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
-from .. import backoff
+from .. import backoff, tracing
 from ..api import Queue
 from ..binding import fdb
 from ..errors import HandlerTooSlow, LeaseLost
@@ -46,11 +46,13 @@ def attempt(
     store while a message is settled pass through: its lease lapses.
     """
     handler = policy.handler
+    messages = [delivery.message for delivery in deliveries]
     try:
-        if handler.transactional:
-            body = partial(_with_ack, queue=queue, handler=handler)
-            return _settle(deliveries, Outcome.DONE, partial(_commit, db, queue, body))
-        handler.call([delivery.message for delivery in deliveries])
+        with tracing.handling(queue.name, messages):
+            if handler.transactional:
+                body = partial(_with_ack, queue=queue, handler=handler)
+                return _settle(deliveries, Outcome.DONE, partial(_commit, db, queue, body))
+            handler.call(messages)
     except Exception as error:
         return _failed(db, queue, policy, deliveries, error)
     return _settle(deliveries, Outcome.DONE, partial(queue.ack_many, db))

@@ -313,6 +313,7 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers look by themselves at once, since the clocks are moved by hand."""
     monkeypatch.setattr(receiving, "PATIENCE", tenacity.wait_fixed(0.01))
+    monkeypatch.setattr(receiving, "FIRST_PATIENCE", -1.0)
 
 
 def test_a_dead_leader_delays_and_does_not_block(

@@ -17,7 +17,7 @@ LAYERS = [
     {"model"},
     {"backoff"},
     {"options"},
-    {"binding"},
+    {"binding", "elements"},
     {"clock", "codec", "compression", "keys", "selector"},
     {"serializers"},
     {"queue"},
@@ -28,8 +28,9 @@ LAYERS = [
     {"subscribers"},
     {"api"},
     {"verification"},
-    {"worker", "testing"},
-    {"__init__", "spark"},
+    {"tracing"},
+    {"worker"},
+    {"__init__", "metrics", "spark", "testing"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,196 @@
+"""Metrics for Prometheus. Needs ``fdbqueue[metrics]``.
+
+``QueueCollector`` tells how queues stand, read from the store when they are asked for, so it runs
+once, wherever. ``WorkerMetrics`` counts what a worker does, in its process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .api import Queue
+from .binding import fdb
+from .consumers import registry
+from .consumers.states import ConsumerState
+from .errors import MissingPackage, QueueError
+from .model import Delivery, Depth
+from .queue import counters, oldest, once
+from .states import ENDS, State
+from .worker.attempt import Outcome
+
+try:
+    import prometheus_client as prometheus
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
+except ImportError as error:
+    raise MissingPackage(
+        purpose="fdbqueue.metrics", package="prometheus_client", extra="metrics"
+    ) from error
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+CODES = {1020: "conflict", 1021: "unknown result", 1007: "too old", 1031: "timed out"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One queue as one transaction sees it."""
+
+    queue: str
+    depths: dict[int, Depth]
+    oldest_ms: int | None
+    now_ms: int
+    consumers: Sequence[registry.Consumer] = field(default_factory=list)
+
+
+class QueueCollector(Collector):
+    """How queues stand: depth by state and level, age of the oldest, totals, consumers by state.
+
+    queues: which, or a function that tells, so that new ones come in by themselves.
+
+    One transaction per queue and question, of snapshot reads: no conflicts. A queue that is
+    deleted meanwhile is left out. Register it with a registry of prometheus_client.
+    """
+
+    def __init__(
+        self, db: fdb.Database, queues: Iterable[Queue] | Callable[[], Iterable[Queue]]
+    ) -> None:
+        self._db = db
+        self._queues = queues if callable(queues) else lambda: queues
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, read now."""
+        looks = [look for queue in self._queues() if (look := self._look(queue))]
+        yield from _depths(looks)
+        yield from _totals(looks)
+        age = GaugeMetricFamily(
+            "fdbqueue_oldest_ready_age_seconds",
+            "Age of the oldest message that is first of its level; 0 if none is ready.",
+            labels=["queue"],
+        )
+        consumers = GaugeMetricFamily(
+            "fdbqueue_consumers", "Consumers, by the list they stand on.", labels=["queue", "state"]
+        )
+        for look in looks:
+            oldest_ms = look.now_ms if look.oldest_ms is None else look.oldest_ms
+            age.add_metric([look.queue], max(0, look.now_ms - oldest_ms) / 1000)
+            states = [one.state for one in look.consumers]
+            for state in ConsumerState:
+                consumers.add_metric([look.queue, state.name.lower()], states.count(state))
+        yield age
+        yield consumers
+
+    def _look(self, queue: Queue) -> _Look | None:
+        def look(tr: fdb.Transaction) -> _Look:
+            scope = queue._scope(tr)
+            depths = counters.depths(tr, scope.keys)
+            levels = [level for level, depth in depths.items() if depth.ready]
+            return _Look(
+                queue.name,
+                depths,
+                oldest.enqueued_at_ms(tr, scope, levels),
+                scope.clock.wall_ms(),
+                registry.consumers(tr, scope.keys),
+            )
+
+        try:
+            return once.run(self._db, queue._keys.once, look, wrote=lambda _: False)
+        except QueueError:
+            return None
+
+
+def _depths(looks: Sequence[_Look]) -> Iterator[Metric]:
+    messages = GaugeMetricFamily(
+        "fdbqueue_messages", "Messages, by level and state.", labels=["queue", "level", "state"]
+    )
+    sizes = GaugeMetricFamily(
+        "fdbqueue_ready_bytes", "Payloads of the ready messages.", labels=["queue"]
+    )
+    for look in looks:
+        for level, depth in sorted(look.depths.items()):
+            for state in State:
+                if state not in ENDS:
+                    count = getattr(depth, state.value)
+                    messages.add_metric([look.queue, str(level), state.value], count)
+        total = sum(look.depths.values(), Depth())
+        sizes.add_metric([look.queue], total.ready_bytes)
+    yield messages
+    yield sizes
+
+
+def _totals(looks: Sequence[_Look]) -> Iterator[Metric]:
+    enqueued = CounterMetricFamily(
+        "fdbqueue_enqueued", "Messages that ever came in.", labels=["queue"]
+    )
+    ended = CounterMetricFamily(
+        "fdbqueue_ended", "Messages that have ended, by how.", labels=["queue", "state"]
+    )
+    for look in looks:
+        total = sum(look.depths.values(), Depth())
+        enqueued.add_metric([look.queue], total.enqueued)
+        for state in sorted(ENDS, key=lambda state: state.value):
+            ended.add_metric([look.queue, state.value], getattr(total, state.value))
+    yield enqueued
+    yield ended
+
+
+class WorkerMetrics:
+    """What a worker does: messages by outcome, latencies, redeliveries, and transactions retried.
+
+    Give it to ``Worker(metrics=...)``. One for a process: the names are registered once.
+    """
+
+    def __init__(self, metrics: CollectorRegistry = REGISTRY) -> None:
+        self._handled = prometheus.Counter(
+            "fdbqueue_handled",
+            "Messages that were handled, by what became of them.",
+            ["queue", "outcome"],
+            registry=metrics,
+        )
+        self._redelivered = prometheus.Counter(
+            "fdbqueue_redelivered",
+            "Messages that were handled and had been delivered before.",
+            ["queue"],
+            registry=metrics,
+        )
+        self._handling = prometheus.Histogram(
+            "fdbqueue_handling_seconds",
+            "Time to handle and settle a message, or a batch.",
+            ["queue"],
+            registry=metrics,
+            buckets=SECONDS,
+        )
+        self._waited = prometheus.Histogram(
+            "fdbqueue_waiting_seconds",
+            "Time from the enqueue of a message to the start of its handler, at first delivery.",
+            ["queue"],
+            registry=metrics,
+            buckets=SECONDS,
+        )
+        self._retried = prometheus.Counter(
+            "fdbqueue_transactions_retried",
+            "Transactions of this process that had to be retried, by why.",
+            ["reason"],
+            registry=metrics,
+        )
+        once.retried.append(self._count_retry)
+
+    def ended(
+        self,
+        queue: str,
+        ended: Sequence[tuple[Delivery, Outcome]],
+        started_ms: int,
+        seconds: float,
+    ) -> None:
+        """Count an attempt: what became of each message, when it began and how long it took."""
+        self._handling.labels(queue).observe(seconds)
+        for delivery, outcome in ended:
+            self._handled.labels(queue, outcome.value).inc()
+            if delivery.attempt > 1:
+                self._redelivered.labels(queue).inc()
+            else:
+                waited_ms = max(0, started_ms - delivery.message.enqueued_at_ms)
+                self._waited.labels(queue).observe(waited_ms / 1000)
+
+    def _count_retry(self, code: int) -> None:
+        self._retried.labels(CODES.get(code, str(code))).inc()

@@ -1,0 +1,26 @@
+"""How long messages have been waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..binding import fdb
+from ..codec import unpack_envelope
+from .scope import Scope
+
+
+@fdb.transactional
+def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> int | None:
+    """When the oldest of the first ready messages of the levels was enqueued; None without any.
+
+    By the enqueuers' wall clocks, in milliseconds. Snapshot reads in one round trip: no conflicts.
+    """
+    ranges = [scope.keys.ready_level(level) for level in levels]
+    found = [
+        tr.snapshot.get_range(
+            ready.start, ready.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
+        )
+        for ready in ranges
+    ]
+    times = [unpack_envelope(kv.value).enqueued_at_ms for first in found for kv in first]
+    return min(times, default=None)

@@ -1,0 +1,158 @@
+"""Workers as processes: signals, and death."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import Depth, Queue, fdb
+from tests.acceptance.running import DEADLINE, FDBQ, Fdbq, told
+
+APP = """
+import os, time
+import fdbqueue
+
+db = fdbqueue.open()
+queue = fdbqueue.Queue.open(db, os.environ["QUEUE"])
+worker = fdbqueue.Worker(db, concurrency=1, prefetch=3)
+
+
+@worker.handler(queue, lease=float(os.environ.get("LEASE", "30")))
+def handle(message):
+    print(message.payload.decode(), flush=True)
+    while os.path.exists("gate"):
+        time.sleep(0.01)
+
+
+effects = fdbqueue.Worker(db, concurrency=2)
+
+
+@effects.handler(queue, lease=1)
+def count(tr, message):
+    tr.add(os.environ["QUEUE"].encode(), (1).to_bytes(8, "little"))
+"""
+
+
+class Workers:
+    """Starts ``fdbq worker`` in a directory of its own."""
+
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        (directory / "app.py").write_text(APP)
+        self.gate = directory / "gate"
+        self._directory = directory
+        self._environment = environment
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, name: str = "worker", **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [FDBQ, "worker", f"app:{name}"],
+            cwd=self._directory,
+            env={**self._environment, **environment},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[Workers]:
+    workers = Workers(tmp_path, {**environment, "QUEUE": name})
+    yield workers
+    workers.end()
+
+
+def eventually(true: Callable[[], object]) -> None:
+    until = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < until, "it never became true"
+        time.sleep(0.02)
+
+
+def done_beyond(db: fdb.Database, queue: Queue, count: int) -> bool:
+    return queue.depth(db).done > count
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_told_to_stop_finishes_and_gives_back_the_rest(
+    db: fdb.Database, name: str, workers: Workers, number: signal.Signals
+) -> None:
+    queue = Queue.open(db, name)
+    queue.enqueue_many(db, [b"1", b"2", b"3"])
+    workers.gate.touch()
+    worker = workers.start()
+    assert told(worker) == "1"
+    eventually(lambda: queue.depth(db).leased == 3)
+    worker.send_signal(number)
+    eventually(lambda: queue.depth(db).ready == 2)
+    assert worker.poll() is None, "it still handles the first"
+    workers.gate.unlink()
+    assert worker.wait(DEADLINE) == 0
+    assert queue.depth(db) == Depth(enqueued=3, ready=2, done=1, ready_bytes=2)
+
+
+def test_the_second_signal_stops_a_worker_at_once(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    queue = Queue.open(db, name)
+    queue.enqueue(db, b"1")
+    workers.gate.touch()
+    worker = workers.start()
+    assert told(worker) == "1"
+    worker.terminate()
+    while worker.poll() is None:
+        worker.terminate()
+        time.sleep(0.05)
+    assert queue.depth(db) == Depth(enqueued=1, ready=1, ready_bytes=1)
+    assert queue.peek(db)[0].attempts == 0
+
+
+def test_a_killed_worker_loses_nothing(db: fdb.Database, name: str, workers: Workers) -> None:
+    queue = Queue.open(db, name)
+    queue.enqueue_many(db, [b"1", b"2"])
+    workers.gate.touch()
+    worker = workers.start(LEASE="1")
+    assert told(worker) == "1"
+    worker.kill()
+    worker.wait(DEADLINE)
+    workers.gate.unlink()
+    heir = workers.start(LEASE="1")
+    assert {told(heir), told(heir)} == {"1", "2"}
+    eventually(lambda: queue.depth(db).done == 2)
+
+
+def test_effects_are_counted_once_each_however_often_workers_are_killed(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    queue = Queue.open(db, name)
+    queue.set_options(db, max_attempts=None)
+    running = [workers.start("effects") for _ in range(2)]
+    for round_ in range(4):
+        queue.enqueue_many(db, [b"x"] * 100)
+        eventually(partial(done_beyond, db, queue, 100 * round_))
+        victim = running.pop(0)
+        victim.kill()
+        running.append(workers.start("effects"))
+    eventually(lambda: queue.depth(db).done == 400)
+    try:
+        assert int.from_bytes(db[name.encode()] or b"", "little") == 400
+        assert queue.depth(db) == Depth(enqueued=400, done=400)
+    finally:
+        del db[name.encode()]
+
+
+def test_fdbq_worker_says_what_is_wrong_with_its_argument(fdbq: Fdbq) -> None:
+    assert "module:name" in fdbq.refused("worker", "app", code=2)
+    assert "no module" in fdbq.refused("worker", "nothing_like_it:app", code=2)
+    assert "'nothing'" in fdbq.refused("worker", "os:nothing", code=2)
