@@ -316,6 +316,19 @@ def test_a_paused_queue_gives_nothing_and_closes_no_subscription(
     assert taken(db, europe) == ["eu1"]
 
 
+def test_the_messages_of_an_ordering_key_come_one_at_a_time(db: Database, queue: Queue) -> None:
+    browser = queue.subscribe(db, "audit", mode="browse")
+    everything = queue.subscribe(db, "everything", selector="region = 'eu'")
+    for n in range(3):
+        queue.enqueue(db, b"%d" % n, key="order 7", headers={"region": "eu"})
+    put(db, queue, "us1")
+    for n in range(3):
+        (delivery,) = everything.receive_many(db, 9)
+        assert delivery.payload == b"%d" % n
+        assert seen(db, browser) == ([] if n else ["us1"])
+        queue.ack(db, delivery)
+
+
 # -- places -----------------------------------------------------------------------------------
 
 
