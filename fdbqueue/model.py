@@ -157,6 +157,19 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class LeasedMessage:
+    """A lease as a listing shows it; ``delivery`` is what its holder settles it with.
+
+    The message is without its payload. ``lapsed`` says that the lease is over, and the next
+    receive or sweep takes the message back.
+    """
+
+    delivery: Delivery
+    consumer: str
+    lapsed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MessageState:
     """Where a message stands now.
 
@@ -271,3 +284,16 @@ class Verification:
     def ok(self) -> bool:
         """Whether everything was checked and no deviation is left."""
         return not self.unchecked and all(one.repaired for one in self.deviations)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an operation on many messages has come.
+
+    taken: messages that it moved, copied or removed. looked_at: those that it went through.
+    place: where it goes on, for ``resume``.
+    """
+
+    taken: int
+    looked_at: int
+    place: bytes = field(repr=False)

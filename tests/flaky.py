@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fdbqueue.binding import fdb
@@ -11,6 +11,7 @@ CONFLICT = "conflict"
 UNKNOWN_COMMITTED = "unknown, committed"
 UNKNOWN_LOST = "unknown, not committed"
 
+_TIMED_OUT = 1031
 _CODES = {CONFLICT: 1020, UNKNOWN_COMMITTED: 1021, UNKNOWN_LOST: 1021}
 
 
@@ -25,9 +26,16 @@ class _Failed:
 class FlakyDatabase:
     """Lends transactions of ``db`` whose commits meet the planned faults, one after another."""
 
-    def __init__(self, db: fdb.Database, plan: Iterable[str | None]) -> None:
+    def __init__(
+        self,
+        db: fdb.Database,
+        plan: Iterable[str | None],
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        """before: what happens before each commit, after the transaction's reads."""
         self._db = db
         self._plan = iter(plan)
+        self._before = before
         self.commits = 0
 
     def create_transaction(self) -> fdb.Transaction:
@@ -36,6 +44,7 @@ class FlakyDatabase:
 
         def flaky() -> Any:
             self.commits += 1
+            self._before()
             fault = next(self._plan, None)
             if fault in (None, UNKNOWN_COMMITTED):
                 done = commit()
@@ -45,4 +54,24 @@ class FlakyDatabase:
             return _Failed(_CODES[str(fault)])
 
         tr.commit = flaky  # type: ignore[method-assign]
+        return tr
+
+
+class CuttableDatabase:
+    """Lends transactions of ``db``, as long as it is not ``cut`` off."""
+
+    def __init__(self, db: fdb.Database) -> None:
+        self._db = db
+        self.cut = False
+
+    def create_transaction(self) -> fdb.Transaction:
+        if self.cut:
+            raise fdb.FDBError(_TIMED_OUT)
+        tr = self._db.create_transaction()
+        commit = tr.commit
+
+        def cuttable() -> Any:
+            return _Failed(_TIMED_OUT) if self.cut else commit()
+
+        tr.commit = cuttable  # type: ignore[method-assign]
         return tr
