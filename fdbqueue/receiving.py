@@ -88,6 +88,8 @@ def attempt(
     # Before the options are known, so that all of it is one round trip.
     looked = line.look(tr, access.keys) if waits or access.lined else None
     leases = lease.look(tr, access.keys, ack)
+    if looked is not None:
+        looked.last.to_list()  # The others are there as well then: one wait for all of them.
     scope = access.scope(tr)
     if ack:
         settle.ack(tr, scope, ack, leases)
