@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .connection import ConnectionState
     from .consumers.credit import Credit
+    from .consumers.registry import Consumer
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
@@ -89,6 +90,7 @@ __all__ = [
     "CatalogueError",
     "Clock",
     "ConnectionState",
+    "Consumer",
     "CorruptData",
     "Credit",
     "DeadMessage",
@@ -162,6 +164,7 @@ __all__ = [
 _LAZY = {
     "Clock": "clock",
     "ConnectionState": "connection",
+    "Consumer": "consumers.registry",
     "Credit": "consumers.credit",
     "Engine": "binding",
     "Queue": "api",

@@ -168,6 +168,7 @@ class Queue(Consuming, Settling, Tending):
         backoff: backoffs.Given = None,
         dedup_id: str | None = None,
         unique: str | None = None,
+        key: str | None = None,
         timeout: float = producing.TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
@@ -185,13 +186,16 @@ class Queue(Consuming, Settling, Tending):
             name (option ``dedup_window``), nothing is written, and that message's id is returned.
         unique: a name, too. While a message with it is ready, delayed or leased, nothing is
             written, and that message's id is returned.
+        key: an ordering key, a name, too. Messages of one key are delivered one at a time, in the
+            order of their enqueues whatever their priorities: the next one becomes ready when the
+            one before is done, dead or gone. Different keys do not wait for each other.
         timeout: seconds to wait for room where the queue is full and lets producers wait; with a
             transaction there is no waiting.
 
         One round trip, all reads at snapshot isolation: conflicts with no other enqueue and no
         dequeue, whatever their number; only with a change of the queue's options, and with
-        enqueues of the same dedup id or unique key. Messages of one level are delivered in the
-        order of their enqueues, where one returned before the other began. Raises
+        enqueues of the same dedup id, unique key or ordering key. Messages of one level are
+        delivered in the order of their enqueues, where one returned before the other began. Raises
         ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
         ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
         """
@@ -206,6 +210,7 @@ class Queue(Consuming, Settling, Tending):
             backoff=backoff,
             dedup_id=dedup_id,
             unique=unique,
+            key=key,
         )
         return self.enqueue_many(tr, [message], timeout=timeout)[0]
 

@@ -55,6 +55,7 @@ class Envelope:
     raw_size: int | None = None
     chunks: bytes = b""
     chunk_bytes: int = 0
+    key: str | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -176,6 +177,7 @@ _NAMES = {
     34: "raw_size",
     35: "chunks",
     36: "chunk_bytes",
+    37: "key",
 }
 _DEFAULTS: dict[str, object] = {
     "headers": {},
@@ -192,6 +194,7 @@ _DEFAULTS: dict[str, object] = {
     "raw_size": None,
     "chunks": b"",
     "chunk_bytes": 0,
+    "key": None,
 }
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
 
@@ -304,7 +307,15 @@ class Grave:
     random: bytes
 
 
-Place = Position | Due | Grave
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where a message waits for others of its ordering key: the n-th in the line of the key."""
+
+    key: str
+    n: int
+
+
+Place = Position | Due | Grave | Turn
 
 
 def pack_place(place: Place) -> bytes:
@@ -316,6 +327,8 @@ def pack_place(place: Place) -> bytes:
             return _versioned(["delayed", place.due_ms, place.random])
         case Grave():
             return _versioned(["dead", place.version, place.random])
+        case Turn():
+            return _versioned(["turn", place.key, place.n])
 
 
 def unpack_place(value: bytes) -> Place:
@@ -327,6 +340,8 @@ def unpack_place(value: bytes) -> Place:
             return Due(due_ms, random)
         case ["dead", int(version), bytes(random)]:
             return Grave(version, random)
+        case ["turn", str(key), int(n)]:
+            return Turn(key, n)
     raise CorruptData(what="a place", problem="it is of no known kind")
 
 

@@ -41,6 +41,7 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Dra
         ),
         backoff=backoff.store(message.backoff),
         unique=_name(message.unique),
+        key=_name(message.key),
     )
     return Draft(envelope, due_ms, _name(message.dedup_id))
 

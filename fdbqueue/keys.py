@@ -47,6 +47,8 @@ class Kind(IntEnum):
     UNIQUE = 25  # (unique key) -> id of the message that has it
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
     IDLE = 27  # () -> since when the queue has been drained
+    GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
+    GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
 
 
 class RootKeys:
@@ -289,9 +291,17 @@ class QueueKeys:
         """(message id)."""
         return fdb.tuple.pack((message_id,), self._kinds[Kind.MOVED])
 
+    def parse_moved(self, key: bytes) -> str:
+        """The message id that a MOVED key names."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.MOVED]))[0])
+
     def unique(self, key: str) -> bytes:
         """(unique key)."""
         return fdb.tuple.pack((key,), self._kinds[Kind.UNIQUE])
+
+    def parse_unique(self, key: bytes) -> str:
+        """The unique key that a UNIQUE key names."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.UNIQUE]))[0])
 
     def dedup(self, window_ms: int, dedup_id: str) -> bytes:
         """(begin of the window, id)."""
@@ -340,6 +350,27 @@ class QueueKeys:
         return slice(
             _within(self._kinds[kind]).start, fdb.tuple.pack((last + 1,), self._kinds[kind])
         )
+
+    def turn(self, key: str, n: int) -> bytes:
+        """(ordering key, n)."""
+        return fdb.tuple.pack((key, n), self._kinds[Kind.GROUP])
+
+    def line(self, key: str) -> slice:
+        """All messages that wait for their turn under an ordering key."""
+        return _within(fdb.tuple.pack((key,), self._kinds[Kind.GROUP]))
+
+    def parse_line(self, key: bytes) -> tuple[str, int]:
+        """The ordering key and the number that a GROUP key names."""
+        name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.GROUP]))
+        return name, n
+
+    def head(self, key: str) -> bytes:
+        """(ordering key)."""
+        return fdb.tuple.pack((key,), self._kinds[Kind.GROUP_HEAD])
+
+    def parse_head(self, key: bytes) -> str:
+        """The ordering key that a GROUP_HEAD key names."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.GROUP_HEAD]))[0])
 
     def chunk(self, name: bytes, n: int) -> bytes:
         """(name, n)."""

@@ -86,6 +86,7 @@ class NewMessage:
     backoff: Any = None
     dedup_id: str | None = None
     unique: str | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

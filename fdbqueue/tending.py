@@ -8,7 +8,9 @@ from typing import TypeVar
 
 from . import sweeping
 from .binding import fdb
-from .consumers import wakeups
+from .codec import Turn
+from .consumers import registry, wakeups
+from .consumers.registry import Consumer
 from .errors import InvalidArgument
 from .handle import Handle, Transactor
 from .letters import DeadLetters
@@ -62,6 +64,9 @@ class Tending(Handle):
                 case places.Found(place=Position(), standing=standing):
                     dequeue.remove(tr, self._keys, [standing])
                     life.moved(tr, scope, PURGE_READY, [standing])
+                case places.Found(place=Turn() as turn, standing=standing):
+                    del tr[places.key(self._keys, turn)]
+                    life.moved(tr, scope, PURGE_READY, [standing])
                 case places.Found(place=Due() as due, standing=standing):
                     del tr[self._keys.delayed(due)]
                     life.moved(tr, scope, PURGE_DELAYED, [standing])
@@ -93,6 +98,13 @@ class Tending(Handle):
         transactions of up to some hundred messages. Raises ``QueueNotFound``.
         """
         return sweeping.sweep(self, db)
+
+    def consumers(self, tr: Transactor) -> list[Consumer]:
+        """The consumers: the registered ones, as workers are, and who waits in front of the line.
+
+        By descending priority. Snapshot reads: no conflicts. Raises ``QueueNotFound``.
+        """
+        return self._read(tr, lambda tr: registry.consumers(tr, self._scope(tr).keys))
 
     def history(self, tr: Transactor, limit: int = 1_000, after: bytes = b"") -> list[Event]:
         """The transitions of the queue's messages, the oldest first, up to ``limit`` of them.

@@ -9,7 +9,7 @@ from .api import Queue
 from .binding import fdb
 from .keys import Kind
 from .model import Deviation, Verification
-from .queue import audit, once
+from .queue import audit, belongings, once
 from .queue.audit import Audit
 
 Check = Callable[[Audit], None]
@@ -60,7 +60,7 @@ class _Verifier:
             self.messages += self.pages(partial(_of_kind, kind))
         self.pages(audit.leases)
         self.pages(audit.expiries)
-        self.whole("owners of chunks", audit.orphans)
+        self.whole("owners of chunks, names, pointers and turns", belongings.check)
         self.counters()
         return self.result()
 
@@ -72,7 +72,7 @@ class _Verifier:
         for level in range(self.queue.options(self.db).levels):
             check = partial(audit.counted, kind=Kind.READY, level=level)
             self.whole(f"counters of the ready messages of level {level}", check)
-        for kind in audit.HOLDERS:
+        for kind in audit.COUNTED:
             if kind is not Kind.READY:
                 check = partial(audit.counted, kind=kind, level=None)
                 self.whole(f"counters of kind {kind.name.lower()}", check)

@@ -45,20 +45,24 @@ def new(scope: Scope, name: str, priority: int) -> tuple[bytes, ConsumerRecord]:
 
 @fdb.transactional
 def register(
-    tr: fdb.Transaction, scope: Scope, consumer: bytes, record: ConsumerRecord, *, acquiring: bool
+    tr: fdb.Transaction,
+    scope: Scope,
+    consumer: bytes,
+    record: ConsumerRecord,
+    *,
+    acquiring: bool = True,
+    listed: bool = True,
 ) -> None:
     """Register a consumer, or one that was taken for dead again. Writes blindly.
 
-    It takes nothing until it says that it can; a non-acquiring one never does.
+    It takes nothing until it says that it can; a non-acquiring one never does. One that is not
+    ``listed`` finds out by itself what is there for it.
     """
-    beat = wakeups.now(tr, scope.clock)
-    tr[scope.keys.consumer(consumer)] = pack_consumer(record, beat)
-    if not acquiring:
-        state = ConsumerState.NON_ACQUIRING
-        tr[scope.keys.state(state, record.priority, consumer)] = pack_beat(beat)
-    else:
-        state = ConsumerState.NOT_INTERESTED
-        wakeups.move(tr, scope.keys, consumer, record.priority, state, scope.clock)
+    keys, beat = scope.keys, wakeups.now(tr, scope.clock)
+    tr[keys.consumer(consumer)] = pack_consumer(record, beat)
+    if listed:
+        state = ConsumerState.NOT_INTERESTED if acquiring else ConsumerState.NON_ACQUIRING
+        tr[keys.state(state, record.priority, consumer)] = pack_beat(beat)
 
 
 @fdb.transactional

@@ -33,7 +33,7 @@ class Checkpointer:
     """
 
     def __init__(
-        self, file: StoreFile, drop_idle: Callable[[], None], close_idle: Callable[[], None]
+        self, file: StoreFile, drop_idle: Callable[[bool], None], close_idle: Callable[[], None]
     ) -> None:
         self._file = file
         self._drop_idle = drop_idle
@@ -81,7 +81,7 @@ class Checkpointer:
 
     def _come_to_rest(self) -> bool:
         """After a while without commits: move the rest, close all that is open, and end."""
-        self._drop_idle()
+        self._drop_idle(False)
         if not self._checkpoint("TRUNCATE"):
             return False
         with self._moving:
@@ -98,7 +98,7 @@ class Checkpointer:
     def _start_over(self, milliseconds: int) -> None:
         self._file.shared.lock()
         try:
-            self._drop_idle()
+            self._drop_idle(True)
             self._checkpoint("TRUNCATE", milliseconds)
         finally:
             self._file.shared.unlock()

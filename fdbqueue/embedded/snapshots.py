@@ -23,7 +23,7 @@ LIFETIME = 5.0
 _IDLE_SECONDS = 0.25
 _SWEEP_SECONDS = 0.25
 _POOLED_CONNECTIONS = 16
-_KEPT = 4
+_KEPT = 16
 _LARGE_LOG_BYTES = 4 << 20
 _FIRST_CHUNK = 48
 _LARGEST_CHUNK = 4096
@@ -254,10 +254,11 @@ class Snapshots:
         else:
             connection.close()
 
-    def drop_idle(self) -> None:
+    def drop_idle(self, also_kept: bool) -> None:
         """Close the snapshots that nobody uses, so that a checkpoint can complete."""
         with self._lock:
-            self._drop_kept()
+            if also_kept:
+                self._drop_kept()
             self._drop_released()
             if self._current is not None and self._current.users == 0:
                 self._close(self._current)

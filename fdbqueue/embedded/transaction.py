@@ -10,7 +10,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import atomic, codes, faults, special
@@ -499,8 +499,7 @@ class Transaction:
                     raise Fault(codes.INVERTED_RANGE)
                 if self._guarded:
                     self._check()
-                view = self._snapshot or self._open_snapshot()
-                return Future(sum(size for _, size in view.sizes(begin, end)))
+                return Future(sum(size for _, size in self._sizes(begin, end)))
             except Exception as error:
                 return Future(error=error)
 
@@ -514,10 +513,9 @@ class Transaction:
                     self._check()
                 if begin > self._read_limit or end > self._read_limit:
                     raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-                view = self._snapshot or self._open_snapshot()
                 points = [begin]
                 filled = 0
-                for key, size in view.sizes(begin, end):
+                for key, size in self._sizes(begin, end):
                     if filled >= chunk:
                         points.append(key)
                         filled = 0
@@ -527,6 +525,14 @@ class Transaction:
                 return Future(points)
             except Exception as error:
                 return Future(error=error)
+
+    def _sizes(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
+        """The sizes of the rows in a range now, whatever version the transaction reads at."""
+        snapshot, _ = self._store.snapshots.acquire()
+        try:
+            yield from snapshot.sizes(begin, end)
+        finally:
+            self._store.snapshots.release(snapshot)
 
     def get_addresses_for_key(self, key: bytes) -> Future:
         """Where a key is stored."""
@@ -839,7 +845,7 @@ class Transaction:
         # A commit reads no more. A snapshot kept open while it waits for the commit lock would
         # keep whoever holds that lock, to let the log start over, waiting for this transaction.
         self._release_snapshot()
-        self._store.snapshots.drop_idle()
+        self._store.snapshots.drop_idle(also_kept=False)
         if faults.active is not None:
             faults.active.commit(self._store.committer, request)
         else:

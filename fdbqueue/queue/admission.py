@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ..binding import fdb
 from ..codec import Envelope, pack_known, unpack_known
 from ..model import RANDOM_BYTES, Due, Position
-from . import bounds, delayed, enqueue, payloads
+from . import bounds, delayed, enqueue, payloads, placing
 from .scope import Scope, Standing
 
 
@@ -43,7 +43,7 @@ class Admitted:
 class Looked:
     """The reads that an admission needs, issued and not awaited."""
 
-    ends: dict[int, enqueue.Looked]
+    ends: dict[int, placing.Looked]
     known: list[tuple[list[fdb.Value], fdb.Value | None]]
     load: fdb.FDBRange | None
 
@@ -52,7 +52,7 @@ def look(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> Looked:
     """Issue the reads. Raises ``InvalidPriority``."""
     levels = {_level(scope, draft) for draft in drafts if draft.due_ms is None}
     return Looked(
-        {level: enqueue.look(tr, scope.keys, level) for level in levels},
+        {level: placing.look(tr, scope.keys, level) for level in levels},
         [_known(tr, scope, draft) for draft in drafts],
         bounds.look(tr, scope),
     )

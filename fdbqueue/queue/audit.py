@@ -88,11 +88,13 @@ class Audit:
         more = size > PAGE_BYTES or len(rows) == PAGE_ROWS
         return rows, rows[-1].key + b"\x00" if more else b""
 
-    def whole(self, every: slice) -> Iterator[fdb.KeyValue]:
+    def whole(self, every: slice, limit: int = 0) -> Iterator[fdb.KeyValue]:
         """All rows of a range at one version, without conflicts; raises ``TooLong``."""
         mode = fdb.StreamingMode.want_all
         try:
-            for kv in self.tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode):
+            for kv in self.tr.snapshot.get_range(
+                every.start, every.stop, limit=limit, streaming_mode=mode
+            ):
                 if time.monotonic() - self.began > WHOLE_SECONDS:
                     raise TooLong
                 yield kv
@@ -118,7 +120,7 @@ def _leased(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
     return lease.position, unpack_envelope(lease.envelope)
 
 
-def _delayed(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+def _waiting(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
     return unpack_delayed(kv.value)
 
 
@@ -129,18 +131,22 @@ def _dead(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
 
 _READERS: dict[Kind, Callable[[Scope, fdb.KeyValue], tuple[Position, Envelope]]] = {
     Kind.READY: _ready,
+    Kind.GROUP: _waiting,
     Kind.LEASE: _leased,
-    Kind.DELAYED: _delayed,
+    Kind.DELAYED: _waiting,
     Kind.DEAD: _dead,
 }
 HOLDERS = tuple(_READERS)
 """The kinds of keys that hold messages."""
-_COUNTER_OF = {
+COUNTED = {
     Kind.READY: "ready",
     Kind.LEASE: "leased",
     Kind.DELAYED: "delayed",
     Kind.DEAD: "dead",
 }
+"""The counters of the kinds; what waits for its turn is ready, too."""
+_IN_PLACE = (Kind.READY, Kind.GROUP)
+"""Kinds of messages whose positions were never removed."""
 
 
 # -- page by page -----------------------------------------------------------------------------
@@ -172,7 +178,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     audit.rows = len(looks)
     for position, envelope, chunks in looks:
         subject = envelope.id or position.to_id()
-        if kind is not Kind.READY and unpack_index(tails[position.level].value) < position.index:
+        if kind not in _IN_PLACE and unpack_index(tails[position.level].value) < position.index:
             audit.report(
                 "tail too low",
                 subject,
@@ -245,23 +251,28 @@ def expiries(audit: Audit, begin: bytes) -> bytes:
 def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     """The counters of a state equal a scan; of one level, or of all where None."""
     keys = audit.scope.keys
-    every = keys.kind(kind) if level is None else keys.ready_level(level)
+    sources = [(kind, keys.kind(kind) if level is None else keys.ready_level(level))]
+    if kind is Kind.READY:
+        sources.append((Kind.GROUP, keys.kind(Kind.GROUP)))
     counters = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}
     counts: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
     places: Counter[Position] = Counter()
-    for kv in audit.whole(every):
-        read = audit.envelope(kind, kv)
-        if read is None:
-            return  # reported as unreadable; its level is not known
-        position, envelope = read
-        counts[position.level] += 1
-        sizes[position.level] += envelope.size
-        places[position] += kind is Kind.LEASE
+    for source, every in sources:
+        for kv in audit.whole(every):
+            read = audit.envelope(source, kv)
+            if read is None:
+                return  # reported as unreadable; its level is not known
+            position, envelope = read
+            if level not in (None, position.level):
+                continue
+            counts[position.level] += 1
+            sizes[position.level] += envelope.size
+            places[position] += kind is Kind.LEASE
     for position, count in places.items():
         if count > 1:
             audit.report("leased twice", position.to_id(), f"there are {count} leases of it")
-    name = _COUNTER_OF[kind]
+    name = COUNTED[kind]
     for lv in sorted({*counters, *counts}):
         depth = counters.get(lv, Depth())
         _compare(audit, lv, name, getattr(depth, name), counts[lv])
@@ -274,35 +285,6 @@ def conserved(audit: Audit) -> None:
     for level, depth in _depths(audit).items():
         states = (name for name in _COUNTERS if name not in ("enqueued", "ready_bytes"))
         _compare(audit, level, "enqueued", depth.enqueued, sum(getattr(depth, n) for n in states))
-
-
-def orphans(audit: Audit) -> None:
-    """Every chunk belongs to a message."""
-    keys = audit.scope.keys
-    names = set()
-    begin, stop = keys.kind(Kind.CHUNK).start, keys.kind(Kind.CHUNK).stop
-    # One key of each payload is enough, and skips its bytes.
-    while row := audit.tr.snapshot.get_range(begin, stop, limit=1).to_list():
-        name, _ = keys.parse_chunk(row[0].key)
-        names.add(name)
-        begin = keys.chunks(name).stop
-    if not names:
-        return
-    for kind in HOLDERS:
-        for kv in audit.whole(keys.kind(kind)):
-            read = audit.envelope(kind, kv)
-            if read is None:
-                return  # it may be the owner of any of them
-            names.discard(read[1].chunks)
-    for name in sorted(names):
-        every = keys.chunks(name)
-        # Names are never used again: what belongs to nobody now never will.
-        audit.report(
-            "chunks orphaned",
-            name.hex(),
-            "no message has them",
-            partial(audit.tr.clear_range, every.start, every.stop),
-        )
 
 
 def _depths(audit: Audit) -> dict[int, Depth]:

@@ -25,7 +25,7 @@ from ..states import (
     REDRIVE,
     State,
 )
-from . import catalogue, enqueue, life, payloads, places
+from . import catalogue, enqueue, life, payloads, places, placing
 from .scope import Scope, Standing
 
 BATCH = 100
@@ -135,7 +135,7 @@ def redrive(tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[Grave, Sta
         for _, message in graves
     ]
     looks = {
-        level: enqueue.look(tr, keys, level)
+        level: placing.look(tr, keys, level)
         for level in {message.position.level for _, message in graves}
     }
     taken: set[str] = set()

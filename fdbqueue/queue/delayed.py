@@ -13,7 +13,7 @@ from ..binding import fdb
 from ..codec import pack_delayed, pack_index, unpack_delayed
 from ..model import Due
 from ..states import DEFER, PROMOTE, SCHEDULE, State, Transition
-from . import enqueue, expiring, life, places, returning
+from . import enqueue, expiring, life, places, placing, returning
 from .scope import Scope, Standing
 
 SOON_MS = 10_000
@@ -55,7 +55,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
         return 0
     values = [tr.get(kv.key) for kv in candidates]
     levels = {unpack_delayed(kv.value)[0].level for kv in candidates}
-    looks = {level: enqueue.look(tr, scope.keys, level) for level in levels}
+    looks = {level: placing.look(tr, scope.keys, level) for level in levels}
     now_ms = scope.clock.wall_ms()
     fresh, resting, expired = [], [], []
     for kv, value in zip(candidates, values, strict=True):
@@ -75,7 +75,8 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
     entries = [(message.position.level, message.envelope) for message in fresh]
     for message in enqueue.append(tr, scope, entries, PROMOTE, looks):
         places.point(tr, scope.keys, message, message.position)
-    return len(fresh) + len(resting)
+    # The end of one with an ordering key lets the next one become ready.
+    return len(fresh) + len(resting) + sum(each.envelope.key is not None for each in expired)
 
 
 def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[Standing]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..binding import fdb
+from ..codec import Turn
 from ..model import Due, Position
 from ..states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
 from . import dead, dequeue, life, places
@@ -67,6 +68,9 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     for looked in looks:
         match places.find(tr, scope, looked):
             case places.Found(place=Position(), standing=standing):
+                ready.append(standing)
+            case places.Found(place=Turn() as turn, standing=standing):
+                del tr[places.key(keys, turn)]
                 ready.append(standing)
             case places.Found(place=Due() as due, standing=standing):
                 del tr[keys.delayed(due)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ..binding import fdb
 from ..codec import pack_index
 from ..states import ENDS, State, Transition
-from . import counters, history, payloads
+from . import counters, groups, history, payloads
 from .scope import Scope, Standing
 
 
@@ -22,7 +22,8 @@ def moved(
 ) -> None:
     """Record that messages have made a transition. Writes blindly: no reads, no conflicts.
 
-    What a message leaves behind by its id or its unique key goes with it when it ends.
+    What a message leaves behind by its id or its unique key goes with it when it ends; the end of
+    one with an ordering key reads the key's line (see ``groups.advance``).
     """
     messages = list(messages)
     counts: defaultdict[int, int] = defaultdict(int)
@@ -38,6 +39,8 @@ def moved(
         tr.add(scope.keys.change, pack_index(1))
     for message in messages:
         _tidy(tr, scope, transition, message)
+    if transition.target in ENDS or transition.target is State.DEAD:
+        groups.advance(tr, scope, messages)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, transition, messages)
 

@@ -13,6 +13,7 @@ from ..binding import fdb
 from ..codec import (
     Grave,
     Place,
+    Turn,
     pack_place,
     unpack_dead,
     unpack_delayed,
@@ -45,6 +46,8 @@ def key(keys: QueueKeys, place: Place) -> bytes:
             return keys.delayed(place)
         case Grave():
             return keys.dead(place.version, place.random)
+        case Turn():
+            return keys.turn(place.key, place.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def leased(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState |
 def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
     """What is known about a message that was found. One round trip more for one in chunks."""
     (standing,) = _loaded(tr, scope, found.standing)
-    states = {Position: State.READY, Due: State.DELAYED, Grave: State.DEAD}
+    states = {Position: State.READY, Due: State.DELAYED, Grave: State.DEAD, Turn: State.READY}
     return MessageState(
         message=standing.envelope.message(standing.position),
         state=states[type(found.place)],
@@ -114,6 +117,7 @@ def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
 def point(tr: fdb.Transaction, keys: QueueKeys, standing: Standing, place: Place) -> None:
     """Let the message's id lead to where the message is now. Writes blindly."""
     message_id = standing.id
+    place = standing.turn or place
     if place == parse_id(message_id):
         del tr[keys.moved(message_id)]
     else:
@@ -130,6 +134,8 @@ def _found(scope: Scope, place: Place, value: bytes) -> Found:
             return Found(place, Standing(place, unpack_envelope(value)))
         case Due():
             return Found(place, Standing(*unpack_delayed(value)))
+        case Turn():
+            return Found(place, Standing(*unpack_delayed(value), turn=place))
         case Grave():
             position, letter = unpack_dead(value)
             standing = Standing(position, letter.envelope)

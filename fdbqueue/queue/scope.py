@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..binding import fdb
 from ..clock import Clock
-from ..codec import Envelope
+from ..codec import Envelope, Turn
 from ..keys import QueueKeys, RootKeys
 from ..model import Position
 from ..options import QueueOptions
@@ -34,11 +34,16 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A message and where it stands; ``consumer`` is who had it in hand, for the history."""
+    """A message and where it stands; ``consumer`` is who had it in hand, for the history.
+
+    ``turn`` is where it waits for others of its ordering key, if it does: then it is not at its
+    position, and never was.
+    """
 
     position: Position
     envelope: Envelope
     consumer: str = ""
+    turn: Turn | None = None
 
     @property
     def id(self) -> str:

@@ -6,7 +6,7 @@ from ..binding import fdb
 from ..errors import InvalidArgument
 from ..keys import LOWEST, QueueKeys
 from ..model import Position
-from ..queue import catalogue, definitions, enqueue
+from ..queue import catalogue, definitions, placing
 from ..queue.definitions import Definition
 from ..queue.scope import Scope
 from . import cursor
@@ -48,9 +48,9 @@ def forward(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     One round trip, snapshot reads: a message that commits meanwhile came before the move, and is
     passed like the others; one that commits later takes a higher index, or fails and does so.
     """
-    looks = {level: enqueue.look(tr, scope.keys, level) for level in range(scope.options.levels)}
+    looks = {level: placing.look(tr, scope.keys, level) for level in range(scope.options.levels)}
     for level, look in looks.items():
-        _put_behind(tr, scope.keys, name, level, enqueue.next_index(scope.keys, *look))
+        _put_behind(tr, scope.keys, name, level, placing.next_index(scope.keys, *look))
 
 
 @fdb.transactional
@@ -61,7 +61,7 @@ def seek(tr: fdb.Transaction, scope: Scope, name: str, position: Position) -> No
         raise InvalidArgument(
             argument="to", value=position.to_id(), problem="the queue has no such level"
         )
-    following = enqueue.next_index(keys, *enqueue.look(tr, keys, level))
+    following = placing.next_index(keys, *placing.look(tr, keys, level))
     if position.index < following:
         cursor.put(tr, keys, name, level, keys.place(position), position.index)
     else:

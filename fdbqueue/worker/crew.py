@@ -17,6 +17,7 @@ from ..errors import LeaseLost, QueueError
 from ..model import Delivery
 from .attempt import Outcome, attempt
 from .decisions import Turn, next_turn
+from .follower import Follower
 from .keeper import Keeper
 from .lane import Lane
 from .member import Member, Taken
@@ -128,9 +129,7 @@ class Crew:
     def _look(self, lane: Lane, exchanged: list[Delivery]) -> None:
         member = lane.member
         if member is None:
-            member = Member(
-                self.db, lane.queue, self.worker.name, self.worker.priority, lane.policy.lease
-            )
+            member = self._member(lane)
             member.join()
             lane.member = member
         taken = member.take(lane.credit, lane.policy.window, exchanged)
@@ -140,6 +139,12 @@ class Crew:
             self.work.notify(max(1, len(lane.at_hand)))
         for watch in taken.signal:
             watch.on_ready(partial(self._rung, lane, taken))
+
+    def _member(self, lane: Lane) -> Member:
+        name, priority, lease = self.worker.name, self.worker.priority, lane.policy.lease
+        if lane.subscription is None:
+            return Member(self.db, lane.queue, name, priority, lease)
+        return Follower(self.db, lane.queue, lane.subscription, name, priority, lease)
 
     def _rung(self, lane: Lane, taken: Taken, watch: object) -> None:
         with self.lock:

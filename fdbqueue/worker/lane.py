@@ -13,6 +13,7 @@ from ..api import Queue
 from ..backoff import Stored
 from ..consumers.credit import Credit
 from ..model import Delivery
+from ..subscribing import Subscription
 from .decisions import time_to_refresh, worth_taking
 from .handlers import Handler
 from .member import Member, Taken
@@ -38,6 +39,7 @@ class Lane:
     queue: Queue
     policy: Policy
     credit: Credit
+    subscription: Subscription | None = None
     member: Member | None = None
     at_hand: list[Delivery] = field(default_factory=list)
     """Taken and not yet begun, in the order of delivery."""

@@ -19,6 +19,7 @@ from ..connection import Connection
 from ..consumers.credit import Credit
 from ..errors import InvalidArgument
 from ..options import check_lease, check_name
+from ..subscribing import Subscription
 from .crew import Crew
 from .decisions import RUN
 from .handlers import Handler
@@ -85,6 +86,7 @@ class Worker:
         lease: float | None = None,
         credit: Credit | None = None,
         refresh_after: int | None = None,
+        subscription: Subscription | None = None,
     ) -> Worker:
         """Handle the messages of ``queue`` with ``handler``; returns the worker.
 
@@ -100,12 +102,21 @@ class Worker:
             ``concurrency`` + ``prefetch`` messages where None.
         refresh_after: how many messages are handled before a look for more urgent ones; those at
             hand are given back if there are any. Never where None.
+        subscription: an acquiring subscription of the queue, to handle only what its selector
+            matches. Then there is no priority, no credit in bytes, and no ``refresh_after``.
 
         Raises ``InvalidArgument``, ``InvalidOptions``, ``QueueNotFound``.
         """
         if self._crew is not None:
             raise InvalidArgument(argument="queue", value=queue, problem="the worker runs already")
-        if any(lane.queue.name == queue.name for lane in self._lanes):
+        if subscription is not None and (refresh_after is not None or (credit and credit.bytes)):
+            raise InvalidArgument(
+                argument="subscription",
+                value=subscription,
+                problem="goes with neither refresh_after nor a credit in bytes",
+            )
+        taken = {(lane.queue._keys.prefix, _name(lane.subscription)) for lane in self._lanes}
+        if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
         call = Handler.of(handler, transactional=transactional, batch=batch)
         seconds = queue.options(self.db).lease if lease is None else check_lease("lease", lease)
@@ -122,7 +133,8 @@ class Worker:
             else _whole("max_attempts", max_attempts, 1, 1_000_000),
             backoff=backoffs.store(backoff),
         )
-        self._lanes.append(Lane(queue, policy, credit or Credit(messages=policy.window)))
+        credit = credit or Credit(messages=policy.window)
+        self._lanes.append(Lane(queue, policy, credit, subscription))
         return self
 
     def handler(self, queue: Queue, **how: Any) -> Callable[[F], F]:
@@ -188,6 +200,10 @@ def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def _name(subscription: Subscription | None) -> str | None:
+    return None if subscription is None else subscription.name
 
 
 def _whole(argument: str, value: object, low: int, high: int) -> int:

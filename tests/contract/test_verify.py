@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fdbqueue import Deviation, Queue, QueueNotFound, rebuild_counters, verify
+from fdbqueue import Deviation, NewMessage, Queue, QueueNotFound, rebuild_counters, verify
 from fdbqueue.binding import fdb
 from fdbqueue.codec import pack_counters, pack_index, unpack_lease
 from fdbqueue.keys import Kind, QueueKeys
@@ -29,6 +29,8 @@ def busy(db: Database, queue: Queue) -> Queue:
     queue.enqueue_many(db, [b"a", b"b", bytes(200_000), b"c"])
     queue.enqueue(db, b"urgent", priority=9)
     queue.enqueue(db, bytes(100_000), priority=0)
+    queue.enqueue(db, b"later", delay=1_000)
+    queue.enqueue_many(db, [NewMessage(b"first", key="a"), NewMessage(b"second", key="a")])
     queue.dequeue(db)
     assert queue.receive(db) is not None
     assert verify(db, queue).ok
@@ -116,6 +118,48 @@ def lost_counter(db: Database, queue: Queue, keys: QueueKeys) -> None:
     del db[keys.count(9)]
 
 
+def stuck_line(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
+    db[keys.head("k")] = b"gone"
+    row = next(row for row in rows(db, queue, Kind.READY) if b"k" in row.value[-4:])
+    del db[row.key]
+    db.add(keys.count(5), counters(enqueued=-1, ready=-1, ready_bytes=-1))
+
+
+def other_head(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"1", key="k")
+    db[keys.head("k")] = b"another"
+
+
+def out_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"1", key="k")
+    del db[keys.head("k")]
+    queue.enqueue(db, b"2", key="k")
+
+
+def astray_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.moved("05-000000000001-0000000000000000")] = b"x"
+
+
+def astray_unique(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.unique("mine")] = b"05-000000000001-0000000000000000"
+
+
+def missing_unique(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"1", unique="mine")
+    del db[keys.unique("mine")]
+
+
+def astray_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.mortal(5, "05-000000000001-0000000000000000")] = b""
+
+
+def missing_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"1", ttl=1000)
+    row = rows(db, queue, Kind.MORTAL)[0]
+    del db[row.key]
+
+
 def counters(**deltas: int) -> bytes:
     return pack_counters(tuple(deltas.get(name, 0) for name in Depth.__slots__))
 
@@ -135,6 +179,14 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
     (wrong_bytes, {"counter"}, True),
     (wrong_sum, {"counter"}, True),
     (lost_counter, {"counter"}, True),
+    (stuck_line, {"line stuck"}, True),
+    (other_head, {"head astray"}, True),
+    (out_twice, {"key out twice"}, False),
+    (astray_pointer, {"pointer astray"}, True),
+    (astray_unique, {"unique key astray"}, True),
+    (missing_unique, {"unique key missing"}, True),
+    (astray_end, {"end astray"}, True),
+    (missing_end, {"end missing"}, True),
 ]
 
 
@@ -161,7 +213,7 @@ def test_a_deviation_is_found_and_mended_if_it_can_be(
 
 def test_a_sound_queue_has_no_deviations(db: Database, busy: Queue) -> None:
     found = verify(db, busy)
-    assert (found.ok, found.deviations, found.unchecked, found.messages) == (True, (), (), 5)
+    assert (found.ok, found.deviations, found.unchecked, found.messages) == (True, (), (), 8)
 
 
 def test_a_queue_of_many_pages_is_looked_at_whole(
@@ -189,7 +241,7 @@ def test_what_cannot_be_read_at_one_version_is_named(
     found = verify(db, busy)
     assert found.deviations == ()
     assert not found.ok
-    assert "owners of chunks" in found.unchecked
+    assert "owners of chunks, names, pointers and turns" in found.unchecked
     assert "counters of the ready messages of level 5" in found.unchecked
 
 

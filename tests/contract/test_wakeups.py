@@ -306,7 +306,9 @@ def step_of_a_producer(
     db: Database, queue: Queue, held: list[fdb.Transaction], chance: random.Random
 ) -> None:
     if held and chance.random() < 0.5:
-        held.pop(0).commit().wait()
+        # The name keeps it alive: a transaction that is dropped cancels its own commit.
+        oldest = held.pop(0)
+        oldest.commit().wait()
     else:
         held.append(db.create_transaction())
         queue.enqueue_many(held[-1], [b"m"] * chance.choice([1, 1, 2]))

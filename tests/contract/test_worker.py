@@ -89,8 +89,8 @@ def test_a_worker_that_stops_leaves_no_trace_but_what_it_did(
     db: Database, queue: Queue, recorder: Recorder, space: fdb.Subspace
 ) -> None:
     with Worker(db, 1).add(queue, recorder):
-        eventually(lambda: registry.consumers(db, RootKeys(space).queue("orders")))
-    assert registry.consumers(db, RootKeys(space).queue("orders")) == []
+        eventually(lambda: queue.consumers(db))
+    assert queue.consumers(db) == []
 
 
 def test_the_writes_of_a_transactional_handler_commit_with_the_acknowledgement(
@@ -204,7 +204,7 @@ def test_a_paused_queue_is_taken_from_again_when_it_is_resumed(
     queue.pause(db)
     queue.enqueue(db, b"a")
     with Worker(db, 1).add(queue, recorder):
-        eventually(lambda: [c for c in registry.consumers(db, queue._keys) if c.state == 2])
+        eventually(lambda: [c for c in queue.consumers(db) if c.state == 2])
         assert recorder.handled == []
         queue.resume(db)
         recorder.wait_for(1)
@@ -424,8 +424,7 @@ def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
         Worker(db, 1, prefetch=0, priority=1).add(queue, high),
         Worker(db, 1, prefetch=0).add(queue, low),
     ):
-        keys = queue._keys
-        eventually(lambda: len([c for c in registry.consumers(db, keys) if c.state == 2]) == 2)
+        eventually(lambda: len([c for c in queue.consumers(db) if c.state == 2]) == 2)
         queue.enqueue(db, b"1")
         high.wait_for(1)
         assert low.handled == []
@@ -433,7 +432,7 @@ def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
         assert low.wait_for(1) == [b"2"]
         high.gate.set()
         eventually(lambda: queue.depth(db).done == 2)
-        eventually(lambda: len([c for c in registry.consumers(db, keys) if c.state == 2]) == 2)
+        eventually(lambda: len([c for c in queue.consumers(db) if c.state == 2]) == 2)
         queue.enqueue(db, b"3")
         assert high.wait_for(2) == [b"1", b"3"]
 
@@ -477,3 +476,30 @@ def test_a_late_acknowledgement_of_what_was_given_back_is_fenced(
     member.give_back([delivery])
     with pytest.raises(LeaseLost):
         queue.ack(db, delivery)
+
+
+def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    other = Recorder()
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    queue.enqueue(db, b"before", headers={"region": "eu"})
+    worker = Worker(db, 1).add(queue, recorder, subscription=europe)
+    with worker:
+        recorder.wait_for(1)
+        queue.enqueue(db, b"no", headers={"region": "us"})
+        queue.enqueue(db, b"after", headers={"region": "eu"})
+        assert recorder.wait_for(2) == [b"before", b"after"]
+        (consumer,) = queue.consumers(db)
+        assert (consumer.name, consumer.state) == (worker.name, None)
+        with Worker(db, 1).add(queue, other):
+            assert other.wait_for(1) == [b"no"]
+    assert queue.consumers(db) == []
+
+
+def test_a_subscription_goes_with_no_refresh(
+    db: Database, queue: Queue, recorder: Recorder
+) -> None:
+    subscription = queue.subscribe(db, "all")
+    with pytest.raises(InvalidArgument, match="refresh_after"):
+        Worker(db).add(queue, recorder, subscription=subscription, refresh_after=1)

@@ -1,0 +1,150 @@
+"""What belongs to a message beside its envelope: chunks, names, pointers, its turn.
+
+All of it is compared with all messages at one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from ..keys import Kind
+from . import groups
+from .audit import HOLDERS, Audit
+
+_LIVING = (Kind.READY, Kind.GROUP, Kind.LEASE, Kind.DELAYED)
+
+
+@dataclass(slots=True)
+class Messages:
+    """What all messages of a queue say that belongs to them.
+
+    ids: of all. chunks: names of payloads. unique: keys, and mortal: ends of times to live with
+    ids, of those that live. out: ids by ordering key of those that do not wait for their turn.
+    """
+
+    ids: set[str] = field(default_factory=set)
+    chunks: set[bytes] = field(default_factory=set)
+    unique: dict[str, str] = field(default_factory=dict)
+    mortal: set[bytes] = field(default_factory=set)
+    out: dict[str, set[str]] = field(default_factory=dict)
+
+
+def check(audit: Audit) -> None:
+    """Everything that belongs to a message has one, and has it as the message says.
+
+    Nothing is reported where an envelope cannot be read: it may be the owner of anything.
+    """
+    messages = _gather(audit)
+    if messages is None:
+        return
+    _chunks(audit, messages)
+    _names(audit, messages)
+    _pointers(audit, messages)
+    _turns(audit, messages)
+
+
+def _gather(audit: Audit) -> Messages | None:
+    keys, messages = audit.scope.keys, Messages()
+    for kind in HOLDERS:
+        for kv in audit.whole(keys.kind(kind)):
+            read = audit.envelope(kind, kv)
+            if read is None:
+                return None
+            position, envelope = read
+            message_id = envelope.id or position.to_id()
+            messages.ids.add(message_id)
+            messages.chunks.add(envelope.chunks)
+            if kind not in _LIVING:
+                continue
+            if envelope.unique:
+                messages.unique[envelope.unique] = message_id
+            if envelope.expires_at_ms is not None:
+                messages.mortal.add(keys.mortal(envelope.expires_at_ms, message_id))
+            # What is scheduled, and has no index yet, takes its turn when it is due.
+            if envelope.key and kind is not Kind.GROUP and position.index:
+                messages.out.setdefault(envelope.key, set()).add(message_id)
+    return messages
+
+
+def _chunks(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    begin, stop = keys.kind(Kind.CHUNK).start, keys.kind(Kind.CHUNK).stop
+    # One key of each payload is enough, and skips its bytes.
+    while row := next(audit.whole(slice(begin, stop), 1), None):
+        name, _ = keys.parse_chunk(row.key)
+        every = keys.chunks(name)
+        begin = every.stop
+        if name not in messages.chunks:
+            # Names are never used again: what belongs to nobody now never will.
+            clear = partial(audit.tr.clear_range, every.start, every.stop)
+            audit.report("chunks orphaned", name.hex(), "no message has them", clear)
+
+
+def _names(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    held = dict(messages.unique)
+    for kv in audit.whole(keys.kind(Kind.UNIQUE)):
+        name = keys.parse_unique(kv.key)
+        if held.pop(name, None) != kv.value.decode(errors="replace"):
+            audit.report("unique key astray", name, "no message has it", _clear(audit, kv.key))
+    for name, message_id in held.items():
+        mend = partial(_set, audit, keys.unique(name), message_id.encode())
+        audit.report("unique key missing", name, f"message {message_id} has it", mend)
+    ends = set(messages.mortal)
+    for kv in audit.whole(keys.kind(Kind.MORTAL)):
+        if kv.key not in ends:
+            subject = keys.parse_mortal(kv.key)
+            audit.report("end astray", subject, "no such message ends", _clear(audit, kv.key))
+        ends.discard(kv.key)
+    for key in ends:
+        mend = partial(_set, audit, key, b"")
+        audit.report("end missing", keys.parse_mortal(key), "a sweep would not see it", mend)
+
+
+def _pointers(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    for kv in audit.whole(keys.kind(Kind.MOVED)):
+        message_id = keys.parse_moved(kv.key)
+        if message_id not in messages.ids:
+            audit.report("pointer astray", message_id, "it is gone", _clear(audit, kv.key))
+
+
+def _turns(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    heads = {
+        keys.parse_head(kv.key): kv.value.decode(errors="replace")
+        for kv in audit.whole(keys.kind(Kind.GROUP_HEAD))
+    }
+    waiting = {keys.parse_line(kv.key)[0] for kv in audit.whole(keys.kind(Kind.GROUP))}
+    for key in sorted({*heads, *waiting, *messages.out}):
+        out, head = messages.out.get(key, set()), heads.get(key)
+        if len(out) > 1:
+            audit.report("key out twice", key, f"messages {', '.join(sorted(out))} are")
+        elif out and head not in out:
+            (message_id,) = out
+            mend = partial(_set, audit, keys.head(key), message_id.encode())
+            audit.report("head astray", key, f"message {message_id} is out, not {head}", mend)
+        elif not out:
+            restart = partial(_restart, audit, key)
+            audit.report("line stuck", key, f"nobody is out; the head is {head}", restart)
+
+
+def _clear(audit: Audit, key: bytes) -> Callable[[], None]:
+    return partial(_guarded, audit, key, partial(audit.tr.clear, key))
+
+
+def _set(audit: Audit, key: bytes, value: bytes) -> None:
+    _guarded(audit, key, partial(audit.tr.set, key, value))
+
+
+def _restart(audit: Audit, key: str) -> None:
+    head = audit.scope.keys.head(key)
+    _guarded(audit, head, partial(groups.restart, audit.tr, audit.scope, key))
+
+
+def _guarded(audit: Audit, key: bytes, mend: Callable[[], None]) -> None:
+    """The key decides: whoever gives it to a message meanwhile writes it, and conflicts."""
+    audit.tr.add_read_conflict_key(key)
+    mend()

@@ -1,0 +1,58 @@
+"""A worker's membership in a subscription: it takes what the subscription's selector matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..api import Queue
+from ..binding import fdb
+from ..consumers import registry, wakeups
+from ..consumers.credit import Credit
+from ..model import Delivery
+from ..queue import agenda
+from ..subscribing import Subscription
+from .member import Member, Taken
+
+
+class Follower(Member):
+    """A consumer of a subscription. It stands on no list: whether a message concerns it only its
+    selector tells, so all followers look whenever something becomes ready."""
+
+    def __init__(
+        self,
+        db: fdb.Database,
+        queue: Queue,
+        subscription: Subscription,
+        name: str,
+        priority: int,
+        lease: float | None,
+    ) -> None:
+        super().__init__(db, queue, name, priority, lease)
+        self.subscription = subscription
+
+    def join(self) -> None:
+        """Register, or again after an eviction; removes who is dead."""
+
+        def join(tr: fdb.Transaction) -> None:
+            scope = self.queue._scope(tr)
+            registry.evict_dead(tr, scope)
+            registry.register(tr, scope, self.id, self.record, listed=False)
+
+        self._run(join)
+
+    def take(self, credit: Credit, most: int, at_hand: Sequence[Delivery] = ()) -> Taken:
+        """Take what matches and there is credit for. Spans transactions.
+
+        The watch is armed before the look, so whatever becomes ready during it is noticed.
+        """
+        room = credit.room(most)
+        if not room:
+            return Taken([], asleep=False)
+        signal, seconds = self._run(self._arm)
+        found = self.subscription.receive_many(self.db, room, lease=self.lease, consumer=self.name)
+        return Taken(found, signal, asleep=len(found) < room, seconds=seconds)
+
+    def _arm(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
+        scope = self.queue._scope(tr)
+        coming = agenda.look(tr, scope)
+        return (tr.watch(self.keys.change),), agenda.next_event_seconds(tr, scope, coming)

@@ -1,0 +1,329 @@
+"""Ordering keys: one message of a key at a time, in order; different keys in parallel."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import Delivery, Depth, InvalidName, NewMessage, Queue, verify
+from fdbqueue.binding import fdb
+from fdbqueue.states import State
+from tests.clocks import MovedClock
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+    return Queue.create(db, "orders", root=space, max_attempts=2, clock=clock)
+
+
+def keyed(key: str | None, *payloads: bytes) -> list[NewMessage]:
+    return [NewMessage(payload, key=key) for payload in payloads]
+
+
+def take(db: Database, queue: Queue) -> Delivery:
+    delivery = queue.receive(db)
+    assert delivery is not None
+    return delivery
+
+
+def test_messages_of_a_key_come_one_at_a_time_and_in_order(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", b"1", b"2"))
+    queue.enqueue(db, b"3", key="a")
+    for payload in (b"1", b"2", b"3"):
+        delivery = take(db, queue)
+        assert delivery.payload == payload
+        assert queue.receive(db) is None, "another one of the key is out"
+        queue.ack(db, delivery)
+    assert queue.receive(db) is None
+    assert queue.depth(db) == Depth(enqueued=3, done=3)
+
+
+def test_different_keys_and_messages_without_one_do_not_wait(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(
+        db, [*keyed("a", b"a1", b"a2"), *keyed("b", b"b1"), *keyed(None, b"x", b"y")]
+    )
+    found = queue.receive_many(db, 10)
+    assert [d.payload for d in found] == [b"a1", b"b1", b"x", b"y"]
+    queue.ack_many(db, found)
+    assert [d.payload for d in queue.receive_many(db, 10)] == [b"a2"]
+
+
+def test_a_key_keeps_its_order_whatever_the_priorities(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"1", key="a", priority=0)
+    queue.enqueue(db, b"2", key="a", priority=9)
+    queue.enqueue(db, b"other", priority=5)
+    got = []
+    for _ in range(3):
+        delivery = take(db, queue)
+        got.append(delivery.payload)
+        queue.ack(db, delivery)
+    assert got == [b"other", b"1", b"2"]
+
+
+def fail(db: Database, queue: Queue, delivery: Delivery) -> None:
+    queue.release(db, delivery, error="failed", delay=0)
+    queue.release(db, take(db, queue), error="failed again")
+
+
+def cancel(db: Database, queue: Queue, delivery: Delivery) -> None:
+    queue.release(db, delivery)
+    assert queue.cancel(db, delivery.id)
+
+
+def dequeue(db: Database, queue: Queue, delivery: Delivery) -> None:
+    queue.release(db, delivery)
+    assert queue.dequeue(db) is not None
+
+
+ENDS: dict[str, Callable[[Database, Queue, Delivery], None]] = {
+    "ack": lambda db, queue, d: queue.ack(db, d),
+    "drop": lambda db, queue, d: queue.reject(db, d, "bad", drop=True),
+    "dead": lambda db, queue, d: queue.reject(db, d, "bad"),
+    "last attempt": fail,
+    "cancel": cancel,
+    "dequeue": dequeue,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_every_end_lets_the_next_one_go(db: Database, queue: Queue, end: str) -> None:
+    queue.enqueue_many(db, keyed("a", b"1", b"2"))
+    ENDS[end](db, queue, take(db, queue))
+    assert take(db, queue).payload == b"2"
+    assert verify(db, queue).deviations == ()
+
+
+def test_a_message_whose_time_is_over_lets_the_next_one_go(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"1", key="a", ttl=5), NewMessage(b"2", key="a", ttl=5)])
+    queue.enqueue(db, b"3", key="a")
+    clock.seconds += 6
+    assert take(db, queue).payload == b"3"
+    assert queue.depth(db) == Depth(enqueued=3, leased=1, expired=2)
+    assert verify(db, queue).deviations == ()
+
+
+def test_a_sweep_takes_those_that_wait_for_their_turn_too(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue(db, b"1", key="a")
+    queue.enqueue(db, b"2", key="a", ttl=5)
+    queue.enqueue(db, b"3", key="a")
+    clock.seconds += 6
+    queue.sweep(db)
+    assert queue.depth(db).expired == 1
+    queue.ack(db, take(db, queue))
+    assert take(db, queue).payload == b"3"
+    assert verify(db, queue).deviations == ()
+
+
+def test_a_key_is_not_freed_by_release_or_rest(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue_many(db, keyed("a", b"1", b"2"))
+    queue.release(db, take(db, queue))
+    queue.release(db, take(db, queue), delay=60)
+    assert queue.receive(db) is None, "the first one rests, and its key with it"
+    clock.seconds += 61
+    assert take(db, queue).payload == b"1"
+
+
+def test_the_key_of_a_dead_consumer_is_freed_with_its_lease(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue_many(db, keyed("a", b"1", b"2"))
+    for _ in range(2):
+        assert take(db, queue).payload == b"1"
+        clock.seconds += 61
+    assert take(db, queue).payload == b"2", "after two attempts the first one is dead"
+
+
+def test_a_delayed_message_takes_its_turn_when_it_is_due(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue(db, b"late", key="a", delay=10)
+    queue.enqueue(db, b"1", key="a")
+    queue.enqueue(db, b"2", key="a")
+    first = take(db, queue)
+    clock.seconds += 11
+    assert queue.receive(db) is None
+    assert verify(db, queue).deviations == ()
+    queue.ack(db, first)
+    got = []
+    for _ in range(2):
+        delivery = take(db, queue)
+        got.append(delivery.payload)
+        queue.ack(db, delivery)
+    assert got == [b"2", b"late"]
+
+
+def test_a_redriven_message_goes_to_the_end_of_its_line(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", b"1", b"2", b"3"))
+    queue.reject(db, take(db, queue), "bad")
+    list(queue.dead.redrive(db))
+    got = []
+    for _ in range(3):
+        delivery = take(db, queue)
+        got.append(delivery.payload)
+        queue.ack(db, delivery)
+    assert got == [b"2", b"3", b"1"]
+    assert verify(db, queue).deviations == ()
+
+
+def test_who_waits_for_a_turn_can_be_seen_and_cancelled(db: Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, [*keyed("a", b"1", b"2"), *keyed("a", b"3")])
+    found = queue.get(db, ids[1])
+    assert found is not None
+    assert (found.state, found.message.payload, found.message.id) == (State.READY, b"2", ids[1])
+    assert queue.depth(db).ready == 3
+    assert [message.payload for message in queue.peek(db, 9)] == [b"1"]
+    assert queue.cancel(db, ids[1])
+    assert queue.get(db, ids[1]) is None
+    queue.ack(db, take(db, queue))
+    delivery = take(db, queue)
+    assert (delivery.payload, delivery.id) == (b"3", ids[2]), "an id stays, wherever it goes"
+    queue.ack(db, delivery)
+    assert verify(db, queue).deviations == ()
+    assert queue.depth(db) == Depth(enqueued=3, done=2, purged=1)
+
+
+def test_a_purge_takes_the_lines_too(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", *[b"x"] * 20) + keyed("b", bytes(200_000), b"y"))
+    assert list(queue.purge(db))[-1] == 22
+    assert queue.depth(db) == Depth(enqueued=22, purged=22)
+    assert verify(db, queue).deviations == ()
+    queue.enqueue(db, b"new", key="a")
+    assert take(db, queue).payload == b"new"
+
+
+def code(tr: fdb.Transaction) -> int:
+    """What a commit ends with."""
+    try:
+        tr.commit().wait()
+    except fdb.FDBError as error:
+        return int(error.code)
+    return 0
+
+
+@pytest.mark.parametrize(("key", "conflicts"), [("b", False), (None, False), ("a", True)])
+def test_only_operations_of_one_key_conflict(
+    db: Database, queue: Queue, key: str | None, conflicts: bool
+) -> None:
+    queue.enqueue_many(db, keyed("a", b"1", b"2"))
+    delivery = take(db, queue)
+    acking, enqueuing = db.create_transaction(), db.create_transaction()
+    queue.enqueue(enqueuing, b"3", key=key)
+    queue.ack(acking, delivery)
+    assert (code(acking), code(enqueuing)) == (0, 1020 if conflicts else 0)
+
+    transactions = [db.create_transaction() for _ in range(2)]
+    queue.enqueue(transactions[0], b"4", key="a")
+    queue.enqueue(transactions[1], b"5", key=key)
+    assert [code(tr) for tr in transactions] == [0, 1020 if conflicts else 0]
+
+
+def test_a_waiting_consumer_is_woken_by_the_end_of_the_one_before(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, keyed("a", b"1", b"2"))
+    first = take(db, queue)
+    got: list[Delivery | None] = []
+    waiting = threading.Thread(target=lambda: got.append(queue.receive(db, wait=30)))
+    waiting.start()
+    queue.ack(db, first)
+    waiting.join(20)
+    assert [d and d.payload for d in got] == [b"2"]
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_turns_are_taken_once_under_faults(db: Database, queue: Queue, fault: str) -> None:
+    flaky: Any = FlakyDatabase(db, itertools.cycle([fault, None]))
+    for payload in (b"1", b"2", b"3"):
+        queue.enqueue(flaky, payload, key="a")
+    for payload in (b"1", b"2", b"3"):
+        delivery = queue.receive(flaky)
+        assert delivery is not None
+        assert delivery.payload == payload
+        queue.ack(flaky, delivery)
+    assert queue.depth(db) == Depth(enqueued=3, done=3)
+    assert verify(db, queue).ok
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, 5, b"a"])
+def test_a_key_is_a_name(db: Database, queue: Queue, key: Any) -> None:
+    with pytest.raises(InvalidName):
+        queue.enqueue(db, b"1", key=key)
+    assert queue.depth(db) == Depth()
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("enqueue"), st.sampled_from(["a", "b", "c", None]), st.integers(0, 9)),
+        st.tuples(st.sampled_from(["receive", "ack", "release", "reject", "drop", "lapse"])),
+    ),
+    max_size=30,
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(STEPS)
+def test_whatever_happens_a_key_keeps_its_order(
+    db: Database, space: Subspace, clock: MovedClock, steps: list[Any]
+) -> None:
+    del db[space.range()]
+    queue = Queue.create(db, "orders", root=space, max_attempts=None, clock=clock)
+    lines: dict[str | None, list[bytes]] = {"a": [], "b": [], "c": [], None: []}
+    out: list[Delivery] = []
+    for n, step in enumerate(steps):
+        match step:
+            case ("enqueue", key, priority):
+                payload = f"{key or '-'}{n}".encode()
+                queue.enqueue(db, payload, key=key, priority=priority)
+                lines[key].append(payload)
+            case ("receive",):
+                delivery = queue.receive(db)
+                free = {key for key in "abc" if lines[key]} - {key_of(d) for d in out}
+                loose = set(lines[None]) - {d.payload for d in out}
+                assert (delivery is not None) == bool(free or loose)
+                if delivery is not None:
+                    out.append(delivery)
+                    if (key := key_of(delivery)) is not None:
+                        assert key in free
+                        assert delivery.payload == lines[key][0]
+            case ("lapse",):
+                clock.seconds += 61
+                out.clear()
+            case (action,) if out:
+                delivery = out.pop(n % len(out))
+                if action == "release":
+                    queue.release(db, delivery)
+                    continue
+                if action == "ack":
+                    queue.ack(db, delivery)
+                else:
+                    queue.reject(db, delivery, "bad", drop=action == "drop")
+                lines[key_of(delivery)].remove(delivery.payload)
+    assert verify(db, queue).deviations == ()
+
+
+def key_of(delivery: Delivery) -> str | None:
+    letter = delivery.payload[:1].decode()
+    return None if letter == "-" else letter
