@@ -1,8 +1,8 @@
 """One consumer of many that stand in line.
 
-Usage: stander.py ROOT QUEUE lead | COUNT. ``lead`` takes the lead of the line, prints ``leads``, and
-serves nobody. Else it takes messages until COUNT of the queue are done, and prints the id of each
-that it acknowledged; ``began`` when it has the first one in its hands.
+Usage: stander.py ROOT QUEUE lead | COUNT. ``lead`` takes the lead of the line, prints ``leads``,
+and serves nobody. Else it takes messages until COUNT of the queue are done, and prints the id of
+each that it acknowledged; ``began`` when it has the first one in its hands.
 """
 
 from __future__ import annotations
