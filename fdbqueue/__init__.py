@@ -64,6 +64,7 @@ from .model import (
     MessageState,
     NewMessage,
     Position,
+    Progress,
     Swept,
     Verification,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "OutcomeUnknown",
     "PayloadTooLarge",
     "Position",
+    "Progress",
     "Queue",
     "QueueError",
     "QueueExists",

@@ -18,6 +18,7 @@ from .errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueNotFo
 from .handle import Transactor, composed
 from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Headers, Message, NewMessage
+from .moving import Moving
 from .options import DEFAULT_PRIORITY, QueueOptions
 from .queue import admission, catalogue, counters, dequeue, once, purge, taking
 from .settling import Settling
@@ -29,11 +30,9 @@ from .tending import Tending
 R = TypeVar("R")
 
 MAX_BATCH = 10_000
-POLL_SECONDS = 5.0
-"""How often a waiting consumer looks by itself: heals what a dead one was told."""
 
 
-class Queue(Consuming, Settling, Tending):
+class Queue(Consuming, Moving, Settling, Tending):
     """A light handle on one queue: its names and cached options, no connection.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the

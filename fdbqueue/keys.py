@@ -166,6 +166,10 @@ class QueueKeys:
         """The ready messages of one level."""
         return _within(self._ready + _packed(level))
 
+    def ready_end(self, level: int, index: int) -> bytes:
+        """Where the ready messages of a level end that have a smaller index."""
+        return fdb.tuple.pack((level, index), self._ready)
+
     def parse_ready(self, key: bytes) -> Position:
         """The position that a READY key names."""
         level, begin = parse_int(key, len(self._ready))

@@ -271,3 +271,16 @@ class Verification:
     def ok(self) -> bool:
         """Whether everything was checked and no deviation is left."""
         return not self.unchecked and all(one.repaired for one in self.deviations)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an operation on many messages has come.
+
+    taken: messages that it moved, copied or removed. looked_at: those that it went through.
+    place: where it goes on, for ``resume``.
+    """
+
+    taken: int
+    looked_at: int
+    place: bytes = field(repr=False)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .binding import fdb
 from .consumers import promotion, wakeups
@@ -150,6 +150,8 @@ class Subscription:
         Two round trips, and more to pass more than a hundred messages. Conflicts with whoever
         takes one of the messages or adds any before the last of them, and with other consumers
         of the subscription that are receiving; not with those that take what it passes. With a
+        database, an attempt after a conflict goes by the order of the moment at which it began:
+        else a stream of arrivals that do not match could hold it up for ever. With a
         transaction, raises ``TransactionTooLarge`` if it has to pass more than a thousand.
         Raises ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
@@ -179,7 +181,8 @@ class Subscription:
         Each is given once, in order within its level; in the caller's transaction, the place
         moves on if that commits. A message that is leased when the browser comes by is not seen,
         also if it comes back later. Round trips as ``receive_many``. Conflicts with other moves
-        of the same subscription and with whoever adds a message before the last one returned.
+        of the same subscription and with whoever adds a message to a level before the last one
+        that it passes there; not with arrivals behind it, so it gets on in a busy queue.
         Raises ``SubscriptionHeld``, ``InvalidArgument``, ``TransactionTooLarge``.
         """
         _check_count("limit", limit)
@@ -286,7 +289,7 @@ class Subscription:
             taken = once.run(
                 tr,
                 self._once,
-                partial(step, resume=resume, waits=left > 0),
+                _attempts(step, resume=resume, waits=left > 0),
                 # To move a cursor twice does no harm.
                 wrote=lambda taken: bool(taken.results or taken.closed),
             )
@@ -305,6 +308,7 @@ class Subscription:
         mode: Mode,
         limit: int,
         use: Callable[[fdb.Transaction, Scope, Sequence[Standing]], list[R]],
+        strict: bool = True,
         resume: Mapping[int, bytes] | None = None,
         waits: bool = False,
     ) -> _Step[R]:
@@ -326,17 +330,23 @@ class Subscription:
         elif mode is Mode.BROWSE:
             found = browse.onward(tr, scope, definition, limit)
         else:
-            found = acquire.first(tr, scope, definition, limit, resume)
-        empty = found.ended and not found.messages
-        closed = empty and definition.auto_close and not scope.options.paused
+            found = acquire.first(tr, scope, definition, limit, strict=strict, resume=resume)
+        closed = found.empty and definition.auto_close and not scope.options.paused
         if closed:
             _drop(tr, scope, self.name)
-        watch = tr.watch(scope.keys.change) if empty and waits and not closed else None
+        watch = tr.watch(scope.keys.change) if found.empty and waits and not closed else None
         patience = POLL_SECONDS
         if watch is not None:
             following = agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
             patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
         return _Step(use(tr, scope, found.messages), found, closed, watch, patience)
+
+
+def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Step[R]]:
+    """A step whose first attempt is strict. After a conflict it is not: arrivals that do not even
+    match would make it fail again and again."""
+    first = iter((True,))
+    return lambda tr: step(tr, strict=next(first, False), **terms)
 
 
 # -- what is done with the messages that are found --------------------------------------------

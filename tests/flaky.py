@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fdbqueue.binding import fdb
@@ -25,9 +25,16 @@ class _Failed:
 class FlakyDatabase:
     """Lends transactions of ``db`` whose commits meet the planned faults, one after another."""
 
-    def __init__(self, db: fdb.Database, plan: Iterable[str | None]) -> None:
+    def __init__(
+        self,
+        db: fdb.Database,
+        plan: Iterable[str | None],
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        """before: what happens before each commit, after the transaction's reads."""
         self._db = db
         self._plan = iter(plan)
+        self._before = before
         self.commits = 0
 
     def create_transaction(self) -> fdb.Transaction:
@@ -36,6 +43,7 @@ class FlakyDatabase:
 
         def flaky() -> Any:
             self.commits += 1
+            self._before()
             fault = next(self._plan, None)
             if fault in (None, UNKNOWN_COMMITTED):
                 done = commit()

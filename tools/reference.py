@@ -14,6 +14,7 @@ from typing import Any
 import typer.main
 
 from fdbqueue.cli.main import app
+from fdbqueue.consumers.states import MOVES
 from fdbqueue.states import TRANSITIONS, State
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +27,7 @@ def pages() -> dict[Path, str]:
         docs / "cli.md": cli(),
         docs / "guarantees.md": _with(docs / "guarantees.md", "states", states()),
         docs / "storage.md": _with(docs / "storage.md", "kinds", kinds()),
+        docs / "workers.md": _with(docs / "workers.md", "moves", moves()),
     }
 
 
@@ -54,6 +56,17 @@ def states() -> str:
         source = edge.source.value if edge.source else ""
         lines.append(f"| {edge.name} | {source} | {edge.target.value} |")
     return "\n".join(lines) + "\n"
+
+
+def moves() -> str:
+    """The lists of consumers and the moves between them: a picture."""
+    lines = ["```mermaid", "stateDiagram-v2"]
+    for move in MOVES:
+        source, target = (
+            "[*]" if state is None else state.name.lower() for state in (move.source, move.target)
+        )
+        lines.append(f"    {source} --> {target}: {move.name}")
+    return "\n".join([*lines, "```"]) + "\n"
 
 
 def kinds() -> str:

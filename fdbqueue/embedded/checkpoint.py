@@ -13,15 +13,15 @@ import sqlite3
 import threading
 from collections.abc import Callable
 
-from .store import StoreFile
+from .store import PAGE_BYTES, StoreFile
 
-# Sixteen mebibytes of log, at a page for each mutation and one more for each commit.
-_PAGES_BETWEEN = 4000
+# Forty mebibytes of log: moving it costs less the more often a page was written meanwhile.
+_PAGES_BETWEEN = 10_000
 _IDLE_SECONDS = 2.0
 _MEBIBYTE = 1 << 20
 # Log size, and how long to wait for readers so that it can start over: at first as long as other
 # processes keep idle snapshots open, then as long as a transaction may read.
-_PATIENCE = ((1024 * _MEBIBYTE, 5500), (64 * _MEBIBYTE, 600))
+_PATIENCE = ((1024 * _MEBIBYTE, 5500), (96 * _MEBIBYTE, 600))
 
 
 class Checkpointer:
@@ -48,9 +48,9 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
         self._connection: sqlite3.Connection | None = None
 
-    def note(self, mutations: int) -> None:
-        """Note that a group of so many mutations was committed."""
-        self._pages += 1 + mutations
+    def note(self, mutations: int, size: int) -> None:
+        """Note that a group of so many mutations and bytes was committed."""
+        self._pages += 1 + mutations + size // PAGE_BYTES
         if self._pages >= _PAGES_BETWEEN or self._thread is None:
             with self._starting:
                 self._wake.set()

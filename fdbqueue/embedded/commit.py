@@ -53,12 +53,14 @@ class CommitRequest:
         reads: KeySet,
         writes: KeySet,
         mutations: Sequence[Mutation],
+        size: int,
         report: bool = False,
     ) -> None:
         self.read_version = read_version
         self.reads = reads
         self.writes = writes
         self.mutations = mutations
+        self.size = size
         self.report = report
 
 
@@ -67,7 +69,7 @@ class Committer:
 
     Args:
         committed: called after each group, outside of all locks, with what it wrote.
-        wrote: called with the number of requests and bytes of each group.
+        wrote: called with the number of mutations and bytes of each group.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Committer:
         file: StoreFile,
         clock: Clock,
         committed: Callable[[KeySet], None],
-        wrote: Callable[[int], None],
+        wrote: Callable[[int, int], None],
     ) -> None:
         self._file = file
         self._clock = clock
@@ -201,13 +203,14 @@ class Committer:
                 raise
             recent.append(version, written)
             shared.raise_floor(version)
-            mutations = 0
+            mutations = size = 0
             for request in accepted:
                 request.version = version
                 mutations += len(request.mutations)
+                size += request.size
         finally:
             shared.unlock()
-        self._wrote(mutations)
+        self._wrote(mutations, size)
         return written
 
     def close(self) -> None:

@@ -117,7 +117,11 @@ class Snapshot:
 
 
 class Snapshots:
-    """The open snapshots of one store in this process."""
+    """The open snapshots of one store in this process.
+
+    Attributes:
+        current: the newest snapshot, which the next transaction may share, or None.
+    """
 
     def __init__(self, file: StoreFile, clock: Clock) -> None:
         self._file = file
@@ -126,7 +130,7 @@ class Snapshots:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._current: Snapshot | None = None
+        self.current: Snapshot | None = None
         self._open: list[Snapshot] = []
         self._released: deque[Snapshot] = deque()
         self._kept: deque[Snapshot] = deque()
@@ -142,7 +146,7 @@ class Snapshots:
             if self._released:
                 self._drop_released()
             floor = shared.words[FLOOR]
-            snapshot = self._current
+            snapshot = self.current
             if (
                 snapshot is None
                 or snapshot.newest != shared.words[ANNOUNCED]
@@ -154,7 +158,7 @@ class Snapshots:
                 if snapshot is not None and snapshot.users == 0:
                     self._close(snapshot)
                 snapshot = self._begin()
-                self._current = snapshot
+                self.current = snapshot
             snapshot.users += 1
             snapshot.expires = time.monotonic() + LIFETIME
             if not self._sweeping:
@@ -228,7 +232,7 @@ class Snapshots:
             snapshot = self._released.popleft()
             snapshot.users -= 1
             if snapshot.users == 0:
-                if snapshot is self._current:
+                if snapshot is self.current:
                     snapshot.idle_since = time.monotonic()
                 else:
                     self._close(snapshot)
@@ -247,8 +251,8 @@ class Snapshots:
         if connection is None:
             return
         self._open.remove(snapshot)
-        if snapshot is self._current:
-            self._current = None
+        if snapshot is self.current:
+            self.current = None
         if len(self._pool) < _POOLED_CONNECTIONS:
             self._pool.append(connection)
         else:
@@ -260,8 +264,8 @@ class Snapshots:
             if also_kept:
                 self._drop_kept()
             self._drop_released()
-            if self._current is not None and self._current.users == 0:
-                self._close(self._current)
+            if self.current is not None and self.current.users == 0:
+                self._close(self.current)
 
     def _sweep(self) -> None:
         now = time.monotonic()

@@ -830,6 +830,7 @@ class Transaction:
             self._reads,
             writes.conflicts,
             mutations,
+            self._approximate,
             options.report_conflicting_keys,
         )
 
@@ -844,8 +845,10 @@ class Transaction:
             self._require_young(request.read_version)
         # A commit reads no more. A snapshot kept open while it waits for the commit lock would
         # keep whoever holds that lock, to let the log start over, waiting for this transaction.
-        self._release_snapshot()
-        self._store.snapshots.drop_idle(also_kept=False)
+        if self._snapshot is not None:
+            self._release_snapshot()
+        if self._store.snapshots.current is not None:
+            self._store.snapshots.drop_idle(also_kept=False)
         if faults.active is not None:
             faults.active.commit(self._store.committer, request)
         else:

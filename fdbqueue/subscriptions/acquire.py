@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,11 @@ from ..queue.definitions import Definition
 from ..queue.scope import Scope, Standing
 from .cursor import MAX_WALKED_BYTES, Walk
 
+WORTHWHILE = 16
+"""Messages that a cursor passes at once. A move conflicts with enqueues at these indexes and with
+other consumers of the subscription; to look at a few messages again costs less."""
+WORTHWHILE_BYTES = 50_000
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -19,6 +25,11 @@ class Found:
     messages: list[Standing]
     ended: bool
     reached: Mapping[int, bytes]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there was nothing to find."""
+        return self.ended and not self.messages
 
     @property
     def unfinished(self) -> bool:
@@ -38,22 +49,30 @@ def first(
     scope: Scope,
     definition: Definition,
     limit: int,
+    *,
+    strict: bool = True,
     resume: Mapping[int, bytes] | None = None,
 ) -> Found:
     """The first messages that match, read with a conflict on each, and not yet removed.
 
-    Where it passes messages that do not match, it moves the cursor behind them. It does not do
-    so if the selector reads the age of messages: what does not match now may match later. Such a
-    subscription looks at all of them again each time, and ``resume`` lets a call that spans
-    transactions go on where the last one came to.
+    strict: whether to conflict with the arrival of something more urgent, and of anything where
+        there are less than ``limit``. Else the order, and that there are no more, holds for the
+        moment at which the transaction began.
+    resume: the places that an earlier transaction of the call has come to, for a selector that
+        reads the age.
+
+    Where it passes enough messages that do not match to be worth it, it moves the cursor behind
+    them. It does not do so if the selector reads the age of messages: what does not match now may
+    match later. Such a subscription looks at all of them again each time.
 
     Two round trips, and one for each hundred messages of a level that it passes. Conflicts with
-    whoever takes one of the messages, adds one before the last of them, or moves the cursor.
+    whoever takes one of the messages, adds one before the last of its level, or moves the cursor.
     """
     walk = Walk(tr, scope, definition.name, limit, resume if definition.timed else None)
     now_ms = scope.clock.wall_ms()
     taken: list[Standing] = []
-    skipped: set[int] = set()
+    skipped: Counter[int] = Counter()
+    weight: Counter[int] = Counter()
     expired: list[Standing] = []
     for standing in walk:
         if standing.envelope.expired(now_ms):
@@ -65,9 +84,14 @@ def first(
             if enough(taken, limit):
                 break
         else:
-            skipped.add(standing.position.level)
+            skipped[standing.position.level] += 1
+            weight[standing.position.level] += len(standing.envelope.payload)
     expiring.living(tr, scope, expired)
+    found = Found(taken, walk.ended, walk.reached)
     if not definition.timed:
-        for level in skipped:
-            walk.move(level)
-    return Found(taken, walk.ended, walk.reached)
+        for level, count in skipped.items():
+            if found.unfinished or count >= WORTHWHILE or weight[level] >= WORTHWHILE_BYTES:
+                walk.move(level)
+    if strict or (definition.auto_close and found.empty):
+        walk.rely_on_ends()
+    return found

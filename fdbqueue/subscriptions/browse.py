@@ -19,8 +19,9 @@ def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
     """The next messages that match, and move the cursors behind them.
 
     A message is judged once, when the browser comes by. Round trips as in ``acquire.first``.
-    Conflicts with another move of the same cursors and with whoever adds a message before the
-    last one returned; with nobody who takes one.
+    Conflicts with another move of the same cursors and with whoever adds a message to a level
+    before the last one that was passed there; with nobody who takes one. If the subscription
+    closes itself for what this returns, also with any arrival.
     """
     walk = Walk(tr, scope, definition.name, limit)
     now_ms = scope.clock.wall_ms()
@@ -34,7 +35,10 @@ def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
                 break
     for level in walk.passed:
         walk.move(level)
-    return Found(seen, walk.ended, walk.reached)
+    found = Found(seen, walk.ended, walk.reached)
+    if definition.auto_close and found.empty:
+        walk.rely_on_ends()
+    return found
 
 
 def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list[Standing]:

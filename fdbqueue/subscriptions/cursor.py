@@ -10,7 +10,8 @@ FENCE key, and takes a higher index.
 The read conflicts leave out the messages themselves: only the gaps between them matter, where
 another might appear. One that is taken or removed meanwhile is no harm to whoever passes it, and
 one that comes back moves the cursor itself; so a cursor and the consumers before it do not
-disturb each other.
+disturb each other. The gap behind the last message matters only to who relies on there being no
+more: else a cursor at the end of a busy queue would conflict with every arrival, and never move.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ MAX_WALKED = 1_000
 MAX_WALKED_BYTES = 2_000_000
 """Bytes of messages after which a transaction inspects no more."""
 
+_FIRST_PAGE = 16
 _PAGE = 100
 
 
@@ -36,8 +38,8 @@ class Walk:
 
     Iterating gives the ready messages in order, until ``ended`` (there are no more) or as many as
     one transaction inspects. Whoever goes on to a message depends on there being no other before
-    it: the read conflicts say just that, and grow with the iteration. ``reached`` has the
-    place behind the last message given, per level; it is the next place to inspect.
+    it in its level: the read conflicts say just that, and grow with the iteration. ``reached`` has
+    the place behind the last message given, per level; it is the next place to inspect.
 
     Two round trips, one for the cursors and one for the first messages of all levels, and one for
     each further page of a level.
@@ -54,7 +56,9 @@ class Walk:
         self._tr = tr
         self._scope = scope
         self._subscription = subscription
-        self._page = min(max(first_page, 4), _PAGE)
+        self._page = min(max(first_page, 4), _FIRST_PAGE)
+        self._ends: list[tuple[bytes, bytes]] = []
+        self._count = self._bytes = 0
         self._resume = resume or {}
         self.reached: dict[int, bytes] = {}
         self.passed: dict[int, int] = {}
@@ -63,13 +67,12 @@ class Walk:
     def __iter__(self) -> Iterator[Standing]:
         places = {**places_of(self._tr, self._scope, self._subscription), **self._resume}
         pages = {level: self._read(level, place, self._page) for level, place in places.items()}
-        count = size = 0
         for level, place in places.items():
             for standing, stored in self._level(level, place, pages[level]):
+                self._count += 1
+                self._bytes += stored
                 yield standing
-                count += 1
-                size += stored
-                if count >= MAX_WALKED or size >= MAX_WALKED_BYTES:
+                if self._count >= MAX_WALKED or self._bytes >= MAX_WALKED_BYTES:
                     return
         self.ended = True
 
@@ -97,14 +100,21 @@ class Walk:
                 gap = keys.ready_from(level, self.reached[level])
                 yield Standing(position, unpack_envelope(kv.value)), len(kv.value)
             if len(found) < limit:
-                self._exclude(gap.start, gap.stop)
+                self._ends.append((gap.start, gap.stop))
                 return
-            limit = _PAGE
+            # As many as there is room for, by the size of those before.
+            left = MAX_WALKED_BYTES - self._bytes
+            limit = min(_PAGE, max(4, left * self._count // max(self._bytes, 1)))
             page = self._read(level, self.reached[level], limit)
 
     def _exclude(self, begin: bytes, end: bytes) -> None:
         if begin < end:
             self._tr.add_read_conflict_range(begin, end)
+
+    def rely_on_ends(self) -> None:
+        """Depend on there being no more, in every level that was walked to its end."""
+        for begin, end in self._ends:
+            self._exclude(begin, end)
 
     def move(self, level: int) -> None:
         """Move the level's cursor behind the last message that was given."""

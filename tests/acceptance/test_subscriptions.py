@@ -14,7 +14,7 @@ from tests.acceptance.programs import subscriber
 from tests.acceptance.running import Programs
 
 PRODUCERS = 3
-EACH = 30
+EACH = 60
 THIRD = PRODUCERS * EACH // 3
 ROLES = [
     *[("produce", seed, EACH) for seed in range(PRODUCERS)],

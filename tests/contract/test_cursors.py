@@ -6,12 +6,15 @@ Transactions are opened, paused and committed one by one, so each test is one fi
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from typing import Any
 
 import pytest
 
 from fdbqueue import NewMessage, Queue, Subscription
 from fdbqueue.binding import fdb
 from tests.clocks import MovedClock
+from tests.flaky import FlakyDatabase
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -28,6 +31,12 @@ def clock() -> MovedClock:
 @pytest.fixture
 def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
     return Queue.create(db, "orders", root=space, levels=2, lease=60, clock=clock)
+
+
+@pytest.fixture(autouse=True)
+def every_pass_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cursors move for a single message, so that few messages make every interleaving."""
+    monkeypatch.setattr("fdbqueue.subscriptions.acquire.WORTHWHILE", 1)
 
 
 @pytest.fixture(params=["acquire", "browse"])
@@ -168,16 +177,40 @@ def test_seeking_forward_leaves_no_message_half_seen(db: Database, queue: Queue,
 
 
 def test_an_urgent_message_is_delivered_before_what_the_cursor_points_at(
-    db: Database, queue: Queue, take: Take
+    db: Database, queue: Queue
 ) -> None:
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     put(db, queue, "us1", "us2", "us3")
-    assert take(db) == []
+    assert use(db, europe) == []
     put(db, queue, "eu1")
     move = db.create_transaction()
-    assert take(move) == ["eu1"]
+    assert use(move, europe) == ["eu1"]
     put(db, queue, "eu9", priority=9)
     assert conflicts(move), "something more urgent has come"
-    assert take(db) == ["eu9", "eu1"]
+    assert use(db, europe) == ["eu9", "eu1"]
+
+
+def test_arrivals_behind_a_browser_do_not_hold_it_up(db: Database, queue: Queue) -> None:
+    browser = queue.subscribe(db, "audit", mode="browse")
+    put(db, queue, "eu1", "eu2")
+    tr = db.create_transaction()
+    assert use(tr, browser) == ["eu1", "eu2"]
+    put(db, queue, "eu3")
+    put(db, queue, "eu9", priority=9)
+    assert not conflicts(tr)
+    assert use(db, browser) == ["eu9", "eu3"]
+
+
+@pytest.mark.parametrize(("mode", "commits"), [("acquire", 2), ("browse", 1)])
+def test_arrivals_that_do_not_match_hold_no_subscription_up(
+    db: Database, queue: Queue, mode: str, commits: int
+) -> None:
+    europe = queue.subscribe(db, "europe", mode=mode, selector="region = 'eu'")
+    put(db, queue, "us1", "eu1")
+    busy: Any = FlakyDatabase(db, [], before=lambda: put(db, queue, "us9", priority=9))
+    found = europe.browse(busy) if mode == "browse" else europe.receive_many(busy, 9)
+    assert [each.payload for each in found] == [b"eu1"]
+    assert busy.commits == commits
 
 
 # -- what is passed is taken meanwhile --------------------------------------------------------
@@ -350,6 +383,20 @@ def test_one_message_is_given_to_one_consumer(db: Database, queue: Queue) -> Non
     assert [conflicts(tr) for tr in (first, second, third)] == [False, True, True]
 
 
+def test_a_message_whose_time_is_over_is_disposed_of_once(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    queue.enqueue(db, b"", ttl=10)
+    names = ["one", "two"]
+    subscriptions = [queue.subscribe(db, name, selector="region = 'eu'") for name in names]
+    clock.seconds += 11
+    one, other = db.create_transaction(), db.create_transaction()
+    assert use(one, subscriptions[0]) == []
+    assert use(other, subscriptions[1]) == []
+    assert [conflicts(one), conflicts(other)] == [False, True]
+    assert queue.depth(db).expired == 1
+
+
 def test_nobody_moves_on_over_what_another_consumer_has_not_taken_after_all(
     db: Database, queue: Queue
 ) -> None:
@@ -390,13 +437,29 @@ def test_a_subscription_does_not_close_while_a_message_arrives(
     assert use(db, closing) == ["eu1"]
 
 
-def test_empty_is_answered_only_if_nothing_matched_at_some_instant(
-    db: Database, queue: Queue, take: Take
+def test_a_subscription_does_not_close_beside_an_arrival_however_often_it_tries(
+    db: Database, queue: Queue
 ) -> None:
+    closing = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
+    arrivals = iter(["us1", "us2", "eu1"])
+
+    def arrive() -> None:
+        for text in islice(arrivals, 1):
+            put(db, queue, text)
+
+    busy: Any = FlakyDatabase(db, [], before=arrive)
+    assert [each.payload for each in closing.receive_many(busy, 9)] == [b"eu1"]
+    assert busy.commits == 4
+
+
+def test_an_effect_of_nothing_being_there_does_not_commit_beside_an_arrival(
+    db: Database, queue: Queue
+) -> None:
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     put(db, queue, "us1")
-    assert take(db) == []
+    assert use(db, europe) == []
     look = db.create_transaction()
-    assert take(look) == []
+    assert use(look, europe) == []
     put(db, queue, "eu1")
     look.add_write_conflict_key(b"some effect of the caller")
     assert conflicts(look)

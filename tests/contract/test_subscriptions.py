@@ -387,6 +387,16 @@ def test_passing_goes_on_over_several_transactions(
     assert taken(db, old) == []
 
 
+def test_a_few_messages_are_not_worth_a_move(db: Database, queue: Queue) -> None:
+    put(db, queue, "us1", "us2")
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    assert taken(db, europe) == []
+    assert set(europe.places(db).values()) == {0}
+    put(db, queue, *(f"us{n}" for n in range(20)), "eu1")
+    assert taken(db, europe) == ["eu1"]
+    assert europe.places(db)[5] == 23
+
+
 # -- exclusive subscriptions ------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ LAYERS = [
     {"subscriptions", "consumers"},
     {"connection", "drafts", "handle", "producing", "receiving"},
     {"letters", "sweeping"},
-    {"consuming", "settling", "subscribing", "tending"},
+    {"consuming", "moving", "settling", "subscribing", "tending"},
     {"subscribers"},
     {"api"},
     {"verification"},

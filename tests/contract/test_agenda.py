@@ -1,0 +1,79 @@
+"""When a consumer that waits has to look again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fdbqueue import Queue
+from fdbqueue.binding import fdb
+from fdbqueue.queue import agenda
+from tests.clocks import MovedClock
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+    return Queue.create(db, "orders", root=space, clock=clock, lease=60)
+
+
+def following(db: Database, queue: Queue) -> float | None:
+    tr = db.create_transaction()
+    scope = queue._scope(tr)
+    return agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
+
+
+def test_the_next_event_is_the_first_message_due_or_lease_to_lapse(
+    db: Database, queue: Queue, clock: MovedClock
+) -> None:
+    assert following(db, queue) is None
+    queue.enqueue(db, b"later", delay=3600)
+    assert following(db, queue) == pytest.approx(3600, abs=30)
+    queue.enqueue(db, b"now")
+    queue.receive(db)
+    assert following(db, queue) == pytest.approx(60, abs=30)
+    clock.wall_only = 3000
+    assert following(db, queue) == pytest.approx(60, abs=30), "the other clock is not there yet"
+    clock.seconds, clock.wall_only = 4000, 0
+    assert following(db, queue) == 0
+
+
+def test_a_consumer_that_waits_is_given_what_becomes_due(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "real", root=space)
+    found: list[bytes] = []
+
+    def consume() -> None:
+        delivery = queue.receive(db, wait=60)
+        assert delivery is not None
+        found.append(delivery.payload)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    queue.enqueue(db, b"soon", delay=0.2)
+    consumer.join(30)
+    assert found == [b"soon"]
+
+
+def test_a_resumed_queue_wakes_who_waits(db: Database, queue: Queue) -> None:
+    queue.pause(db)
+    queue.enqueue(db, b"here")
+    found: list[bytes] = []
+
+    def consume() -> None:
+        delivery = queue.receive(db, wait=60)
+        assert delivery is not None
+        found.append(delivery.payload)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    queue.resume(db)
+    consumer.join(30)
+    assert found == [b"here"]

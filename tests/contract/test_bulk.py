@@ -1,0 +1,283 @@
+"""Moving, copying and removing by selector: each message once, whatever happens in between."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import (
+    Depth,
+    InvalidArgument,
+    InvalidSelector,
+    NewMessage,
+    Queue,
+    QueueFull,
+    QueueNotFound,
+    Selector,
+    verify,
+)
+from fdbqueue.binding import fdb
+from fdbqueue.queue import bulk
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+EU, US = {"region": "eu"}, {"region": "us"}
+
+
+@pytest.fixture
+def other(db: Database, space: Subspace) -> Queue:
+    return Queue.create(db, "other", root=space, levels=3)
+
+
+@pytest.fixture
+def filled(db: Database, queue: Queue) -> Queue:
+    queue.enqueue_many(
+        db,
+        [NewMessage(b"%d" % n, priority=n % 10, headers=EU if n % 3 else US) for n in range(30)],
+    )
+    return queue
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "PAGE_ROWS", 2)
+
+
+def payloads(db: Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.peek(db, 99)]
+
+
+def sound(db: Database, *queues: Queue) -> bool:
+    return all(verify(db, queue).ok for queue in queues)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_what_matches_is_moved_and_the_rest_stays(
+    db: Database, filled: Queue, other: Queue
+) -> None:
+    before = filled.peek(db, 99)
+    progress = list(filled.move(db, other, "region = 'us'"))
+    assert (progress[-1].taken, progress[-1].looked_at) == (10, 30)
+    assert [p.taken for p in progress] == sorted(p.taken for p in progress)
+    assert payloads(db, filled) == [m.payload for m in before if m.headers != US]
+    assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(0, 30, 3)]
+    assert filled.depth(db).purged == 10
+    assert sound(db, filled, other)
+
+
+def test_priorities_are_mapped_to_the_levels_of_the_target(
+    db: Database, space: Subspace, other: Queue
+) -> None:
+    many = Queue.create(db, "many", root=space, levels=100)
+    many.enqueue_many(db, [NewMessage(b"a", 99), NewMessage(b"b", 4), NewMessage(b"c", 0)])
+    list(many.move(db, other))
+    assert [(m.payload, m.priority, m.level) for m in other.peek(db, 9)] == [
+        (b"a", 9, 0),
+        (b"b", 4, 1),
+        (b"c", 0, 2),
+    ]
+
+
+def test_a_copy_leaves_everything_as_it_is(db: Database, filled: Queue, other: Queue) -> None:
+    before = filled.peek(db, 99)
+    assert list(filled.copy(db, "other", Selector("priority >= 8")))[-1].taken == 6
+    assert filled.peek(db, 99) == before
+    assert len(payloads(db, other)) == 6
+    assert sound(db, filled, other)
+
+
+def test_what_matches_is_removed(db: Database, filled: Queue) -> None:
+    assert list(filled.remove(db, "region = 'eu' AND priority < 5"))[-1].taken == 10
+    assert filled.depth(db) == Depth(
+        enqueued=30, ready=20, purged=10, ready_bytes=filled.depth(db).ready_bytes
+    )
+    assert sound(db, filled)
+
+
+def test_large_payloads_move_whole(db: Database, queue: Queue, other: Queue) -> None:
+    sizes = [1, 200_000, 4_000_000, 2_500_000, 90_001]
+    queue.enqueue_many(db, [bytes(size) for size in sizes[:2]])
+    for size in sizes[2:]:
+        queue.enqueue(db, bytes(size))
+    assert list(queue.move(db, other))[-1].taken == 5
+    got = []
+    while found := other.receive_many(db, 9):
+        got += [len(d.payload) for d in found]
+    assert got == sizes
+    assert sound(db, queue, other)
+
+
+def test_delayed_messages_stay_delayed(db: Database, queue: Queue, other: Queue) -> None:
+    (kept, moved) = queue.enqueue_many(
+        db, [NewMessage(b"a", delay=100), NewMessage(b"b", delay=200, headers=EU)]
+    )
+    due = queue.get(db, moved)
+    assert due is not None
+    list(queue.move(db, other, "region IS NOT NULL", state="delayed"))
+    assert other.depth(db) == Depth(enqueued=1, delayed=1)
+    assert queue.get(db, moved) is None
+    assert queue.get(db, kept) is not None
+    assert sound(db, queue, other)
+    list(other.remove(db, "region = 'eu'", state="delayed"))
+    assert other.depth(db) == Depth(enqueued=1, purged=1)
+
+
+def test_dead_letters_move_with_their_story(db: Database, queue: Queue, other: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    for delivery in queue.receive_many(db, 2):
+        queue.reject(db, delivery, f"bad {delivery.payload.decode()}")
+    list(queue.move(db, other, state="dead"))
+    assert [(m.payload, m.death and m.death.reason) for m in other.peek(db, 9)] == [
+        (b"a", "bad a"),
+        (b"b", "bad b"),
+    ]
+    assert queue.depth(db) == Depth(enqueued=2, purged=2)
+    assert sound(db, queue, other)
+
+
+def test_lines_of_ordering_keys_move_in_their_order(
+    db: Database, queue: Queue, other: Queue
+) -> None:
+    queue.enqueue_many(
+        db, [NewMessage(b"%d" % n, key="k", headers=EU if n else US) for n in range(4)]
+    )
+    list(queue.move(db, other, "region = 'eu'"))
+    got = []
+    while delivery := other.receive(db):
+        got.append(delivery.payload)
+        other.ack(db, delivery)
+    assert got == [b"1", b"2", b"3"]
+    assert payloads(db, queue) == [b"0"]
+    assert sound(db, queue, other)
+
+
+def test_a_line_of_large_messages_moves_in_its_order(
+    db: Database, queue: Queue, other: Queue
+) -> None:
+    for n in range(4):
+        queue.enqueue(db, bytes([n]) * 6_000_000, key="k")
+    list(queue.move(db, other))
+    got = []
+    while delivery := other.receive(db):
+        got.append(delivery.payload[0])
+        other.ack(db, delivery)
+    assert got == [0, 1, 2, 3]
+    assert sound(db, queue, other)
+
+
+def test_a_leased_message_is_left_alone(db: Database, queue: Queue, other: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    delivery = queue.receive(db)
+    assert delivery is not None
+    list(queue.move(db, other))
+    queue.ack(db, delivery)
+    assert payloads(db, other) == [b"b"]
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_what_comes_in_meanwhile_does_not_keep_it_going(
+    db: Database, filled: Queue, other: Queue
+) -> None:
+    for count, _ in enumerate(filled.move(db, other), 1):
+        filled.enqueue(db, b"new", priority=4)
+        assert count <= 30
+    assert len(payloads(db, other)) == 30
+    assert set(payloads(db, filled)) == {b"new"}
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_copy_that_was_interrupted_goes_on_behind(
+    db: Database, filled: Queue, other: Queue
+) -> None:
+    first = next(iter(filled.copy(db, other)))
+    assert first.taken == 2
+    *_, last = filled.copy(db, other, resume=first.place)
+    assert last.taken == 28
+    assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(30)]
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+@pytest.mark.parametrize("action", ["move", "copy"])
+def test_each_message_arrives_once_under_faults(
+    db: Database, filled: Queue, other: Queue, fault: str, action: str
+) -> None:
+    flaky: Any = FlakyDatabase(db, itertools.cycle([fault, None]))
+    progress = list(getattr(filled, action)(flaky, other))
+    assert progress[-1].taken == 30
+    assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(30)]
+    assert filled.depth(db).ready == (0 if action == "move" else 30)
+    assert sound(db, filled, other)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_full_target_stops_a_move_and_loses_nothing(
+    db: Database, space: Subspace, filled: Queue
+) -> None:
+    narrow = Queue.create(db, "narrow", root=space, max_messages=5)
+    with pytest.raises(QueueFull):
+        list(filled.move(db, narrow))
+    assert len(payloads(db, narrow)) == 5
+    assert len(payloads(db, filled)) == 25
+    assert sound(db, filled, narrow)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error"),
+    [
+        (("nowhere",), {}, QueueNotFound),
+        (("orders",), {}, InvalidArgument),
+        (("other", "region ="), {}, InvalidSelector),
+        (("other",), {"state": "leased"}, InvalidArgument),
+    ],
+)
+def test_bad_input_moves_nothing(
+    db: Database,
+    filled: Queue,
+    other: Queue,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    error: type[Exception],
+) -> None:
+    for action in (filled.move, filled.copy):
+        with pytest.raises(error):
+            list(action(db, *arguments, **options))
+    assert filled.depth(db).ready == 30
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["a", "b", None])), max_size=25),
+    st.integers(0, 9),
+)
+def test_a_move_splits_a_queue_as_the_model_does(
+    db: Database, space: Subspace, messages: list[tuple[int, str | None]], least: int
+) -> None:
+    del db[space.range()]
+    source = Queue.create(db, "source", root=space)
+    target = Queue.create(db, "target", root=space)
+    for n, (priority, key) in enumerate(messages):
+        source.enqueue(db, b"%d" % n, priority=priority, key=key)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk, "PAGE_ROWS", 3)
+        list(source.move(db, target, f"priority >= {least}"))
+    for queue, kept in ((source, False), (target, True)):
+        expected = {n for n, (priority, _) in enumerate(messages) if (priority >= least) is kept}
+        got = []
+        while delivery := queue.receive(db):
+            got.append(int(delivery.payload))
+            queue.ack(db, delivery)
+        assert set(got) == expected
+        assert len(got) == len(expected)
+        for key in ("a", "b"):
+            line = [n for n in got if messages[n][1] == key]
+            assert line == sorted(line)
+    assert sound(db, source, target)

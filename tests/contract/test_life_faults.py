@@ -1,0 +1,163 @@
+"""Every transition of the table, exactly once, whatever the outcome of its commit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+import tenacity
+
+from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
+from fdbqueue.binding import fdb
+from fdbqueue.states import TRANSITIONS
+from tests.clocks import MovedClock
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
+PLANS: list[tuple[str | None, ...]] = [
+    (),
+    *(plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)),
+    (None, UNKNOWN_COMMITTED, CONFLICT),
+]
+
+
+class Scene:
+    """Two queues and a clock; every operation meets the faults of the plan."""
+
+    def __init__(self, db: Database, space: Subspace, plan: Sequence[str | None]) -> None:
+        self.calm, self.plan = db, plan
+        self.clock = MovedClock()
+        options: dict[str, Any] = {"root": space, "clock": self.clock, "history_seconds": 10**6}
+        self.plain = Queue.create(
+            self.flaky, "plain", **options, max_attempts=2, backoff=tenacity.wait_fixed(5), lease=60
+        )
+        self.buries = Queue.create(self.flaky, "buries", **options, expired="dead")
+        self.sends = Queue.create(
+            self.flaky, "sends", **options, expired="dead", dead_letter_queue="plain"
+        )
+
+    @property
+    def flaky(self) -> Database:
+        return cast("Database", FlakyDatabase(self.calm, self.plan))
+
+    def take(self, queue: Queue) -> Delivery:
+        delivery = queue.receive(self.flaky)
+        assert delivery is not None
+        return delivery
+
+    def play(self) -> None:
+        self.play_settlements()
+        self.play_ends()
+        for queue in (self.buries, self.sends):
+            self.play_expiry(queue)
+
+    def play_settlements(self) -> None:
+        queue = self.plain
+        queue.enqueue(self.flaky, b"a", unique="k", dedup_id="d")
+        assert queue.enqueue(self.flaky, b"b", unique="k") == queue.peek(self.calm)[0].id
+        queue.enqueue(self.flaky, b"later", delay=5)
+        queue.release(self.flaky, self.take(queue))
+        queue.release(self.flaky, self.take(queue), delay=3)
+        self.clock.seconds += 4
+        queue.release(self.flaky, self.take(queue), error="no")
+        self.clock.seconds += 6
+        held = queue.receive_many(self.flaky, 2)
+        assert [d.payload for d in held] == [b"a", b"later"]
+        held = queue.extend_many(self.flaky, held, 60)
+        queue.reject(self.flaky, held[0], "bad")
+        queue.ack(self.flaky, held[1])
+        assert list(queue.dead.redrive(self.flaky)) == [1]
+        self.take(queue)
+        self.clock.seconds += 61
+        queue.sweep(self.flaky)
+        self.clock.seconds += 6
+        self.take(queue)
+        self.clock.seconds += 61
+        queue.sweep(self.flaky)
+        assert list(queue.dead.purge(self.flaky)) == [1]
+
+    def play_ends(self) -> None:
+        queue = self.plain
+        queue.enqueue(self.flaky, b"lapses")
+        queue.set_options(self.flaky, backoff=None)
+        self.take(queue)
+        self.clock.seconds += 61
+        message = queue.dequeue(self.flaky)
+        assert message is not None
+        assert message.attempts == 1
+        queue.enqueue(self.flaky, b"dropped")
+        queue.reject(self.flaky, self.take(queue), "spam", drop=True)
+        ids = queue.enqueue_many(self.flaky, [NewMessage(b"x"), NewMessage(b"y", delay=9)])
+        assert all(queue.cancel(self.flaky, message_id) for message_id in ids)
+        queue.pause(self.flaky)
+        queue.enqueue(self.flaky, b"purged")
+        queue.resume(self.flaky)
+        assert list(queue.purge(self.flaky)) == [1]
+        self.play_expiry(queue)
+
+    def play_expiry(self, queue: Queue) -> None:
+        queue.enqueue_many(
+            self.flaky,
+            [
+                NewMessage(b"leased", 9, ttl=10),
+                NewMessage(b"met", ttl=10),
+                NewMessage(b"swept", 0, ttl=10),
+                NewMessage(b"due", delay=5, ttl=10),
+            ],
+        )
+        delivery = self.take(queue)
+        self.clock.seconds += 11
+        queue.release(self.flaky, delivery)
+        assert queue.receive(self.flaky) is None
+        queue.sweep(self.flaky)
+
+    def told(self) -> dict[str, list[tuple[str, int, int]]]:
+        """The histories, without what differs from run to run."""
+        return {
+            queue.name: [(e.transition, e.level, e.attempt) for e in queue.history(self.calm)]
+            for queue in (self.plain, self.buries, self.sends)
+        }
+
+
+@pytest.fixture
+def told(db: Database, space: Subspace) -> dict[str, list[tuple[str, int, int]]]:
+    """What happens without any fault."""
+    scene = Scene(db, space.subspace(("calm",)), ())
+    scene.play()
+    return scene.told()
+
+
+def test_the_play_makes_every_transition(
+    told: dict[str, list[tuple[str, int, int]]],
+) -> None:
+    made = {transition for events in told.values() for transition, *_ in events}
+    assert not {edge.name for edge in TRANSITIONS} - made
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: ", ".join(map(str, plan)) or "none")
+def test_every_transition_happens_once_under_every_plan_of_faults(
+    db: Database,
+    space: Subspace,
+    plan: Sequence[str | None],
+    told: dict[str, list[tuple[str, int, int]]],
+) -> None:
+    scene = Scene(db, space.subspace(("faulty",)), plan)
+    scene.play()
+    assert scene.told() == told
+    for queue in (scene.plain, scene.buries, scene.sends):
+        result = verify(db, queue)
+        assert not result.deviations, result
+    left = scene.plain.peek(db, 100)
+    assert {message.death.queue for message in left if message.death} == {"sends"}
+    assert scene.plain.depth(db).ready == len(left) == 4
+    assert scene.buries.depth(db) == Depth(enqueued=4, dead=4)
+    assert {State.DEAD} == {
+        found.state
+        for letter in scene.buries.dead.list(db)
+        if (found := scene.buries.get(db, letter.id)) is not None
+    }

@@ -1,0 +1,471 @@
+"""The whole life of messages against a plain model, with two consumers and a clock by hand.
+
+The model is a list of records; it knows nothing of keys, leases or transactions. After every step
+the counters must be those of the model, and at the end every message must be where the model says,
+nothing may be stored besides, and the audit must find no deviation.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import tenacity
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import fdbqueue
+from fdbqueue import Clock, Delivery, Depth, LeaseLost, NewMessage, Queue, State, verify
+from fdbqueue.binding import DEFAULT, Engine, fdb
+from fdbqueue.keys import Kind
+
+START_MS = 1_700_000_000_000
+LEASE = 60.0
+REST = 20.0
+WINDOW = 300.0
+
+
+@dataclass
+class FrozenClock(Clock):
+    """The wall clock stands still but for the tests, and they move the version as far."""
+
+    ms: int = START_MS
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+    def version(self, tr: fdb.Transaction) -> int:
+        return super().version(tr) + (self.ms - START_MS) * 1000
+
+
+@dataclass
+class Record:
+    """A message as the model knows it. ``order`` is its place within its level."""
+
+    id: str
+    payload: bytes
+    level: int
+    state: State
+    order: float = 0.0
+    due: int = 0
+    expires: int | None = None
+    lease_until: int = 0
+    holder: Delivery | None = None
+    attempts: int = 0
+    error: str | None = None
+    unique: str | None = None
+    placed: bool = field(default=False)
+
+
+class Life(RuleBasedStateMachine):
+    """One queue, and what it should be."""
+
+    @initialize(
+        expired=st.sampled_from(["drop", "dead"]),
+        backoff=st.booleans(),
+        elsewhere=st.booleans(),
+    )
+    def create(self, expired: str, backoff: bool, elsewhere: bool) -> None:
+        self.db = database()
+        self.space = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
+        self.clock = FrozenClock()
+        self.expired, self.rest = expired, REST if backoff else 0.0
+        self.elsewhere = elsewhere
+        options: dict[str, Any] = {"dead_letter_queue": "graveyard"} if elsewhere else {}
+        self.graveyard = Queue.create(self.db, "graveyard", root=self.space, clock=self.clock)
+        self.queue = Queue.create(
+            self.db,
+            "q",
+            root=self.space,
+            clock=self.clock,
+            levels=3,
+            lease=LEASE,
+            max_attempts=2,
+            expired=expired,
+            backoff=tenacity.wait_fixed(REST) if backoff else None,
+            **options,
+        )
+        self.records: list[Record] = []
+        self.lost: list[Delivery] = []
+        self.orders, self.names = count(1), count()
+        self.forwarded = 0
+        self.counts = {"enqueued": 0, "done": 0, "expired": 0, "purged": 0}
+        self.dedup: dict[str, tuple[str, int]] = {}
+        self.paused = False
+
+    def teardown(self) -> None:
+        if not hasattr(self, "db"):
+            return
+        self.finish()
+        self.db.clear_range_startswith(self.space.key())
+
+    # -- the model ---------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        return self.clock.ms
+
+    def of(self, state: State) -> list[Record]:
+        return [record for record in self.records if record.state is state]
+
+    def ready(self) -> list[Record]:
+        return sorted(self.of(State.READY), key=lambda r: (r.level, r.order))
+
+    def holding(self, unique: str | None) -> list[Record]:
+        alive = [r for r in self.records if r.state is not State.DEAD]
+        return [r for r in alive if unique and r.unique == unique]
+
+    def alive(self, record: Record) -> bool:
+        return record.expires is None or record.expires > self.now
+
+    def end(self, record: Record, counter: str) -> None:
+        self.records.remove(record)
+        self.counts[counter] += 1
+
+    def die(self, record: Record) -> None:
+        record.holder = None
+        if self.elsewhere:
+            self.forwarded += 1
+            self.end(record, "purged")
+        else:
+            record.state, record.expires = State.DEAD, None
+
+    def expire(self, record: Record) -> None:
+        if self.expired == "dead":
+            self.die(record)
+        else:
+            self.end(record, "expired")
+
+    def give_back(self, record: Record, delay: float) -> None:
+        record.holder = None
+        if not self.alive(record):
+            self.expire(record)
+        elif delay:
+            record.state, record.due = State.DELAYED, self.now + int(delay * 1000)
+        else:
+            record.state = State.READY
+
+    def fail(self, record: Record, delay: float | None) -> None:
+        record.attempts += 1
+        if record.attempts >= 2:
+            self.die(record)
+        else:
+            self.give_back(record, self.rest if delay is None else delay)
+
+    def happen(self) -> None:
+        """What receivers and sweeps do: lapses first, then what is due."""
+        for record in self.of(State.LEASED):
+            if record.lease_until <= self.now:
+                assert record.holder is not None
+                self.lost.append(record.holder)
+                self.fail(record, None)
+        due = [r for r in self.of(State.DELAYED) if r.due <= self.now]
+        for record in sorted(due, key=lambda r: r.due):
+            if not self.alive(record):
+                self.expire(record)
+                continue
+            record.state = State.READY
+            if not record.placed:
+                record.placed, record.order = True, next(self.orders)
+
+    # -- producing ---------------------------------------------------------------------------
+
+    @rule(
+        priority=st.sampled_from([3, 4, 6]),
+        delay=st.sampled_from([0, 0, 0, 10]),
+        ttl=st.sampled_from([None, None, 30, 90]),
+        unique=st.sampled_from([None, None, None, "k"]),
+        dedup_id=st.sampled_from([None, None, None, "d"]),
+    )
+    def enqueue(
+        self,
+        priority: int,
+        delay: int,
+        ttl: int | None,
+        unique: str | None,
+        dedup_id: str | None,
+    ) -> None:
+        payload = b"%d" % next(self.names)
+        message_id = self.queue.enqueue_many(
+            self.db,
+            [
+                NewMessage(
+                    payload,
+                    priority,
+                    delay=delay,
+                    ttl=ttl,
+                    unique=unique,
+                    dedup_id=dedup_id,
+                )
+            ],
+        )[0]
+        if dedup_id in self.dedup and self.dedup[dedup_id][1] > self.now:
+            assert message_id == self.dedup[dedup_id][0]
+            return
+        holders = self.holding(unique)
+        if holders:
+            assert message_id == holders[0].id
+            return
+        if dedup_id:
+            self.dedup[dedup_id] = (message_id, self.now + int(WINDOW * 1000))
+        self.counts["enqueued"] += 1
+        self.records.append(
+            Record(
+                id=message_id,
+                payload=payload,
+                level={3: 2, 4: 1, 6: 0}[priority],
+                state=State.DELAYED if delay else State.READY,
+                order=0.0 if delay else next(self.orders),
+                due=self.now + delay * 1000,
+                expires=None if ttl is None else self.now + ttl * 1000,
+                unique=unique,
+                placed=not delay,
+            )
+        )
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    @rule(consumer=st.sampled_from(["one", "two"]), most=st.integers(1, 3))
+    def receive(self, consumer: str, most: int) -> None:
+        found = self.queue.receive_many(self.db, most, consumer=consumer)
+        if self.paused:
+            assert found == []
+            return
+        self.happen()
+        if not found:
+            for record in self.ready():
+                assert not self.alive(record), "empty is answered only if there is nothing"
+                self.expire(record)
+            return
+        # A batch may end at a message that has expired, but it never leaves one out.
+        front = self.ready()
+        for delivery in found:
+            while not self.alive(front[0]):
+                self.expire(front.pop(0))
+            record = front.pop(0)
+            assert (delivery.id, delivery.payload) == (record.id, record.payload)
+            assert delivery.attempt == record.attempts + 1
+            assert delivery.message.last_error == record.error
+            record.state, record.holder = State.LEASED, delivery
+            record.lease_until = self.now + int(LEASE * 1000)
+        self.adopt_expired(front)
+
+    def adopt_expired(self, candidates: list[Record]) -> None:
+        """Which of the expired messages behind them a receive met is its own business."""
+        gone = [r for r in candidates if not self.alive(r) and not self.is_ready(r)]
+        for record in gone:
+            self.expire(record)
+
+    def is_ready(self, record: Record) -> bool:
+        found = self.queue.get(self.db, record.id)
+        return found is not None and found.state is State.READY
+
+    @precondition(lambda self: not self.paused)
+    @rule()
+    def dequeue(self) -> None:
+        found = self.queue.dequeue(self.db)
+        self.happen()
+        front = self.ready()
+        while front and not self.alive(front[0]):
+            self.expire(front.pop(0))
+        assert (found is None) == (not front)
+        if found is not None:
+            assert found.id == front[0].id
+            self.end(front.pop(0), "done")
+        self.adopt_expired(front)
+
+    @precondition(lambda self: bool(self.of(State.LEASED)))
+    @rule(data=st.data(), how=st.sampled_from(["ack", "release", "rest", "fail", "fail now"]))
+    def settle(self, data: st.DataObject, how: str) -> None:
+        record = data.draw(st.sampled_from(self.of(State.LEASED)))
+        assert record.holder is not None
+        delivery = record.holder
+        if how == "ack":
+            self.queue.ack(self.db, delivery)
+            self.end(record, "done")
+        elif how == "release":
+            self.queue.release(self.db, delivery)
+            self.give_back(record, 0)
+        elif how == "rest":
+            self.queue.release(self.db, delivery, delay=15)
+            self.give_back(record, 15)
+        else:
+            delay = 0 if how == "fail now" else None
+            record.error = f"error {next(self.names)}"
+            self.queue.release(self.db, delivery, error=record.error, delay=delay)
+            self.fail(record, delay)
+        self.lost.append(delivery)
+
+    @precondition(lambda self: bool(self.of(State.LEASED)))
+    @rule(data=st.data(), drop=st.booleans())
+    def reject(self, data: st.DataObject, drop: bool) -> None:
+        record = data.draw(st.sampled_from(self.of(State.LEASED)))
+        assert record.holder is not None
+        self.queue.reject(self.db, record.holder, "no", drop=drop)
+        self.lost.append(record.holder)
+        record.attempts += 1
+        record.error = "no"
+        if drop:
+            self.end(record, "purged")
+        else:
+            self.die(record)
+
+    @precondition(lambda self: bool(self.of(State.LEASED)))
+    @rule(data=st.data())
+    def extend(self, data: st.DataObject) -> None:
+        record = data.draw(st.sampled_from(self.of(State.LEASED)))
+        assert record.holder is not None
+        record.holder = self.queue.extend(self.db, record.holder)
+        record.lease_until = self.now + int(LEASE * 1000)
+
+    @precondition(lambda self: bool(self.lost))
+    @rule(data=st.data())
+    def settle_what_is_lost(self, data: st.DataObject) -> None:
+        delivery = data.draw(st.sampled_from(self.lost))
+        attempts = [
+            lambda: self.queue.ack(self.db, delivery),
+            lambda: self.queue.release(self.db, delivery, error="late"),
+            lambda: self.queue.reject(self.db, delivery, "late"),
+            lambda: self.queue.extend(self.db, delivery),
+        ]
+        try:
+            data.draw(st.sampled_from(attempts))()  # type: ignore[no-untyped-call]
+        except LeaseLost:
+            return
+        raise AssertionError("a lease was settled twice")
+
+    # -- looking after -----------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([1, 9, 16, 31, 61, 301]))
+    def wait(self, seconds: int) -> None:
+        self.clock.ms += seconds * 1000
+
+    @rule()
+    def sweep(self) -> None:
+        self.queue.sweep(self.db)
+        self.happen()
+        # What rests after a lapse may be due at once; what has expired goes, unless it is leased.
+        for record in [*self.of(State.READY), *self.of(State.DELAYED)]:
+            if not self.alive(record):
+                self.expire(record)
+
+    @precondition(lambda self: bool(self.records))
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        record = data.draw(st.sampled_from(self.records))
+        can = record.state in (State.READY, State.DELAYED)
+        assert self.queue.cancel(self.db, record.id) == can
+        if can:
+            self.end(record, "purged")
+
+    @precondition(lambda self: bool(self.of(State.DEAD)))
+    @rule(data=st.data(), purge=st.booleans())
+    def tend_the_dead(self, data: st.DataObject, purge: bool) -> None:
+        record = data.draw(st.sampled_from(self.of(State.DEAD)))
+        if purge:
+            assert self.queue.dead.purge_ids(self.db, [record.id]) == 1
+            self.end(record, "purged")
+            return
+        free = not self.holding(record.unique)
+        assert self.queue.dead.redrive_ids(self.db, [record.id]) == free
+        if not free:
+            return
+        record.state, record.attempts = State.READY, 0
+        record.order, record.placed = next(self.orders), True
+
+    @rule()
+    def purge(self) -> None:
+        list(self.queue.purge(self.db))
+        for record in self.ready():
+            self.end(record, "purged")
+
+    @rule()
+    def pause_or_resume(self) -> None:
+        self.paused = not self.paused
+        (self.queue.pause if self.paused else self.queue.resume)(self.db)
+
+    # -- what must hold ----------------------------------------------------------------------
+
+    @invariant()
+    def the_counters_agree(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        wanted = Depth(
+            ready=len(self.of(State.READY)),
+            delayed=len(self.of(State.DELAYED)),
+            leased=len(self.of(State.LEASED)),
+            dead=len(self.of(State.DEAD)),
+            ready_bytes=sum(len(r.payload) for r in self.of(State.READY)),
+            **self.counts,
+        )
+        assert self.queue.depth(self.db) == wanted
+        assert self.graveyard.depth(self.db).ready == self.forwarded
+
+    @invariant()
+    def the_order_agrees(self) -> None:
+        if hasattr(self, "queue"):
+            found = [message.id for message in self.queue.peek(self.db, 1000)]
+            assert found == [record.id for record in self.ready()]
+
+    def finish(self) -> None:
+        for record in self.records:
+            found = self.queue.get(self.db, record.id)
+            assert found is not None
+            assert (found.state, found.message.attempts) == (record.state, record.attempts)
+        result = verify(self.db, self.queue)
+        assert not result.deviations, result
+        self.queue.resume(self.db)
+        list(self.queue.purge(self.db))
+        for record in self.of(State.LEASED):
+            assert record.holder is not None
+            self.queue.ack(self.db, record.holder)
+        for record in self.of(State.DELAYED):
+            self.queue.cancel(self.db, record.id)
+        list(self.queue.dead.purge(self.db))
+        left = [
+            kind.name
+            for kind in (Kind.MOVED, Kind.UNIQUE, Kind.MORTAL, Kind.EXPIRY, Kind.CHUNK)
+            if self.db.get_range(
+                self.queue._keys.kind(kind).start, self.queue._keys.kind(kind).stop, limit=1
+            )
+        ]
+        assert left == [], "what is over leaves nothing behind"
+
+
+_DATABASES: list[fdb.Database] = []
+
+
+def database() -> fdb.Database:
+    """One store for all runs: they keep apart by their subspaces."""
+    if not _DATABASES:
+        path = DEFAULT.path
+        if DEFAULT.engine is Engine.EMBEDDED:
+            path = os.path.join(tempfile.mkdtemp(prefix="fdbqueue-model-"), "store.fdbq")
+        _DATABASES.append(fdbqueue.open(path))
+    return _DATABASES[0]
+
+
+def test_the_life_of_messages_is_that_of_the_model() -> None:
+    run_state_machine_as_test(
+        Life,
+        settings=settings(
+            max_examples=80,
+            stateful_step_count=40,
+            deadline=None,
+            # Shrinking one of these takes minutes and tells little more.
+            phases=(Phase.reuse, Phase.generate),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
