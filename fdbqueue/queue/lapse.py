@@ -38,9 +38,12 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> in
     A second round trip if there are any. Conflicts with a settlement of the same leases and with
     others who return them.
     """
+    lapsed = _lapsed(tr, scope, looked)
+    if not lapsed:
+        return 0
     verdicts = []
     now_ms = scope.clock.wall_ms()
-    for token, value in _lapsed(tr, scope, looked):
+    for token, value in lapsed:
         packed = value.value
         if packed is None:
             continue
