@@ -19,6 +19,7 @@ from .errors import (
     ExpiredBacklog,
     FormatTooNew,
     HandlerTooSlow,
+    ImportMoved,
     InvalidArgument,
     InvalidHeaders,
     InvalidInput,
@@ -60,6 +61,7 @@ from .model import (
     Event,
     Headers,
     HeaderValue,
+    LeasedMessage,
     Message,
     MessageState,
     NewMessage,
@@ -78,10 +80,12 @@ if TYPE_CHECKING:
     from .connection import ConnectionState
     from .consumers.credit import Credit
     from .consumers.registry import Consumer
+    from .importing import Import
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
     from .subscribing import Subscription
+    from .surveying import Surveyed, survey
     from .verification import rebuild_counters, verify
     from .worker import Reject, Retry, Worker
 
@@ -106,6 +110,8 @@ __all__ = [
     "HandlerTooSlow",
     "HeaderValue",
     "Headers",
+    "Import",
+    "ImportMoved",
     "InvalidArgument",
     "InvalidHeaders",
     "InvalidInput",
@@ -115,6 +121,7 @@ __all__ = [
     "InvalidPriority",
     "InvalidSelector",
     "LeaseLost",
+    "LeasedMessage",
     "Message",
     "MessageState",
     "MissingPackage",
@@ -148,6 +155,7 @@ __all__ = [
     "SubscriptionHeld",
     "SubscriptionMismatch",
     "SubscriptionNotFound",
+    "Surveyed",
     "Swept",
     "Ticket",
     "TransactionTooLarge",
@@ -160,6 +168,7 @@ __all__ = [
     "list_queues",
     "open",
     "rebuild_counters",
+    "survey",
     "verify",
 ]
 
@@ -169,6 +178,7 @@ _LAZY = {
     "Consumer": "consumers.registry",
     "Credit": "consumers.credit",
     "Engine": "binding",
+    "Import": "importing",
     "Queue": "api",
     "Reject": "worker",
     "Retry": "worker",
@@ -176,6 +186,7 @@ _LAZY = {
     "Serializer": "serializers",
     "Store": "binding",
     "Subscription": "subscribing",
+    "Surveyed": "surveying",
     "Ticket": "queue.line",
     "Worker": "worker",
     "describe": "binding",
@@ -183,6 +194,7 @@ _LAZY = {
     "list_queues": "api",
     "open": "binding",
     "rebuild_counters": "verification",
+    "survey": "surveying",
     "verify": "verification",
 }
 

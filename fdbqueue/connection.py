@@ -90,6 +90,10 @@ class Connection:
         """Call ``listener`` with every new state."""
         self._listeners.append(listener)
 
+    def forget(self, listener: Listener) -> None:
+        """Call ``listener`` no more."""
+        self._listeners.remove(listener)
+
     def suspect(self) -> None:
         """Somebody met an error: ask at once."""
         self._ask.set()
@@ -116,7 +120,7 @@ class Connection:
         if state is not self.state:
             self.state = state
             log.warning("the connection to the store is %s", state.value)
-            for listener in self._listeners:
+            for listener in list(self._listeners):
                 self._tell(listener, state)
         return state
 

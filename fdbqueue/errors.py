@@ -34,6 +34,7 @@
      +-- UnknownContentType
      +-- LeaseLost
      +-- QueueFull
+     +-- ImportMoved
      +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
@@ -294,6 +295,12 @@ class QueueFull(QueueError):
         "ready bytes (at most {max_bytes}), and {new_messages:,} messages of {new_bytes:,} bytes "
         "are to come in"
     )
+
+
+class ImportMoved(QueueError):
+    """Raised when an import is not where whoever goes on with it left it; nothing was written."""
+
+    text = "import {name!r} was gone on with by somebody else: look where it has come to"
 
 
 class ExpiredBacklog(QueueError):

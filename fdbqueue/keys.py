@@ -47,6 +47,7 @@ class Kind(IntEnum):
     UNIQUE = 25  # (unique key) -> id of the message that has it
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
     IDLE = 27  # () -> since when the queue has been drained
+    IMPORT = 31  # (name) -> how far an import has come
     GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
     GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
 
@@ -207,6 +208,12 @@ class QueueKeys:
         """The version and the token that an EXPIRY key names."""
         version, begin = parse_int(key, len(self._expiry))
         return version, parse_last_bytes(key, begin)
+
+    # -- imports -----------------------------------------------------------------------------
+
+    def imported(self, name: str) -> bytes:
+        """(name)."""
+        return fdb.tuple.pack((name,), self._kinds[Kind.IMPORT])
 
     # -- the line of consumers ---------------------------------------------------------------
 

@@ -157,6 +157,19 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class LeasedMessage:
+    """A lease as a listing shows it; ``delivery`` is what its holder settles it with.
+
+    The message is without its payload. ``lapsed`` says that the lease is over, and the next
+    receive or sweep takes the message back.
+    """
+
+    delivery: Delivery
+    consumer: str
+    lapsed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MessageState:
     """Where a message stands now.
 

@@ -27,6 +27,20 @@ class Settling(Handle):
     operations settle all deliveries or none.
     """
 
+    def delivery(self, tr: Transactor, token: bytes) -> Delivery | None:
+        """The delivery that a token names, to be settled by whoever was handed the token.
+
+        None if the lease is gone: it lapsed and was taken back, or was settled. One round trip,
+        and one more for a payload in chunks. Snapshot reads: no conflicts.
+        """
+
+        def look(tr: fdb.Transaction) -> Delivery | None:
+            held = leases.named(tr.snapshot, self._scope(tr).keys, token)
+            found = leases.deliveries(tr, self._keys, held)
+            return found[0] if found else None
+
+        return self._run(tr, look, wrote=lambda _: False)
+
     def ack(self, tr: Transactor, delivery: Delivery) -> None:
         """Acknowledge a delivery: the message is done. Commit it together with its effect."""
         self.ack_many(tr, [delivery])

@@ -14,13 +14,15 @@ from .consumers.registry import Consumer
 from .errors import InvalidArgument
 from .handle import Handle, Transactor
 from .letters import DeadLetters
-from .model import Due, Event, MessageState, Position, Swept
-from .queue import catalogue, dequeue, history, life, places
+from .model import Due, Event, LeasedMessage, MessageState, Position, Swept
+from .queue import catalogue, dequeue, history, life, oldest, places
+from .queue import lease as leases
 from .states import PURGE_DELAYED, PURGE_READY
 
 R = TypeVar("R")
 
 MAX_EVENTS = 10_000
+MAX_LEASES = 10_000
 
 
 class Tending(Handle):
@@ -98,6 +100,46 @@ class Tending(Handle):
         transactions of up to some hundred messages. Raises ``QueueNotFound``.
         """
         return sweeping.sweep(self, db)
+
+    def ready_since_ms(self, tr: Transactor) -> int | None:
+        """When the oldest message that is first of its level was enqueued; None if none is ready.
+
+        By its enqueuer's wall clock, in milliseconds. Two round trips, snapshot reads: no
+        conflicts. Raises ``QueueNotFound``.
+        """
+        return self._read(tr, lambda tr: oldest.ready_since_ms(tr, self._scope(tr)))
+
+    def leases(
+        self, tr: Transactor, limit: int = 1_000, after: bytes | None = None
+    ) -> list[LeasedMessage]:
+        """The leases, in the order of their tokens, up to ``limit`` of them.
+
+        after: the token of the last one of an earlier list, to go on behind it.
+
+        Snapshot reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        if type(limit) is not int or not 0 < limit <= MAX_LEASES:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_LEASES:,}"
+            )
+        return self._read(tr, lambda tr: leases.listed(tr, self._scope(tr), limit, after))
+
+    def evict(self, tr: Transactor, consumer: Consumer | None = None) -> list[bytes]:
+        """Remove a consumer, or where None those whose last sign of life is too old: up to 100.
+
+        Returns their ids. Another consumer is woken in the place of each. One that is alive after
+        all registers again. One or two round trips; conflicts with a sign of life of those that it
+        removes. Raises ``QueueNotFound``.
+        """
+
+        def remove(tr: fdb.Transaction) -> list[bytes]:
+            scope = self._scope(tr)
+            if consumer is None:
+                return registry.evict_dead(tr, scope)
+            registry.unregister(tr, scope, consumer.id, consumer.priority)
+            return [consumer.id]
+
+        return self._run(tr, remove, wrote=bool)
 
     def consumers(self, tr: Transactor) -> list[Consumer]:
         """The consumers: the registered ones, as workers are, and who waits in front of the line.

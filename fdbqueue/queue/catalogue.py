@@ -94,7 +94,7 @@ def read(tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None)
     value = tr.get(keys.meta).value
     if value is None:
         raise QueueNotFound(name=name)
-    return Cached(stamp, _parse(value, name), definitions.parse(keys, subscribed))
+    return Cached(stamp, parsed(value, name), definitions.parse(keys, subscribed))
 
 
 def _metadata_version(tr: fdb.Transaction) -> bytes | None:
@@ -116,7 +116,8 @@ def _write(tr: fdb.Transaction, keys: QueueKeys, options: QueueOptions) -> None:
     _touch(tr)
 
 
-def _parse(value: bytes, name: str) -> QueueOptions:
+def parsed(value: bytes, name: str) -> QueueOptions:
+    """The options in a value of META; raises ``FormatTooNew`` or ``CorruptData``."""
     what = f"queue {name!r}"
     try:
         stored = json.loads(value)

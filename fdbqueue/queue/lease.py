@@ -9,8 +9,8 @@ from ..binding import fdb
 from ..clock import VERSIONS_PER_SECOND
 from ..codec import Lease, pack_envelope, pack_expiry, pack_lease, unpack_envelope, unpack_lease
 from ..errors import LeaseLost
-from ..keys import QueueKeys, lease_token
-from ..model import Delivery
+from ..keys import Kind, QueueKeys, lease_token
+from ..model import Delivery, LeasedMessage
 from ..states import LEASE
 from . import dequeue, life, payloads
 from .scope import Scope, Standing
@@ -118,6 +118,36 @@ def under(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes) -> fdb.FDBRang
     """Issue a read of the leases under a claim; with a conflict, unless on a snapshot."""
     leases = keys.leases(claim)
     return tr.get_range(leases.start, leases.stop, streaming_mode=fdb.StreamingMode.want_all)
+
+
+def named(tr: fdb.TransactionRead, keys: QueueKeys, token: bytes) -> fdb.FDBRange:
+    """Issue a read of one lease; with a conflict, unless on a snapshot."""
+    key = keys.lease(token)
+    return tr.get_range(key, key + b"\x00")
+
+
+@fdb.transactional
+def listed(
+    tr: fdb.Transaction, scope: Scope, limit: int, after: bytes | None
+) -> list[LeasedMessage]:
+    """Leases in the order of their tokens. Snapshot reads in one round trip, no conflicts."""
+    every = scope.keys.kind(Kind.LEASE)
+    begin = every.start if after is None else scope.keys.lease(after) + b"\x00"
+    found = tr.snapshot.get_range(begin, every.stop, limit=limit)
+    version, now_ms = scope.version(tr), scope.clock.wall_ms()
+    leases = []
+    for kv in found:
+        lease = unpack_lease(kv.value)
+        envelope = unpack_envelope(lease.envelope)
+        delivery = Delivery(
+            message=envelope.properties(lease.position),
+            token=scope.keys.parse_lease(kv.key),
+            attempt=envelope.attempts + 1,
+            expires_at_ms=lease.expiry_ms,
+        )
+        lapsed = lease.expiry_version < version and lease.expiry_ms <= now_ms
+        leases.append(LeasedMessage(delivery, lease.consumer, lapsed))
+    return leases
 
 
 def deliveries(tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange) -> list[Delivery]:

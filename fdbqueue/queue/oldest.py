@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ..binding import fdb
 from ..codec import unpack_envelope
+from . import counters
 from .scope import Scope
 
 
@@ -24,3 +25,10 @@ def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> 
     ]
     times = [unpack_envelope(kv.value).enqueued_at_ms for first in found for kv in first]
     return min(times, default=None)
+
+
+@fdb.transactional
+def ready_since_ms(tr: fdb.Transaction, scope: Scope) -> int | None:
+    """As ``enqueued_at_ms``, of all levels that have ready messages. One round trip more."""
+    depths = counters.depths(tr, scope.keys)
+    return enqueued_at_ms(tr, scope, [level for level, depth in depths.items() if depth.ready])

@@ -87,7 +87,11 @@ class Crew:
                 lane.end(deliveries)
         self.keeper.stop()
         self._abandon(abandoned)
+        with self.lock:
+            # Usually long done: the feeder gives back what is at hand when it is told to stop.
+            self.quiet.wait_for(lambda: self.fed, HURRY_SECONDS)
         self.worker.connection.stop()
+        self.worker.connection.forget(self._connection_changed)
 
     def hurry(self) -> None:
         """Stop at once. Takes no lock: it may be called by a signal handler."""
@@ -180,23 +184,27 @@ class Crew:
     def _handle(self) -> None:
         while (job := self._next_job()) is not None:
             lane, deliveries = job
-            started, wall = time.monotonic(), lane.queue._clock.wall_ms()
             try:
-                ended = attempt(self.db, lane.queue, lane.policy, deliveries)
+                self._attempt(lane, deliveries)
             except Exception:
                 log.exception("%s: a settlement failed; its lease will lapse", lane.queue.name)
-                ended = [(delivery, Outcome.LOST) for delivery in deliveries]
                 self.worker.connection.suspect()
-            for delivery, outcome in ended:
-                if outcome is Outcome.LOST:
-                    log.warning("the lease of message %s was lost", delivery.id)
-            if self.worker.metrics is not None:
-                self.worker.metrics.ended(lane.queue.name, ended, wall, time.monotonic() - started)
             with self.lock:
                 lane.end(deliveries)
                 self.quiet.notify_all()
                 if lane.due(time.monotonic()):
                     self.news.notify()
+
+    def _attempt(self, lane: Lane, deliveries: list[Delivery]) -> None:
+        started, wall_ms = time.monotonic(), lane.queue._clock.wall_ms()
+        ended = attempt(self.db, lane.queue, lane.policy, deliveries)
+        for delivery, outcome in ended:
+            if outcome is Outcome.LOST:
+                about = {"queue": lane.queue.name, "message_id": delivery.id}
+                log.warning("the lease of message %s was lost", delivery.id, extra=about)
+        if self.worker.metrics is not None:
+            seconds = time.monotonic() - started
+            self.worker.metrics.ended(lane.queue.name, ended, wall_ms, seconds)
 
     def _next_job(self) -> tuple[Lane, list[Delivery]] | None:
         """The next messages to handle; waits until there are any. None when it is time to go."""

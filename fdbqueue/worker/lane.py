@@ -56,6 +56,10 @@ class Lane:
     handled: int = 0
     """Messages handled since the last look for more urgent ones."""
 
+    def afresh(self) -> Lane:
+        """A lane for the same, that has taken nothing yet."""
+        return Lane(self.queue, self.policy, self.credit, self.subscription)
+
     @property
     def room(self) -> int:
         """How many more messages may be taken."""

@@ -132,6 +132,26 @@ def test_a_killed_worker_loses_nothing(db: fdb.Database, name: str, workers: Wor
     eventually(lambda: queue.depth(db).done == 2)
 
 
+def test_a_worker_that_was_paused_beyond_its_lease_settles_nothing(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    queue = Queue.open(db, name)
+    queue.enqueue(db, b"1")
+    workers.gate.touch()
+    paused = workers.start(LEASE="1")
+    assert told(paused) == "1"
+    paused.send_signal(signal.SIGSTOP)
+    heir = workers.start(LEASE="1")
+    assert told(heir) == "1"
+    workers.gate.unlink()
+    eventually(lambda: queue.depth(db).done == 1)
+    paused.send_signal(signal.SIGCONT)
+    queue.enqueue(db, b"2")
+    eventually(lambda: queue.depth(db) == Depth(enqueued=2, done=2))
+    paused.terminate()
+    assert paused.wait(DEADLINE) == 0
+
+
 def test_effects_are_counted_once_each_however_often_workers_are_killed(
     db: fdb.Database, name: str, workers: Workers
 ) -> None:

@@ -1,0 +1,52 @@
+"""Many queues at one look, for whoever watches over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .binding import fdb
+from .handle import Transactor, composed
+from .keys import DEFAULT_ROOT, RootKeys
+from .model import Depth
+from .options import QueueOptions, check_name
+from .queue import catalogue, counters
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """A queue as ``survey`` saw it: its options, and the depth of its levels."""
+
+    options: QueueOptions
+    levels: dict[int, Depth]
+
+    @property
+    def depth(self) -> Depth:
+        """How many messages are in which state."""
+        return sum(self.levels.values(), Depth())
+
+
+def survey(
+    tr: Transactor, names: Iterable[str], *, root: fdb.Subspace = DEFAULT_ROOT
+) -> dict[str, Surveyed]:
+    """The options and depths of several queues, read at once; without those that do not exist.
+
+    One round trip, whatever their number: some hundred at most belong into one transaction.
+    Snapshot reads: no conflicts. Raises ``InvalidName``, ``FormatTooNew``, ``CorruptData``.
+    """
+    keys = {name: RootKeys(root).queue(check_name(name)) for name in names}
+
+    def look(tr: fdb.Transaction) -> dict[str, Surveyed]:
+        looks = [
+            (name, tr.snapshot.get(queue.meta), counters.look(tr, queue))
+            for name, queue in keys.items()
+        ]
+        found = {}
+        for name, meta, counts in looks:
+            value = meta.value
+            if value is not None:
+                options = catalogue.parsed(value, name)
+                found[name] = Surveyed(options, counters.parse(keys[name], counts))
+        return found
+
+    return composed(tr, RootKeys(root).once, look, lambda _: False)

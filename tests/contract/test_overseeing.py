@@ -1,0 +1,108 @@
+"""What tools read of queues: leases by token, consumers to evict, many queues at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from fdbqueue import Depth, InvalidArgument, LeaseLost, Queue, survey
+from fdbqueue.binding import fdb
+from fdbqueue.consumers import registry
+from fdbqueue.testing import ManualClock
+
+Database = fdb.Database
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, clock=clock)
+
+
+@pytest.mark.parametrize("payload", [b"small", b"large" * 50_000], ids=["whole", "in chunks"])
+def test_a_token_is_enough_to_settle(db: Database, queue: Queue, payload: bytes) -> None:
+    queue.enqueue(db, payload)
+    received = queue.receive(db)
+    assert received is not None
+
+    found = queue.delivery(db, received.token)
+
+    assert found == received
+    queue.ack(db, found)
+    assert queue.delivery(db, received.token) is None
+    with pytest.raises(LeaseLost):
+        queue.ack(db, found)
+
+
+def test_a_token_names_one_lease_of_a_batch(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    first, second = queue.receive_many(db, 2)
+    assert queue.delivery(db, second.token) == second
+    assert queue.delivery(db, first.token[:-1]) is None
+    assert queue.delivery(db, b"") is None
+
+
+def test_leases_are_listed_page_by_page(db: Database, queue: Queue, clock: ManualClock) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    received = queue.receive_many(db, 2, consumer="billing", lease=10)
+    received += queue.receive_many(db, 1, lease=60)
+
+    first = queue.leases(db, 2)
+    listed = first + queue.leases(db, 2, after=first[-1].delivery.token)
+
+    assert {each.delivery.token for each in listed} == {each.token for each in received}
+    assert sorted(each.consumer for each in listed) == ["", "billing", "billing"]
+    assert not any(each.lapsed for each in listed)
+    clock.seconds += 11
+    assert {each.consumer for each in queue.leases(db) if each.lapsed} == {"billing"}
+    with pytest.raises(InvalidArgument):
+        queue.leases(db, 0)
+
+
+def test_a_consumer_is_evicted_by_name_or_when_it_is_dead(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    scope = queue._scope(db.create_transaction())
+    for name in ("one", "two"):
+        consumer, record = registry.new(scope, name, 0)
+        registry.register(db, scope, consumer, record, acquiring=True)
+    one = next(each for each in queue.consumers(db) if each.name == "one")
+
+    assert queue.evict(db) == []
+    assert queue.evict(db, one) == [one.id]
+    assert [each.name for each in queue.consumers(db)] == ["two"]
+    clock.seconds += 60
+    assert len(queue.evict(db)) == 1
+    assert queue.consumers(db) == []
+
+
+def test_the_oldest_ready_message_is_that_of_any_level(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    assert queue.ready_since_ms(db) is None
+    before = clock.wall_ms()
+    queue.enqueue(db, b"late", priority=1)
+    after = clock.wall_ms()
+    clock.seconds += 100
+    queue.enqueue(db, b"early", priority=9)
+    oldest = queue.ready_since_ms(db)
+    assert oldest is not None
+    assert before <= oldest <= after
+
+
+def test_many_queues_are_surveyed_at_once(
+    db: Database, space: fdb.Subspace, queue: Queue, clock: ManualClock
+) -> None:
+    other = Queue.create(db, "other", root=space, levels=3)
+    other.enqueue(db, b"abc", priority=9)
+
+    found = survey(db, ["orders", "other", "nowhere"], root=space)
+
+    assert found.keys() == {"orders", "other"}
+    assert found["orders"].depth == Depth()
+    assert found["other"].options.levels == 3
+    assert found["other"].levels == {0: Depth(enqueued=1, ready=1, ready_bytes=3)}
+    assert survey(db, [], root=space) == {}
