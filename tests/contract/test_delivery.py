@@ -520,3 +520,32 @@ def test_an_option_that_makes_no_sense_creates_nothing(
         Queue.open(db, "q", root=space, create=False)
     with pytest.raises(InvalidOptions, match="unknown"):
         Queue.create(db, "q", root=space, colour="red")
+
+
+# -- as much as a transaction carries ---------------------------------------------------------
+
+
+def test_many_large_messages_return_and_die_in_several_transactions(
+    db: Database, space: Subspace, clock: MovedClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, max_attempts=2, lease=60, expired="dead")
+    payload, count = bytes(80_000), 130
+    for _ in range(count // 10):
+        queue.enqueue_many(db, [NewMessage(payload, delay=5) for _ in range(10)])
+    clock.seconds += 6
+    assert queue.sweep(db).promoted == count
+    for _ in range(2):
+        leased = 0
+        while found := queue.receive_many(db, 50):
+            leased += len(found)
+        assert leased == count
+        clock.seconds += 61
+        queue.sweep(db)
+    assert queue.depth(db).dead == count
+    assert list(queue.dead.redrive(db))[-1] == count
+    for _ in range(count // 10):
+        queue.enqueue_many(db, [NewMessage(payload, ttl=5) for _ in range(10)])
+    clock.seconds += 6
+    assert queue.sweep(db).expired == count
+    assert list(queue.dead.purge(db))[-1] == count
+    assert queue.depth(db).ready == count

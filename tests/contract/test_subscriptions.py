@@ -23,6 +23,7 @@ from fdbqueue import (
     SubscriptionNotFound,
     TransactionTooLarge,
     list_queues,
+    verify,
 )
 from fdbqueue.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -611,3 +612,26 @@ def test_waiting_for_nothing_ends_in_time(db: Database, queue: Queue) -> None:
     put(db, queue, "us1")
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     assert europe.receive(db, wait=0.05) is None
+
+
+# -- verification -----------------------------------------------------------------------------
+
+
+def test_cursors_that_are_wrong_are_found_and_mended(db: Database, queue: Queue) -> None:
+    put(db, queue, "eu1", "us1")
+    browser = queue.subscribe(db, "audit", mode="browse", exclusive=True)
+    queue.subscribe(db, "ahead", mode="browse", start="now")
+    assert seen(db, browser) == ["eu1", "us1"]
+    assert verify(db, queue).ok
+    keys = queue._keys
+    del db[keys.subscription("audit")]
+    del db[keys.tail(5)]
+    other = Queue(queue.name, queue._root)
+    found = verify(db, other, repair=True)
+    assert {deviation.kind for deviation in found.deviations} == {
+        "cursor orphaned",
+        "tail behind cursor",
+    }
+    assert verify(db, other).ok
+    (following,) = put(db, other, "eu2")
+    assert seen(db, other.subscriptions.open(db, "ahead")) == ["eu2"], following
