@@ -29,7 +29,7 @@ class Kind(IntEnum):
     LEASE = 4  # (token) -> lease; the tokens of one claim stand together
     EXPIRY = 5  # (version, token) -> wall clock of the expiry
     DELAYED = 6  # (due, random) -> position and envelope
-    REQUEST = 7  # (index, claim) -> what the waiting consumer asks for
+    REQUEST = 7  # (read version, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (id) -> record

@@ -29,6 +29,8 @@ log = logging.getLogger("fdbqueue.worker")
 
 POLL_SECONDS = 5.0
 """How often a worker looks by itself: heals what a dead consumer was told."""
+SOON_SECONDS = 0.02
+"""How long to wait at least for what becomes ready by itself: clocks may disagree about it."""
 HURRY_SECONDS = 2.0
 """How long a worker in a hurry waits for the store to take messages back."""
 AFTER_FAILURE = backoff.store(
@@ -109,6 +111,9 @@ class Crew:
             try:
                 self._look(lane, exchanged)
                 self.failures = 0
+            except LeaseLost as error:
+                with self.lock:
+                    lane.lose_returned(exchanged, error.message_id)
             except (fdb.FDBError, QueueError) as error:
                 self._failed(lane, exchanged, error)
             except Exception as error:
@@ -137,7 +142,8 @@ class Crew:
             member.join()
             lane.member = member
         taken = member.take(lane.credit, lane.policy.window, exchanged)
-        seconds = POLL_SECONDS if taken.seconds is None else min(POLL_SECONDS, taken.seconds)
+        seconds = POLL_SECONDS if taken.seconds is None else taken.seconds
+        seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         with self.lock:
             lane.looked(taken, exchanged, time.monotonic() + seconds)
             self.work.notify(max(1, len(lane.at_hand)))

@@ -112,6 +112,12 @@ class Lane:
         self.waiting = Taken([])
         self.look_at = time.monotonic() + seconds
 
+    def lose_returned(self, exchanged: list[Delivery], message_id: str) -> None:
+        """End a look that found that a lease is gone of what it was to give back."""
+        gone = [delivery for delivery in exchanged if delivery.id == message_id]
+        self.gave_back(gone)
+        self.look_failed([delivery for delivery in exchanged if delivery not in gone], 0.0)
+
     def begin(self) -> list[Delivery]:
         """Take the next message, or the next batch, in hand."""
         count = self.policy.handler.batch or 1

@@ -526,7 +526,7 @@ def test_an_option_that_makes_no_sense_creates_nothing(
 
 
 def test_many_large_messages_return_and_die_in_several_transactions(
-    db: Database, space: Subspace, clock: MovedClock
+    db: Database, space: Subspace, clock: ManualClock
 ) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, max_attempts=2, lease=60, expired="dead")
     payload, count = bytes(80_000), 130

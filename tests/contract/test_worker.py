@@ -548,3 +548,35 @@ def test_a_subscription_goes_with_no_refresh(
     subscription = queue.subscribe(db, "all")
     with pytest.raises(InvalidArgument, match="refresh_after"):
         Worker(db).add(queue, recorder, subscription=subscription, refresh_after=1)
+
+
+def test_a_paused_queue_with_due_messages_is_not_looked_at_without_end(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue(db, b"a", delay=1)
+    queue.pause(db)
+    clock.seconds += 2
+    member = Member(db, queue, "one", 0, None)
+    member.join()
+    assert member.take(Credit(), 1).seconds is None
+    queue.resume(db)
+    assert len(member.take(Credit(), 1).deliveries) == 1
+
+
+def test_what_a_worker_would_give_back_and_has_lost_is_forgotten(
+    db: Database, queue: Queue, recorder: Recorder, clock: ManualClock
+) -> None:
+    recorder.gate.clear()
+    queue.enqueue_many(db, [b"1", b"2", b"3"])
+    with Worker(db, 1, prefetch=2).add(queue, recorder, refresh_after=1):
+        recorder.wait_for(1)
+        eventually(lambda: queue.depth(db).leased == 3)
+        clock.seconds += 61
+        stolen = queue.receive_many(db, 9)
+        assert len(stolen) == 3
+        queue.enqueue(db, b"urgent", priority=9)
+        recorder.gate.set()
+        assert recorder.wait_for(2) == [b"1", b"urgent"]
+        queue.ack_many(db, stolen)
+        eventually(lambda: queue.depth(db).done == 4)
+    assert recorder.handled == [b"1", b"urgent"]
