@@ -1,8 +1,8 @@
 """The state of a transaction, the checks before every call, and its options.
 
-What a transaction can do is in the modules beside this one, as functions that take a transaction:
-`view` decides what it reads at, `reads` and `writes` are its operations, `lifecycle` commits, retries
-and ends it. All of them hold its lock and check first, in FoundationDB's order: an error that an
+What a transaction can do is in the modules beside this one, as functions that take it first: `view`
+decides what it reads at, `reads` and `writes` are its operations, `lifecycle` commits, retries and
+ends it. All of them hold its lock and check first, in FoundationDB's order: an error that an
 earlier call left behind, use while or after a commit, a cancellation, a timeout.
 """
 
