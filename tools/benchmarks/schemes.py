@@ -149,7 +149,7 @@ SCHEMES: dict[str, Scheme] = {
         Layer("first", {"contention": "first"}),
         Layer("auto", {"contention": "auto"}),
         Layer("staged", {"contention": "staged"}),
-        Layer("relaxed", {"contention": "relaxed", "window": 256}),
+        Layer("relaxed", {"contention": "relaxed", "window": 128}),
         Recipe("plain recipe", baselines.pop_plain),
         Recipe("published staged", baselines.pop_staged),
     )
