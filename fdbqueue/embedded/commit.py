@@ -4,10 +4,16 @@ The thread that finds nobody committing becomes the leader. It commits every req
 waiting, with one transaction of SQLite and one fsync, as the proxies of a cluster batch; whoever
 arrives meanwhile forms the next group. A request that conflicts is left out of its group, and a
 failure of SQLite in a group is retried request by request, so that it hits only its cause.
+
+The fsync follows after the commit lock is given back, so that processes do not wait for each
+other's. Until it is done, others may see a commit that a crash of the machine could undo; but
+then it has not returned, and whatever they commit on top of it stands behind it in the same log,
+so that none of theirs is durable without it.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -17,7 +23,7 @@ from . import atomic
 from .codes import COMMIT_UNKNOWN, NOT_COMMITTED, TOO_OLD, Fault
 from .conflicts import RecentCommits, encode
 from .ranges import KeySet
-from .store import StoreFile, store_error
+from .store import StoreFile, store_error, sync
 from .versions import ANNOUNCED, FLOOR, VERSIONS_PER_SECOND, Clock
 
 Mutation = tuple[int, bytes, bytes | None]
@@ -97,6 +103,7 @@ class Committer:
         self._expected = 1
         self._seconds = 0.0
         self._connection: sqlite3.Connection | None = None
+        self._log: int | None = None
         self._groups = 0
 
     def commit(self, request: CommitRequest) -> None:
@@ -164,8 +171,16 @@ class Committer:
                 return
             group[0].error = store_error(self._file.path, error)
             return
-        if written is not None:
-            self._committed(written)
+        if written is None:
+            return
+        if self._log is not None:
+            try:
+                sync(self._log)
+            except OSError:
+                for request in group:
+                    if request.error is None:
+                        request.error = Fault(COMMIT_UNKNOWN)
+        self._committed(written)
 
     def _judge(self, request: CommitRequest, accepted: list[CommitRequest]) -> int:
         """The error code that a request must fail with, or 0."""
@@ -193,6 +208,9 @@ class Committer:
             if connection is None:
                 connection = self._connection = self._file.connect()
                 self._cursor = connection.cursor()
+                # The first statement makes sure that there is a log.
+                self._cursor.execute(_LOG_TRIM, (0,))
+                self._log = self._file.open_log()
             cursor = self._cursor
             cursor.execute("BEGIN IMMEDIATE")
             try:
@@ -244,6 +262,9 @@ class Committer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            if self._log is not None:
+                os.close(self._log)
+                self._log = None
 
     def after_fork(self, in_child: bool) -> None:
         """Go on, in the child as if newly made."""
