@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from . import atomic, codes, faults, view
 from .codes import Fault
-from .commit import CommitRequest, Mutation
 from .errors import StoreError
 from .futures import Future, Pending, failed
 from .limits import MUTATION_BYTES, RANGE_BYTES
+from .requests import CommitRequest, Mutation
 from .timers import timers
 from .transaction import FIRST_DELAY, NONE, Transaction
 from .versions import ANNOUNCED
@@ -62,7 +62,7 @@ def _request(tr: Transaction) -> CommitRequest | None:
         mutations = writes.mutations()
     if not mutations and not writes.conflicts:
         return None
-    return CommitRequest(
+    request = CommitRequest(
         tr.read_version,
         tr.reads,
         writes.conflicts,
@@ -70,6 +70,9 @@ def _request(tr: Transaction) -> CommitRequest | None:
         tr.approximate,
         options.report_conflicting_keys,
     )
+    if tr.deadline:
+        request.deadline = tr.deadline
+    return request
 
 
 def _commit(tr: Transaction, request: CommitRequest) -> None:

@@ -150,12 +150,12 @@ class StoreFile:
         except FileNotFoundError:
             return 0
 
-    def open_log(self) -> int | None:
-        """A descriptor of SQLite's log to pass to ``sync``; None if commits need not be durable.
+    def open_log(self) -> int:
+        """A descriptor of SQLite's log to pass to ``sync``.
 
         It is that of the log in use for as long as a connection stays open.
         """
-        return os.open(self.path + "-wal", os.O_RDWR) if self.synchronous == "full" else None
+        return os.open(self.path + "-wal", os.O_RDWR)
 
     def _prepare(self) -> None:
         # A file that is something else must be refused before a sidecar appears beside it.

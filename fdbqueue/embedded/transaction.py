@@ -15,12 +15,12 @@ from typing import Any
 
 from . import codes
 from .codes import Fault
-from .commit import Mutation
 from .database import Database
 from .futures import Pending
 from .limits import RANGE_BYTES, SPECIAL, SYSTEM
 from .options import PERSISTENT, READ_YOUR_WRITES_DISABLE, TIMEOUT
 from .ranges import KeySet
+from .requests import Mutation
 from .snapshots import Snapshot
 from .timers import timers
 from .watches import Watch
