@@ -42,7 +42,7 @@ Listener = Callable[[ConnectionState], object]
 def next_state(
     state: ConnectionState, answered: bool, silent: float, lost_after: float
 ) -> ConnectionState:
-    """The state after a question.
+    """The next state after a question; ask again until it stays, since LOST follows SUSPENDED.
 
     answered: whether the store has answered it. silent: seconds since it last did.
     lost_after: seconds of silence after which the connection is lost.
@@ -50,7 +50,8 @@ def next_state(
     if answered:
         cut = state in (ConnectionState.SUSPENDED, ConnectionState.LOST)
         return ConnectionState.RECONNECTED if cut else state
-    return ConnectionState.LOST if silent >= lost_after else ConnectionState.SUSPENDED
+    usable = state in (ConnectionState.CONNECTED, ConnectionState.RECONNECTED)
+    return ConnectionState.SUSPENDED if usable or silent < lost_after else ConnectionState.LOST
 
 
 class Connection:
@@ -90,6 +91,10 @@ class Connection:
         """Call ``listener`` with every new state."""
         self._listeners.append(listener)
 
+    def forget(self, listener: Listener) -> None:
+        """Call ``listener`` no more."""
+        self._listeners.remove(listener)
+
     def suspect(self) -> None:
         """Somebody met an error: ask at once."""
         self._ask.set()
@@ -112,24 +117,26 @@ class Connection:
         if answered:
             self._answered_at = self._now()
         silent = self._now() - self._answered_at
-        state = next_state(self.state, answered, silent, self.lost_after)
-        if state is not self.state:
+        while True:
+            state = next_state(self.state, answered, silent, self.lost_after)
+            if state is self.state:
+                return state
             self.state = state
             log.warning("the connection to the store is %s", state.value)
-            for listener in self._listeners:
+            for listener in list(self._listeners):
                 self._tell(listener, state)
-        return state
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             self.check()
-            self._ask.wait(self.interval)
+            self._ask.wait(min(self.interval, self.lost_after / 3))
             self._ask.clear()
 
     def _answers(self) -> bool:
         try:
             tr = self.db.create_transaction()
-            tr.options.set_timeout(max(1, int(self.timeout * 1000)))
+            seconds = min(self.timeout, self.lost_after / 3)
+            tr.options.set_timeout(max(1, int(seconds * 1000)))
             tr.get(METADATA_VERSION).wait()
         except fdb.FDBError as error:
             log.debug("the store does not answer: %s", error)

@@ -31,7 +31,7 @@ class Kind(IntEnum):
     LEASE = 4  # (token) -> lease; the tokens of one claim stand together
     EXPIRY = 5  # (version, token) -> wall clock of the expiry
     DELAYED = 6  # (due, random) -> position and envelope
-    REQUEST = 7  # (index, claim) -> what the waiting consumer asks for
+    REQUEST = 7  # (read version, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (id) -> record
@@ -250,14 +250,20 @@ class QueueKeys:
         """The cursors of a subscription, by level."""
         return _within(self.holder(subscription))
 
-    def parse_cursor(self, key: bytes) -> int:
-        """The level that a CURSOR key names."""
-        return int(fdb.tuple.unpack(key, len(self._kinds[Kind.CURSOR]))[1])
+    def parse_cursor(self, key: bytes) -> tuple[str, int | None]:
+        """The subscription and the level that a CURSOR key names; no level for its holder."""
+        name, *level = fdb.tuple.unpack(key, len(self._kinds[Kind.CURSOR]))
+        return str(name), int(level[0]) if level else None
 
     @staticmethod
     def place(position: Position) -> bytes:
         """A position within its level, as a cursor holds it: in the order of the READY keys."""
         return fdb.tuple.pack((position.index, position.random))
+
+    @staticmethod
+    def place_after(index: int) -> bytes:
+        """The first place behind all that have ``index``."""
+        return fdb.tuple.pack((index + 1, b""))
 
     @staticmethod
     def parse_place(place: bytes) -> int:

@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 1_000_000
 MAX_WINDOW_SECONDS = 7 * 24 * 3600.0
 EXPIRED = ("drop", "dead")
 CONTENTION = ("auto", "first", "staged", "relaxed")
-DEFAULT_WINDOW = 64
+DEFAULT_WINDOW = 128
 MAX_WINDOW = 1_000
 MAX_PAYLOAD = 9_000_000
 """What fits into one transaction together with everything else that an enqueue writes."""
@@ -60,6 +60,7 @@ class QueueOptions:
     max_bytes: how many bytes the payloads of ready messages have in all; 1 or more.
     when_full: what an enqueue does beyond these: "reject" it, "drop-oldest" messages that are no
         more urgent, the least urgent first, or "block" until there is room.
+    dropped: what becomes of messages that make room: "drop" them, or "dead" letters.
     resume_at: the share of the bounds to which a full queue must come down before producers that
         are blocked go on, more than 0 and at most 1.
     """
@@ -83,6 +84,7 @@ class QueueOptions:
     max_messages: int | None = None
     max_bytes: int | None = None
     when_full: str = "reject"
+    dropped: str = "drop"
     resume_at: float = 0.8
 
     def __post_init__(self) -> None:
@@ -128,6 +130,8 @@ class QueueOptions:
                 option="when_full",
                 problem=f"{self.when_full!r} needs max_messages or max_bytes",
             )
+        if self.dropped not in ("drop", "dead"):
+            raise InvalidOptions(option="dropped", problem="must be drop or dead")
         if type(self.resume_at) not in (int, float) or not 0 < self.resume_at <= 1:
             raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
 

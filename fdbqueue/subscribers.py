@@ -14,9 +14,10 @@ from .queue import payloads
 from .queue.definitions import Definition, Mode
 from .queue.scope import Scope
 from .selector import Selector
-from .subscribing import FIRST, Place, Subscription
+from .subscribing import Subscription
 from .subscriptions import browse, registry
 from .subscriptions.cursor import behind
+from .subscriptions.place import FIRST, Place
 
 _Page = tuple[list[Message], bytes | None]
 

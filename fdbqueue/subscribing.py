@@ -14,59 +14,22 @@ from .consumers import promotion, wakeups
 from .errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
 from .handle import Handle, Transactor, composed
 from .keys import CLAIM_BYTES, RootKeys
-from .model import Delivery, Message, Position
+from .model import Delivery, Message
 from .options import check_lease, check_name
-from .queue import agenda, catalogue, dequeue, idleness, lease, life, once, payloads
+from .queue import agenda, once
 from .queue.definitions import Definition, Mode
 from .queue.scope import Scope, Standing
 from .selector import Selector
-from .states import DEQUEUE
-from .subscriptions import acquire, browse, cursor, hold, registry
+from .subscriptions import acquire, browse, cursor, hold, registry, uses
 from .subscriptions.acquire import Found
 from .subscriptions.cursor import MAX_WALKED
+from .subscriptions.place import Place
 
 R = TypeVar("R")
 
-FIRST, NOW = "first", "now"
 MAX_MESSAGES = 10_000
 POLL_SECONDS = 5.0
 """How often a waiting consumer looks by itself: for leases that lapse, and their like."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where to go in a queue, as an argument names it; a position for the id of a message."""
-
-    argument: str
-    name: str
-    position: Position | None
-
-    @classmethod
-    def of(cls, argument: str, name: object) -> Place:
-        """ "first", "now" or the id of a message; raises ``InvalidArgument``."""
-        if not isinstance(name, str):
-            raise InvalidArgument(
-                argument=argument, value=name, problem='must be "first", "now" or a message id'
-            )
-        return cls(argument, name, None if name in (FIRST, NOW) else Position.from_id(name))
-
-    def check(self, definition: Definition) -> None:
-        """Raises ``InvalidArgument`` if such a subscription has no such place."""
-        if self.name != FIRST and definition.mode is Mode.ACQUIRE and not definition.skips:
-            raise InvalidArgument(
-                argument=self.argument,
-                value=self.name,
-                problem="a subscription that takes every message has no place but the first",
-            )
-
-    def seek(self, tr: fdb.Transaction, scope: Scope, subscription: str) -> None:
-        """Take a subscription there."""
-        if self.position is not None:
-            registry.seek(tr, scope, subscription, self.position)
-        elif self.name == NOW:
-            registry.forward(tr, scope, subscription)
-        else:
-            registry.rewind(tr, scope, subscription)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +54,6 @@ class Subscription:
     def __init__(self, queue: Handle, name: str) -> None:
         self.name = check_name(name)
         self._queue = queue
-        self._keys = queue._keys
         self._once = RootKeys(queue._root).once  # the queue may go with the subscription
         self._consumer = os.urandom(CLAIM_BYTES)
 
@@ -162,7 +124,7 @@ class Subscription:
         if consumer:
             check_name(consumer)
         claim = os.urandom(CLAIM_BYTES)
-        grant = partial(_grant, seconds=lease, claim=claim, consumer=consumer)
+        grant = partial(uses.grant, seconds=lease, claim=claim, consumer=consumer)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
 
     def get(self, tr: Transactor) -> Message | None:
@@ -172,7 +134,7 @@ class Subscription:
         if definition.mode is Mode.BROWSE:
             found = self.browse(tr, 1)
         else:
-            found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, _remove)
+            found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, uses.remove)
         return found[0] if found else None
 
     def browse(self, tr: Transactor, limit: int = 100, *, wait: float = 0.0) -> list[Message]:
@@ -187,7 +149,7 @@ class Subscription:
         """
         _check_count("limit", limit)
         _check_wait(tr, wait)
-        return self._consume(tr, Mode.BROWSE, limit, wait, _look)
+        return self._consume(tr, Mode.BROWSE, limit, wait, uses.look)
 
     # -- looking after -----------------------------------------------------------------------
 
@@ -245,7 +207,7 @@ class Subscription:
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
             self._known(scope)
-            _drop(tr, scope, self.name)
+            registry.drop(tr, scope, self.name)
 
         self._run(tr, remove)
 
@@ -333,7 +295,7 @@ class Subscription:
             found = acquire.first(tr, scope, definition, limit, strict=strict, resume=resume)
         closed = found.empty and definition.auto_close and not scope.options.paused
         if closed:
-            _drop(tr, scope, self.name)
+            registry.drop(tr, scope, self.name)
         watch = tr.watch(scope.keys.change) if found.empty and waits and not closed else None
         patience = POLL_SECONDS
         if watch is not None:
@@ -347,45 +309,6 @@ def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Ste
     match would make it fail again and again."""
     first = iter((True,))
     return lambda tr: step(tr, strict=next(first, False), **terms)
-
-
-# -- what is done with the messages that are found --------------------------------------------
-
-
-def _grant(
-    tr: fdb.Transaction,
-    scope: Scope,
-    messages: Sequence[Standing],
-    *,
-    seconds: float | None,
-    claim: bytes,
-    consumer: str,
-) -> list[Delivery]:
-    terms = lease.Terms(scope.options.lease if seconds is None else seconds, claim, consumer)
-    return lease.grant(tr, scope, terms, messages)
-
-
-def _remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> list[Message]:
-    # Looked at before the end of the messages removes their chunks.
-    found = _look(tr, scope, messages)
-    dequeue.remove(tr, scope.keys, messages)
-    life.moved(tr, scope, DEQUEUE, messages)
-    return found
-
-
-def _look(tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]) -> list[Message]:
-    chunks = payloads.look(tr, scope.keys, messages)
-    return [
-        message.envelope.message(message.position) for message in payloads.load(messages, chunks)
-    ]
-
-
-@fdb.transactional
-def _drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
-    """Remove a subscription, and the queue if it deletes itself and this was all there was."""
-    registry.remove(tr, scope, name)
-    if scope.options.auto_delete and idleness.drained(tr, scope):
-        catalogue.delete(tr, scope.root, scope.name)
 
 
 # -- arguments --------------------------------------------------------------------------------

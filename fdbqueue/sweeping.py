@@ -20,8 +20,13 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
     """Promote what is due, dispose of what has expired, and delete the queue if it is to go."""
     keys = handle._keys.once
     promoted, expired, begin = 0, 0, b""
-    while count := once.run(db, keys, lambda tr: _promote(tr, handle), wrote=bool):
-        promoted += count
+    while True:
+        done = once.run(
+            db, keys, lambda tr: _promote(tr, handle), wrote=lambda done: done.moved > 0
+        )
+        promoted += done.ready
+        if not done.moved:
+            break
 
     def dispose(tr: fdb.Transaction) -> tuple[int, bytes]:
         return expiring.sweep(tr, handle._scope(tr), begin)
@@ -49,7 +54,7 @@ def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:
             sweep(handle, db)
 
 
-def _promote(tr: fdb.Transaction, handle: Handle) -> int:
+def _promote(tr: fdb.Transaction, handle: Handle) -> promotion.Promoted:
     scope = handle._scope(tr)
     history.trim(tr, scope)
-    return promotion.promote(tr, scope, promotion.look(tr, scope))
+    return promotion.promote_all(tr, scope, promotion.look(tr, scope))

@@ -11,6 +11,7 @@ from .keys import Kind
 from .model import Deviation, Verification
 from .queue import audit, belongings, once
 from .queue.audit import Audit
+from .subscriptions import checking
 
 Check = Callable[[Audit], None]
 Pages = Callable[[Audit, bytes], bytes]
@@ -19,8 +20,8 @@ Pages = Callable[[Audit, bytes], bytes]
 def verify(db: fdb.Database, queue: Queue, *, repair: bool = False) -> Verification:
     """Check the stored state of a queue; returns every deviation, and what could not be checked.
 
-    repair: mend what can be mended without a guess: counters, expiries, TAIL, and chunks that
-        belong to no message. The others need a person.
+    repair: mend what can be mended without a guess: counters, expiries, TAIL, and cursors and
+        chunks that belong to nothing. The others need a person.
 
     The queue may be in use. Spans transactions of at most 500 messages or 5 MB each, but for what
     must be read at one version: the scans that counters are compared with (one level's ready
@@ -60,6 +61,7 @@ class _Verifier:
             self.messages += self.pages(partial(_of_kind, kind))
         self.pages(audit.leases)
         self.pages(audit.expiries)
+        self.pages(checking.cursors)
         self.whole("owners of chunks, names, pointers and turns", belongings.check)
         self.counters()
         return self.result()

@@ -11,6 +11,7 @@ CONFLICT = "conflict"
 UNKNOWN_COMMITTED = "unknown, committed"
 UNKNOWN_LOST = "unknown, not committed"
 
+_TIMED_OUT = 1031
 _CODES = {CONFLICT: 1020, UNKNOWN_COMMITTED: 1021, UNKNOWN_LOST: 1021}
 
 
@@ -53,4 +54,24 @@ class FlakyDatabase:
             return _Failed(_CODES[str(fault)])
 
         tr.commit = flaky  # type: ignore[method-assign]
+        return tr
+
+
+class CuttableDatabase:
+    """Lends transactions of ``db``, as long as it is not ``cut`` off."""
+
+    def __init__(self, db: fdb.Database) -> None:
+        self._db = db
+        self.cut = False
+
+    def create_transaction(self) -> fdb.Transaction:
+        if self.cut:
+            raise fdb.FDBError(_TIMED_OUT)
+        tr = self._db.create_transaction()
+        commit = tr.commit
+
+        def cuttable() -> Any:
+            return _Failed(_TIMED_OUT) if self.cut else commit()
+
+        tr.commit = cuttable  # type: ignore[method-assign]
         return tr

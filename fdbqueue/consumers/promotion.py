@@ -25,14 +25,28 @@ def look(tr: fdb.Transaction, scope: Scope) -> Looked:
     return Looked(lapse.look(tr, scope), delayed.look(tr, scope))
 
 
+class Promoted(NamedTuple):
+    """How many messages became ready, and how many moved at all: some die, rest or expire."""
+
+    ready: int
+    moved: int
+
+
 @fdb.transactional
 def promote(tr: fdb.Transaction, scope: Scope, looked: Looked) -> int:
     """Return to the queue what has become ready, and wake consumers for it.
 
     Returns how many messages became ready. A second round trip if there are any.
     """
-    ready = lapse.return_lapsed(tr, scope, looked.lapsed)
-    ready += delayed.promote(tr, scope, looked.due)
-    if ready:
-        wakeups.wake(tr, scope.keys, wakeups.look(tr, scope.keys, ready))
-    return ready
+    return promote_all(tr, scope, looked).ready
+
+
+@fdb.transactional
+def promote_all(tr: fdb.Transaction, scope: Scope, looked: Looked) -> Promoted:
+    """As ``promote``; tells also whether there was anything to do."""
+    returned, lapsed = lapse.return_lapsed(tr, scope, looked.lapsed)
+    ready, due = delayed.promote(tr, scope, looked.due)
+    promoted = Promoted(returned + ready, lapsed + due)
+    if promoted.ready:
+        wakeups.wake(tr, scope.keys, wakeups.look(tr, scope.keys, promoted.ready))
+    return promoted

@@ -16,10 +16,11 @@ from ..codec import Envelope
 from ..errors import QueueFull
 from ..model import Depth
 from ..options import QueueOptions
-from ..states import PURGE_READY
-from . import counters, dequeue, life
+from ..states import PURGE_READY, State
+from . import counters, dead, dequeue, life
 from .scope import Scope, Standing
 
+REASON = "the queue was full"
 MAX_DROPPED = 500
 """Messages that one enqueue drops at most to make room."""
 
@@ -97,7 +98,10 @@ def make_room(
     for message in dropped:
         tr.add_read_conflict_key(scope.keys.ready(message.position))
     dequeue.remove(tr, scope.keys, dropped)
-    life.moved(tr, scope, PURGE_READY, dropped)
+    if options.dropped == "dead":
+        dead.bury(tr, scope, State.READY, [(message, REASON) for message in dropped])
+    else:
+        life.moved(tr, scope, PURGE_READY, dropped)
 
 
 def _oldest(tr: fdb.Transaction, scope: Scope, over: Load, least: int) -> list[Standing] | None:

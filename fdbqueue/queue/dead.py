@@ -26,6 +26,7 @@ from ..states import (
     State,
 )
 from . import catalogue, enqueue, life, payloads, places, placing
+from .portion import ALONE_BYTES, portion
 from .scope import Scope, Standing
 
 BATCH = 100
@@ -112,13 +113,16 @@ def page(
         limit=BATCH,
         streaming_mode=fdb.StreamingMode.exact,
     ).to_list()
-    found = []
-    for kv in rows:
-        position, letter = unpack_dead(kv.value)
-        if wanted(letter.envelope.properties(position)):
-            grave = Grave(*keys.parse_dead(kv.key))
-            found.append((grave, Standing(position, letter.envelope)))
-    return found, rows[-1].key + b"\x00" if len(rows) == BATCH else b""
+    letters = ((kv, *unpack_dead(kv.value)) for kv in rows)
+    each = (((kv, position), letter.envelope) for kv, position, letter in letters)
+    looked = list(portion(each, ALONE_BYTES))
+    found = [
+        (Grave(*keys.parse_dead(kv.key)), Standing(position, envelope))
+        for (kv, position), envelope in looked
+        if wanted(envelope.properties(position))
+    ]
+    more = len(rows) == BATCH or len(looked) < len(rows)
+    return found, looked[-1][0][0].key + b"\x00" if more else b""
 
 
 @fdb.transactional

@@ -14,6 +14,7 @@ from ..codec import pack_delayed, pack_index, unpack_delayed
 from ..model import Due
 from ..states import DEFER, PROMOTE, SCHEDULE, State, Transition
 from . import enqueue, expiring, life, places, placing, returning
+from .portion import BESIDE_BYTES, portion
 from .scope import Scope, Standing
 
 SOON_MS = 10_000
@@ -43,26 +44,28 @@ def rest(tr: fdb.Transaction, scope: Scope, due_ms: int, message: Standing) -> N
 
 
 @fdb.transactional
-def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
-    """Make messages ready whose time has come; returns how many.
+def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int]:
+    """Make messages ready whose time has come; returns how many, and how many were due.
 
     A message whose time to live is over goes the way of those. A second round trip if there are
     any. Reads just the keys of these messages with a conflict: conflicts with others who promote
     or cancel them.
     """
-    candidates = looked.to_list()
+    seen = ((kv.key, *unpack_delayed(kv.value)) for kv in looked)
+    each = (((key, position), envelope) for key, position, envelope in seen)
+    candidates = [one for one, _ in portion(each, BESIDE_BYTES)]
     if not candidates:
-        return 0
-    values = [tr.get(kv.key) for kv in candidates]
-    levels = {unpack_delayed(kv.value)[0].level for kv in candidates}
+        return 0, 0
+    values = [tr.get(key) for key, _ in candidates]
+    levels = {position.level for _, position in candidates}
     looks = {level: placing.look(tr, scope.keys, level) for level in levels}
     now_ms = scope.clock.wall_ms()
     fresh, resting, expired = [], [], []
-    for kv, value in zip(candidates, values, strict=True):
+    for (key, _), value in zip(candidates, values, strict=True):
         stored = value.value
         if stored is None:
             continue
-        del tr[kv.key]
+        del tr[key]
         message = Standing(*unpack_delayed(stored))
         if message.envelope.expired(now_ms):
             expired.append(message)
@@ -75,8 +78,10 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
     entries = [(message.position.level, message.envelope) for message in fresh]
     for message in enqueue.append(tr, scope, entries, PROMOTE, looks):
         places.point(tr, scope.keys, message, message.position)
+    placed = len(fresh) + len(resting)
     # The end of one with an ordering key lets the next one become ready.
-    return len(fresh) + len(resting) + sum(each.envelope.key is not None for each in expired)
+    ready = placed + sum(each.envelope.key is not None for each in expired)
+    return ready, placed + len(expired)
 
 
 def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[Standing]) -> None:

@@ -13,6 +13,7 @@ from ..codec import Turn
 from ..model import Due, Position
 from ..states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
 from . import dead, dequeue, life, places
+from .portion import ALONE_BYTES, portion
 from .scope import Scope, Standing
 
 MAX_EXPIRED = 100
@@ -64,9 +65,14 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
         max(begin, over.start), over.stop, limit=MAX_EXPIRED, streaming_mode=fdb.StreamingMode.exact
     ).to_list()
     looks = [places.look(tr, keys, keys.parse_mortal(kv.key)) for kv in entries]
+    found = [
+        (kv.key, places.find(tr, scope, each)) for kv, each in zip(entries, looks, strict=True)
+    ]
+    there = [((key, one), one.standing.envelope) for key, one in found if one is not None]
+    taken = list(portion(there, ALONE_BYTES))
     ready, delayed = [], []
-    for looked in looks:
-        match places.find(tr, scope, looked):
+    for (_, one), _ in taken:
+        match one:
             case places.Found(place=Position(), standing=standing):
                 ready.append(standing)
             case places.Found(place=Turn() as turn, standing=standing):
@@ -78,5 +84,7 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     dequeue.remove(tr, keys, ready)
     dispose(tr, scope, State.READY, ready)
     dispose(tr, scope, State.DELAYED, delayed)
+    if len(taken) < len(there):
+        return len(taken), there[len(taken)][0][0]
     following = entries[-1].key + b"\x00" if len(entries) == MAX_EXPIRED else b""
     return len(ready) + len(delayed), following

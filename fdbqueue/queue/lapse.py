@@ -7,12 +7,15 @@ at a recovery of the database.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..binding import fdb
-from ..codec import unpack_expiry, unpack_lease
+from ..codec import Envelope, Lease, unpack_expiry, unpack_lease
 from ..keys import Kind
 from ..states import LAPSE
 from . import lease, redelivery
-from .scope import Scope
+from .portion import BESIDE_BYTES, portion
+from .scope import Scope, Standing
 
 MAX_LAPSED = 100
 """Lapsed leases that one look returns to the queue."""
@@ -30,28 +33,35 @@ def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
 
 
 @fdb.transactional
-def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> int:
+def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int]:
     """Return messages whose lease has lapsed to their old positions, with one attempt more.
 
     The queue's redelivery policy says whether it rests before, or becomes a dead letter. Returns
-    how many became ready.
+    how many became ready, and how many leases have lapsed.
     A second round trip if there are any. Conflicts with a settlement of the same leases and with
     others who return them.
     """
     verdicts = []
     now_ms = scope.clock.wall_ms()
-    for token, value in _lapsed(tr, scope, looked):
-        packed = value.value
-        if packed is None:
-            continue
-        ended = unpack_lease(packed)
+    for (token, ended, held), _ in portion(_held(tr, scope, looked), BESIDE_BYTES):
         lease.remove(tr, scope, token, ended)
-        held = lease.standing(ended)
         verdict = redelivery.decide(
             scope.options, held.envelope, now_ms, failure="its lease lapsed at the last attempt"
         )
         verdicts.append((held, verdict))
-    return redelivery.carry_out(tr, scope, LAPSE, verdicts)
+    return redelivery.carry_out(tr, scope, LAPSE, verdicts), len(verdicts)
+
+
+def _held(
+    tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange
+) -> Iterator[tuple[tuple[bytes, Lease, Standing], Envelope]]:
+    """The leases that have lapsed, and their messages, as far as they are still there."""
+    for token, value in _lapsed(tr, scope, looked):
+        packed = value.value
+        if packed is not None:
+            ended = unpack_lease(packed)
+            held = lease.standing(ended)
+            yield (token, ended, held), held.envelope
 
 
 def _lapsed(

@@ -146,7 +146,7 @@ def places_of(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int,
     """Where the cursors stand, by level. A snapshot read; the caller adds conflicts as needed."""
     cursors = scope.keys.cursors(subscription)
     found = {
-        scope.keys.parse_cursor(kv.key): kv.value
+        scope.keys.parse_cursor(kv.key)[1]: kv.value
         for kv in tr.snapshot.get_range(cursors.start, cursors.stop)
     }
     return {level: found.get(level, LOWEST) for level in range(scope.options.levels)}

@@ -6,7 +6,7 @@ from ..binding import fdb
 from ..errors import InvalidArgument
 from ..keys import LOWEST, QueueKeys
 from ..model import Position
-from ..queue import catalogue, definitions, placing
+from ..queue import catalogue, definitions, idleness, placing
 from ..queue.definitions import Definition
 from ..queue.scope import Scope
 from . import cursor
@@ -32,6 +32,14 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     cursors = keys.cursors(name)
     tr.clear_range(cursors.start, cursors.stop)
     catalogue.resubscribe(tr, keys)
+
+
+@fdb.transactional
+def drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
+    """Remove a subscription, and the queue if it deletes itself and this was all there was."""
+    remove(tr, scope, name)
+    if scope.options.auto_delete and idleness.drained(tr, scope):
+        catalogue.delete(tr, scope.root, scope.name)
 
 
 @fdb.transactional

@@ -53,7 +53,7 @@ def attempt(
                 body = partial(_with_ack, queue=queue, handler=handler)
                 return _settle(deliveries, Outcome.DONE, partial(_commit, db, queue, body))
             handler.call(messages)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _failed(db, queue, policy, deliveries, error)
     return _settle(deliveries, Outcome.DONE, partial(queue.ack_many, db))
 
@@ -93,7 +93,7 @@ def _failed(
     queue: Queue,
     policy: Policy,
     deliveries: Sequence[Delivery],
-    error: Exception,
+    error: Exception | SystemExit,
 ) -> Ended:
     """Give messages back for another attempt, or refuse them for good."""
     reason = f"{type(error).__name__}: {error}"

@@ -29,6 +29,8 @@ log = logging.getLogger("fdbqueue.worker")
 
 POLL_SECONDS = 5.0
 """How often a worker looks by itself: heals what a dead consumer was told."""
+SOON_SECONDS = 0.02
+"""How long to wait at least for what becomes ready by itself: clocks may disagree about it."""
 HURRY_SECONDS = 2.0
 """How long a worker in a hurry waits for the store to take messages back."""
 AFTER_FAILURE = backoff.store(
@@ -87,7 +89,11 @@ class Crew:
                 lane.end(deliveries)
         self.keeper.stop()
         self._abandon(abandoned)
+        with self.lock:
+            # Usually long done: the feeder gives back what is at hand when it is told to stop.
+            self.quiet.wait_for(lambda: self.fed, HURRY_SECONDS)
         self.worker.connection.stop()
+        self.worker.connection.forget(self._connection_changed)
 
     def hurry(self) -> None:
         """Stop at once. Takes no lock: it may be called by a signal handler."""
@@ -105,6 +111,9 @@ class Crew:
             try:
                 self._look(lane, exchanged)
                 self.failures = 0
+            except LeaseLost as error:
+                with self.lock:
+                    lane.lose_returned(exchanged, error.message_id)
             except (fdb.FDBError, QueueError) as error:
                 self._failed(lane, exchanged, error)
             except Exception as error:
@@ -133,7 +142,8 @@ class Crew:
             member.join()
             lane.member = member
         taken = member.take(lane.credit, lane.policy.window, exchanged)
-        seconds = POLL_SECONDS if taken.seconds is None else min(POLL_SECONDS, taken.seconds)
+        seconds = POLL_SECONDS if taken.seconds is None else taken.seconds
+        seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         with self.lock:
             lane.looked(taken, exchanged, time.monotonic() + seconds)
             self.work.notify(max(1, len(lane.at_hand)))
@@ -180,23 +190,27 @@ class Crew:
     def _handle(self) -> None:
         while (job := self._next_job()) is not None:
             lane, deliveries = job
-            started, wall = time.monotonic(), lane.queue._clock.wall_ms()
             try:
-                ended = attempt(self.db, lane.queue, lane.policy, deliveries)
+                self._attempt(lane, deliveries)
             except Exception:
                 log.exception("%s: a settlement failed; its lease will lapse", lane.queue.name)
-                ended = [(delivery, Outcome.LOST) for delivery in deliveries]
                 self.worker.connection.suspect()
-            for delivery, outcome in ended:
-                if outcome is Outcome.LOST:
-                    log.warning("the lease of message %s was lost", delivery.id)
-            if self.worker.metrics is not None:
-                self.worker.metrics.ended(lane.queue.name, ended, wall, time.monotonic() - started)
             with self.lock:
                 lane.end(deliveries)
                 self.quiet.notify_all()
                 if lane.due(time.monotonic()):
                     self.news.notify()
+
+    def _attempt(self, lane: Lane, deliveries: list[Delivery]) -> None:
+        started, wall_ms = time.monotonic(), lane.queue._clock.wall_ms()
+        ended = attempt(self.db, lane.queue, lane.policy, deliveries)
+        for delivery, outcome in ended:
+            if outcome is Outcome.LOST:
+                about = {"queue": lane.queue.name, "message_id": delivery.id}
+                log.warning("the lease of message %s was lost", delivery.id, extra=about)
+        if self.worker.metrics is not None:
+            seconds = time.monotonic() - started
+            self.worker.metrics.ended(lane.queue.name, ended, wall_ms, seconds)
 
     def _next_job(self) -> tuple[Lane, list[Delivery]] | None:
         """The next messages to handle; waits until there are any. None when it is time to go."""

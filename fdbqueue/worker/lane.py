@@ -56,6 +56,10 @@ class Lane:
     handled: int = 0
     """Messages handled since the last look for more urgent ones."""
 
+    def afresh(self) -> Lane:
+        """A lane for the same, that has taken nothing yet."""
+        return Lane(self.queue, self.policy, self.credit, self.subscription)
+
     @property
     def room(self) -> int:
         """How many more messages may be taken."""
@@ -107,6 +111,12 @@ class Lane:
         self.at_hand.extend(exchanged)
         self.waiting = Taken([])
         self.look_at = time.monotonic() + seconds
+
+    def lose_returned(self, exchanged: list[Delivery], message_id: str) -> None:
+        """End a look that found that a lease is gone of what it was to give back."""
+        gone = [delivery for delivery in exchanged if delivery.id == message_id]
+        self.gave_back(gone)
+        self.look_failed([delivery for delivery in exchanged if delivery not in gone], 0.0)
 
     def begin(self) -> list[Delivery]:
         """Take the next message, or the next batch, in hand."""

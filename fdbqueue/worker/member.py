@@ -98,7 +98,7 @@ class Member:
                     first[0].level if first else None, [d.message.level for d in at_hand]
                 )
             if returned:
-                self._give_back(tr, at_hand)
+                self.queue.release_many(tr, at_hand)
                 for delivery in at_hand:
                     allowed = allowed.settled(len(delivery.payload))
                 wanted = allowed.room(most)
@@ -114,7 +114,7 @@ class Member:
             else:
                 signal = wakeups.register(tr, self.keys, self.id, self.priority, scope.clock)
             # The guard alone looks when something becomes ready by itself: no herd then, either.
-            guards = len(signal) > 1
+            guards = len(signal) > 1 and not scope.options.paused
             seconds = agenda.next_event_seconds(tr, scope, coming) if guards else None
             return Taken(found, signal, not full and not more, returned, seconds)
 
@@ -122,11 +122,7 @@ class Member:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages to their places, at once and without a failed attempt."""
-        self._run(lambda tr: self._give_back(tr, deliveries), wrote=lambda _: True)
-
-    def _give_back(self, tr: fdb.Transaction, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            self.queue.release(tr, delivery)
+        self.queue.release_many(self.db, deliveries)
 
     def _receive(
         self, tr: fdb.Transaction, credit: Credit, wanted: int

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from .. import backoff as backoffs
 from ..api import Queue
 from ..binding import fdb
-from ..connection import Connection
+from ..connection import LOST_SECONDS, Connection
 from ..consumers.credit import Credit
 from ..errors import InvalidArgument
 from ..options import check_lease, check_name
@@ -133,6 +133,9 @@ class Worker:
             else _whole("max_attempts", max_attempts, 1, 1_000_000),
             backoff=backoffs.store(backoff),
         )
+        self.connection.lost_after = min(
+            seconds, *(lane.policy.lease for lane in self._lanes), LOST_SECONDS
+        )
         credit = credit or Credit(messages=policy.window)
         self._lanes.append(Lane(queue, policy, credit, subscription))
         return self
@@ -170,7 +173,7 @@ class Worker:
     def __enter__(self) -> Self:
         if not self._lanes:
             raise InvalidArgument(argument="worker", value=self.name, problem="it has no handler")
-        self._crew = Crew(self, self._lanes)
+        self._crew = Crew(self, [lane.afresh() for lane in self._lanes])
         self._crew.start()
         return self
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue import Depth, Queue, fdb
+from fdbqueue import Depth, Queue, fdb, verify
 from tests.acceptance.running import DEADLINE, FDBQ, Fdbq, told
 
 APP = """
@@ -37,6 +37,10 @@ effects = fdbqueue.Worker(db, concurrency=2)
 def count(tr, message):
     tr.add(os.environ["QUEUE"].encode(), (1).to_bytes(8, "little"))
 """
+
+
+FAULTS = "conflict=0.05,unknown_committed=0.05,unknown_lost=0.03,too_old=0.01,behind=0.01"
+"""What the embedded engine does to a worker, now and then."""
 
 
 class Workers:
@@ -132,22 +136,43 @@ def test_a_killed_worker_loses_nothing(db: fdb.Database, name: str, workers: Wor
     eventually(lambda: queue.depth(db).done == 2)
 
 
+def test_a_worker_that_was_paused_beyond_its_lease_settles_nothing(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    queue = Queue.open(db, name)
+    queue.enqueue(db, b"1")
+    workers.gate.touch()
+    paused = workers.start(LEASE="1")
+    assert told(paused) == "1"
+    paused.send_signal(signal.SIGSTOP)
+    heir = workers.start(LEASE="1")
+    assert told(heir) == "1"
+    workers.gate.unlink()
+    eventually(lambda: queue.depth(db).done == 1)
+    paused.send_signal(signal.SIGCONT)
+    queue.enqueue(db, b"2")
+    eventually(lambda: queue.depth(db) == Depth(enqueued=2, done=2))
+    paused.terminate()
+    assert paused.wait(DEADLINE) == 0
+
+
 def test_effects_are_counted_once_each_however_often_workers_are_killed(
     db: fdb.Database, name: str, workers: Workers
 ) -> None:
     queue = Queue.open(db, name)
     queue.set_options(db, max_attempts=None)
-    running = [workers.start("effects") for _ in range(2)]
+    running = [workers.start("effects", FDBQUEUE_FAULTS=f"{seed}:{FAULTS}") for seed in range(2)]
     for round_ in range(4):
         queue.enqueue_many(db, [b"x"] * 100)
         eventually(partial(done_beyond, db, queue, 100 * round_))
         victim = running.pop(0)
         victim.kill()
-        running.append(workers.start("effects"))
+        running.append(workers.start("effects", FDBQUEUE_FAULTS=f"{round_ + 2}:{FAULTS}"))
     eventually(lambda: queue.depth(db).done == 400)
     try:
         assert int.from_bytes(db[name.encode()] or b"", "little") == 400
         assert queue.depth(db) == Depth(enqueued=400, done=400)
+        assert verify(db, queue).deviations == ()
     finally:
         del db[name.encode()]
 

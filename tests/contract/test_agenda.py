@@ -9,19 +9,19 @@ import pytest
 from fdbqueue import Queue
 from fdbqueue.binding import fdb
 from fdbqueue.queue import agenda
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
 
 @pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, clock=clock, lease=60)
 
 
@@ -32,7 +32,7 @@ def following(db: Database, queue: Queue) -> float | None:
 
 
 def test_the_next_event_is_the_first_message_due_or_lease_to_lapse(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     assert following(db, queue) is None
     queue.enqueue(db, b"later", delay=3600)

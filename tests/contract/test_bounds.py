@@ -122,6 +122,19 @@ def test_the_oldest_of_the_least_urgent_make_room(db: Database, space: Subspace)
     assert queue.depth(db) == Depth(enqueued=7, ready=3, purged=4, ready_bytes=8)
 
 
+def test_dropped_messages_become_dead_letters_where_the_queue_says_so(
+    db: Database, space: Subspace
+) -> None:
+    queue = bounded(db, space, **DROPPING, dropped="dead")
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    queue.enqueue(db, b"d")
+    assert stored(db, queue) == [b"b", b"c", b"d"]
+    assert [(it.message.payload, it.death.reason) for it in queue.dead.list(db)] == [
+        (b"a", "the queue was full")
+    ]
+    assert verify(db, queue).ok
+
+
 def test_nothing_more_urgent_is_dropped(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, **DROPPING)
     queue.enqueue_many(db, [NewMessage(b"x", 9)] * 2 + [NewMessage(b"y", 3)])
@@ -307,6 +320,7 @@ def test_a_timeout_out_of_range_is_refused(db: Database, queue: Queue, timeout: 
         ({"max_messages": 1, "when_full": "explode"}, "not one of reject, drop-oldest, block"),
         ({"when_full": "block"}, "needs max_messages or max_bytes"),
         ({"when_full": "drop-oldest"}, "needs max_messages or max_bytes"),
+        ({"dropped": "elsewhere"}, "dropped"),
         ({"resume_at": 0}, "resume_at"),
         ({"resume_at": 1.01}, "resume_at"),
         ({"resume_at": "half"}, "resume_at"),

@@ -13,7 +13,7 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, Subscription
 from fdbqueue.binding import fdb
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 from tests.flaky import FlakyDatabase
 
 Database = fdb.Database
@@ -24,12 +24,12 @@ NOT_COMMITTED = 1020
 
 
 @pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, levels=2, lease=60, clock=clock)
 
 
@@ -294,7 +294,7 @@ def test_releases_out_of_order_leave_the_cursor_at_the_lowest(db: Database, queu
     assert use(db, europe) == ["eu1", "eu2", "eu3"]
 
 
-def test_a_lapse_takes_the_cursors_back(db: Database, queue: Queue, clock: MovedClock) -> None:
+def test_a_lapse_takes_the_cursors_back(db: Database, queue: Queue, clock: ManualClock) -> None:
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     put(db, queue, "eu1", "us1")
     assert queue.receive(db) is not None
@@ -384,7 +384,7 @@ def test_one_message_is_given_to_one_consumer(db: Database, queue: Queue) -> Non
 
 
 def test_a_message_whose_time_is_over_is_disposed_of_once(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"", ttl=10)
     names = ["one", "two"]

@@ -5,19 +5,19 @@ import pytest
 from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.binding import fdb
 from fdbqueue.keys import Kind
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
 
 @pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, clock=clock)
 
 
@@ -28,7 +28,7 @@ def settled(db: Database, queue: Queue) -> None:
 
 
 def test_a_second_enqueue_within_the_window_writes_nothing(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     first = queue.enqueue(db, b"a", dedup_id="order 17")
     settled(db, queue)
@@ -42,14 +42,14 @@ def test_a_second_enqueue_within_the_window_writes_nothing(
 
 @pytest.mark.parametrize("ahead", [-250, 250])
 def test_a_clock_that_is_wrong_by_less_than_a_window_sees_it_too(
-    db: Database, queue: Queue, clock: MovedClock, ahead: float
+    db: Database, queue: Queue, clock: ManualClock, ahead: float
 ) -> None:
     first = queue.enqueue(db, b"a", dedup_id="x")
     clock.wall_only = ahead
     assert queue.enqueue(db, b"b", dedup_id="x") == first
 
 
-def test_old_ids_are_forgotten(db: Database, queue: Queue, clock: MovedClock) -> None:
+def test_old_ids_are_forgotten(db: Database, queue: Queue, clock: ManualClock) -> None:
     for n in range(6):
         queue.enqueue(db, b"a", dedup_id=f"{n}")
         clock.seconds += 300
@@ -86,7 +86,7 @@ def test_twins_in_one_batch_are_one_message(db: Database, queue: Queue) -> None:
 
 
 def test_a_unique_message_is_there_once_until_it_ends(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     first = queue.enqueue(db, b"a", unique="report", delay=5)
     assert queue.enqueue(db, b"b", unique="report") == first, "delayed"

@@ -21,19 +21,19 @@ from fdbqueue import (
     State,
 )
 from fdbqueue.binding import fdb
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
 
 @pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, clock=clock)
 
 
@@ -62,7 +62,7 @@ def stored(db: Database, queue: Queue) -> dict[bytes, bytes]:
 
 
 def test_a_release_with_a_delay_returns_the_message_to_its_place(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
     first = taken(queue, db)
@@ -158,7 +158,7 @@ def test_of_all_settlements_of_one_lease_exactly_one_succeeds(db: Database, queu
 
 
 def test_the_backoff_of_the_queue_and_of_the_message(
-    db: Database, space: Subspace, clock: MovedClock
+    db: Database, space: Subspace, clock: ManualClock
 ) -> None:
     chain = tenacity.wait_chain(tenacity.wait_fixed(10), tenacity.wait_fixed(100))
     queue = Queue.create(
@@ -179,7 +179,7 @@ def test_the_backoff_of_the_queue_and_of_the_message(
 
 
 def test_a_given_delay_goes_before_the_backoff(
-    db: Database, space: Subspace, clock: MovedClock
+    db: Database, space: Subspace, clock: ManualClock
 ) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, backoff=tenacity.wait_fixed(100))
     queue.enqueue(db, b"a")
@@ -188,7 +188,7 @@ def test_a_given_delay_goes_before_the_backoff(
 
 
 def test_a_lapsed_lease_rests_as_the_backoff_says(
-    db: Database, space: Subspace, clock: MovedClock
+    db: Database, space: Subspace, clock: ManualClock
 ) -> None:
     queue = Queue.create(
         db, "q", root=space, clock=clock, backoff=tenacity.wait_fixed(100), lease=60
@@ -206,7 +206,7 @@ def test_a_lapsed_lease_rests_as_the_backoff_says(
 
 
 def test_a_delayed_message_takes_its_place_when_it_is_due(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     late = queue.enqueue(db, b"late", delay=20)
     soon = queue.enqueue(db, b"soon", delay=10)
@@ -224,7 +224,9 @@ def test_a_delayed_message_takes_its_place_when_it_is_due(
     assert queue.depth(db) == Depth(enqueued=5, done=5)
 
 
-def test_a_message_is_scheduled_for_a_moment(db: Database, queue: Queue, clock: MovedClock) -> None:
+def test_a_message_is_scheduled_for_a_moment(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
     queue.enqueue(db, b"past", at=datetime.now(UTC) - timedelta(days=1))
     queue.enqueue(db, b"future", at=datetime.now(UTC) + timedelta(seconds=100))
     assert ready(queue, db) == [b"past"]
@@ -234,7 +236,7 @@ def test_a_message_is_scheduled_for_a_moment(db: Database, queue: Queue, clock: 
 
 
 def test_nothing_is_delivered_after_its_time_to_live(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, [NewMessage(b"%d" % n, ttl=10) for n in range(5)])
     queue.enqueue(db, b"lives")
@@ -248,7 +250,7 @@ def test_nothing_is_delivered_after_its_time_to_live(
 
 
 def test_a_plain_dequeue_skips_what_has_expired_too(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"gone", ttl=10)
     clock.seconds += 11
@@ -257,7 +259,7 @@ def test_a_plain_dequeue_skips_what_has_expired_too(
 
 
 def test_a_sweep_removes_what_has_expired_wherever_it_stands(
-    db: Database, space: Subspace, clock: MovedClock
+    db: Database, space: Subspace, clock: ManualClock
 ) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, expired="dead", lease=60)
     queue.enqueue(db, b"first")
@@ -274,7 +276,7 @@ def test_a_sweep_removes_what_has_expired_wherever_it_stands(
 
 
 def test_a_backlog_of_expired_messages_stops_nobody(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     for _ in range(3):
         queue.enqueue_many(db, [NewMessage(b"", ttl=10) for _ in range(500)])
@@ -285,7 +287,7 @@ def test_a_backlog_of_expired_messages_stops_nobody(
 
 
 def test_a_lease_that_lapses_after_the_time_to_live_ends_the_message(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"a", ttl=10)
     taken(queue, db)
@@ -299,7 +301,7 @@ def test_a_lease_that_lapses_after_the_time_to_live_ends_the_message(
 
 @pytest.mark.parametrize("delay", [0, 10])
 def test_a_message_is_found_by_its_id_wherever_it_is(
-    db: Database, queue: Queue, clock: MovedClock, delay: float
+    db: Database, queue: Queue, clock: ManualClock, delay: float
 ) -> None:
     message_id = queue.enqueue(db, b"a", delay=delay)
     seen: list[State | None] = []
@@ -333,7 +335,7 @@ def test_a_message_is_found_by_its_id_wherever_it_is(
     assert seen == [first, ready, leased, resting, dead, ready, None]
 
 
-def test_what_is_over_leaves_nothing_behind(db: Database, queue: Queue, clock: MovedClock) -> None:
+def test_what_is_over_leaves_nothing_behind(db: Database, queue: Queue, clock: ManualClock) -> None:
     queue.enqueue(db, b"first")
     queue.ack(db, taken(queue, db))
     before = set(stored(db, queue))
@@ -351,7 +353,7 @@ def test_what_is_over_leaves_nothing_behind(db: Database, queue: Queue, clock: M
     assert set(stored(db, queue)) == before
 
 
-def test_cancelling(db: Database, queue: Queue, clock: MovedClock) -> None:
+def test_cancelling(db: Database, queue: Queue, clock: ManualClock) -> None:
     leased, ready_one = queue.enqueue(db, b"a"), queue.enqueue(db, b"b")
     delivery = taken(queue, db)
     delayed = queue.enqueue(db, b"c", delay=10)
@@ -388,7 +390,7 @@ def test_a_paused_queue_takes_and_does_not_give(db: Database, queue: Queue) -> N
     assert taken(queue, db).payload == b"b"
 
 
-def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: MovedClock) -> None:
+def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: ManualClock) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=True, auto_delete_after=100)
     queue.enqueue(db, b"a")
     assert not queue.sweep(db).deleted
@@ -407,7 +409,7 @@ def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: Move
 
 
 def test_history_tells_every_transition_in_order(
-    db: Database, space: Subspace, clock: MovedClock
+    db: Database, space: Subspace, clock: ManualClock
 ) -> None:
     queue = Queue.create(db, "q", root=space, clock=clock, history_seconds=1000, max_attempts=2)
     message_id = queue.enqueue(db, b"a", delay=5)
@@ -518,3 +520,32 @@ def test_an_option_that_makes_no_sense_creates_nothing(
         Queue.open(db, "q", root=space, create=False)
     with pytest.raises(InvalidOptions, match="unknown"):
         Queue.create(db, "q", root=space, colour="red")
+
+
+# -- as much as a transaction carries ---------------------------------------------------------
+
+
+def test_many_large_messages_return_and_die_in_several_transactions(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, max_attempts=2, lease=60, expired="dead")
+    payload, count = bytes(80_000), 130
+    for _ in range(count // 10):
+        queue.enqueue_many(db, [NewMessage(payload, delay=5) for _ in range(10)])
+    clock.seconds += 6
+    assert queue.sweep(db).promoted == count
+    for _ in range(2):
+        leased = 0
+        while found := queue.receive_many(db, 50):
+            leased += len(found)
+        assert leased == count
+        clock.seconds += 61
+        queue.sweep(db)
+    assert queue.depth(db).dead == count
+    assert list(queue.dead.redrive(db))[-1] == count
+    for _ in range(count // 10):
+        queue.enqueue_many(db, [NewMessage(payload, ttl=5) for _ in range(10)])
+    clock.seconds += 6
+    assert queue.sweep(db).expired == count
+    assert list(queue.dead.purge(db))[-1] == count
+    assert queue.depth(db).ready == count

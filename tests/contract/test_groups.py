@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fdbqueue import Delivery, Depth, InvalidName, NewMessage, Queue, verify
 from fdbqueue.binding import fdb
 from fdbqueue.states import State
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
@@ -22,12 +22,12 @@ Subspace = fdb.Subspace
 
 
 @pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, max_attempts=2, clock=clock)
 
 
@@ -109,7 +109,7 @@ def test_every_end_lets_the_next_one_go(db: Database, queue: Queue, end: str) ->
 
 
 def test_a_message_whose_time_is_over_lets_the_next_one_go(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, [NewMessage(b"1", key="a", ttl=5), NewMessage(b"2", key="a", ttl=5)])
     queue.enqueue(db, b"3", key="a")
@@ -120,7 +120,7 @@ def test_a_message_whose_time_is_over_lets_the_next_one_go(
 
 
 def test_a_sweep_takes_those_that_wait_for_their_turn_too(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"1", key="a")
     queue.enqueue(db, b"2", key="a", ttl=5)
@@ -134,7 +134,7 @@ def test_a_sweep_takes_those_that_wait_for_their_turn_too(
 
 
 def test_a_key_is_not_freed_by_release_or_rest(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, keyed("a", b"1", b"2"))
     queue.release(db, take(db, queue))
@@ -145,7 +145,7 @@ def test_a_key_is_not_freed_by_release_or_rest(
 
 
 def test_the_key_of_a_dead_consumer_is_freed_with_its_lease(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, keyed("a", b"1", b"2"))
     for _ in range(2):
@@ -155,7 +155,7 @@ def test_the_key_of_a_dead_consumer_is_freed_with_its_lease(
 
 
 def test_a_delayed_message_takes_its_turn_when_it_is_due(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"late", key="a", delay=10)
     queue.enqueue(db, b"1", key="a")
@@ -286,7 +286,7 @@ STEPS = st.lists(
 )
 @given(STEPS)
 def test_whatever_happens_a_key_keeps_its_order(
-    db: Database, space: Subspace, clock: MovedClock, steps: list[Any]
+    db: Database, space: Subspace, clock: ManualClock, steps: list[Any]
 ) -> None:
     del db[space.range()]
     queue = Queue.create(db, "orders", root=space, max_attempts=None, clock=clock)

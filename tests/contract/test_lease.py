@@ -6,19 +6,19 @@ import pytest
 
 from fdbqueue import Depth, InvalidArgument, InvalidOptions, LeaseLost, Queue
 from fdbqueue.binding import fdb
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
 
 @pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, max_attempts=2, lease=60, clock=clock)
 
 
@@ -77,7 +77,7 @@ def test_a_released_message_returns_to_its_place(db: Database, queue: Queue) -> 
 
 
 def test_a_lapsed_lease_returns_with_one_attempt_more_and_fences_its_holder(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue_many(db, [b"a", b"b"])
     lost = queue.receive(db)
@@ -93,7 +93,9 @@ def test_a_lapsed_lease_returns_with_one_attempt_more_and_fences_its_holder(
     assert queue.depth(db) == Depth(enqueued=2, ready=1, done=1, ready_bytes=1)
 
 
-def test_neither_clock_alone_can_end_a_lease(db: Database, queue: Queue, clock: MovedClock) -> None:
+def test_neither_clock_alone_can_end_a_lease(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
     queue.enqueue(db, b"a")
     delivery = queue.receive(db)
     assert delivery is not None
@@ -104,7 +106,7 @@ def test_neither_clock_alone_can_end_a_lease(db: Database, queue: Queue, clock: 
     queue.ack(db, delivery)
 
 
-def test_an_extended_lease_lives_on(db: Database, queue: Queue, clock: MovedClock) -> None:
+def test_an_extended_lease_lives_on(db: Database, queue: Queue, clock: ManualClock) -> None:
     queue.enqueue(db, b"a")
     delivery = queue.receive(db)
     assert delivery is not None
@@ -118,7 +120,7 @@ def test_an_extended_lease_lives_on(db: Database, queue: Queue, clock: MovedCloc
 
 
 def test_the_last_attempt_that_lapses_makes_a_dead_letter(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"a")
     for attempt in (1, 2):
@@ -143,7 +145,7 @@ def test_of_two_settlements_of_one_lease_one_succeeds(db: Database, queue: Queue
 
 
 def test_an_ack_races_the_reaper_and_one_of_them_wins(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.enqueue(db, b"a")
     delivery = queue.receive(db)

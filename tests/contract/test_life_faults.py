@@ -12,7 +12,7 @@ import tenacity
 from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
 from fdbqueue.binding import fdb
 from fdbqueue.states import TRANSITIONS
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
@@ -31,7 +31,7 @@ class Scene:
 
     def __init__(self, db: Database, space: Subspace, plan: Sequence[str | None]) -> None:
         self.calm, self.plan = db, plan
-        self.clock = MovedClock()
+        self.clock = ManualClock()
         options: dict[str, Any] = {"root": space, "clock": self.clock, "history_seconds": 10**6}
         self.plain = Queue.create(
             self.flaky, "plain", **options, max_attempts=2, backoff=tenacity.wait_fixed(5), lease=60

@@ -35,6 +35,7 @@ START_MS = 1_700_000_000_000
 LEASE = 60.0
 REST = 20.0
 WINDOW = 300.0
+RARELY = st.integers(0, 4).map(lambda n: n == 4)
 
 
 @dataclass
@@ -235,6 +236,11 @@ class Life(RuleBasedStateMachine):
             )
         )
 
+    @rule(priorities=st.lists(st.sampled_from([3, 4, 6]), min_size=2, max_size=4))
+    def enqueue_some(self, priorities: list[int]) -> None:
+        for priority in priorities:
+            self.enqueue(priority=priority, delay=0, ttl=None, unique=None, dedup_id=None)
+
     # -- consuming ---------------------------------------------------------------------------
 
     @rule(consumer=st.sampled_from(["one", "two"]), most=st.integers(1, 3))
@@ -273,8 +279,10 @@ class Life(RuleBasedStateMachine):
         return found is not None and found.state is State.READY
 
     @precondition(lambda self: not self.paused)
-    @rule()
-    def dequeue(self) -> None:
+    @rule(really=RARELY)
+    def dequeue(self, really: bool) -> None:
+        if not really:
+            return
         found = self.queue.dequeue(self.db)
         self.happen()
         front = self.ready()
@@ -285,6 +293,13 @@ class Life(RuleBasedStateMachine):
             assert found.id == front[0].id
             self.end(front.pop(0), "done")
         self.adopt_expired(front)
+
+    @precondition(lambda self: bool(self.of(State.LEASED)))
+    @rule(data=st.data(), how=st.sampled_from(["rest", "fail", "fail now"]), seconds=st.just(21))
+    def fail_and_wait(self, data: st.DataObject, how: str, seconds: int) -> None:
+        self.settle(data, how)
+        self.wait(seconds)
+        self.receive("one", 3)
 
     @precondition(lambda self: bool(self.of(State.LEASED)))
     @rule(data=st.data(), how=st.sampled_from(["ack", "release", "rest", "fail", "fail now"]))
@@ -346,6 +361,31 @@ class Life(RuleBasedStateMachine):
             return
         raise AssertionError("a lease was settled twice")
 
+    @precondition(lambda self: bool(self.of(State.LEASED)))
+    @rule(data=st.data(), sweep=st.booleans())
+    def let_leases_lapse(self, data: st.DataObject, sweep: bool) -> None:
+        self.wait(61)
+        if sweep:
+            self.sweep()
+        else:
+            self.receive("two", 2)
+        if self.lost:
+            self.settle_what_is_lost(data)
+
+    @rule(consumer=st.sampled_from(["one", "two"]))
+    def rest_until_expired(self, consumer: str) -> None:
+        """Messages that expire in each of the states that a sweep meets them in."""
+        for delay in (10, 0):
+            self.enqueue(priority=6, delay=delay, ttl=30, unique=None, dedup_id=None)
+        self.receive(consumer, 1)
+        for record in self.of(State.LEASED):
+            assert record.holder is not None
+            self.queue.release(self.db, record.holder, delay=40)
+            self.lost.append(record.holder)
+            self.give_back(record, 40)
+        self.wait(31)
+        self.sweep()
+
     # -- looking after -----------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([1, 9, 16, 31, 61, 301]))
@@ -385,14 +425,18 @@ class Life(RuleBasedStateMachine):
         record.state, record.attempts = State.READY, 0
         record.order, record.placed = next(self.orders), True
 
-    @rule()
-    def purge(self) -> None:
+    @rule(really=RARELY)
+    def purge(self, really: bool) -> None:
+        if not really:
+            return
         list(self.queue.purge(self.db))
         for record in self.ready():
             self.end(record, "purged")
 
-    @rule()
-    def pause_or_resume(self) -> None:
+    @rule(really=RARELY)
+    def pause_or_resume(self, really: bool) -> None:
+        if not really and not self.paused:
+            return
         self.paused = not self.paused
         (self.queue.pause if self.paused else self.queue.resume)(self.db)
 
@@ -461,8 +505,8 @@ def test_the_life_of_messages_is_that_of_the_model() -> None:
     run_state_machine_as_test(
         Life,
         settings=settings(
-            max_examples=80,
-            stateful_step_count=40,
+            max_examples=100,
+            stateful_step_count=50,
             deadline=None,
             # Shrinking one of these takes minutes and tells little more.
             phases=(Phase.reuse, Phase.generate),

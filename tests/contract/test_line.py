@@ -14,7 +14,7 @@ import tenacity
 from fdbqueue import Delivery, Depth, InvalidArgument, LeaseLost, Queue, Ticket, receiving
 from fdbqueue.binding import fdb
 from fdbqueue.keys import Kind
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
@@ -25,12 +25,12 @@ PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=
 
 
 @pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, contention="staged", clock=clock)
 
 
@@ -317,7 +317,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dead_leader_delays_and_does_not_block(
-    db: Database, queue: Queue, clock: MovedClock, impatient: None
+    db: Database, queue: Queue, clock: ManualClock, impatient: None
 ) -> None:
     queue.request(db)
     second = queue.request(db)
@@ -327,7 +327,7 @@ def test_a_dead_leader_delays_and_does_not_block(
 
 
 def test_whoever_joins_behind_a_dead_leader_takes_over(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     queue.request(db)
     clock.seconds += 3
@@ -336,7 +336,7 @@ def test_whoever_joins_behind_a_dead_leader_takes_over(
 
 
 def test_the_message_of_a_dead_consumer_comes_back(
-    db: Database, queue: Queue, clock: MovedClock, impatient: None
+    db: Database, queue: Queue, clock: ManualClock, impatient: None
 ) -> None:
     queue.request(db)
     second = queue.request(db)
@@ -348,7 +348,7 @@ def test_the_message_of_a_dead_consumer_comes_back(
 
 
 def test_requests_of_the_dead_leave_the_line(
-    db: Database, queue: Queue, clock: MovedClock, quiet: Callable[[], bool]
+    db: Database, queue: Queue, clock: ManualClock, quiet: Callable[[], bool]
 ) -> None:
     for _ in range(3):
         queue.request(db)
@@ -361,7 +361,7 @@ def test_requests_of_the_dead_leave_the_line(
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_consumer_that_was_taken_for_dead_asks_again(
-    db: Database, queue: Queue, clock: MovedClock, waits: bool
+    db: Database, queue: Queue, clock: ManualClock, waits: bool
 ) -> None:
     paused = queue.request(db, wait=waits)
     clock.seconds += 11
@@ -371,7 +371,7 @@ def test_a_consumer_that_was_taken_for_dead_asks_again(
 
 
 def test_a_leader_that_lost_the_lead_while_it_paused_is_served_all_the_same(
-    db: Database, queue: Queue, clock: MovedClock, impatient: None
+    db: Database, queue: Queue, clock: ManualClock, impatient: None
 ) -> None:
     paused, second = queue.request(db), queue.request(db)
     clock.seconds += 3

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 import fdbqueue
 from fdbqueue import Delivery, NewMessage, Position, Queue
 from fdbqueue.binding import fdb
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 
 REGIONS = ("eu", "us", "as")
 ACQUIRERS = {
@@ -64,7 +64,7 @@ class Subscribed(RuleBasedStateMachine):
         self.moves.start()
         self.db = fdbqueue.open()
         self.root = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
-        self.clock = MovedClock()
+        self.clock = ManualClock()
         self.queue = Queue.create(
             self.db,
             "model",

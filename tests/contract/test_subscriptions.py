@@ -23,9 +23,10 @@ from fdbqueue import (
     SubscriptionNotFound,
     TransactionTooLarge,
     list_queues,
+    verify,
 )
 from fdbqueue.binding import fdb
-from tests.clocks import MovedClock
+from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
@@ -33,12 +34,12 @@ Subspace = fdb.Subspace
 
 
 @pytest.fixture
-def clock() -> MovedClock:
-    return MovedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def queue(db: Database, space: Subspace, clock: MovedClock) -> Queue:
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, clock=clock)
 
 
@@ -204,7 +205,7 @@ def test_a_message_that_comes_back_is_delivered_by_every_subscription_that_has_p
 
 
 def test_a_lapsed_lease_comes_back_behind_the_cursor(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "us1", "eu1", "us2")
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
@@ -230,7 +231,7 @@ def test_a_message_of_nobodys_interest_that_comes_back_is_passed(
 
 
 def test_a_message_that_matches_only_after_a_failed_attempt_is_found(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "a1", "a2")
     again = queue.subscribe(db, "again", selector="attempts > 0")
@@ -241,7 +242,7 @@ def test_a_message_that_matches_only_after_a_failed_attempt_is_found(
 
 
 def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "a1", "a2")
     old = queue.subscribe(db, "old", selector="age > 30")
@@ -254,7 +255,7 @@ def test_a_selector_over_the_age_finds_a_message_once_it_is_old_enough(
 
 
 def test_a_message_that_rests_comes_back_behind_the_cursor(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "us1", "eu1", "us2", "eu2", "us3")
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
@@ -269,7 +270,7 @@ def test_a_message_that_rests_comes_back_behind_the_cursor(
 
 
 def test_a_delayed_message_comes_before_no_cursor(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     browser = queue.subscribe(db, "audit", mode="browse")
     queue.enqueue(db, b"late", delay=30)
@@ -292,7 +293,7 @@ def test_a_dead_letter_that_is_redriven_is_found(db: Database, queue: Queue) -> 
 
 
 def test_a_message_whose_time_is_over_is_given_to_nobody(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     browser = queue.subscribe(db, "audit", mode="browse")
@@ -314,6 +315,19 @@ def test_a_paused_queue_gives_nothing_and_closes_no_subscription(
     assert seen(db, browser) == []
     queue.resume(db)
     assert taken(db, europe) == ["eu1"]
+
+
+def test_the_messages_of_an_ordering_key_come_one_at_a_time(db: Database, queue: Queue) -> None:
+    browser = queue.subscribe(db, "audit", mode="browse")
+    everything = queue.subscribe(db, "everything", selector="region = 'eu'")
+    for n in range(3):
+        queue.enqueue(db, b"%d" % n, key="order 7", headers={"region": "eu"})
+    put(db, queue, "us1")
+    for n in range(3):
+        (delivery,) = everything.receive_many(db, 9)
+        assert delivery.payload == b"%d" % n
+        assert seen(db, browser) == ([] if n else ["us1"])
+        queue.ack(db, delivery)
 
 
 # -- places -----------------------------------------------------------------------------------
@@ -418,7 +432,7 @@ def test_an_exclusive_subscription_serves_one_consumer_until_it_closes(
 
 
 def test_an_exclusive_subscription_is_taken_over_once_its_holder_is_dead(
-    db: Database, queue: Queue, clock: MovedClock
+    db: Database, queue: Queue, clock: ManualClock
 ) -> None:
     put(db, queue, "a1", "a2", "a3")
     dead = queue.subscribe(db, "one", mode="browse", exclusive=True)
@@ -598,3 +612,26 @@ def test_waiting_for_nothing_ends_in_time(db: Database, queue: Queue) -> None:
     put(db, queue, "us1")
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     assert europe.receive(db, wait=0.05) is None
+
+
+# -- verification -----------------------------------------------------------------------------
+
+
+def test_cursors_that_are_wrong_are_found_and_mended(db: Database, queue: Queue) -> None:
+    put(db, queue, "eu1", "us1")
+    browser = queue.subscribe(db, "audit", mode="browse", exclusive=True)
+    queue.subscribe(db, "ahead", mode="browse", start="now")
+    assert seen(db, browser) == ["eu1", "us1"]
+    assert verify(db, queue).ok
+    keys = queue._keys
+    del db[keys.subscription("audit")]
+    del db[keys.tail(5)]
+    other = Queue(queue.name, queue._root)
+    found = verify(db, other, repair=True)
+    assert {deviation.kind for deviation in found.deviations} == {
+        "cursor orphaned",
+        "tail behind cursor",
+    }
+    assert verify(db, other).ok
+    (following,) = put(db, other, "eu2")
+    assert seen(db, other.subscriptions.open(db, "ahead")) == ["eu2"], following

@@ -12,7 +12,7 @@ import pytest
 
 from fdbqueue import Deviation, NewMessage, Queue, QueueNotFound, rebuild_counters, verify
 from fdbqueue.binding import fdb
-from fdbqueue.codec import pack_counters, pack_index, unpack_lease
+from fdbqueue.codec import pack_counters, pack_index, unpack_envelope, unpack_lease
 from fdbqueue.keys import Kind, QueueKeys
 from fdbqueue.model import Depth, Position
 from fdbqueue.queue import audit
@@ -121,7 +121,7 @@ def lost_counter(db: Database, queue: Queue, keys: QueueKeys) -> None:
 def stuck_line(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
     db[keys.head("k")] = b"gone"
-    row = next(row for row in rows(db, queue, Kind.READY) if b"k" in row.value[-4:])
+    row = next(it for it in rows(db, queue, Kind.READY) if unpack_envelope(it.value).key == "k")
     del db[row.key]
     db.add(keys.count(5), counters(enqueued=-1, ready=-1, ready_bytes=-1))
 

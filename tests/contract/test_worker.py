@@ -17,7 +17,7 @@ from fdbqueue.keys import Kind, RootKeys
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
 from fdbqueue.worker.member import Member
-from tests.flaky import UNKNOWN_COMMITTED, FlakyDatabase
+from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 
 Database = fdb.Database
 DEADLINE = 30
@@ -29,6 +29,12 @@ def eventually(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < until, "it never became true"
         time.sleep(0.01)
+
+
+def pass_time(db: Database, queue: Queue, clock: ManualClock, seconds: float) -> None:
+    """Move the clocks; who sleeps by the real ones is told."""
+    clock.seconds += seconds
+    wakeups.ring(db, queue._keys)
 
 
 class Recorder:
@@ -142,7 +148,7 @@ def test_a_batch_handler_is_given_what_is_there_and_settles_it_as_one(
 class Failing:
     """A handler that fails the first times, as often as it is told."""
 
-    def __init__(self, times: int, error: Callable[[], Exception] = lambda: ValueError("no")):
+    def __init__(self, times: int, error: Callable[[], BaseException] = lambda: ValueError("no")):
         self.left = times
         self.error = error
 
@@ -150,6 +156,21 @@ class Failing:
         self.left -= 1
         if self.left >= 0:
             raise self.error()
+
+
+def test_a_handler_that_exits_has_failed_and_the_worker_goes_on(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, Failing(1, lambda: SystemExit(1))):
+        eventually(lambda: queue.depth(db).done == 1)
+
+
+def test_a_worker_can_be_started_again(db: Database, queue: Queue, recorder: Recorder) -> None:
+    worker = Worker(db, 1).add(queue, recorder)
+    for n in (1, 2):
+        with worker:
+            queue.enqueue(db, b"x")
+            recorder.wait_for(n)
+        assert queue.depth(db).done == n
 
 
 def test_a_message_whose_handler_fails_is_tried_again(db: Database, queue: Queue) -> None:
@@ -175,7 +196,7 @@ def test_the_workers_own_maximum_of_attempts_and_backoff_come_first(
     worker = Worker(db, 1)
     with worker.add(queue, Failing(99), max_attempts=2, backoff=tenacity.wait_fixed(3600)):
         eventually(lambda: queue.depth(db).delayed == 1)
-        clock.seconds += 3601
+        pass_time(db, queue, clock, 3601)
         eventually(lambda: queue.depth(db).dead == 1)
 
 
@@ -340,29 +361,53 @@ def test_what_is_not_finished_by_the_deadline_of_a_stop_is_given_back(
     assert queue.depth(db) == Depth(enqueued=1, ready=1, ready_bytes=1)
 
 
-def test_no_work_is_taken_while_the_connection_is_suspended(
+def test_no_work_is_taken_while_the_store_is_away_and_it_goes_on_afterwards(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
-    worker = Worker(db, 1).add(queue, recorder)
+    store = CuttableDatabase(db)
+    worker = Worker(store, 1).add(queue, recorder)  # type: ignore[arg-type]
+    states: list[ConnectionState] = []
+    worker.connection.interval = 0.02
+    worker.connection.listen(states.append)
+    with worker:
+        queue.enqueue(db, b"1")
+        recorder.wait_for(1)
+        eventually(lambda: queue.depth(db).done == 1)
+        store.cut = True
+        eventually(lambda: states == [ConnectionState.SUSPENDED])
+        queue.enqueue(db, b"2")
+        assert recorder.handled == [b"1"]
+        store.cut = False
+        recorder.wait_for(2)
+        eventually(lambda: queue.depth(db).done == 2)
+    assert states == [ConnectionState.SUSPENDED, ConnectionState.RECONNECTED]
+
+
+def test_what_a_worker_held_when_the_connection_was_lost_is_begun_only_anew(
+    db: Database, queue: Queue, recorder: Recorder, clock: ManualClock
+) -> None:
+    recorder.gate.clear()
+    queue.enqueue_many(db, [b"in hand", b"at hand"])
+    store = CuttableDatabase(db)
+    worker = Worker(store, 1, prefetch=1).add(queue, recorder)  # type: ignore[arg-type]
     states: list[ConnectionState] = []
     worker.connection.interval = 0.02
     worker.connection.lost_after = 0.1
     worker.connection.listen(states.append)
-    answers = worker.connection._answers
     with worker:
-        queue.enqueue(db, b"1")
         recorder.wait_for(1)
-        worker.connection._answers = lambda: False  # type: ignore[method-assign]
+        eventually(lambda: queue.depth(db).leased == 2)
+        store.cut = True
         eventually(lambda: ConnectionState.LOST in states)
-        queue.enqueue(db, b"2")
-        assert queue.depth(db).ready == 1
-        worker.connection._answers = answers  # type: ignore[method-assign]
-        recorder.wait_for(2)
-    assert states[:3] == [
-        ConnectionState.SUSPENDED,
-        ConnectionState.LOST,
-        ConnectionState.RECONNECTED,
-    ]
+        recorder.gate.set()
+        clock.seconds += 61
+        assert len(queue.receive_many(db, 9)) == 2, "both leases have lapsed"
+        store.cut = False
+        eventually(lambda: states[-1] is ConnectionState.RECONNECTED)
+        assert recorder.handled == [b"in hand"]
+        pass_time(db, queue, clock, 61)
+        assert recorder.wait_for(3)[1:] == [b"in hand", b"at hand"]
+        eventually(lambda: queue.depth(db).done == 2)
 
 
 def test_one_enqueue_for_64_idle_workers_wakes_one_and_takes_three_transactions(
@@ -503,3 +548,35 @@ def test_a_subscription_goes_with_no_refresh(
     subscription = queue.subscribe(db, "all")
     with pytest.raises(InvalidArgument, match="refresh_after"):
         Worker(db).add(queue, recorder, subscription=subscription, refresh_after=1)
+
+
+def test_a_paused_queue_with_due_messages_is_not_looked_at_without_end(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue(db, b"a", delay=1)
+    queue.pause(db)
+    clock.seconds += 2
+    member = Member(db, queue, "one", 0, None)
+    member.join()
+    assert member.take(Credit(), 1).seconds is None
+    queue.resume(db)
+    assert len(member.take(Credit(), 1).deliveries) == 1
+
+
+def test_what_a_worker_would_give_back_and_has_lost_is_forgotten(
+    db: Database, queue: Queue, recorder: Recorder, clock: ManualClock
+) -> None:
+    recorder.gate.clear()
+    queue.enqueue_many(db, [b"1", b"2", b"3"])
+    with Worker(db, 1, prefetch=2).add(queue, recorder, refresh_after=1):
+        recorder.wait_for(1)
+        eventually(lambda: queue.depth(db).leased == 3)
+        clock.seconds += 61
+        stolen = queue.receive_many(db, 9)
+        assert len(stolen) == 3
+        queue.enqueue(db, b"urgent", priority=9)
+        recorder.gate.set()
+        assert recorder.wait_for(2) == [b"1", b"urgent"]
+        queue.ack_many(db, stolen)
+        eventually(lambda: queue.depth(db).done == 4)
+    assert recorder.handled == [b"1", b"urgent"]

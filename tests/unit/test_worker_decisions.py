@@ -96,7 +96,12 @@ def test_a_connection_is_lost_after_silence_and_reconnected_by_an_answer(
     state = ConnectionState.CONNECTED
     cut = False
     for answered, silent in answers:
+        before = state
+        state = next_state(before, answered, silent, lost_after=30)
+        if state is ConnectionState.LOST:
+            assert before in (ConnectionState.SUSPENDED, ConnectionState.LOST)
         state = next_state(state, answered, silent, lost_after=30)
+        assert next_state(state, answered, silent, lost_after=30) is state
         if answered:
             reconnected = ConnectionState.RECONNECTED if cut else ConnectionState.CONNECTED
             assert state is reconnected
