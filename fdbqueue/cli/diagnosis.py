@@ -187,9 +187,11 @@ def _unattended(seen: Seen) -> bool:
 def _limits(seen: Seen) -> Iterator[Finding]:
     depth, options = seen.depth, seen.options
     held = depth.ready + depth.delayed + depth.leased
-    for bound, holds in ((options.max_messages, held), (options.max_bytes, depth.ready_bytes)):
+    for unit, bound, holds in (
+        ("messages", options.max_messages, held),
+        ("bytes", options.max_bytes, depth.ready_bytes),
+    ):
         if bound is not None and holds >= NEARLY_FULL * bound:
-            unit = "messages" if bound is options.max_messages else "bytes"
             yield Finding(
                 PROBLEM if holds >= bound else WARNING,
                 "limits",

@@ -142,9 +142,9 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
     """Names and values, one to a line."""
-    fields = list(fields)
-    width = max(len(name) for name, _ in fields)
-    for name, value in fields:
+    shown = [(visible(name), value) for name, value in fields]
+    width = max(len(name) for name, _ in shown)
+    for name, value in shown:
         print(f"{name:<{width}}  {cell(value)}")
 
 

@@ -100,9 +100,9 @@ def serve(
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
         raise terminal.Refused(f"{host}:{port}: {error.strerror or error}", 1) from None
-    print(f"serving http://{host}:{server.server_port}/metrics")
-    terminal.flush()
     try:
+        print(f"serving http://{host}:{server.server_port}/metrics")
+        terminal.flush()
         threading.Event().wait()
     except KeyboardInterrupt:
         server.shutdown()
