@@ -84,7 +84,7 @@ class GatedDatabase:
             return _Done(None)
 
         tr.commit = gated_commit  # type: ignore[method-assign]
-        tr.on_error = gated_on_error  # type: ignore[method-assign]
+        tr.on_error = gated_on_error  # type: ignore[method-assign,assignment]
         self._begin(tr)
         return tr
 
