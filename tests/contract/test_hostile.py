@@ -7,6 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import fdbqueue
 from fdbqueue import Queue, QueueError, Selector
 from fdbqueue.binding import fdb
-from fdbqueue.codec import unpack_envelope
+from fdbqueue.codec import unpack_dead, unpack_delayed, unpack_envelope
 from fdbqueue.errors import CorruptData, FormatTooNew
 from fdbqueue.keys import RootKeys
 from fdbqueue.model import parse_id
@@ -91,6 +92,45 @@ def fuzz_envelope(data: bytes) -> None:
         unpack_envelope(data)
 
 
+STORED = (
+    b"\x01\x86\x01\xc4\x05hello\x02\x04\x03\xcf\x00\x00\x01\xa1\xfb\xe2n\xf3\x04\x84\xa1a\x01\xa1b\xc0"
+    b"\xa1c\xa1x\xa1d\xcb?\xf8\x00\x00\x00\x00\x00\x00\x05\x01\x13\xa2no"
+)
+BYTES = st.binary(max_size=200)
+SPOILED = st.one_of(
+    BYTES,
+    st.builds(
+        lambda at, cut, put: STORED[:at] + put + STORED[at + cut :],
+        st.integers(0, len(STORED)),
+        st.integers(0, 3),
+        st.binary(max_size=3),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("unpack", "before"),
+    [(unpack_dead, [0, 1, b"x", "reason", 1]), (unpack_delayed, [0, 1, b"x"])],
+    ids=["dead", "delayed"],
+)
+@pytest.mark.parametrize("inner", [1, {}, [], None, "text"])
+def test_what_stands_in_the_place_of_an_envelope_is_corrupt_data(
+    unpack: Any, before: list[Any], inner: Any
+) -> None:
+    with pytest.raises(CorruptData, match="an envelope"):
+        unpack(b"\x01" + msgpack.packb([*before, inner]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\x81\x81\x01\x02\x03", b"\x81\x91\x01\x02", b"\xc1", b""],
+    ids=lambda body: body.hex(),
+)
+def test_what_msgpack_cannot_make_a_value_of_is_corrupt_data(body: bytes) -> None:
+    with pytest.raises(CorruptData):
+        unpack_envelope(b"\x01" + body)
+
+
 def fuzz_selector(text: str) -> None:
     with contextlib.suppress(QueueError):
         Selector(text)
@@ -120,7 +160,7 @@ WORDS = [
 ]
 SELECTORS = st.one_of(TEXT, st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join))
 FUZZED = [
-    (fuzz_envelope, st.binary(max_size=200)),
+    (fuzz_envelope, SPOILED),
     (fuzz_selector, SELECTORS),
     (fuzz_id, TEXT),
 ]
