@@ -8,11 +8,6 @@ failure of SQLite in a group is retried request by request, so that it hits only
 A request with a deadline may be withdrawn until its group has the commit lock, which another
 process can hold for long. Its thread must therefore never wait for that lock itself: when it leads
 and the lock is not free, another thread waits in its place.
-
-The fsync follows after the lock is given back, so that processes do not wait for each other's.
-Until it is done, others may see a commit that a crash of the machine could undo; but then it has
-not returned, and whatever they commit on top of it stands behind it in the same log, so that none
-of theirs is durable without it.
 """
 
 from __future__ import annotations
@@ -186,19 +181,9 @@ class Committer:
             written = self._write(group)
         finally:
             self._file.shared.unlock()
-        if written:
-            self._make_durable(group)
         for keys, mutations, size in written:
             self._wrote(mutations, size)
             self._committed(keys)
-
-    def _make_durable(self, group: list[CommitRequest]) -> None:
-        try:
-            self._writer.sync()
-        except OSError:
-            for request in group:
-                if request.error is None:
-                    request.error = Fault(COMMIT_UNKNOWN)
 
     def _begin(self, group: list[CommitRequest]) -> list[CommitRequest]:
         """From here on nothing of a group can be withdrawn; what is left of it."""

@@ -132,8 +132,7 @@ class StoreFile:
         )
         for setting in (
             "wal_autocheckpoint = 0",
-            # Commits are made durable by ``sync``, outside of the commit lock.
-            "synchronous = normal",
+            f"synchronous = {self.synchronous}",
             f"cache_size = -{_CACHE_KIB}",
             f"mmap_size = {_MMAP_BYTES}",
             "secure_delete = off",
@@ -149,13 +148,6 @@ class StoreFile:
             return os.stat(self.path + "-wal").st_size
         except FileNotFoundError:
             return 0
-
-    def open_log(self) -> int:
-        """A descriptor of SQLite's log to pass to ``sync``.
-
-        It is that of the log in use for as long as a connection stays open.
-        """
-        return os.open(self.path + "-wal", os.O_RDWR)
 
     def _prepare(self) -> None:
         # A file that is something else must be refused before a sidecar appears beside it.
@@ -199,15 +191,6 @@ class StoreFile:
         # Under the lock nothing is under way, so whatever was announced is made or was lost.
         self.shared.words[ANNOUNCED] = self.newest
         self.shared.raise_floor(self.newest)
-
-
-def sync(log: int) -> None:
-    """Make durable whatever was committed until now, by whichever process."""
-    _datasync(log)
-
-
-# macOS has no fdatasync.
-_datasync = getattr(os, "fdatasync", os.fsync)
 
 
 def check(path: str) -> None:

@@ -1,20 +1,18 @@
 """One group of requests as one transaction of SQLite: the check for conflicts, and the statements.
 
-Everything here but ``sync`` happens under the commit lock.
+Everything here happens under the commit lock.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import threading
 
 from . import atomic
 from .codes import NOT_COMMITTED, TOO_OLD, Fault
 from .conflicts import RecentCommits, encode
 from .ranges import KeySet
 from .requests import CommitRequest
-from .store import StoreFile, sync
+from .store import StoreFile
 from .versions import ANNOUNCED, FLOOR, VERSIONS_PER_SECOND, Clock
 
 # Longer than a transaction may live, so that no live one finds the log cut short.
@@ -47,8 +45,6 @@ class Writer:
     def reset(self) -> None:
         """Forget the connection, which a forked child must not use."""
         self._connection: sqlite3.Connection | None = None
-        self._log: int | None = None
-        self._syncing = threading.Lock()
         self._groups = 0
 
     def close(self) -> None:
@@ -56,31 +52,6 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        with self._syncing:
-            if self._log is not None:
-                os.close(self._log)
-                self._log = None
-
-    def sync(self) -> None:
-        """Make durable whatever was committed until now, if that is wanted.
-
-        Needs no commit lock. If the connection was closed meanwhile, the log is another's to keep,
-        or it is gone, and then the one who closed last has moved it into the file, durably.
-        """
-        if self._file.synchronous != "full":
-            return
-        with self._syncing:
-            if self._log is not None:
-                sync(self._log)
-                return
-        try:
-            log = self._file.open_log()
-        except FileNotFoundError:
-            return
-        try:
-            sync(log)
-        finally:
-            os.close(log)
 
     def _judge(self, request: CommitRequest, accepted: list[CommitRequest]) -> int:
         """The error code that a request must fail with, or 0."""
@@ -111,10 +82,6 @@ class Writer:
         if connection is None:
             connection = self._connection = self._file.connect()
             self._cursor = connection.cursor()
-            # The first statement makes sure that there is a log.
-            self._cursor.execute(_LOG_TRIM, (0,))
-            if self._file.synchronous == "full":
-                self._log = self._file.open_log()
         cursor = self._cursor
         cursor.execute("BEGIN IMMEDIATE")
         try:
