@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -141,10 +142,10 @@ def cluster(status: Mapping[str, Any]) -> Iterator[Finding]:
 
 def queue(seen: Seen) -> Iterator[Finding]:
     """What is wrong with a queue; nothing where all is well."""
-    name, depth = seen.name, seen.depth
+    name, depth, quoted = seen.name, seen.depth, shlex.quote(seen.name)
     if seen.options.paused:
         yield Finding(WARNING, "pause", name, f"it is paused with {_messages(depth.ready)} ready",
-                      f"fdbq queue resume {name}")  # fmt: skip
+                      f"fdbq queue resume {quoted}")  # fmt: skip
     elif _unattended(seen):
         yield Finding(
             WARNING,
@@ -157,7 +158,7 @@ def queue(seen: Seen) -> Iterator[Finding]:
     if seen.stale:
         yield Finding(WARNING, "consumers", name,
                       f"{terminal.count(seen.stale, 'consumer')} gave no sign of life lately",
-                      f"fdbq consumer evict {name}")  # fmt: skip
+                      f"fdbq consumer evict {quoted}")  # fmt: skip
     stuck = [overdue for overdue in seen.overdue_ms if overdue > LAPSED_MS]
     if stuck:
         yield Finding(
@@ -166,16 +167,16 @@ def queue(seen: Seen) -> Iterator[Finding]:
             name,
             f"{terminal.count(len(stuck), 'lease')} lapsed, the first {terminal.age(max(stuck))} "
             "ago, and nobody took the messages back",
-            f"fdbq sweep {name}",
+            f"fdbq sweep {quoted}",
         )
     yield from _limits(seen)
     if depth.dead:
         yield Finding(WARNING, "dead", name, terminal.count(depth.dead, "dead letter"),
-                      f"fdbq dead list {name}")  # fmt: skip
+                      f"fdbq dead list {quoted}")  # fmt: skip
     if not seen.target_exists:
         target = seen.options.dead_letter_queue
         yield Finding(PROBLEM, "dead", name, f"its dead letter queue {target!r} does not exist",
-                      f"fdbq queue create {target}")  # fmt: skip
+                      f"fdbq queue create {shlex.quote(str(target))}")  # fmt: skip
     yield from _verified(seen)
 
 
@@ -185,7 +186,7 @@ def _unattended(seen: Seen) -> bool:
 
 
 def _limits(seen: Seen) -> Iterator[Finding]:
-    depth, options = seen.depth, seen.options
+    depth, options, quoted = seen.depth, seen.options, shlex.quote(seen.name)
     held = depth.ready + depth.delayed + depth.leased
     for unit, bound, holds in (
         ("messages", options.max_messages, held),
@@ -197,21 +198,22 @@ def _limits(seen: Seen) -> Iterator[Finding]:
                 "limits",
                 seen.name,
                 f"it holds {holds:,} of at most {bound:,} {unit}",
-                f"consume faster, or raise it: fdbq queue set {seen.name} max_{unit}={2 * bound}",
+                f"consume faster, or raise it: fdbq queue set {quoted} max_{unit}={2 * bound}",
             )
 
 
 def _verified(seen: Seen) -> Iterator[Finding]:
     if seen.verified is None:
         return
+    quoted = shlex.quote(seen.name)
     if wrong := len(seen.verified.deviations):
         first = seen.verified.deviations[0]
         more = f", and {wrong - 1:,} more" if wrong > 1 else ""
         yield Finding(PROBLEM, "counters", seen.name, f"{first}{more}",
-                      f"fdbq queue verify {seen.name} --repair")  # fmt: skip
+                      f"fdbq queue verify {quoted} --repair")  # fmt: skip
     if seen.verified.unchecked:
         yield Finding(WARNING, "counters", seen.name, "too large to be checked in full",
-                      f"fdbq queue verify {seen.name}, when less is going on")  # fmt: skip
+                      f"fdbq queue verify {quoted}, when less is going on")  # fmt: skip
 
 
 def _messages(number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -107,7 +108,7 @@ def _check(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> None:
     if queue.options(db).history_seconds is None and not queue.history(db, 1):
         raise terminal.Refused(
             f"queue {queue.name!r} keeps no history: "
-            f"fdbq queue set {queue.name} history_seconds=86400",
+            f"fdbq queue set {shlex.quote(queue.name)} history_seconds=86400",
             1,
         )
 

@@ -89,3 +89,9 @@ def test_what_a_cluster_says_is_told() -> None:
     assert [finding.check for finding in diagnosis.cluster(ill)] == ["cluster", "limits", "cluster"]
     gone = {"client": {"database_status": {"available": False}}}
     assert [finding.state for finding in diagnosis.cluster(gone)] == [PROBLEM]
+
+
+def test_advice_can_be_pasted_into_a_shell() -> None:
+    seen = Seen("two words; reboot", QueueOptions(), Depth(dead=1))
+    (finding,) = diagnosis.queue(seen)
+    assert finding.advice == "fdbq dead list 'two words; reboot'"
