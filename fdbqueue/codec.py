@@ -215,9 +215,10 @@ def unpack_envelope(value: bytes) -> Envelope:
     try:
         fields = {_NAMES[number]: field for number, field in stored.items()}
         if "death" in fields:
-            fields["death"] = tuple(fields["death"])
+            reason, died_at_ms, attempts, queue, message_id = fields["death"]
+            fields["death"] = (reason, died_at_ms, attempts, queue, message_id)
         return Envelope(**fields)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptData(what="an envelope", problem=repr(error)) from None
 
 
@@ -417,14 +418,17 @@ def _versioned(stored: object) -> bytes:
     return _VERSION + bytes(msgpack.packb(stored))
 
 
-def _unversioned(value: bytes, what: str) -> Any:
+def _unversioned(value: object, what: str) -> Any:
+    # What stands inside of another value may be anything.
+    if not isinstance(value, bytes):
+        raise CorruptData(what=what, problem=f"it is a {type(value).__name__}")
     if not value or value[0] != VERSION:
         if value and value[0] > VERSION:
             raise FormatTooNew(what=what, found=value[0], known=VERSION)
         raise CorruptData(what=what, problem="it has no version byte")
     try:
         return msgpack.unpackb(memoryview(value)[1:], strict_map_key=False)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None
 
 

@@ -128,7 +128,9 @@ class Consuming(Handle):
         asked = receiving.asking(max_messages, lease, consumer, 0)
 
         def join(tr: fdb.Transaction) -> Ticket:
-            return line.join(tr, self._scope(tr), line.look(tr, self._keys), asked, wait)
+            return line.join(
+                tr, self._scope(tr), line.look(tr, self._keys, first=False), asked, wait
+            )
 
         return self._run(tr, join)
 

@@ -22,7 +22,8 @@ class Handle:
     def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
         self.name = check_name(name)
         self._root = root
-        self._keys: QueueKeys = RootKeys(root).queue(name)
+        self._root_keys = RootKeys(root)
+        self._keys: QueueKeys = self._root_keys.queue(name)
         self._clock = clock
         self._cached: catalogue.Cached | None = None
 
@@ -47,7 +48,7 @@ class Handle:
         self._cached = known
         return Scope(
             self.name,
-            RootKeys(self._root),
+            self._root_keys,
             self._keys,
             known.options,
             self._clock,

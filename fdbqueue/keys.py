@@ -15,6 +15,8 @@ from .model import Due, Position
 
 METADATA_VERSION = b"\xff/metadataVersion"
 """Comes with the read version, so reading it costs no round trip; written when META is."""
+TIME_KEEPER = b"\xff\x02/timeKeeper/map/"
+"""Where a cluster notes, every ten seconds, its wall clock and its version."""
 
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
 
@@ -29,7 +31,7 @@ class Kind(IntEnum):
     LEASE = 4  # (token) -> lease; the tokens of one claim stand together
     EXPIRY = 5  # (version, token) -> wall clock of the expiry
     DELAYED = 6  # (due, random) -> position and envelope
-    REQUEST = 7  # (index, claim) -> what the waiting consumer asks for
+    REQUEST = 7  # (read version, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (id) -> record
@@ -435,6 +437,13 @@ class QueueKeys:
     def wake(self, consumer: bytes) -> bytes:
         """(consumer)."""
         return fdb.tuple.pack((consumer,), self._kinds[Kind.WAKE])
+
+
+def parse_time_keeper(kv: fdb.KeyValue) -> tuple[int, int]:
+    """The wall clock of a cluster in seconds, and its version then."""
+    (seconds,) = fdb.tuple.unpack(kv.key, len(TIME_KEEPER))
+    (version,) = fdb.tuple.unpack(kv.value)
+    return seconds, version
 
 
 LOWEST = b"\x00"

@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 1_000_000
 MAX_WINDOW_SECONDS = 7 * 24 * 3600.0
 EXPIRED = ("drop", "dead")
 CONTENTION = ("auto", "first", "staged", "relaxed")
-DEFAULT_WINDOW = 64
+DEFAULT_WINDOW = 128
 MAX_WINDOW = 1_000
 MAX_PAYLOAD = 9_000_000
 """What fits into one transaction together with everything else that an enqueue writes."""

@@ -86,16 +86,21 @@ def attempt(
     ack: deliveries to acknowledge.
     """
     # Before the options are known, so that all of it is one round trip.
-    looked = line.look(tr, access.keys) if waits or access.lined else None
+    looked = None
+    if waits or access.lined:
+        looked = line.look(tr, access.keys, first=not access.crowded)
     leases = lease.look(tr, access.keys, ack)
+    if leases:
+        leases[-1].block_until_ready()  # What comes with the read version is there as well then.
     scope = access.scope(tr)
     if ack:
         settle.ack(tr, scope, ack, leases)
     mode = scope.options.contention
     access.lined = mode in ("auto", "staged")
+    access.crowded = access.crowded or mode == "staged"
     if not waits and not access.lined:
         return take(tr, scope, asked, claim)
-    looked = looked or line.look(tr, access.keys)
+    looked = looked or line.look(tr, access.keys, first=True)
     if mode == "staged" or (mode == "auto" and crowded):
         return line.join(tr, scope, looked, asked, waits)
     ready = None if access.crowded else _look(tr, scope, asked)
@@ -320,10 +325,20 @@ class _Stand:
     def _step(self) -> list[Delivery] | None:
         """Look at the request, and lead if that is to be."""
         if not self.leads:
-            found = self._run(self._attend, wrote=lambda _: False)
+            found = self._answered()
+            if not found:
+                found = self._run(self._attend, wrote=lambda _: False)
             if found is not None or not self.leads:
                 return found
         return self._lead()
+
+    def _answered(self) -> list[Delivery] | None:
+        """What was leased to the request; as a rule all there is to look at."""
+        tr = self.db.create_transaction()
+        try:
+            return lease.deliveries(tr, self.keys, lease.under(tr, self.keys, self.ticket.claim))
+        except fdb.FDBError:
+            return None
 
     def _attend(self, tr: fdb.Transaction) -> list[Delivery] | None:
         """Look whether the request is answered; if not, go on standing in line."""
@@ -352,8 +367,9 @@ class _Stand:
             done = answer is not None and (
                 rounds >= STINT_ROUNDS or time.monotonic() - answered_at >= STINT_SECONDS
             )
+            overdue = answer is not None and time.monotonic() - answered_at >= 2 * STINT_SECONDS
             played = self._run(
-                partial(self._round, answered=answer is not None, done=done),
+                partial(self._round, answered=answer is not None, done=done, overdue=overdue),
                 wrote=lambda played: played.wrote,
             )
             self.expected = played.asked
@@ -375,7 +391,9 @@ class _Stand:
             if played.watch is not None:
                 wakeups.wait(played.watch, max(0.0, min(self._left(), played.patience)))
 
-    def _round(self, tr: fdb.Transaction, *, answered: bool, done: bool) -> _Round:
+    def _round(
+        self, tr: fdb.Transaction, *, answered: bool, done: bool, overdue: bool = False
+    ) -> _Round:
         """One round of fulfilment, and what follows from it, in one transaction."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
         leader, led = tr.get(keys.leader), tr.snapshot.get(keys.led)
@@ -398,7 +416,7 @@ class _Stand:
             done=done or gone,
             unserved=len(others),
             served=len(served.answers),
-            crowd=self.crowd,
+            crowd=0 if overdue else self.crowd,
             exhausted=served.exhausted,
         )
         watch, patience = None, RENEW_SECONDS

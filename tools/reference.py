@@ -143,7 +143,7 @@ def _described(parameter: Any) -> str:
     text = str(parameter.help or "")
     if parameter.is_flag or parameter.default in (None, [], "") or callable(parameter.default):
         return text
-    return f"{text} Default: {parameter.default}."
+    return f"{text} Default: {getattr(parameter.default, 'value', parameter.default)}."
 
 
 def _escaped(text: str) -> str:

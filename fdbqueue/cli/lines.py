@@ -1,23 +1,26 @@
-"""Messages as JSON lines: what ``fdbq enqueue`` reads and ``receive`` and ``peek`` print.
+"""Messages as JSON lines, as ``fdbq enqueue`` reads them.
 
 A line is an object with ``payload`` (a string) or ``payload_base64`` (any bytes), and perhaps
-``priority`` and ``headers``. What else ``receive`` and ``peek`` print is accepted and not used, so
-that their output can be enqueued again; any other name is an error.
+``priority``, ``headers`` and the other arguments of an enqueue. What else ``receive``, ``peek`` and
+their like print is accepted and not used, so that their output can be enqueued again; any other
+name is an error.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, fields
 from typing import Any, BinaryIO
 
 from fdbqueue.codec import check_headers, check_payload
 from fdbqueue.errors import InvalidInput
-from fdbqueue.model import Delivery, Headers, Message, NewMessage
+from fdbqueue.model import NewMessage
 from fdbqueue.options import QueueOptions
+
+from .shapes import PRINTED
 
 CHUNK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 64_000_000
@@ -26,8 +29,11 @@ MAX_BATCH = 1_000
 MAX_BATCH_BYTES = 1_000_000
 """Payloads of a batch that has more than one message."""
 
-_USED = {"payload", "payload_base64", "priority", "headers"}
-_PRINTED = {"id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at"}
+_PAYLOADS = ("payload", "payload_base64")
+_ARGUMENTS = frozenset(
+    {"priority", "headers", "delay", "ttl", "max_attempts", "dedup_id", "unique", "key"}
+)
+_KNOWN = PRINTED | _ARGUMENTS | frozenset(_PAYLOADS)
 
 
 class BadLine(InvalidInput):
@@ -37,69 +43,125 @@ class BadLine(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Messages of consecutive lines, all of them valid; ``size`` is the bytes read so far."""
+class Place:
+    """Behind some lines of the input: how many, of how many bytes, with which digest."""
 
-    messages: list[NewMessage]
-    size: int
+    lines: int = 0
+    size: int = 0
+    sha256: str = ""
+
+    @classmethod
+    def parse(cls, stored: bytes) -> Place:
+        """A place from its stored form; empty is the beginning. Raises ``ValueError``."""
+        if not stored:
+            return cls()
+        try:
+            lines, size, sha256 = json.loads(stored)
+            return cls(int(lines), int(size), str(sha256))
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+
+    def pack(self) -> bytes:
+        """The stored form."""
+        return json.dumps([self.lines, self.size, self.sha256]).encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """Turns lines into messages. ``priority`` and ``headers`` are for lines that have none."""
+class Batch:
+    """Messages of consecutive lines, and the number of each line; ``until`` is behind them."""
 
-    options: QueueOptions
-    priority: int
-    headers: Headers
+    messages: list[NewMessage]
+    numbers: list[int]
+    until: Place
+
+
+class Reader:
+    """Turns lines into messages.
+
+    given: what is for lines that do not say it themselves.
+    digest: whether the places have digests, so that an import can be gone on with.
+    """
+
+    def __init__(
+        self, options: QueueOptions, given: NewMessage, since: Place = Place(), *, digest: bool
+    ) -> None:
+        self.options = options
+        self._given = {each.name: getattr(given, each.name) for each in fields(given)}
+        self.since = since
+        self._digest = hashlib.sha256() if digest else None
+
+    def skip(self, stream: BinaryIO) -> bool:
+        """Pass what lies before ``since``; returns whether it is what was there then."""
+        left = self.since.size
+        assert self._digest is not None
+        while left and (chunk := stream.read(min(left, CHUNK_BYTES))):
+            self._digest.update(chunk)
+            left -= len(chunk)
+        if left == 1:  # the end of a last line that had none
+            self._digest.update(b"\n")
+            left = 0
+        return not left and self.since.sha256 in ("", self._digest.hexdigest())
 
     def batches(self, stream: BinaryIO) -> Iterator[Batch]:
         """Batches that are small enough for a transaction, as soon as their lines are there.
 
-        Raises ``BadLine``; none of the lines of its batch has been yielded then.
+        Raises ``BadLine`` for what is no message; what is one, but none for this queue, is for
+        ``blame`` to find.
         """
-        number = size = 0
+        number, size = self.since.lines, self.since.size
         for lines in _chunks(stream):
-            messages = []
+            messages: list[NewMessage] = []
+            numbers: list[int] = []
+            raw: list[bytes] = []
+            held = 0
             for line in lines:
                 number += 1
-                size += len(line) + 1
-                if line.strip():
-                    messages.append(self._numbered(number, line))
-            for batch in _bounded(messages):
-                yield Batch(batch, size)
+                message = self._numbered(number, line) if line.strip() else None
+                if message is not None:
+                    held += len(message.payload)
+                    if messages and (held > MAX_BATCH_BYTES or len(messages) == MAX_BATCH):
+                        size += sum(map(len, raw)) + len(raw)
+                        yield Batch(messages, numbers, self._place(number - 1, size, raw))
+                        messages, numbers, raw, held = [], [], [], len(message.payload)
+                    messages.append(message)
+                    numbers.append(number)
+                raw.append(line)
+            size += sum(map(len, raw)) + len(raw)
+            place = self._place(number, size, raw)
+            if messages:
+                yield Batch(messages, numbers, place)
+
+    def blame(self, batch: Batch) -> None:
+        """Raise ``BadLine`` for the first message of a batch that the queue cannot take."""
+        for number, message in zip(batch.numbers, batch.messages, strict=True):
+            try:
+                self.options.level(message.priority)
+                check_payload(message.payload, self.options.max_payload)
+                check_headers(message.headers)
+            except InvalidInput as error:
+                raise BadLine(number=number, problem=str(error)) from None
+
+    def _place(self, number: int, size: int, raw: list[bytes]) -> Place:
+        if self._digest is None:
+            return Place(number, size)
+        for line in raw:
+            self._digest.update(line)
+            self._digest.update(b"\n")
+        return Place(number, size, self._digest.hexdigest())
 
     def _numbered(self, number: int, line: bytes) -> NewMessage:
         try:
-            return self.message(line)
+            return self._message(line)
         except (InvalidInput, ValueError) as error:
             raise BadLine(number=number, problem=str(error)) from None
 
-    def message(self, line: bytes) -> NewMessage:
-        """One message, valid for the queue; raises ``ValueError``."""
+    def _message(self, line: bytes) -> NewMessage:
         if len(line) > MAX_LINE_BYTES:
             raise ValueError(f"longer than {MAX_LINE_BYTES:,} bytes")
         value = _object(line)
         payload = _payload(value)
-        priority = value.get("priority", self.priority)
-        self.options.level(priority)
-        headers = value.get("headers", self.headers)
-        return NewMessage(
-            check_payload(payload, self.options.max_payload), priority, check_headers(headers)
-        )
-
-
-def _bounded(messages: list[NewMessage]) -> Iterator[list[NewMessage]]:
-    """The messages in groups that a transaction takes."""
-    batch: list[NewMessage] = []
-    size = 0
-    for message in messages:
-        size += len(message.payload)
-        if batch and (size > MAX_BATCH_BYTES or len(batch) == MAX_BATCH):
-            yield batch
-            batch, size = [], len(message.payload)
-        batch.append(message)
-    if batch:
-        yield batch
+        given = {name: value[name] for name in _ARGUMENTS & value.keys()}
+        return NewMessage(**{**self._given, **given, "payload": payload})
 
 
 def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -121,7 +183,8 @@ def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def json_object(line: bytes) -> dict[str, Any]:
+    """The object in a line; raises ``ValueError`` with what is wrong."""
     try:
         value = json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -132,9 +195,14 @@ def _object(line: bytes) -> dict[str, Any]:
         raise ValueError("not a message: nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError('not an object like {"payload": "…"}')
-    for name in value:
-        if name not in _USED and name not in _PRINTED:
-            raise ValueError(f"unknown name {name!r}; a message has {', '.join(sorted(_USED))}")
+    return value
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    value = json_object(line)
+    for name in value.keys() - _KNOWN:
+        names = ", ".join(sorted(_ARGUMENTS | {*_PAYLOADS}))
+        raise ValueError(f"unknown name {name!r}; a message has {names}")
     return value
 
 
@@ -153,37 +221,3 @@ def _payload(value: dict[str, Any]) -> bytes:
         raise ValueError(f"{name} has half of a surrogate pair") from None
     except ValueError as error:
         raise ValueError(f"{name} is not base64: {error}") from None
-
-
-def message_json(message: Message) -> dict[str, Any]:
-    """A message as ``peek --json`` prints it."""
-    return {
-        "id": message.id,
-        **_payload_json(message.payload),
-        "priority": message.priority,
-        "headers": dict(message.headers),
-        "level": message.level,
-        "attempts": message.attempts,
-        "enqueued_at": _time(message.enqueued_at_ms),
-    }
-
-
-def delivery_json(delivery: Delivery) -> dict[str, Any]:
-    """A delivery as ``receive --json`` prints it."""
-    return {
-        **message_json(delivery.message),
-        "attempt": delivery.attempt,
-        "token": delivery.token.hex(),
-        "expires_at": _time(delivery.expires_at_ms),
-    }
-
-
-def _payload_json(payload: bytes) -> dict[str, str]:
-    try:
-        return {"payload": payload.decode()}
-    except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(payload).decode()}
-
-
-def _time(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")

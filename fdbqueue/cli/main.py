@@ -16,7 +16,23 @@ import typer
 
 import fdbqueue
 
-from . import messages, queues, status, terminal, worker
+from . import (
+    consumers,
+    dead,
+    doctor,
+    enqueuing,
+    history,
+    leases,
+    messages,
+    queues,
+    settling,
+    status,
+    subscriptions,
+    terminal,
+    top,
+    upkeep,
+    worker,
+)
 
 app = typer.Typer(
     name="fdbq",
@@ -28,12 +44,34 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(status.status)
-app.add_typer(queues.app)
-app.command()(messages.enqueue)
-app.command()(messages.receive)
-app.command()(messages.peek)
-app.command()(worker.worker)
+for command in (
+    status.status,
+    doctor.doctor,
+    top.top,
+    enqueuing.enqueue,
+    messages.receive,
+    settling.ack,
+    settling.extend,
+    settling.release,
+    settling.reject,
+    messages.peek,
+    messages.browse,
+    messages.show,
+    messages.cancel,
+    upkeep.sweep,
+    worker.worker,
+):
+    app.command()(command)
+for group in (
+    queues.app,
+    dead.app,
+    leases.app,
+    consumers.app,
+    subscriptions.app,
+    history.app,
+    upkeep.metrics,
+):
+    app.add_typer(group)
 
 
 def _version(wanted: bool) -> None:

@@ -1,148 +1,25 @@
-"""``fdbq enqueue``, ``receive`` and ``peek``: messages in and out."""
+"""``fdbq receive``, ``peek``, ``browse``, ``show`` and ``cancel``: messages out."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
 import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
 
 import fdbqueue
-from fdbqueue.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
-from . import lines, terminal
-from .params import AsJson, QueueName
+from . import listing, shapes, terminal
+from .params import AsJson, MessageId, QueueName, Selecting, Watch
 
 LEASED_AT_ONCE = 500
 PEEKED_AT_MOST = 10_000
 HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json has them all."""
-
-# -- in ---------------------------------------------------------------------------------------
-
-
-def enqueue(
-    name: QueueName,
-    payload: Annotated[
-        str | None, typer.Argument(metavar="PAYLOAD", help="The payload, as text.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read the payload from a file, as it is.")
-    ] = None,
-    priority: Annotated[
-        int, typer.Option(metavar="N", help="0 to 9: the higher, the more urgent.")
-    ] = DEFAULT_PRIORITY,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A header; can be given several times."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Enqueue one message, or many from standard input.
-
-    Without PAYLOAD and --file, standard input is read: one JSON object to a line, with "payload"
-    (text) or "payload_base64", and perhaps "priority" and "headers". --priority and --header are
-    for the lines that have none of their own. What peek and receive print with --json can be
-    enqueued again. A wrong line ends it: then the lines before it may have been enqueued, and the
-    error says how many.
-
-    \b
-    Examples:
-      fdbq enqueue orders 'order 17' --priority 7 --header region=eu
-      fdbq enqueue orders --file order.json
-      fdbq enqueue orders < messages.jsonl
-    """
-    headers = dict(map(_header, header or []))
-    db = fdbqueue.open()
-    queue = fdbqueue.Queue(name)
-    if payload is not None and file is not None:
-        raise terminal.Refused("give PAYLOAD or --file, not both")
-    if payload is None and file is None:
-        if sys.stdin.isatty():
-            raise terminal.Refused("give PAYLOAD, --file, or JSON lines on standard input")
-        enqueued = _enqueue_lines(db, queue, priority, headers)
-        if as_json:
-            terminal.print_json({"queue": name, "enqueued": enqueued})
-        return
-    data = os.fsencode(payload) if payload is not None else _contents(file)
-    message_id = queue.enqueue(db, data, priority=priority, headers=headers)
-    if as_json:
-        terminal.print_json({"queue": name, "enqueued": 1, "id": message_id})
-    else:
-        print(message_id)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise terminal.Refused(f"--header {text}: write NAME=VALUE")
-    return name, value
-
-
-def _contents(file: Path | None) -> bytes:
-    assert file is not None
-    try:
-        with file.open("rb") as stream:
-            return stream.read(MAX_PAYLOAD + 1)
-    except OSError as error:
-        raise terminal.Refused(f"--file {file}: {error.strerror}") from None
-
-
-def _enqueue_lines(
-    db: fdbqueue.fdb.Database,
-    queue: fdbqueue.Queue,
-    priority: int,
-    headers: dict[str, str],
-) -> int:
-    """Enqueue what standard input has, batch by batch; returns how many messages."""
-    options = queue.options(db)
-    options.level(priority)
-    reader = lines.Reader(options, priority, headers)
-    stream = sys.stdin.buffer
-    started = time.monotonic()
-    enqueued = 0
-    try:
-        with terminal.progress("messages enqueued", _size(stream)) as bar:
-            for batch in reader.batches(stream):
-                queue.enqueue_many(db, batch.messages)
-                enqueued += len(batch.messages)
-                bar.update(bar.task_ids[0], completed=batch.size, done=enqueued)
-    except fdbqueue.InvalidInput as error:
-        raise terminal.Refused(f"{error}; {_before(enqueued)}") from None
-    except (fdbqueue.QueueError, fdbqueue.fdb.FDBError) as error:
-        raise terminal.Refused(f"{error}; {_before(enqueued)}", exit_code=1) from None
-    except KeyboardInterrupt:
-        # A batch may be under way.
-        known = terminal.count(enqueued, "message")
-        raise terminal.Refused(f"interrupted; at least {known} enqueued", 130) from None
-    if not enqueued:
-        raise terminal.Refused("there are no messages on standard input; nothing was enqueued")
-    seconds = time.monotonic() - started
-    rate = f" ({enqueued / seconds:,.0f}/s)" if seconds > 1 else ""
-    terminal.note(f"enqueued {terminal.count(enqueued, 'message')} in {seconds:.1f} s{rate}")
-    return enqueued
-
-
-def _before(enqueued: int) -> str:
-    if not enqueued:
-        return "nothing was enqueued"
-    were = "was" if enqueued == 1 else "were"
-    return f"{terminal.count(enqueued, 'message')} before it {were} enqueued"
-
-
-def _size(stream: BinaryIO) -> int | None:
-    """How many bytes there are to read, if that can be known."""
-    found = os.fstat(stream.fileno())
-    return found.st_size if stat.S_ISREG(found.st_mode) and found.st_size else None
-
-
-# -- out --------------------------------------------------------------------------------------
+SHOWN_AT_ONCE = 1_000
 
 
 def receive(
@@ -163,49 +40,66 @@ def receive(
     ack: Annotated[
         bool, typer.Option("--ack", help="Acknowledge them when they are printed.")
     ] = False,
+    consumer: Annotated[
+        str, typer.Option(metavar="NAME", help="Who receives, to show in listings.")
+    ] = "",
+    subscription: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Receive for a subscription: what its selector matches."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Receive messages: the most urgent first, and in the order of their arrival.
 
-    They are leased: unless --ack acknowledges them, they come back when their lease has lapsed.
-    With --json, one message to a line, with the token of its lease.
+    They are leased: unless --ack, or fdbq ack with the tokens of the leases, acknowledges them,
+    they come back when their lease has lapsed. With --json, one message to a line, with its token.
+
+    \b
+    Examples:
+      fdbq receive orders --ack
+      fdbq receive orders --max 10 --wait 60 --json
+      fdbq receive orders --lease 600 --json | tee work.jsonl
     """
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
+    source = queue if subscription is None else queue.subscriptions.open(db, subscription)
+
+    def take(count: int, seconds: float) -> list[fdbqueue.Delivery]:
+        return source.receive_many(db, count, lease=lease, wait=seconds, consumer=consumer)
+
     received = 0
-    for deliveries in _deliveries(db, queue, max_messages, lease, wait):
+    for deliveries in _deliveries(take, max_messages, wait):
         received += len(deliveries)
         if as_json:
             for delivery in deliveries:
-                terminal.print_json(lines.delivery_json(delivery))
+                terminal.print_json(shapes.delivery_json(delivery))
         else:
             _print_messages([delivery.message for delivery in deliveries])
-        sys.stdout.flush()  # what cannot be printed is not acknowledged
+        terminal.flush()  # what cannot be printed is not acknowledged
         if ack:
             queue.ack_many(db, deliveries)
     if not received:
-        terminal.note(f"queue {name} is empty")
+        paused = " (it is paused)" if queue.options(db).paused else ""
+        terminal.note(f"queue {name} is empty{paused}")
     elif not ack and not as_json:
         seconds = queue.options(db).lease if lease is None else lease
         terminal.note(
             f"leased {terminal.count(received, 'message')} for {seconds:g} s; "
-            "with --ack they would be done"
+            "with --ack they would be done, with --json their tokens are shown"
         )
 
 
 def _deliveries(
-    db: fdbqueue.fdb.Database,
-    queue: fdbqueue.Queue,
-    max_messages: int,
-    lease: float | None,
-    wait: float,
+    take: Callable[[int, float], list[fdbqueue.Delivery]], max_messages: int, wait: float
 ) -> Iterator[list[fdbqueue.Delivery]]:
     """Deliveries in batches that fit in a transaction, until there are enough or no more."""
     at_once = LEASED_AT_ONCE
     while max_messages:
         try:
-            found = queue.receive_many(db, min(at_once, max_messages), lease=lease, wait=wait)
+            found = take(min(at_once, max_messages), wait)
         except fdbqueue.TransactionTooLarge:
+            if at_once == 1:
+                raise
             at_once = max(1, at_once // 8)
             continue
         if not found:
@@ -221,23 +115,163 @@ def peek(
         int, typer.Option("--max", metavar="N", min=1, max=PEEKED_AT_MOST, help="Messages at most.")
     ] = 10,
     as_json: AsJson = False,
+    watch: Watch = None,
 ) -> None:
     """Show the first ready messages, and leave them where they are.
 
     With --json, one message to a line.
+
+    \b
+    Examples:
+      fdbq peek orders
+      fdbq peek orders --max 1 --watch 1
     """
-    messages = fdbqueue.Queue(name).peek(fdbqueue.open(), max_messages)
-    if as_json:
-        for message in messages:
-            terminal.print_json(lines.message_json(message))
-    elif messages:
-        _print_messages(messages)
+    db = fdbqueue.open()
+    queue = fdbqueue.Queue(name)
+
+    def look() -> listing.Listing:
+        return listed(queue.peek(db, max_messages), f"queue {name} is empty")
+
+    listing.show(look, as_json, watch, lines=True)
+
+
+def browse(
+    name: QueueName,
+    selector: Selecting = None,
+    level: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Only of this level, 0 the most urgent; several times."),
+    ] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max", metavar="N", min=1, help="Messages at most.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all ready messages, or those that match, and leave them where they are.
+
+    It reads page after page, so it is no picture of one instant. With --json, one message to a
+    line.
+
+    \b
+    Examples:
+      fdbq browse orders --selector "region = 'eu' AND age > 60000"
+      fdbq browse orders --level 0 --json > urgent.jsonl
+    """
+    wanted = None if selector is None else fdbqueue.Selector(selector)
+    db = fdbqueue.open()
+    clock = fdbqueue.Clock()
+    found = (
+        message
+        for message in fdbqueue.Queue(name).browse(db, levels=level or None)
+        if wanted is None or wanted.matches(message, clock.wall_ms())
+    )
+    shown = 0
+    for messages in _batches(islice(found, max_messages)):
+        shown += len(messages)
+        if as_json:
+            for message in messages:
+                terminal.print_json(shapes.message_json(message))
+        else:
+            _print_messages(messages)
+        terminal.flush()
+    if not shown:
+        terminal.note(f"queue {name} is empty" if wanted is None else "no message matches")
+
+
+def _batches(messages: Iterator[fdbqueue.Message]) -> Iterator[list[fdbqueue.Message]]:
+    while batch := list(islice(messages, SHOWN_AT_ONCE)):
+        yield batch
+
+
+def show(
+    name: QueueName,
+    message_id: MessageId,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Write the payload alone, as it is: not for a terminal."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one message, wherever it is: its state, headers and payload.
+
+    A message that is done, expired or purged is gone; then this ends with 1.
+
+    \b
+    Examples:
+      fdbq show orders 05-000000000001-83ca4e58174f03bb
+      fdbq show orders 05-000000000001-83ca4e58174f03bb --raw > payload
+    """
+    found = fdbqueue.Queue(name).get(fdbqueue.open(), message_id)
+    if found is None:
+        raise terminal.Refused(f"queue {name!r} has no message {message_id}: it is gone", 1)
+    if raw:
+        if sys.stdout.isatty():
+            raise terminal.Refused("--raw does not write to a terminal: redirect it")
+        sys.stdout.buffer.write(found.message.payload)
+    elif as_json:
+        terminal.print_json(shapes.state_json(found))
     else:
-        terminal.note(f"queue {name} is empty")
+        print_state(found)
 
 
-def _print_messages(messages: list[fdbqueue.Message]) -> None:
-    """A table; what no message has gets no column."""
+def print_state(found: fdbqueue.MessageState) -> None:
+    """A message with all that is known of it."""
+    value = shapes.state_json(found)
+    death = value.pop("death", None) or {}
+    for name in ("payload", "payload_base64", "headers"):
+        value.pop(name, None)
+    terminal.print_fields(
+        [
+            *((name.replace("_", " "), text) for name, text in value.items()),
+            *((name.replace("_", " "), death[name]) for name in ("reason", "died_at") if death),
+            *((f"header {name}", json.dumps(v)) for name, v in found.message.headers.items()),
+            ("bytes", len(found.message.payload)),
+            ("payload", terminal.excerpt(found.message.payload)),
+        ]
+    )
+
+
+def cancel(
+    name: QueueName,
+    message_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of messages.")],
+    as_json: AsJson = False,
+) -> None:
+    """Remove messages that are ready or delayed, before they are delivered.
+
+    One that is leased, dead or gone stays as it is; then this ends with 1.
+
+    \b
+    Example:
+      fdbq cancel orders 05-000000000001-83ca4e58174f03bb
+    """
+    db = fdbqueue.open()
+    queue = fdbqueue.Queue(name)
+    results = {each: queue.cancel(db, each) for each in message_ids}
+    missed = [each for each, done in results.items() if not done]
+    done = len(results) - len(missed)
+    if as_json:
+        terminal.print_json({"queue": name, "cancelled": done, "missed": missed})
+    else:
+        print(f"cancelled {terminal.count(done, 'message')}")
+    if missed:
+        raise terminal.Refused(f"not ready or delayed: {', '.join(missed)}", 1)
+
+
+# -- tables -----------------------------------------------------------------------------------
+
+
+def listed(messages: Sequence[fdbqueue.Message], empty: str) -> listing.Listing:
+    """Messages as a listing shows them."""
+    headers, rows = _table(_columns(messages))
+    return listing.Listing(headers, rows, [shapes.message_json(each) for each in messages], empty)
+
+
+def _print_messages(messages: Sequence[fdbqueue.Message]) -> None:
+    terminal.print_table(*_table(_columns(messages)))
+
+
+def _columns(messages: Sequence[fdbqueue.Message]) -> dict[str, list[Any]]:
+    """What no message has gets no column."""
     columns: dict[str, list[Any]] = {
         "id": [message.id for message in messages],
         "prio": [message.priority for message in messages],
@@ -248,7 +282,11 @@ def _print_messages(messages: list[fdbqueue.Message]) -> None:
     for optional in ("failed", "headers"):
         if not any(columns[optional]):
             del columns[optional]
-    terminal.print_table([*columns], [*zip(*columns.values(), strict=True)])
+    return columns
+
+
+def _table(columns: dict[str, list[Any]]) -> tuple[list[str], list[tuple[object, ...]]]:
+    return [*columns], [*zip(*columns.values(), strict=True)]
 
 
 def _headers(headers: fdbqueue.Headers) -> str:

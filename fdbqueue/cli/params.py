@@ -13,13 +13,27 @@ import fdbqueue
 def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
     """Names of queues, for the shell's completion: no answer rather than an error."""
     try:
-        store = context.find_root().params.get("store")
-        if store:
-            os.environ["FDBQUEUE_STORE"] = store
-        names = fdbqueue.list_queues(fdbqueue.open(timeout=1))
+        names = fdbqueue.list_queues(_open(context))
     except Exception:
         return []
     return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_subscription(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the queue's subscriptions, for the shell's completion."""
+    try:
+        queue = fdbqueue.Queue(context.params["name"])
+        names = [each.name for each in queue.subscriptions.list(_open(context))]
+    except Exception:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _open(context: typer.Context) -> fdbqueue.fdb.Database:
+    store = context.find_root().params.get("store")
+    if store:
+        os.environ["FDBQUEUE_STORE"] = store
+    return fdbqueue.open(timeout=1)
 
 
 QueueName = Annotated[
@@ -27,5 +41,33 @@ QueueName = Annotated[
     typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=complete_queue),
 ]
 NewName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the new queue.")]
+SubscriptionName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the subscription.", autocompletion=complete_subscription
+    ),
+]
+MessageId = Annotated[str, typer.Argument(metavar="ID", help="Id of the message.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only tell what would be done, and do nothing.")
+]
+Watch = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0.1,
+        help="Look again every so many seconds, until Ctrl-C. With --json, one array to a line "
+        "for each look.",
+    ),
+]
+Selecting = Annotated[
+    str | None,
+    typer.Option(
+        "--selector",
+        metavar="SELECTOR",
+        help="Only messages that match, in the syntax of JMS: \"region = 'eu' AND priority > 6\".",
+    ),
+]
+EventSeconds = Annotated[float, typer.Option(metavar="SECONDS", min=0.05, help="How often.")]

@@ -1,25 +1,34 @@
-"""``fdbq queue …``: creating, listing, showing, purging and deleting queues."""
+"""``fdbq queue …``: creating, listing, showing, changing and deleting queues."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Annotated
+from dataclasses import asdict, fields
+from typing import Annotated, Any
 
 import typer
 
 import fdbqueue
 from fdbqueue.options import QueueOptions
 
-from . import terminal
-from .params import AsJson, NewName, QueueName, Yes
+from . import bulk, listing, options, terminal
+from .params import AsJson, DryRun, NewName, QueueName, Watch, Yes
 
-LISTED_AT_ONCE = 100
-"""Queues whose depths one transaction reads."""
+LISTED_AT_ONCE = 200
+"""Queues that one transaction surveys."""
 
 app = typer.Typer(
-    name="queue", help="Create, list, show, purge and delete queues.", no_args_is_help=True
+    name="queue",
+    help="Create, list, show, change, empty, check and delete queues.",
+    no_args_is_help=True,
 )
+
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Any option, as fdbq queue set; several times."
+    ),
+]
 
 
 @app.command()
@@ -41,122 +50,244 @@ def create(
             help="Seconds that a delivery is leased for, unless it says so itself.",
         ),
     ] = QueueOptions().lease,
+    setting: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a queue."""
+    """Create a queue.
+
+    \b
+    Examples:
+      fdbq queue create orders
+      fdbq queue create mail --levels 3 --max-attempts 10 --set history_seconds=86400
+      fdbq queue create jobs --set max_messages=100000 --set when_full=block
+    """
+    given = {
+        "levels": levels,
+        "max_attempts": max_attempts or None,
+        "lease": lease,
+        **options.parse(setting or []),
+    }
     db = fdbqueue.open()
-    queue = fdbqueue.Queue.create(
-        db, name, levels=levels, max_attempts=max_attempts or None, lease=lease
-    )
+    queue = fdbqueue.Queue.create(db, name, **given)
     if as_json:
         terminal.print_json({"queue": name, "options": queue.options(db).to_json()})
     else:
         print(f"created queue {terminal.visible(name)}")
 
 
-@app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """List all queues and how many messages are in which state."""
-    found = list(_depths(fdbqueue.open()))
+@app.command("set")
+def set_(
+    name: QueueName,
+    settings: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=VALUE…", help="Options to change; none is for no value."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change options of a queue; the others stay.
+
+    Consumers and producers follow at once. The number of levels cannot change. A backoff is JSON:
+    the name of a wait strategy of tenacity, and its parameters.
+
+    \b
+    Options:
+      max_attempts, lease, backoff, expired, dead_letter_queue, dedup_window, history_seconds,
+      contention, window, max_payload, compression, compress_from, max_messages, max_bytes,
+      when_full, resume_at, auto_delete, auto_delete_after
+
+    \b
+    Examples:
+      fdbq queue set orders max_attempts=10 lease=60
+      fdbq queue set orders max_messages=none
+      fdbq queue set orders 'backoff={"wait": "wait_exponential_jitter", "max": 60}'
+    """
+    changes = options.parse(settings)
+    stored = fdbqueue.Queue(name).set_options(fdbqueue.open(), **changes)
     if as_json:
-        terminal.print_json([{"queue": name, **asdict(depth)} for name, depth in found])
-    elif found:
-        terminal.print_table(
-            ["queue", "ready", "delayed", "leased", "dead", "done", "enqueued"],
-            [(name, d.ready, d.delayed, d.leased, d.dead, d.done, d.enqueued) for name, d in found],
-        )
+        terminal.print_json({"queue": name, "options": stored.to_json()})
     else:
-        terminal.note("no queues: fdbq queue create makes one")
+        for option in changes:
+            print(f"{option} = {_shown(stored.to_json()[option])}")
 
 
-def _depths(db: fdbqueue.fdb.Database) -> Iterator[tuple[str, fdbqueue.Depth]]:
+@app.command("list")
+def list_(as_json: AsJson = False, watch: Watch = None) -> None:
+    """List all queues and how many messages are in which state.
+
+    \b
+    Examples:
+      fdbq queue list
+      fdbq queue list --watch 2
+      fdbq queue list --json | jq '.[] | select(.dead > 0) | .queue'
+    """
+    db = fdbqueue.open()
+    listing.show(lambda: _listing(db), as_json, watch)
+
+
+def _listing(db: fdbqueue.fdb.Database) -> listing.Listing:
+    found = [(name, seen.depth, seen.options.paused) for name, seen in surveyed(db)]
+    states = ["ready", "delayed", "leased", "dead", "done", "enqueued"]
+    headers = ["queue", *states]
+    rows: list[tuple[object, ...]] = [
+        (name, *(getattr(depth, state) for state in states)) for name, depth, _ in found
+    ]
+    if any(paused for _, _, paused in found):
+        headers.append("")
+        rows = [
+            (*row, "paused" if paused else "")
+            for row, (_, _, paused) in zip(rows, found, strict=True)
+        ]
+    values = [{"queue": name, **asdict(depth), "paused": paused} for name, depth, paused in found]
+    return listing.Listing(headers, rows, values, "no queues: fdbq queue create makes one")
+
+
+def surveyed(db: fdbqueue.fdb.Database) -> Iterator[tuple[str, fdbqueue.Surveyed]]:
+    """All queues, in the order of their names, some hundred from each transaction."""
     names = fdbqueue.list_queues(db)
     for start in range(0, len(names), LISTED_AT_ONCE):
-        yield from _depths_of(db, names[start : start + LISTED_AT_ONCE])
-
-
-def _depths_of(db: fdbqueue.fdb.Database, names: list[str]) -> list[tuple[str, fdbqueue.Depth]]:
-    @fdbqueue.fdb.transactional
-    def read(tr: fdbqueue.fdb.Transaction) -> list[tuple[str, fdbqueue.Depth]]:
-        found = []
-        for name in names:
-            try:
-                found.append((name, fdbqueue.Queue(name).depth(tr)))
-            except fdbqueue.QueueNotFound:  # deleted since the names were read
-                continue
-        return found
-
-    return read(db)
+        yield from fdbqueue.survey(db, names[start : start + LISTED_AT_ONCE]).items()
 
 
 @app.command()
-def show(name: QueueName, as_json: AsJson = False) -> None:
-    """Show a queue's options and its messages by priority level."""
-    db = fdbqueue.open()
-    queue = fdbqueue.Queue(name)
-    options = queue.options(db)
-    levels = queue.depths(db)
-    total = sum(levels.values(), fdbqueue.Depth())
-    if as_json:
-        terminal.print_json(
-            {
-                "queue": name,
-                "options": options.to_json(),
-                "depth": asdict(total),
-                "levels": {str(level): asdict(depth) for level, depth in sorted(levels.items())},
-            }
-        )
-        return
-    terminal.print_fields(
-        [
-            ("queue", name),
-            ("levels", options.levels),
-            ("max attempts", options.max_attempts or "no limit"),
-            ("lease", f"{options.lease:g} s"),
-            *((field.replace("_", " "), number) for field, number in asdict(total).items()),
-        ]
-    )
-    if levels:
-        print()
-        terminal.print_table(
-            ["level", "ready", "delayed", "leased", "dead", "done", "enqueued", "ready bytes"],
-            [
-                (level, d.ready, d.delayed, d.leased, d.dead, d.done, d.enqueued, d.ready_bytes)
-                for level, d in sorted(levels.items())
-            ],
-        )
+def show(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
+    """Show a queue's options and its messages by priority level.
 
+    Options that have their default are only shown with --json.
 
-@app.command()
-def purge(name: QueueName, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Remove all ready messages without delivering them.
-
-    Leased messages stay with their consumers, and dead letters stay where they are.
+    \b
+    Examples:
+      fdbq queue show orders
+      fdbq queue show orders --json | jq .options
     """
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
-    ready = queue.depth(db).ready
-    terminal.confirm(f"Remove {terminal.count(ready, 'message')} of queue {name!r}?", yes)
-    gone = 0
-    with terminal.progress("messages removed", ready or None) as bar:
-        for gone in queue.purge(db):
-            bar.update(bar.task_ids[0], completed=gone, done=gone)
-    if as_json:
-        terminal.print_json({"queue": name, "purged": gone})
+    if watch is None and not as_json:
+        found = _look(db, queue)
+        total, stored = found.depth, found.options
+        terminal.print_fields(
+            [
+                ("queue", name),
+                ("levels", stored.levels),
+                ("max attempts", stored.max_attempts or "no limit"),
+                ("lease", f"{stored.lease:g} s"),
+                *_others(stored),
+                *((field.replace("_", " "), number) for field, number in asdict(total).items()),
+            ]
+        )
+        if found.levels:
+            print()
+            shown = _levels(name, found)
+            terminal.print_table(shown.headers, shown.rows)
+    elif watch is None:
+        (value,) = _levels(name, _look(db, queue)).values
+        terminal.print_json(value)
     else:
-        print(f"purged {terminal.count(gone, 'message')} of queue {terminal.visible(name)}")
+        listing.show(lambda: _levels(name, _look(db, queue)), as_json, watch)
+
+
+def _look(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.Surveyed:
+    found = fdbqueue.survey(db, [queue.name]).get(queue.name)
+    if found is None:
+        raise fdbqueue.QueueNotFound(name=queue.name)
+    return found
+
+
+def _levels(name: str, found: fdbqueue.Surveyed) -> listing.Listing:
+    levels = sorted(found.levels.items())
+    return listing.Listing(
+        ["level", "ready", "delayed", "leased", "dead", "done", "enqueued", "ready bytes"],
+        [
+            (level, d.ready, d.delayed, d.leased, d.dead, d.done, d.enqueued, d.ready_bytes)
+            for level, d in levels
+        ],
+        [
+            {
+                "queue": name,
+                "options": found.options.to_json(),
+                "depth": asdict(found.depth),
+                "levels": {str(level): asdict(depth) for level, depth in levels},
+            }
+        ],
+        f"queue {name} never had a message",
+    )
+
+
+def _others(stored: QueueOptions) -> Iterator[tuple[str, str]]:
+    default = QueueOptions()
+    for each in fields(QueueOptions):
+        value = getattr(stored, each.name)
+        if each.name not in ("levels", "max_attempts", "lease") and value != getattr(
+            default, each.name
+        ):
+            yield each.name.replace("_", " "), _shown(value)
+
+
+def _shown(value: Any) -> str:
+    return terminal.dumps(value) if isinstance(value, dict) else terminal.cell(value)
 
 
 @app.command()
-def delete(name: QueueName, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Delete a queue and everything in it."""
+def pause(name: QueueName, as_json: AsJson = False) -> None:
+    """Let nobody receive from a queue; enqueues go on.
+
+    Consumers wait as if it was empty. What is leased can be settled.
+
+    \b
+    Example:
+      fdbq queue pause orders
+    """
+    fdbqueue.Queue(name).pause(fdbqueue.open())
+    _told(name, as_json, "paused", True)
+
+
+@app.command()
+def resume(name: QueueName, as_json: AsJson = False) -> None:
+    """End a pause, and wake the consumers that wait.
+
+    \b
+    Example:
+      fdbq queue resume orders
+    """
+    fdbqueue.Queue(name).resume(fdbqueue.open())
+    _told(name, as_json, "paused", False)
+
+
+def _told(name: str, as_json: bool, field: str, value: bool) -> None:
+    if as_json:
+        terminal.print_json({"queue": name, field: value})
+    else:
+        print(f"{'paused' if value else 'resumed'} queue {terminal.visible(name)}")
+
+
+@app.command()
+def delete(
+    name: QueueName, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False
+) -> None:
+    """Delete a queue and everything in it.
+
+    \b
+    Examples:
+      fdbq queue delete orders --dry-run
+      fdbq queue delete orders --yes
+    """
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
     depth = queue.depth(db)
     held = depth.ready + depth.delayed + depth.leased + depth.dead
+    if dry_run:
+        if as_json:
+            terminal.print_json({"queue": name, "deleted": False, "would_delete": held})
+        else:
+            print(f"would delete queue {terminal.visible(name)} and "
+                  f"{terminal.count(held, 'message')}")  # fmt: skip
+        return
     terminal.confirm(f"Delete queue {name!r} and {terminal.count(held, 'message')} in it?", yes)
     queue.delete(db)
     if as_json:
         terminal.print_json({"queue": name, "deleted": True})
     else:
         print(f"deleted queue {terminal.visible(name)}")
+
+
+for command in (bulk.purge, bulk.move, bulk.copy, bulk.verify):
+    app.command()(command)

@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
 # rich is imported where it is used: half of the commands, and --json, do without.
 
@@ -71,6 +72,11 @@ def dumps(value: object) -> str:
     return json.dumps(value).replace("\x7f", "\\u007f")
 
 
+def flush() -> None:
+    """Let whoever reads the output have it."""
+    sys.stdout.flush()
+
+
 def print_json(value: object) -> None:
     """One JSON value, one line."""
     print(dumps(value))
@@ -87,6 +93,28 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows below headers, see ``table``; a pipe gets them in full, and sooner."""
+    if sys.stdout.isatty():
+        console().print(table(headers, rows))
+        return
+    texts = [[cell(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headers, *texts, strict=True)]
+    right = [isinstance(value, int) for value in rows[0]]
+    print(_line(headers, widths, right))
+    print("-" * (sum(widths) + len(widths) - 1))
+    for row in texts:
+        print(_line(row, widths, right))
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = (
+        text.rjust(width) if number else text.ljust(width)
+        for text, width, number in zip(texts, widths, right, strict=True)
+    )
+    return " ".join(padded).rstrip()
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Rows below headers. Numbers stand to the right; the last column gives way to the width."""
     from rich import box
     from rich.table import Table
@@ -95,8 +123,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     numbers = {
         header for header, value in zip(headers, rows[0], strict=True) if isinstance(value, int)
     }
-    texts = [[_cell(value) for value in row] for row in rows]
-    table = Table(
+    made = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
@@ -107,21 +134,26 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         # To rich, a column that wraps is one to make narrower; its texts do not wrap, though.
         narrows = header == headers[-1]
         justify: Literal["right", "left"] = "right" if header in numbers else "left"
-        table.add_column(header, justify=justify, no_wrap=not narrows)
-    for text in texts:
-        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in text))
-    console().print(table)
+        made.add_column(header, justify=justify, no_wrap=not narrows)
+    for row in rows:
+        made.add_row(*(Text(cell(value), no_wrap=True, overflow="ellipsis") for value in row))
+    return made
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
     """Names and values, one to a line."""
-    fields = list(fields)
-    width = max(len(name) for name, _ in fields)
-    for name, value in fields:
-        print(f"{name:<{width}}  {_cell(value)}")
+    shown = [(visible(name), value) for name, value in fields]
+    width = max(len(name) for name, _ in shown)
+    for name, value in shown:
+        print(f"{name:<{width}}  {cell(value)}")
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as people read it, harmless in any terminal."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
     return f"{value:,}" if isinstance(value, int) else visible(str(value))
 
 
@@ -155,6 +187,17 @@ def confirm(question: str, yes: bool) -> None:
         raise Refused(f"{question} Say so with --yes")
     if not typer.confirm(visible(question), err=True):
         raise Refused("nothing was changed", exit_code=1)
+
+
+def age(milliseconds: int) -> str:
+    """``950 ms``, ``12 s``, ``3 m``, ``5 h``, ``2 d``: a time in four characters or so."""
+    if milliseconds < 1_000:
+        return f"{max(0, milliseconds)} ms"
+    seconds = milliseconds // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def count(number: int, noun: str) -> str:

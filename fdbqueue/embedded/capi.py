@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import codes
+from . import codes, lifecycle, reads, view, writes
 from .codes import Fault
 from .database import Database, open_store
 from .futures import Future, failed
@@ -175,7 +175,7 @@ class Library:
         def fdb_tenant_create_transaction(handle: int, out: Any) -> int:
             number = next(numbers)
             transaction = Transaction(tenants[handle].database)
-            transaction.refuse(codes.TENANT_NOT_FOUND)
+            transaction.defer(Fault(codes.TENANT_NOT_FOUND))
             transactions[number] = transaction
             out._obj.value = number
             return 0
@@ -188,27 +188,27 @@ class Library:
         def fdb_transaction_destroy(handle: int) -> None:
             transaction = transactions.pop(handle, None)
             if transaction is not None:
-                transaction.destroy()
+                lifecycle.destroy(transaction)
 
         def fdb_transaction_cancel(handle: int) -> None:
-            transactions[handle].cancel()
+            lifecycle.cancel(transactions[handle])
 
         def fdb_transaction_reset(handle: int) -> None:
-            transactions[handle].reset()
+            lifecycle.reset(transactions[handle])
 
         def fdb_transaction_set_read_version(handle: int, version: int) -> None:
-            transactions[handle].set_read_version(version)
+            view.set_read_version(transactions[handle], version)
 
         def fdb_transaction_get_read_version(handle: int) -> Future:
-            return transactions[handle].get_read_version()
+            return view.get_read_version(transactions[handle])
 
         def fdb_transaction_get(handle: int, key: bytes, length: int, snapshot: int) -> Future:
-            return transactions[handle].get(key, snapshot)
+            return reads.get(transactions[handle], key, snapshot)
 
         def fdb_transaction_get_key(
             handle: int, key: bytes, length: int, or_equal: int, offset: int, snapshot: int
         ) -> Future:
-            return transactions[handle].get_key(key, or_equal, offset, snapshot)
+            return reads.get_key(transactions[handle], key, or_equal, offset, snapshot)
 
         def fdb_transaction_get_range(
             handle: int,
@@ -232,7 +232,8 @@ class Library:
                 byte_limit = _byte_limit(limit, target_bytes or _UNLIMITED, mode, iteration)
             except Fault as error:
                 return failed(error.code)
-            return transactions[handle].get_range(
+            return reads.get_range(
+                transactions[handle],
                 begin,
                 Selector(begin + b"\0" if begin_or_equal else begin, begin_offset),
                 end,
@@ -246,7 +247,7 @@ class Library:
         def fdb_transaction_get_estimated_range_size_bytes(
             handle: int, begin: bytes, begin_length: int, end: bytes, end_length: int
         ) -> Future:
-            return transactions[handle].get_estimated_range_size(begin, end)
+            return reads.get_estimated_range_size(transactions[handle], begin, end)
 
         def fdb_transaction_get_range_split_points(
             handle: int,
@@ -256,10 +257,10 @@ class Library:
             end_length: int,
             chunk: int,
         ) -> Future:
-            return transactions[handle].get_range_split_points(begin, end, chunk)
+            return reads.get_range_split_points(transactions[handle], begin, end, chunk)
 
         def fdb_transaction_get_addresses_for_key(handle: int, key: bytes, length: int) -> Future:
-            return transactions[handle].get_addresses_for_key(key)
+            return reads.get_addresses_for_key(transactions[handle], key)
 
         def fdb_transaction_set_option(
             handle: int, option: int, value: bytes | None, length: int
@@ -272,45 +273,45 @@ class Library:
         def fdb_transaction_set(
             handle: int, key: bytes, key_length: int, value: bytes, value_length: int
         ) -> None:
-            transactions[handle].set(key, value)
+            writes.set_key(transactions[handle], key, value)
 
         def fdb_transaction_atomic_op(
             handle: int, key: bytes, key_length: int, operand: bytes, operand_length: int, op: int
         ) -> None:
-            transactions[handle].atomic_op(key, operand, op)
+            writes.atomic_op(transactions[handle], key, operand, op)
 
         def fdb_transaction_clear(handle: int, key: bytes, length: int) -> None:
-            transactions[handle].clear(key)
+            writes.clear(transactions[handle], key)
 
         def fdb_transaction_clear_range(
             handle: int, begin: bytes, begin_length: int, end: bytes, end_length: int
         ) -> None:
-            transactions[handle].clear_range(begin, end)
+            writes.clear_range(transactions[handle], begin, end)
 
         def fdb_transaction_add_conflict_range(
             handle: int, begin: bytes, begin_length: int, end: bytes, end_length: int, kind: int
         ) -> int:
-            code = transactions[handle].add_conflict_range(begin, end, kind)
+            code = writes.add_conflict_range(transactions[handle], begin, end, kind)
             return fail(fdb_transaction_add_conflict_range, code) if code else 0
 
         def fdb_transaction_watch(handle: int, key: bytes, length: int) -> Future:
-            return transactions[handle].watch(key)
+            return reads.watch(transactions[handle], key)
 
         def fdb_transaction_commit(handle: int) -> Future:
-            return transactions[handle].commit()
+            return lifecycle.commit(transactions[handle])
 
         def fdb_transaction_get_committed_version(handle: int, out: Any) -> int:
-            out._obj.value = transactions[handle].get_committed_version()
+            out._obj.value = lifecycle.get_committed_version(transactions[handle])
             return 0
 
         def fdb_transaction_get_approximate_size(handle: int) -> Future:
-            return transactions[handle].get_approximate_size()
+            return writes.get_approximate_size(transactions[handle])
 
         def fdb_transaction_get_versionstamp(handle: int) -> Future:
-            return transactions[handle].get_versionstamp()
+            return lifecycle.get_versionstamp(transactions[handle])
 
         def fdb_transaction_on_error(handle: int, code: int) -> Future:
-            return transactions[handle].on_error(code)
+            return lifecycle.on_error(transactions[handle], code)
 
         # Futures
 

@@ -1,9 +1,13 @@
-"""Commits: the check for conflicts, and one SQLite transaction for all threads that wait.
+"""Commits: one SQLite transaction for all threads that wait.
 
 The thread that finds nobody committing becomes the leader. It commits every request that is
 waiting, with one transaction of SQLite and one fsync, as the proxies of a cluster batch; whoever
 arrives meanwhile forms the next group. A request that conflicts is left out of its group, and a
 failure of SQLite in a group is retried request by request, so that it hits only its cause.
+
+A request with a deadline may be withdrawn until its group has the commit lock, which another
+process can hold for long. Its thread must therefore never wait for that lock itself: when it leads
+and the lock is not free, another thread waits in its place.
 """
 
 from __future__ import annotations
@@ -11,60 +15,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from . import atomic
-from .codes import COMMIT_UNKNOWN, NOT_COMMITTED, TOO_OLD, Fault
-from .conflicts import RecentCommits, encode
+from .codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
 from .ranges import KeySet
+from .requests import CommitRequest
 from .store import StoreFile, store_error
-from .versions import ANNOUNCED, FLOOR, VERSIONS_PER_SECOND, Clock
+from .versions import Clock
+from .writer import Writer, Written
 
-Mutation = tuple[int, bytes, bytes | None]
-"""Type, key, and operand; for CLEAR_RANGE the end of the range, or None for the one key."""
-
-# Longer than a transaction may live, so that no live one finds the log cut short.
-_KEEP_VERSIONS = 10 * VERSIONS_PER_SECOND
-_TRIM_EVERY = 256
-
-_GET = "SELECT v FROM kv WHERE k = ?"
-_SET = "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
-_CLEAR = "DELETE FROM kv WHERE k = ?"
-_CLEAR_RANGE = "DELETE FROM kv WHERE k >= ? AND k < ?"
-_LOG = "INSERT INTO recent VALUES (?, ?)"
-_LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY version"
-_LOG_TRIM = "DELETE FROM recent WHERE version < ?"
-_BULK_FROM = 4
 _GATHER_SHARE = 0.5
 _GATHER_STEP = 0.00005
-
-
-class CommitRequest:
-    """What a transaction asks to commit, and what became of it."""
-
-    # The outcome; class attributes, because most requests change few of them.
-    conflicting: Sequence[KeySet] = ()
-    version = -1
-    order = 0
-    error: BaseException | None = None
-    done = False
-    turn: threading.Lock | None = None
-
-    def __init__(
-        self,
-        read_version: int | None,
-        reads: KeySet,
-        writes: KeySet,
-        mutations: Sequence[Mutation],
-        size: int,
-        report: bool = False,
-    ) -> None:
-        self.read_version = read_version
-        self.reads = reads
-        self.writes = writes
-        self.mutations = mutations
-        self.size = size
-        self.report = report
 
 
 class Committer:
@@ -83,10 +44,9 @@ class Committer:
         wrote: Callable[[int, int], None],
     ) -> None:
         self._file = file
-        self._clock = clock
         self._committed = committed
         self._wrote = wrote
-        self._recent = RecentCommits(file.newest)
+        self._writer = Writer(file, clock)
         self._reset()
 
     def _reset(self) -> None:
@@ -96,24 +56,44 @@ class Committer:
         # How many threads took part in the last group or waited behind it, and how long it took.
         self._expected = 1
         self._seconds = 0.0
-        self._connection: sqlite3.Connection | None = None
-        self._groups = 0
 
     def commit(self, request: CommitRequest) -> None:
         """Commit a request; returns when it is done, with its outcome in the request."""
         with self._mutex:
             self._waiting.append(request)
             if self._leading:
-                request.turn = threading.Lock()
-                request.turn.acquire()
+                request.turn = _taken()
             else:
-                self._leading = True
+                self._leading = request.leads = True
         if request.turn is not None:
-            # Released when the request is done, or when it is this thread's turn to lead.
-            request.turn.acquire()
-            if request.done:
+            try:
+                self._wait(request, request.turn)
+            except BaseException:
+                # Interrupted. If it was to lead by now, the others still want a leader.
+                if not self._withdraw(request) and request.leads:
+                    self._pass_on(request, [], time.monotonic())
+                raise
+        if request.leads:
+            self._lead(request)
+
+    def _wait(self, request: CommitRequest, turn: threading.Lock) -> None:
+        """Wait until a request is done, or withdrawn, or it is its thread's turn to lead."""
+        if request.deadline:
+            remaining = max(request.deadline - time.monotonic(), 0.0)
+            if turn.acquire(timeout=remaining) or self._withdraw(request):
                 return
-        self._lead(request)
+        turn.acquire()
+
+    def _withdraw(self, request: CommitRequest) -> bool:
+        """Take back a request, unless it is being committed or its thread must lead."""
+        with self._mutex:
+            if request.begun or request.leads or request.done:
+                return False
+            if request in self._waiting:
+                self._waiting.remove(request)
+            request.withdrawn = request.done = True
+            request.error = Fault(TIMED_OUT)
+            return True
 
     def _gather(self) -> None:
         """Wait a moment for the threads that took part last time, so that they share one fsync.
@@ -128,163 +108,118 @@ class Committer:
     def _lead(self, request: CommitRequest) -> None:
         group: list[CommitRequest] = []
         begun = time.monotonic()
+        deputy: threading.Thread | None = None
         try:
             if self._expected > 1 and self._file.synchronous == "full":
                 self._gather()
                 begun = time.monotonic()
             with self._mutex:
                 group, self._waiting = self._waiting, []
-            self._commit_group(group)
+            if not request.deadline:
+                self._file.shared.lock()
+                self._commit_locked(group)
+            elif self._file.shared.try_lock():
+                self._commit_locked(group)
+            else:
+                request.turn = _taken()
+                request.leads = False
+                deputy = threading.Thread(
+                    target=self._deputise, args=(group,), name="fdbqueue-commit", daemon=True
+                )
         finally:
-            with self._mutex:
-                if request in self._waiting:
-                    # An interrupt came before the group was formed; the others still want a leader.
-                    self._waiting.remove(request)
-                successor = self._waiting[0] if self._waiting else None
-                self._leading = successor is not None
-                self._expected = len(group) + len(self._waiting)
-                self._seconds = time.monotonic() - begun
-            if successor is not None and successor.turn is not None:
-                successor.turn.release()
-            for member in group:
-                if not member.done:
-                    member.done = True
-                    if member.version < 0 and member.error is None:
-                        member.error = Fault(COMMIT_UNKNOWN)
-                if member.turn is not None:
-                    member.turn.release()
+            if deputy is None:
+                self._pass_on(request, group, begun)
+        if deputy is not None and request.turn is not None:
+            try:
+                deputy.start()
+            except RuntimeError:
+                # No thread can be had; better late than not at all.
+                self._deputise(group)
+            self._wait(request, request.turn)
 
-    def _commit_group(self, group: list[CommitRequest]) -> None:
+    def _deputise(self, group: list[CommitRequest]) -> None:
+        """Commit a group in place of a leader that must not wait for the lock."""
+        begun = time.monotonic()
         try:
+            self._file.shared.lock()
+            begun = time.monotonic()
+            self._commit_locked(group)
+        finally:
+            self._pass_on(None, group, begun)
+
+    def _pass_on(
+        self, request: CommitRequest | None, group: list[CommitRequest], begun: float
+    ) -> None:
+        """Let the next thread lead, and those of the group go."""
+        with self._mutex:
+            if request is not None and request in self._waiting:
+                # An interrupt came before the group was formed; the others still want a leader.
+                self._waiting.remove(request)
+            successor = self._waiting[0] if self._waiting else None
+            if successor is not None:
+                successor.leads = True
+            self._leading = successor is not None
+            self._expected = len(group) + len(self._waiting)
+            self._seconds = time.monotonic() - begun
+        if successor is not None and successor.turn is not None:
+            successor.turn.release()
+        for member in group:
+            if not member.done:
+                member.done = True
+                if member.version < 0 and member.error is None:
+                    member.error = Fault(COMMIT_UNKNOWN)
+            if member.turn is not None:
+                member.turn.release()
+
+    def _commit_locked(self, group: list[CommitRequest]) -> None:
+        """Commit a group under the commit lock, and give the lock back."""
+        try:
+            for request in group:
+                if request.deadline:
+                    group = self._begin(group)
+                    break
             written = self._write(group)
+        finally:
+            self._file.shared.unlock()
+        for keys, mutations, size in written:
+            self._wrote(mutations, size)
+            self._committed(keys)
+
+    def _begin(self, group: list[CommitRequest]) -> list[CommitRequest]:
+        """From here on nothing of a group can be withdrawn; what is left of it."""
+        with self._mutex:
+            left = [request for request in group if not request.withdrawn]
+            for request in left:
+                request.begun = True
+        return left
+
+    def _write(self, group: list[CommitRequest]) -> list[Written]:
+        if not group:
+            return []
+        try:
+            written = self._writer.write(group)
         except sqlite3.Error as error:
             if len(group) > 1:
                 for request in group:
-                    self._commit_group([request])
-                return
+                    # What conflicted with a group that failed need not conflict with what remains.
+                    request.error, request.conflicting, request.order = None, (), 0
+                return [written for request in group for written in self._write([request])]
             group[0].error = store_error(self._file.path, error)
-            return
-        if written is not None:
-            self._committed(written)
-
-    def _judge(self, request: CommitRequest, accepted: list[CommitRequest]) -> int:
-        """The error code that a request must fail with, or 0."""
-        read_version, reads = request.read_version, request.reads
-        if read_version is None or not reads:
-            return 0
-        if read_version < self._recent.complete_from:
-            return TOO_OLD
-        later = self._recent.since(read_version)
-        if accepted:
-            later = later + [earlier.writes for earlier in accepted]
-        for written in later:
-            if written.intersects(reads):
-                if not request.report:
-                    return NOT_COMMITTED
-                request.conflicting = [*request.conflicting, written]
-        return NOT_COMMITTED if request.conflicting else 0
-
-    def _write(self, group: list[CommitRequest]) -> KeySet | None:
-        shared = self._file.shared
-        recent = self._recent
-        shared.lock()
-        try:
-            connection = self._connection
-            if connection is None:
-                connection = self._connection = self._file.connect()
-                self._cursor = connection.cursor()
-            cursor = self._cursor
-            cursor.execute("BEGIN IMMEDIATE")
-            try:
-                if shared.words[ANNOUNCED] != recent.newest:
-                    recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
-                version = max(recent.newest + 1, shared.words[FLOOR] + 1, self._clock.now())
-                accepted: list[CommitRequest] = []
-                for request in group:
-                    refusal = self._judge(request, accepted)
-                    if refusal:
-                        request.error = Fault(refusal)
-                    else:
-                        if accepted:
-                            request.order = len(accepted)
-                        _apply(cursor, request, version)
-                        accepted.append(request)
-                if not accepted:
-                    cursor.execute("ROLLBACK")
-                    return None
-                written = accepted[0].writes
-                if len(accepted) > 1:
-                    written = _union(accepted)
-                cursor.execute(_LOG, (version, encode(written)))
-                self._groups += 1
-                if self._groups % _TRIM_EVERY == 0:
-                    cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
-                    recent.trim(version - _KEEP_VERSIONS)
-                shared.words[ANNOUNCED] = version
-                cursor.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    cursor.execute("ROLLBACK")
-                    shared.words[ANNOUNCED] = recent.newest
-                raise
-            recent.append(version, written)
-            shared.raise_floor(version)
-            mutations = size = 0
-            for request in accepted:
-                request.version = version
-                mutations += len(request.mutations)
-                size += request.size
-        finally:
-            shared.unlock()
-        self._wrote(mutations, size)
-        return written
+            return []
+        return [] if written is None else [written]
 
     def close(self) -> None:
         """Close the connection; the caller holds the commit lock."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._writer.close()
 
     def after_fork(self, in_child: bool) -> None:
         """Go on, in the child as if newly made."""
         if in_child:
             self._reset()
+            self._writer.reset()
 
 
-def _union(requests: list[CommitRequest]) -> KeySet:
-    union = KeySet()
-    for request in requests:
-        union.update(request.writes)
-    return union
-
-
-def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None:
-    mutations = request.mutations
-    if len(mutations) > _BULK_FROM and all(op == atomic.SET for op, _, _ in mutations):
-        cursor.executemany(_SET, [(key, operand) for _, key, operand in mutations])
-        return
-    for op, key, operand in mutations:
-        if op == atomic.SET:
-            cursor.execute(_SET, (key, operand))
-        elif op == atomic.CLEAR_RANGE:
-            if operand is None:
-                cursor.execute(_CLEAR, (key,))
-            else:
-                cursor.execute(_CLEAR_RANGE, (key, operand))
-        elif op == atomic.SET_VERSIONSTAMPED_VALUE:
-            assert operand is not None
-            value = atomic.stamped(operand, atomic.stamp(version, request.order))
-            cursor.execute(_SET, (key, value))
-        elif op == atomic.SET_VERSIONSTAMPED_KEY:
-            final = atomic.stamped(key, atomic.stamp(version, request.order))
-            request.writes.keys.add(final)
-            cursor.execute(_SET, (final, operand))
-        else:
-            row = cursor.execute(_GET, (key,)).fetchone()
-            old = None if row is None else row[0]
-            new = atomic.apply(op, old, operand)
-            if new is None:
-                if old is not None:
-                    cursor.execute(_CLEAR, (key,))
-            elif new != old:
-                cursor.execute(_SET, (key, new))
+def _taken() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock

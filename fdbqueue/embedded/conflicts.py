@@ -64,9 +64,11 @@ class RecentCommits:
         self.newest = newest
         self.complete_from = newest
         self._versions: list[int] = []
-        self._written: list[KeySet] = []
+        # As it stands in the table until somebody asks: most of what others commit is older than
+        # any transaction that is still to be checked here.
+        self._written: list[KeySet | bytes] = []
 
-    def append(self, version: int, written: KeySet) -> None:
+    def append(self, version: int, written: KeySet | bytes) -> None:
         """Note a commit newer than all known ones."""
         self._versions.append(version)
         self._written.append(written)
@@ -87,13 +89,21 @@ class RecentCommits:
             self._written.clear()
             self.newest = self.complete_from = first[0]
         for version, data in iterator:
-            self.append(version, decode(data))
+            self.append(version, data)
 
     def since(self, version: int) -> list[KeySet]:
         """What was written by each commit after a version."""
         if version >= self.newest:
             return []
-        return self._written[bisect_right(self._versions, version) :]
+        first = bisect_right(self._versions, version)
+        known: list[KeySet] = []
+        for index in range(first, len(self._written)):
+            written = self._written[index]
+            if isinstance(written, bytes):
+                written = decode(written)
+                self._written[index] = written
+            known.append(written)
+        return known
 
     def trim(self, version: int) -> None:
         """Forget commits up to a version, once they are the larger part of the log."""

@@ -28,7 +28,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .codes import COMMIT_UNKNOWN, FUTURE_VERSION, NOT_COMMITTED, PROCESS_BEHIND, TOO_OLD, Fault
-from .commit import CommitRequest, Committer
+from .commit import Committer
+from .requests import CommitRequest
 
 VARIABLE = "FDBQUEUE_FAULTS"
 KINDS = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+from . import atomic, lifecycle
 from .codes import (
     CROSS_MODULE_READ,
     NO_MODULE,
@@ -13,12 +13,10 @@ from .codes import (
     TENANTS_DISABLED,
     Fault,
 )
-from .ranges import Range
+from .ranges import KeySet, Range
 from .reading import Selector
 from .snapshots import Row
-
-if TYPE_CHECKING:
-    from .transaction import Transaction
+from .transaction import NO_VERSION, Transaction
 
 _PREFIX = b"\xff\xff"
 _READ_CONFLICTS = _PREFIX + b"/transaction/read_conflict_range/"
@@ -96,17 +94,41 @@ def write(transaction: Transaction, key: bytes) -> None:
     if not key.startswith(_TENANTS):
         raise Fault(NO_WRITE_MODULE)
     # A cluster finds out when it commits.
-    transaction.fail_commit(TENANTS_DISABLED)
+    transaction.commit_error = TENANTS_DISABLED
 
 
 def _rows(transaction: Transaction, key: bytes) -> list[Row]:
     if key.startswith(_READ_CONFLICTS):
-        return _boundaries(_READ_CONFLICTS, transaction.read_conflicts())
+        return _boundaries(_READ_CONFLICTS, list(transaction.reads.coalesced()))
     if key.startswith(_WRITE_CONFLICTS):
-        return _boundaries(_WRITE_CONFLICTS, transaction.write_conflicts())
+        return _boundaries(_WRITE_CONFLICTS, _write_conflicts(transaction))
     if key.startswith(_CONFLICTING):
-        return _boundaries(_CONFLICTING, transaction.conflicting_ranges())
+        return _boundaries(_CONFLICTING, _conflicting(transaction))
     return []
+
+
+def _write_conflicts(transaction: Transaction) -> list[Range]:
+    """The ranges that a transaction writes, versionstamped keys as ranges until it is committed."""
+    written = transaction.writes.conflicts.coalesced()
+    for key in transaction.stamped_keys:
+        if transaction.committed_version != NO_VERSION:
+            final = atomic.stamped(key, lifecycle.stamp(transaction))
+            written.add(final, final + b"\0")
+        else:
+            version = transaction.read_version or 0
+            written.add(*atomic.stamp_range(key, version, transaction.read_limit))
+    return list(written)
+
+
+def _conflicting(transaction: Transaction) -> list[Range]:
+    """The ranges read that made the last commit fail, if it was asked to report them."""
+    found = KeySet().coalesced()
+    for begin, end in transaction.reads.coalesced():
+        single = KeySet()
+        single.add_range(begin, end)
+        if any(written.intersects(single) for written in transaction.conflicting):
+            found.add(begin, end)
+    return list(found)
 
 
 def _boundaries(prefix: bytes, ranges: list[Range]) -> list[Row]:

@@ -19,11 +19,16 @@ from .scope import Scope, Standing
 
 MAX_LAPSED = 100
 """Lapsed leases that one look returns to the queue."""
+MAX_PAGES = 10
+"""How often a look goes on behind leases that have lapsed by the version alone."""
 
 
 def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
     """Issue a snapshot read of the leases that have lapsed by the database's version."""
-    begin = scope.keys.kind(Kind.EXPIRY).start
+    return _page(tr, scope, scope.keys.kind(Kind.EXPIRY).start)
+
+
+def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
     return tr.snapshot.get_range(
         begin,
         scope.keys.expiry(scope.version(tr), b""),
@@ -38,8 +43,9 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tu
 
     The queue's redelivery policy says whether it rests before, or becomes a dead letter. Returns
     how many became ready, and how many leases have lapsed.
-    A second round trip if there are any. Conflicts with a settlement of the same leases and with
-    others who return them.
+    A second round trip if there are any, and more where a consumer whose clock is ahead has left
+    so many leases that they fill what was looked at. Conflicts with a settlement of the same
+    leases and with others who return them.
     """
     verdicts = []
     now_ms = scope.clock.wall_ms()
@@ -69,9 +75,15 @@ def _lapsed(
 ) -> list[tuple[bytes, fdb.Value]]:
     """The tokens of the leases that have lapsed, and a read of each, issued with a conflict."""
     now_ms = scope.clock.wall_ms()
-    lapsed = []
-    for kv in looked:
-        if unpack_expiry(kv.value) <= now_ms:
-            _, token = scope.keys.parse_expiry(kv.key)
-            lapsed.append((token, tr.get(scope.keys.lease(token))))
+    lapsed: list[tuple[bytes, fdb.Value]] = []
+    for _ in range(MAX_PAGES):
+        rows = looked.to_list()
+        for kv in rows:
+            if unpack_expiry(kv.value) <= now_ms:
+                _, token = scope.keys.parse_expiry(kv.key)
+                lapsed.append((token, tr.get(scope.keys.lease(token))))
+        if len(rows) < MAX_LAPSED or len(lapsed) >= MAX_LAPSED:
+            break
+        # Leases of a wrong clock must not hold up those behind them.
+        looked = _page(tr, scope, rows[-1].key + b"\x00")
     return lapsed

@@ -52,10 +52,8 @@ def decide(
         return Step.WAIT if exhausted else Step.GO_ON
     if unserved and (done or exhausted):
         return Step.HAND_OVER
-    if done:
-        return Step.LEAVE
     if served or unserved:
-        return Step.GO_ON
+        return Step.LEAVE if done else Step.GO_ON
     return Step.LINGER if crowd >= CROWD else Step.LEAVE
 
 

@@ -1,7 +1,7 @@
 """The line of consumers that want a message, in the order in which they came.
 
-After the staged dequeue of FoundationDB's queue recipe: a consumer registers a request, with an
-index like a message's, so requests do not conflict. There every waiting consumer fulfils
+After the staged dequeue of FoundationDB's queue recipe: a consumer registers a request, under an
+index that orders it without a conflict. There every waiting consumer fulfils
 requests, and finds out about its own by polling. Here one leads and fulfils (``leading``,
 ``fulfil``), and each of the others watches one key, its own request: it goes when it is answered,
 and the leases under its claim are the answer; and it changes when it is called to lead.
@@ -74,10 +74,10 @@ class Ticket:
 
 
 class Looked(NamedTuple):
-    """Reads that say whether there is a line and where it ends, issued and not awaited."""
+    """Reads that say whether there is a line, issued and not awaited."""
 
-    last: fdb.FDBRange
     led: fdb.Value
+    first: fdb.FDBRange | None
 
 
 class Place(NamedTuple):
@@ -92,22 +92,25 @@ def new_claim() -> bytes:
     return os.urandom(CLAIM_BYTES)
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys) -> Looked:
-    """Issue snapshot reads of the end of the line and of its leader."""
+def look(tr: fdb.Transaction, keys: QueueKeys, *, first: bool) -> Looked:
+    """Issue snapshot reads of whether somebody leads, and of who stands first."""
     requests = keys.kind(Kind.REQUEST)
-    last = tr.snapshot.get_range(
-        requests.start,
-        requests.stop,
-        limit=1,
-        reverse=True,
-        streaming_mode=fdb.StreamingMode.exact,
+    return Looked(
+        tr.snapshot.get(keys.led),
+        tr.snapshot.get_range(
+            requests.start, requests.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
+        )
+        if first
+        else None,
     )
-    return Looked(last, tr.snapshot.get(keys.led))
 
 
 def formed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> bool:
-    """Whether somebody stands in line, or leads."""
-    return bool(looked.last.to_list()) or leading.left(tr, scope, looked.led.value) > 0
+    """Whether somebody leads, or stands in line without a leader."""
+    if leading.left(tr, scope, looked.led.value):
+        return True
+    first = looked.first or look(tr, scope.keys, first=True).first
+    return first is not None and bool(first.to_list())
 
 
 @fdb.transactional
@@ -116,20 +119,19 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
 
     waits: whether to stay in line while the queue is empty, or to be told so.
 
-    Semi-ordered, like an enqueue: conflicts with no other request and no round, only with a
-    leader that leaves, hands over or renews its time.
+    The read version is the index, so a request that is registered before another begins stands
+    before it, and nothing need be read. Conflicts with no other request, no round and no
+    hand-over, only with a leader that leaves or renews its time.
     """
-    last = looked.last.to_list()
-    index = 1 + (scope.keys.parse_request(last[0].key)[0] if last else 0)
     claim = new_claim()
     version = scope.version(tr)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
     request = Request(asked.max_messages, seconds, asked.consumer, waits, version + _ALIVE_VERSIONS)
     leads = leading.take(tr, scope, looked.led.value, claim)
-    key = scope.keys.request(index, claim)
+    key = scope.keys.request(version, claim)
     tr[key] = pack_request(request)
     return Ticket(
-        index=index,
+        index=version,
         claim=claim,
         asked=replace(asked, seconds=seconds),
         waits=waits,

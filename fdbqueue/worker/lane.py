@@ -117,6 +117,8 @@ class Lane:
         gone = [delivery for delivery in exchanged if delivery.id == message_id]
         self.gave_back(gone)
         self.look_failed([delivery for delivery in exchanged if delivery not in gone], 0.0)
+        # Nothing of the rest is begun before the look has been made after all.
+        self.handled = self.policy.refresh_after or 0
 
     def begin(self) -> list[Delivery]:
         """Take the next message, or the next batch, in hand."""

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,24 @@ def enqueued(db: fdb.Database, name: str) -> int:
         ("queue", "show", "nowhere"),
         ("queue", "purge", "nowhere", "--yes"),
         ("queue", "delete", "nowhere", "--yes"),
+        ("queue", "set", "nowhere", "lease=5"),
+        ("queue", "move", "nowhere", "QUEUE", "--yes"),
+        ("queue", "verify", "nowhere"),
+        ("browse", "nowhere"),
+        ("show", "nowhere", "05-000000000001-83ca4e58174f03bb"),
+        ("ack", "nowhere", "00"),
+        ("dead", "redrive", "nowhere", "--all", "--yes"),
+        ("lease", "list", "nowhere"),
+        ("consumer", "evict", "nowhere"),
+        ("subscription", "list", "nowhere"),
+        ("history", "export", "nowhere"),
+        ("sweep", "nowhere"),
+        ("doctor", "nowhere", "--quick"),
     ],
 )
-def test_an_unknown_queue_is_named(fdbq: Fdbq, arguments: tuple[str, ...]) -> None:
-    assert "no queue 'nowhere'" in fdbq.refused(*arguments, code=FAILURE)
+def test_an_unknown_queue_is_named(fdbq: Fdbq, name: str, arguments: tuple[str, ...]) -> None:
+    told = fdbq.refused(*(name if a == "QUEUE" else a for a in arguments), code=FAILURE)
+    assert "no queue 'nowhere'" in told
 
 
 def test_an_existing_queue_is_not_created_again(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
@@ -63,6 +78,31 @@ def test_an_existing_queue_is_not_created_again(db: fdb.Database, fdbq: Fdbq, na
         ("queue", "create", "new", "--lease", "-1"),
         ("queue", "purge", "QUEUE"),
         ("queue", "delete", "QUEUE"),
+        ("queue", "create", "new", "--set", "colour=red"),
+        ("queue", "set", "QUEUE", "lease"),
+        ("queue", "set", "QUEUE", "lease=-1"),
+        ("queue", "set", "QUEUE", "paused=true"),
+        ("queue", "set", "QUEUE", "backoff={}"),
+        ("queue", "purge", "QUEUE", "--selector", "region =", "--yes"),
+        ("queue", "purge", "QUEUE", "--state", "leased", "--yes"),
+        ("queue", "move", "QUEUE", "QUEUE", "--yes"),
+        ("enqueue", "QUEUE", "payload", "--at", "tomorrow"),
+        ("enqueue", "QUEUE", "payload", "--ttl", "0"),
+        ("enqueue", "QUEUE", "payload", "--resume", "state"),
+        ("enqueue", "QUEUE", "--unique", "x"),
+        ("enqueue", "QUEUE", "--resume", "/nonexistent/state"),
+        ("browse", "QUEUE", "--level", "10"),
+        ("peek", "QUEUE", "--watch", "0"),
+        ("show", "QUEUE", "no-id"),
+        ("cancel", "QUEUE", "no-id"),
+        ("ack", "QUEUE", "no token"),
+        ("ack", "QUEUE"),
+        ("dead", "redrive", "QUEUE"),
+        ("dead", "redrive", "QUEUE", "--all"),
+        ("dead", "purge", "QUEUE", "--all", "--selector", "TRUE"),
+        ("lease", "release", "QUEUE"),
+        ("subscription", "create", "QUEUE", "eu", "--start", "now"),
+        ("history", "export", "QUEUE", "--after", "xyz"),
         ("nonsense",),
         ("peek",),
         ("--store", "", "status"),
@@ -167,6 +207,16 @@ def test_help_works_where_the_store_does_not(fdbq: Fdbq) -> None:
     broken.refused("status", code=FAILURE)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Interrupts reach the processes that are started, also where these tests run in the background
+    and are told to ignore them: that would be inherited."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_without_a_traceback(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     with subprocess.Popen(
         [FDBQ, "enqueue", name],

@@ -120,6 +120,26 @@ def test_dead_letters_go_to_another_queue_and_remember_how_they_died(
     graveyard.ack(db, found)
 
 
+@pytest.mark.parametrize(
+    ("which", "redriven"),
+    [(None, [b"a", b"b", b"c"]), ("n = 1", [b"b"]), ("JMSMessageID = '{id}'", [b"c"])],
+)
+def test_what_went_to_another_queue_is_redriven_by_a_move(
+    db: Database, space: Subspace, sending: Queue, which: str | None, redriven: list[bytes]
+) -> None:
+    graveyard = Queue.create(db, "graveyard", root=space)
+    kill(db, sending, b"a", b"b", b"c")
+    last = graveyard.peek(db, 3)[-1]
+    list(graveyard.move(db, sending, which and which.format(id=last.id)))
+    found = sending.receive_many(db, 9)
+    assert [(d.payload, d.attempt) for d in found] == [(payload, 1) for payload in redriven]
+    assert graveyard.depth(db).ready == 3 - len(redriven)
+    sending.delete(db)
+    with pytest.raises(QueueNotFound):
+        list(graveyard.move(db, sending))
+    assert graveyard.depth(db).ready == 3 - len(redriven)
+
+
 def test_without_that_other_queue_they_stay(db: Database, space: Subspace, sending: Queue) -> None:
     kill(db, sending, b"a")
     assert sending.depth(db) == Depth(enqueued=1, dead=1)

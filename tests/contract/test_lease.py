@@ -223,3 +223,20 @@ def test_a_lease_time_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(InvalidOptions, match="seconds"):
         queue.receive(db, lease=lease)  # type: ignore[arg-type]
+
+
+def test_many_leases_of_a_clock_that_is_ahead_do_not_hold_up_those_that_lapse(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given more leases than one look returns, of a consumer whose wall clock is an hour ahead
+    ahead = Queue(queue.name, queue._root, clock=ManualClock(wall_only=3600))
+    queue.enqueue_many(db, [b"theirs"] * 250 + [b"ours"])
+    assert len(ahead.receive_many(db, 250)) == 250
+    # And one that began, and ends, later
+    assert queue.receive(db, lease=61) is not None
+    # When both have lapsed by the version, and one of them by the wall clock too
+    clock.seconds += 70
+    # Then that one comes back
+    again = queue.receive(db)
+    assert again is not None
+    assert (again.payload, again.attempt) == (b"ours", 2)

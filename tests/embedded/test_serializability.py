@@ -143,6 +143,11 @@ def test_concurrent_transactions_are_strictly_serializable(
             commit(client, states)
             client.restart()
         elif step[0] in ("get", "range", "get_key"):
+            if step[0] == "range" and step[1] == step[2]:
+                # An empty range is answered without a look at the store, on a cluster too: it
+                # does not fix what the transaction sees.
+                assert client.read(step) == []
+                continue
             if client.seen is None:
                 client.begun = len(states) - 1
                 client.seen = dict(states[-1])

@@ -36,7 +36,7 @@ def test_messages_are_shared_out_in_order_and_none_is_kept_back(
         (True, False, 0, 0, 0, False, Step.LEAVE),
         (True, False, 0, 0, 0, True, Step.LEAVE),
         (True, False, 0, 0, 9, False, Step.LINGER),
-        (True, True, 0, 0, 9, False, Step.LEAVE),
+        (True, True, 0, 0, 9, False, Step.LINGER),
     ],
 )
 def test_what_a_leader_does_next(

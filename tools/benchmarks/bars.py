@@ -13,7 +13,7 @@ from benchmarks.measure import Figures, Plan
 
 GROUPS = ("enqueue", "dequeue", "batches", "backlog", "faults")
 DEPTHS = (1_000, 1_000_000)
-RATE = 4_000
+RATE = 2_500
 """More than any scheme takes in a second here, so that no queue runs dry."""
 
 

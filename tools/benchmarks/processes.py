@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -90,10 +91,18 @@ def _main(work: Work, role: str, number: int, connection: Connection) -> None:
     meter = Meter()
     meter.install()
     worker = Worker(role, number, meter, connection)
-    try:
-        work(worker)
-    except BaseException:
-        worker.report.error = traceback.format_exc()
+
+    def guarded() -> None:
+        try:
+            work(worker)
+        except BaseException:
+            worker.report.error = traceback.format_exc()
+
+    # As a worker's threads do: the bindings make the main thread wait in a dearer way, so that
+    # signals reach it.
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    thread.join()
     connection.send(worker.report)
     connection.close()
     # The network thread of a client library may not outlive the interpreter's end.

@@ -1,0 +1,314 @@
+"""``fdbq enqueue``: one message, or many."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+import fdbqueue
+from fdbqueue.options import DEFAULT_PRIORITY, MAX_PAYLOAD
+
+from . import lines, resuming, terminal
+from .params import AsJson, QueueName
+
+INTERRUPTED_SECONDS = 5.0
+"""How long an interrupted import waits for the batch that is under way."""
+
+
+def enqueue(
+    name: QueueName,
+    payload: Annotated[
+        str | None, typer.Argument(metavar="PAYLOAD", help="The payload, as text.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read the payload from a file, as it is.")
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(metavar="N", help="0 to 9: the higher, the more urgent.")
+    ] = DEFAULT_PRIORITY,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A header; can be given several times."),
+    ] = None,
+    delay: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Do not deliver it before so many seconds.")
+    ] = 0.0,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Do not deliver it before a time, like 2030-01-31T08:00+01:00."
+        ),
+    ] = None,
+    ttl: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Deliver it no more after so many seconds."),
+    ] = None,
+    max_attempts: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Deliveries that may fail, instead of the queue's."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Deliver messages of one key one after another."),
+    ] = None,
+    dedup_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Enqueue nothing if this id was enqueued lately."),
+    ] = None,
+    unique: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Enqueue nothing while a message with this key is held."),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Remember in FILE which import this is, and go on with it where it ended.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Enqueue one message, or many from standard input.
+
+    Without PAYLOAD and --file, standard input is read: one JSON object to a line, with "payload"
+    (text) or "payload_base64", and perhaps "priority", "headers", "delay", "ttl", "max_attempts",
+    "key", "dedup_id" and "unique". The options are for the lines that do not say it themselves.
+    What peek, receive, browse and dead list print with --json can be enqueued again. A wrong line
+    ends it: then the lines before it may have been enqueued, and the error says how many.
+
+    With --resume, every line is enqueued once, however often the import is interrupted or killed:
+    give the same FILE and the same input again, and it goes on behind the last line that is in the
+    queue. How far it has come is stored with the messages, in the same transactions.
+
+    \b
+    Examples:
+      fdbq enqueue orders 'order 17' --priority 7 --header region=eu
+      fdbq enqueue orders 'reminder' --delay 3600 --ttl 7200
+      fdbq enqueue orders --file order.json
+      fdbq enqueue orders < messages.jsonl
+      fdbq enqueue orders --resume import.state < messages.jsonl
+    """
+    given = fdbqueue.NewMessage(
+        b"",
+        priority,
+        dict(map(_header, header or [])),
+        delay=delay,
+        at=None if at is None else _time(at),
+        ttl=ttl,
+        max_attempts=max_attempts,
+        key=key,
+        dedup_id=dedup_id,
+        unique=unique,
+    )
+    db = fdbqueue.open()
+    queue = fdbqueue.Queue(name)
+    if payload is not None and file is not None:
+        raise terminal.Refused("give PAYLOAD or --file, not both")
+    if payload is None and file is None:
+        if sys.stdin.isatty():
+            raise terminal.Refused("give PAYLOAD, --file, or JSON lines on standard input")
+        if dedup_id is not None or unique is not None:
+            raise terminal.Refused("--dedup-id and --unique name one message, not many")
+        enqueued = _import(db, queue, given, resume)
+        if as_json:
+            terminal.print_json({"queue": name, "enqueued": enqueued})
+        return
+    if resume is not None:
+        raise terminal.Refused("--resume is for JSON lines on standard input")
+    data = os.fsencode(payload) if payload is not None else _contents(file)
+    (message_id,) = queue.enqueue_many(db, [replace(given, payload=data)])
+    if as_json:
+        terminal.print_json({"queue": name, "enqueued": 1, "id": message_id})
+    else:
+        print(message_id)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise terminal.Refused(f"--header {text}: write NAME=VALUE")
+    return name, value
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise terminal.Refused(
+            f"--at {text}: write a time with its zone, like 2030-01-31T08:00+01:00"
+        ) from None
+
+
+def _contents(file: Path | None) -> bytes:
+    assert file is not None
+    try:
+        with file.open("rb") as stream:
+            return stream.read(MAX_PAYLOAD + 1)
+    except OSError as error:
+        raise terminal.Refused(f"--file {file}: {error.strerror}") from None
+
+
+# -- many -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Enqueued:
+    """What an import has done so far."""
+
+    messages: int = 0
+    size: int = 0
+
+
+def _import(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    given: fdbqueue.NewMessage,
+    resume: Path | None,
+) -> int:
+    """Enqueue what standard input has, batch by batch; returns how many messages."""
+    options = queue.options(db)
+    options.level(given.priority)
+    stream = sys.stdin.buffer
+    done = _Enqueued()
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        if resume is None:
+            reader = lines.Reader(options, given, digest=False)
+            _batches(reader, stream, done, lambda batch: queue.enqueue_many(db, batch.messages))
+        else:
+            state = stack.enter_context(resuming.opened(resume, queue.name))
+            before = _go_on(db, queue, state, options, given, stream, done)
+            if before and not done.messages:
+                terminal.note(f"there was nothing left to enqueue: {resume} says it is all there")
+                return 0
+    if not done.messages:
+        raise terminal.Refused("there are no messages on standard input; nothing was enqueued")
+    seconds = time.monotonic() - started
+    rate = f" ({done.messages / seconds:,.0f}/s)" if seconds > 1 else ""
+    terminal.note(f"enqueued {terminal.count(done.messages, 'message')} in {seconds:.1f} s{rate}")
+    return done.messages
+
+
+def _go_on(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    state: resuming.State,
+    options: fdbqueue.QueueOptions,
+    given: fdbqueue.NewMessage,
+    stream: BinaryIO,
+    done: _Enqueued,
+) -> int:
+    """Enqueue what an import has not enqueued yet, each batch together with its place.
+
+    Returns how many lines it had before.
+    """
+    source = fdbqueue.Import(queue, state.name)
+    stored = source.place(db)
+    try:
+        since = lines.Place.parse(stored) if stored else state.done or lines.Place()
+    except ValueError:
+        raise terminal.Refused(f"import {state.name} of another release", 1) from None
+    reader = lines.Reader(options, given, since, digest=True)
+    if not reader.skip(stream):
+        raise terminal.Refused(
+            f"the input is not that of the import: its first {since.lines:,} lines were others"
+        )
+    if since.lines:
+        terminal.note(f"{terminal.count(since.lines, 'line')} before were done")
+    place, ended = stored, since
+
+    def put(batch: lines.Batch) -> None:
+        nonlocal place, ended
+        following = batch.until.pack()
+        source.enqueue(db, batch.messages, since=place, until=following)
+        place, ended = following, batch.until
+
+    _batches(reader, stream, done, put)
+    if ended.lines:
+        state.finish(ended)
+        source.forget(db)
+    return since.lines
+
+
+def _batches(
+    reader: lines.Reader,
+    stream: BinaryIO,
+    done: _Enqueued,
+    put: Callable[[lines.Batch], object],
+) -> None:
+    """Put batch after batch, and read the next one meanwhile."""
+    under_way: tuple[lines.Batch, Future[None]] | None = None
+
+    def settle() -> None:
+        nonlocal under_way
+        if under_way is not None:
+            batch, future = under_way
+            try:
+                future.result()
+            except fdbqueue.InvalidInput:
+                reader.blame(batch)
+                raise
+            finally:
+                under_way = None
+            done.messages += len(batch.messages)
+            done.size = batch.until.size
+
+    try:
+        with terminal.progress("messages enqueued", _size(stream)) as bar:
+            try:
+                for batch in reader.batches(stream):
+                    settle()
+                    under_way = batch, _start(put, batch)
+                    bar.update(bar.task_ids[0], completed=done.size, done=done.messages)
+            finally:
+                if under_way is not None and isinstance(sys.exception(), KeyboardInterrupt):
+                    under_way[1].exception(INTERRUPTED_SECONDS)
+                settle()
+    except fdbqueue.InvalidInput as error:
+        raise terminal.Refused(f"{error}; {_before(done.messages)}") from None
+    except (fdbqueue.QueueError, fdbqueue.fdb.FDBError) as error:
+        raise terminal.Refused(f"{error}; {_before(done.messages)}", exit_code=1) from None
+    except (KeyboardInterrupt, TimeoutError):
+        known = terminal.count(done.messages, "message")
+        raise terminal.Refused(f"interrupted; at least {known} enqueued", 130) from None
+
+
+def _start(put: Callable[[lines.Batch], object], batch: lines.Batch) -> Future[None]:
+    """Put a batch in a thread that nobody has to wait for."""
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            put(batch)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, name="fdbq-enqueue", daemon=True).start()
+    return future
+
+
+def _before(enqueued: int) -> str:
+    if not enqueued:
+        return "nothing was enqueued"
+    were = "was" if enqueued == 1 else "were"
+    return f"{terminal.count(enqueued, 'message')} before it {were} enqueued"
+
+
+def _size(stream: BinaryIO) -> int | None:
+    """How many bytes there are to read, if that can be known."""
+    found = os.fstat(stream.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) and found.st_size else None

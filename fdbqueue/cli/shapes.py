@@ -1,0 +1,166 @@
+"""What --json prints of messages, leases, consumers and the like."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fdbqueue.model import (
+    BYTES,
+    DeadMessage,
+    Death,
+    Delivery,
+    Event,
+    LeasedMessage,
+    Message,
+    MessageState,
+)
+
+if TYPE_CHECKING:
+    from fdbqueue.consumers.registry import Consumer
+    from fdbqueue.queue.definitions import Definition
+
+PRINTED = frozenset(
+    {
+        "id",
+        "level",
+        "attempts",
+        "enqueued_at",
+        "attempt",
+        "token",
+        "expires_at",
+        "consumer",
+        "state",
+        "due_at",
+        "ttl_ends_at",
+        "last_error",
+        "content_type",
+        "death",
+    }
+)
+"""Names in what is printed of a message that an enqueue does not take over."""
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message as ``peek --json`` prints it; what most messages have not is left out."""
+    return {
+        "id": message.id,
+        **_payload(message.payload),
+        "priority": message.priority,
+        "headers": dict(message.headers),
+        "level": message.level,
+        "attempts": message.attempts,
+        "enqueued_at": when(message.enqueued_at_ms),
+        **({"ttl_ends_at": when(message.expires_at_ms)} if message.expires_at_ms else {}),
+        **({"last_error": message.last_error} if message.last_error else {}),
+        **({"content_type": message.content_type} if message.content_type != BYTES else {}),
+        **({"death": _death(message.death)} if message.death else {}),
+    }
+
+
+def delivery_json(delivery: Delivery) -> dict[str, Any]:
+    """A delivery as ``receive --json`` prints it."""
+    return {
+        **message_json(delivery.message),
+        "attempt": delivery.attempt,
+        "token": delivery.token.hex(),
+        "expires_at": when(delivery.expires_at_ms),
+    }
+
+
+def state_json(found: MessageState) -> dict[str, Any]:
+    """Where a message is, as ``show --json`` prints it."""
+    leased, due = found.lease_expires_at_ms, found.due_at_ms
+    return {
+        **message_json(found.message),
+        "state": found.state.value,
+        **({} if due is None else {"due_at": when(due)}),
+        **({} if leased is None else {"expires_at": when(leased), "consumer": found.consumer}),
+        **({"death": _death(found.death)} if found.death else {}),
+    }
+
+
+def dead_json(letter: DeadMessage) -> dict[str, Any]:
+    """A dead letter, as ``dead list --json`` prints it."""
+    return {**message_json(letter.message), "death": _death(letter.death)}
+
+
+def lease_json(lease: LeasedMessage) -> dict[str, Any]:
+    """A lease, as ``lease list --json`` prints it."""
+    delivery = lease.delivery
+    return {
+        "token": delivery.token.hex(),
+        "id": delivery.id,
+        "level": delivery.message.level,
+        "attempt": delivery.attempt,
+        "consumer": lease.consumer,
+        "expires_at": when(delivery.expires_at_ms),
+        "lapsed": lease.lapsed,
+    }
+
+
+def consumer_json(consumer: Consumer) -> dict[str, Any]:
+    """A consumer, as ``consumer list --json`` prints it."""
+    return {
+        "id": consumer.id.hex(),
+        "name": consumer.name,
+        "priority": consumer.priority,
+        "state": consumer_state(consumer),
+        "host": consumer.host,
+        "process": consumer.process,
+        "started_at": when(consumer.started_at_ms),
+        "seen_at": when(consumer.seen_at_ms),
+        "guard": consumer.guard,
+    }
+
+
+def consumer_state(consumer: Consumer) -> str:
+    """The list that a consumer stands on, in a word or two."""
+    return "" if consumer.state is None else consumer.state.name.lower().replace("_", " ")
+
+
+def subscription_json(definition: Definition) -> dict[str, Any]:
+    """A subscription, as ``subscription list --json`` prints it."""
+    return {
+        "subscription": definition.name,
+        "mode": definition.mode.value,
+        "selector": None if definition.selector is None else definition.selector.text,
+        "exclusive": definition.exclusive,
+        "auto_close": definition.auto_close,
+    }
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """A line of history, as ``history export`` prints it."""
+    return {
+        "stamp": event.stamp.hex(),
+        "at": when(event.at_ms),
+        "transition": event.transition,
+        "id": event.id,
+        "level": event.level,
+        "attempt": event.attempt,
+        "consumer": event.consumer,
+    }
+
+
+def when(wall_ms: int) -> str:
+    """A wall clock in milliseconds, as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _death(death: Death) -> dict[str, Any]:
+    return {
+        "reason": death.reason,
+        "died_at": when(death.died_at_ms),
+        "attempts": death.attempts,
+        "queue": death.queue,
+        "id": death.id,
+    }
+
+
+def _payload(payload: bytes) -> dict[str, str]:
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}

@@ -1,0 +1,198 @@
+"""``fdbq top``: a live view of all queues."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import threading
+import time
+import tty
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import fdbqueue
+
+from . import engine, queues, shapes, terminal
+from .board import Board, Line, Look, Row, draw
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+TICK_SECONDS = 0.1
+DETAILED = 100
+"""Queues that are all looked at closely; of more, those on the screen."""
+STATUS_SECONDS = 5.0
+
+_ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "left",
+           b"\x1bOA": "up", b"\x1bOB": "down", b"\x1bOC": "right", b"\x1bOD": "left"}  # fmt: skip
+
+
+def top(
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.2, help="Seconds between two looks.")
+    ] = 2.0,
+) -> None:
+    """Watch all queues live: depths, rates, the oldest message, consumers, leases, conflicts.
+
+    \b
+    Keys:
+      left, right   sort by another column
+      r             the other way round
+      up, down      choose a queue, to see its levels and consumers
+      space         look now
+      q, Ctrl-C     quit
+
+    The rates are messages a second since the look before. Conflicts are those of the whole
+    cluster; the embedded engine does not count them. In a pipe, use fdbq queue list --watch.
+
+    \b
+    Example:
+      fdbq top --interval 1
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise terminal.Refused("top needs a terminal; elsewhere: fdbq queue list --watch 2")
+    from rich.live import Live
+
+    db = fdbqueue.open()
+    watcher = Watcher(db, interval)
+    board = Board()
+    out = terminal.console()
+    with _keys(), Live(console=out, screen=True, auto_refresh=False) as live:
+        drawn: tuple[object, ...] = ()
+        watcher.start()
+        try:
+            while True:
+                look = watcher.look
+                size = (out.size.width, out.size.height)
+                late = int(time.time() - look.at) if time.time() - look.at > 10 else 0
+                seen = (look.at, size, late, board.column, board.descending, board.chosen)
+                if seen != drawn:
+                    lines = draw(board, look, *size, time.time())
+                    watcher.wanted = {row.name for row in board.visible(look.rows, size[1])}
+                    live.update(_screen(lines), refresh=True)
+                    drawn = (*seen[:-1], board.chosen)
+                for key in _pressed(TICK_SECONDS):
+                    if key == "q":
+                        return
+                    if key == " ":
+                        watcher.hurry.set()
+                    board.press(key, look.rows)
+                if watcher.failed is not None:
+                    raise watcher.failed
+        except KeyboardInterrupt:
+            return
+
+
+def _screen(lines: Sequence[Line]) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(
+        *(Text(line.text, style=line.style, no_wrap=True, overflow="crop") for line in lines)
+    )
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Have keys at once and unseen; the terminal is afterwards as it was."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _pressed(seconds: float) -> list[str]:
+    """The keys that are pressed within some seconds."""
+    readable, _, _ = select.select([sys.stdin], [], [], seconds)
+    if not readable:
+        return []
+    data = os.read(sys.stdin.fileno(), 64)
+    return parse_keys(data) if data else ["q"]  # the terminal is gone
+
+
+def parse_keys(data: bytes) -> list[str]:
+    """The keys in what a terminal sends: names of arrows, else characters."""
+    keys = []
+    while data:
+        arrow = _ARROWS.get(data[:3])
+        keys.append(arrow or chr(data[0]))
+        data = data[3:] if arrow else data[1:]
+    return keys
+
+
+class Watcher:
+    """Looks at the queues again and again, in a thread of its own: the screen never waits."""
+
+    def __init__(self, db: fdbqueue.fdb.Database, interval: float) -> None:
+        self.look = Look(str(fdbqueue.describe(db)), time.time(), began=False)
+        self.wanted: set[str] = set()
+        self.hurry = threading.Event()
+        self.failed: BaseException | None = None
+        self._db = db
+        self._interval = interval
+        self._before: dict[str, tuple[float, int, int]] = {}
+        self._status: tuple[float, float | None] = (0.0, None)
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name="fdbq-top", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                rows, conflicts = self._rows(), self._conflicts()
+                self.look = Look(self.look.store, time.time(), rows, conflicts)
+                self.hurry.wait(self._interval)
+                self.hurry.clear()
+        except BaseException as error:
+            self.failed = error
+
+    def _rows(self) -> list[Row]:
+        found = [*queues.surveyed(self._db)]
+        now = time.monotonic()
+        rows = []
+        for name, seen in found:
+            rate_in, rate_out = self._rates(name, seen, now)
+            close = len(found) <= DETAILED or name in self.wanted
+            oldest_ms, consumers = self._closely(name) if close else (None, {})
+            rows.append(
+                Row(name, seen.levels, seen.options.paused, rate_in, rate_out, oldest_ms, consumers)
+            )
+        return rows
+
+    def _rates(self, name: str, seen: fdbqueue.Surveyed, now: float) -> tuple[float, float]:
+        depth = seen.depth
+        at, enqueued, done = self._before.get(name, (now, depth.enqueued, depth.done))
+        self._before[name] = now, depth.enqueued, depth.done
+        passed = now - at
+        if passed <= 0:
+            return 0.0, 0.0
+        return max(0, depth.enqueued - enqueued) / passed, max(0, depth.done - done) / passed
+
+    def _closely(self, name: str) -> tuple[int | None, dict[str, int]]:
+        queue = fdbqueue.Queue(name)
+        try:
+            oldest = queue.ready_since_ms(self._db)
+            present = queue.consumers(self._db)
+        except fdbqueue.QueueNotFound:  # deleted meanwhile
+            return None, {}
+        states = Counter(shapes.consumer_state(each) or "registered" for each in present)
+        age = None if oldest is None else fdbqueue.Clock().wall_ms() - oldest
+        return age, dict(sorted(states.items()))
+
+    def _conflicts(self) -> float | None:
+        read_at, conflicts = self._status
+        if time.monotonic() - read_at > STATUS_SECONDS:
+            cluster = engine.status(self._db).get("cluster", {})
+            counted = cluster.get("workload", {}).get("transactions", {}).get("conflicted", {})
+            conflicts = counted.get("hz")
+            self._status = time.monotonic(), conflicts
+        return conflicts

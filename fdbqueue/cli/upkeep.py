@@ -1,0 +1,108 @@
+"""``fdbq sweep`` and ``fdbq metrics serve``."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+import fdbqueue
+
+from . import terminal
+from .params import AsJson, complete_queue
+
+
+def sweep(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="QUEUE…",
+            help="Names of queues; all where none is given.",
+            autocompletion=complete_queue,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Do at once what happens to queues by itself, as consumers come by.
+
+    Leases that have lapsed return, delays that are over end, messages whose time to live is over
+    go, and queues that delete themselves when they are unused are deleted.
+
+    \b
+    Examples:
+      fdbq sweep orders
+      fdbq sweep
+    """
+    db = fdbqueue.open()
+    for name in names or fdbqueue.list_queues(db):
+        try:
+            swept = fdbqueue.Queue(name).sweep(db)
+        except fdbqueue.QueueNotFound:
+            if names:
+                raise
+            continue  # deleted since the names were read
+        if as_json:
+            terminal.print_json({"queue": name, **asdict(swept)})
+        else:
+            gone = "; the queue was unused, and is deleted" if swept.deleted else ""
+            print(f"{terminal.visible(name)}: {terminal.count(swept.promoted, 'message')} became "
+                  f"ready, {swept.expired:,} expired{gone}")  # fmt: skip
+
+
+metrics = typer.Typer(
+    name="metrics", help="Metrics for Prometheus; needs fdbqueue[metrics].", no_args_is_help=True
+)
+
+
+@metrics.callback()
+def _metrics() -> None:
+    """A group, although it has one command."""
+
+
+@metrics.command()
+def serve(
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65_535, help="The port; 0: any free one.")
+    ] = 9_808,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
+    ] = "127.0.0.1",
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="QUEUE", help="Only this queue; several times."),
+    ] = None,
+) -> None:
+    """Serve how the queues stand at /metrics, until Ctrl-C.
+
+    Depths by level and state, the age of the oldest message, totals, and consumers by state, read
+    from the store at every scrape: so one such process is enough.
+
+    \b
+    Example:
+      fdbq metrics serve --port 9808 --host 0.0.0.0
+    """
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from fdbqueue.metrics import QueueCollector
+
+    db = fdbqueue.open()
+
+    def queues() -> list[fdbqueue.Queue]:
+        return [fdbqueue.Queue(name) for name in names or fdbqueue.list_queues(db)]
+
+    for queue in queues() if names else []:
+        queue.options(db)
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(db, queues))
+    try:
+        server, _ = start_http_server(port, host, registry)
+    except OSError as error:
+        raise terminal.Refused(f"{host}:{port}: {error.strerror or error}", 1) from None
+    try:
+        print(f"serving http://{host}:{server.server_port}/metrics")
+        terminal.flush()
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        server.shutdown()

@@ -1,0 +1,165 @@
+"""One group of requests as one transaction of SQLite: the check for conflicts, and the statements.
+
+Everything here happens under the commit lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from . import atomic
+from .codes import NOT_COMMITTED, TOO_OLD, Fault
+from .conflicts import RecentCommits, encode
+from .ranges import KeySet
+from .requests import CommitRequest
+from .store import StoreFile
+from .versions import ANNOUNCED, FLOOR, VERSIONS_PER_SECOND, Clock
+
+# Longer than a transaction may live, so that no live one finds the log cut short.
+_KEEP_VERSIONS = 10 * VERSIONS_PER_SECOND
+_TRIM_EVERY = 256
+
+_GET = "SELECT v FROM kv WHERE k = ?"
+_SET = "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
+_CLEAR = "DELETE FROM kv WHERE k = ?"
+_CLEAR_RANGE = "DELETE FROM kv WHERE k >= ? AND k < ?"
+_LOG = "INSERT INTO recent VALUES (?, ?)"
+_LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY version"
+_LOG_TRIM = "DELETE FROM recent WHERE version < ?"
+_BULK_FROM = 4
+
+
+Written = tuple[KeySet, int, int]
+"""What a group wrote: its keys, and how many mutations and bytes."""
+
+
+class Writer:
+    """Writes groups to one store, on a connection of its own."""
+
+    def __init__(self, file: StoreFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._recent = RecentCommits(file.newest)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the connection, which a forked child must not use."""
+        self._connection: sqlite3.Connection | None = None
+        self._groups = 0
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _judge(self, request: CommitRequest, accepted: list[CommitRequest]) -> int:
+        """The error code that a request must fail with, or 0."""
+        read_version, reads = request.read_version, request.reads
+        if read_version is None or not reads:
+            return 0
+        if read_version < self._recent.complete_from:
+            return TOO_OLD
+        later = self._recent.since(read_version)
+        if accepted:
+            later = later + [earlier.writes for earlier in accepted]
+        for written in later:
+            if written.intersects(reads):
+                if not request.report:
+                    return NOT_COMMITTED
+                request.conflicting = [*request.conflicting, written]
+        return NOT_COMMITTED if request.conflicting else 0
+
+    def write(self, group: list[CommitRequest]) -> Written | None:
+        """Commit a group; None if all of it is refused, which the requests then say.
+
+        Raises:
+            sqlite3.Error: nothing of the group is committed.
+        """
+        shared = self._file.shared
+        recent = self._recent
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._file.connect()
+            self._cursor = connection.cursor()
+        cursor = self._cursor
+        cursor.execute("BEGIN IMMEDIATE")
+        try:
+            if shared.words[ANNOUNCED] != recent.newest:
+                recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
+            version = max(recent.newest + 1, shared.words[FLOOR] + 1, self._clock.now())
+            accepted: list[CommitRequest] = []
+            for request in group:
+                refusal = self._judge(request, accepted)
+                if refusal:
+                    request.error = Fault(refusal)
+                else:
+                    if accepted:
+                        request.order = len(accepted)
+                    _apply(cursor, request, version)
+                    accepted.append(request)
+            if not accepted:
+                cursor.execute("ROLLBACK")
+                return None
+            written = accepted[0].writes
+            if len(accepted) > 1:
+                written = _union(accepted)
+            cursor.execute(_LOG, (version, encode(written)))
+            self._groups += 1
+            if self._groups % _TRIM_EVERY == 0:
+                cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
+                recent.trim(version - _KEEP_VERSIONS)
+            shared.words[ANNOUNCED] = version
+            cursor.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                cursor.execute("ROLLBACK")
+                shared.words[ANNOUNCED] = recent.newest
+            raise
+        recent.append(version, written)
+        shared.raise_floor(version)
+        mutations = size = 0
+        for request in accepted:
+            request.version = version
+            mutations += len(request.mutations)
+            size += request.size
+        return written, mutations, size
+
+
+def _union(requests: list[CommitRequest]) -> KeySet:
+    union = KeySet()
+    for request in requests:
+        union.update(request.writes)
+    return union
+
+
+def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None:
+    mutations = request.mutations
+    if len(mutations) > _BULK_FROM and all(op == atomic.SET for op, _, _ in mutations):
+        cursor.executemany(_SET, [(key, operand) for _, key, operand in mutations])
+        return
+    for op, key, operand in mutations:
+        if op == atomic.SET:
+            cursor.execute(_SET, (key, operand))
+        elif op == atomic.CLEAR_RANGE:
+            if operand is None:
+                cursor.execute(_CLEAR, (key,))
+            else:
+                cursor.execute(_CLEAR_RANGE, (key, operand))
+        elif op == atomic.SET_VERSIONSTAMPED_VALUE:
+            assert operand is not None
+            value = atomic.stamped(operand, atomic.stamp(version, request.order))
+            cursor.execute(_SET, (key, value))
+        elif op == atomic.SET_VERSIONSTAMPED_KEY:
+            final = atomic.stamped(key, atomic.stamp(version, request.order))
+            request.writes.keys.add(final)
+            cursor.execute(_SET, (final, operand))
+        else:
+            row = cursor.execute(_GET, (key,)).fetchone()
+            old = None if row is None else row[0]
+            new = atomic.apply(op, old, operand)
+            if new is None:
+                if old is not None:
+                    cursor.execute(_CLEAR, (key,))
+            elif new != old:
+                cursor.execute(_SET, (key, new))

@@ -1,0 +1,103 @@
+"""``fdbq doctor`` finds what is wrong, says what to do, and that helps."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+from fdbqueue import Queue, fdb
+from fdbqueue.codec import pack_counters, pack_expiry, pack_lease, unpack_lease
+from tests.acceptance.running import Fdbq
+
+
+def findings(fdbq: Fdbq, name: str, *options: str, code: int = 0) -> dict[str, dict[str, Any]]:
+    """What it finds about a queue, by check."""
+    ended = fdbq("doctor", name, "--json", *options)
+    assert ended.code == code, ended
+    assert ended.json["ok"] is (code == 0)
+    return {each["check"]: each for each in ended.json["findings"] if each["subject"] == name}
+
+
+def test_a_healthy_store_and_queue_have_no_findings(
+    db: fdb.Database, fdbq: Fdbq, name: str, embedded: bool
+) -> None:
+    Queue(name).enqueue(db, b"x")
+
+    ended = fdbq.ok("doctor", name)
+
+    advice = re.findall("→ (.*)", ended.out)
+    # The tests' own store does not force its commits to the disk.
+    assert all("power cut" in each for each in advice) or not embedded
+    assert "1 queue verified, 1 without any finding" in ended.out
+    assert "version advances" in ended.out
+    assert findings(fdbq, name) == {}
+
+
+def test_what_is_wrong_with_a_queue_is_found_and_mended_as_it_says(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    # Given a queue with a wrong counter, a dead letter and bounds, that is paused
+    queue = Queue(name)
+    queue.enqueue_many(db, [b"x"] * 5)
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "no")
+    queue.set_options(db, max_messages=4, dead_letter_queue="nowhere")
+    queue.pause(db)
+    db.add(queue._keys.count(5), pack_counters((0, 3, 0, 0, 0, 0, 0, 0, 0)))
+
+    # When it is looked at
+    found = findings(fdbq, name, code=1)
+
+    # Then each is told, with what to do
+    assert found.keys() == {"pause", "limits", "dead", "counters"}
+    assert found["limits"]["state"] == "problem"
+    assert "'nowhere' does not exist" in found["dead"]["detail"]
+    assert "ready" in found["counters"]["detail"]
+    assert found["counters"]["advice"] == f"fdbq queue verify {name} --repair"
+
+    # And that helps
+    for each in (found["counters"], found["pause"]):
+        fdbq.ok(*each["advice"].split()[1:])
+    fdbq.ok("queue", "set", name, "max_messages=none", "dead_letter_queue=none")
+    fdbq.ok("dead", "purge", name, "--all", "--yes")
+    assert findings(fdbq, name) == {}
+
+
+def test_leases_that_nobody_takes_back_are_found(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    # Given a lease that lapsed long ago, by both clocks
+    queue = Queue(name)
+    queue.enqueue(db, b"x")
+    delivery = queue.receive(db, lease=0.001)
+    assert delivery is not None
+    rewrite_expiry(db, queue, delivery.token, seconds_ago=60)
+
+    found = findings(fdbq, name, "--quick")
+
+    assert "1 lease lapsed" in found["leases"]["detail"]
+    fdbq.ok(*found["leases"]["advice"].split()[1:])
+    assert queue.depth(db).ready == 1
+    assert findings(fdbq, name, "--quick") == {}
+
+
+def rewrite_expiry(db: fdb.Database, queue: Queue, token: bytes, seconds_ago: int) -> None:
+    """Make a lease one that ended some seconds ago by the wall clock."""
+    tr = db.create_transaction()
+    key = queue._keys.lease(token)
+    stored = tr.get(key).value
+    assert stored is not None
+    lease = unpack_lease(stored)
+    moved = replace(lease, expiry_ms=int(time.time() - seconds_ago) * 1000)
+    tr[key] = pack_lease(moved)
+    tr[queue._keys.expiry(lease.expiry_version, token)] = pack_expiry(moved.expiry_ms)
+    tr.commit().wait()
+
+
+def test_its_report_is_json_to_programs(fdbq: Fdbq, name: str) -> None:
+    report = json.loads(fdbq.ok("doctor", "--quick", name, "--json").out)
+    assert report["ok"] is True
+    assert {"set-up", "clock", "latency", "queues"} <= {e["check"] for e in report["findings"]}
+    assert set(report["findings"][0]) == {"state", "check", "subject", "detail", "advice"}

@@ -1,0 +1,175 @@
+"""What goes on until it is stopped: ``top`` in a pseudo-terminal, ``--watch``, follow, metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from fdbqueue import Queue, fdb
+from tests.acceptance.running import FDBQ, Fdbq
+from tests.acceptance.screen import CLEAR, Screen
+
+
+@pytest.fixture
+def second(db: fdb.Database, name: str) -> Iterator[str]:
+    """Another queue, that sorts before the first."""
+    other = f"a{name[1:]}"
+    Queue.create(db, other)
+    yield other
+    Queue(other).delete(db)
+
+
+def names(lines: Sequence[str], *known: str) -> list[str]:
+    """The queues in the order in which a screen shows them; names are cut there."""
+    shown = [line.split("…")[0].split(" ")[0] for line in lines[3:]]
+    return [name for text in shown for name in known if text and name.startswith(text)]
+
+
+def test_top_fits_sorts_and_never_flickers(
+    db: fdb.Database, fdbq: Fdbq, name: str, second: str
+) -> None:
+    if not fdbq.environment["FDBQUEUE_STORE"].endswith(".fdbq"):
+        pytest.skip("it shows all queues of a store: it needs one of its own")
+    Queue(name).enqueue_many(db, [b"x"] * 12)
+    Queue(second).enqueue_many(db, [b"x"] * 3)
+    with Screen([str(FDBQ), "top", "--interval", "0.2"], fdbq.environment) as screen:
+        # When it has looked, the screen is full and no wider than it
+        lines = screen.until(lambda lines: len(lines) == 24 and "2 queues" in lines[1])
+        assert max(map(len, lines)) <= 80
+        assert "ready 15" in lines[1]
+        assert "ready▼" in lines[2]
+        assert names(lines, name, second) == [name, second]
+        assert lines[18].startswith(f"─ {name}")
+
+        # And keys sort, turn round and choose
+        screen.press("\x1b[D")
+        lines = screen.until(lambda lines: len(lines) == 24 and "queue▲" in lines[2])
+        assert names(lines, name, second) == [second, name]
+        screen.press("r")
+        lines = screen.until(lambda lines: len(lines) == 24 and "queue▼" in lines[2])
+        assert names(lines, name, second) == [name, second]
+        screen.press("\x1b[B")
+        screen.shows(f"─ {second}")
+
+        # And what happens is seen
+        Queue(second).enqueue_many(
+            db,
+            [b"x"] * 5_000,
+        )
+        screen.shows("5,003")
+        Queue(second).pause(db)
+        screen.shows("(paused)")
+
+        # And it follows the size of the terminal
+        screen.resize(100, 12)
+        lines = screen.until(lambda lines: len(lines) == 12 and len(lines[2]) == 100)
+        screen.resize(40, 9)
+        screen.until(lambda lines: len(lines) == 9 and len(lines[2]) == 40)
+
+        screen.press("q")
+        assert screen.ended() == 0
+    # Without ever clearing the screen, and leaving the terminal as it was
+    assert not any(code in screen.received for code in CLEAR)
+    assert screen.received.endswith(b"\x1b[?25h\x1b[?1049l")
+
+
+def test_top_ends_with_ctrl_c_and_needs_a_terminal(fdbq: Fdbq, name: str) -> None:
+    with Screen([str(FDBQ), "top"], fdbq.environment) as screen:
+        screen.shows("q quit")
+        screen.interrupt()
+        assert screen.ended() == 0
+    assert b"Traceback" not in screen.received
+    assert "terminal" in fdbq.refused("top", code=2)
+
+
+def test_hostile_names_and_payloads_do_nothing_on_any_screen(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    queue = Queue(name)
+    queue.enqueue(db, b"\x1b]0;owned\x07\x1b[2J\xff\x9b31m<b>", headers={"\x1b[2Jh": "\x07"})
+    delivery = queue.receive(db, consumer="[bold]x")
+    assert delivery is not None
+    leases = ["lease", "list", name]
+    for command in (leases, ["show", name, delivery.id], [*leases, "--watch", "60"]):
+        with Screen([str(FDBQ), *command], fdbq.environment) as screen:
+            screen.shows(delivery.id)
+            if "--watch" in command:
+                screen.interrupt()
+            assert screen.ended() == 0
+        for bad in (b"\x1b]0;", b"\x1b[2J", b"\x07", b"\x9b31m"):
+            assert bad not in screen.received, command
+    queue.reject(db, delivery, "\x1b]0;owned\x07")
+    for command in (["dead", "list", name], ["dead", "show", name, delivery.id]):
+        shown = fdbq.ok(*command).out
+        assert "\x1b" not in shown
+        assert "\\x1b]0;owned\\x07" in shown
+
+
+def follow(fdbq: Fdbq, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [FDBQ, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**fdbq.environment, "PYTHONUNBUFFERED": "1"},
+        text=True,
+    )
+
+
+def stopped(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (0, "")
+
+
+def test_a_watched_listing_is_an_array_to_a_line(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    with follow(fdbq, "peek", name, "--json", "--watch", "0.1") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == []
+        Queue(name).enqueue(db, b"now")
+        while not (seen := json.loads(process.stdout.readline())):
+            pass
+        assert seen[0]["payload"] == "now"
+        stopped(process)
+
+
+def test_history_is_followed(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    assert "keeps no history" in fdbq.refused("history", "tail", name, code=1)
+    queue = Queue(name)
+    queue.set_options(db, history_seconds=3600)
+    with follow(fdbq, "history", "tail", name, "--follow", "--json") as process:
+        message_id = queue.enqueue(db, b"x")
+        assert process.stdout is not None
+        event = json.loads(process.stdout.readline())
+        assert (event["transition"], event["id"]) == ("enqueue", message_id)
+        stopped(process)
+
+
+def test_metrics_are_served(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    Queue(name).enqueue(db, b"x", priority=9)
+    with follow(fdbq, "metrics", "serve", "--port", "0", "--queue", name) as process:
+        assert process.stdout is not None
+        told = re.fullmatch(
+            r"serving (http://127\.0\.0\.1:\d+/metrics)\n", process.stdout.readline()
+        )
+        assert told is not None
+        with urllib.request.urlopen(told[1], timeout=60) as answer:
+            text = answer.read().decode()
+        stopped(process)
+    assert f'fdbqueue_messages{{level="0",queue="{name}",state="ready"}} 1.0' in text
+    assert "no queue 'nowhere'" in fdbq.refused("metrics", "serve", "--queue", "nowhere", code=1)
+
+
+def test_what_destroys_asks_first_in_a_terminal(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    Queue(name).enqueue(db, b"x")
+    for answer, left in (("n\n", 1), ("y\n", 0)):
+        with Screen([str(FDBQ), "queue", "purge", name], fdbq.environment) as screen:
+            screen.shows("Remove 1 ready message")
+            screen.press(answer)
+            assert screen.ended() == (1 if left else 0)
+        assert Queue(name).depth(db).ready == left

@@ -1,0 +1,160 @@
+"""Every command with --json, in one session: what they print is compared with a golden file.
+
+``FDBQUEUE_GOLDEN=write`` writes it anew; read the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+
+from fdbqueue import Queue, fdb
+from fdbqueue.consumers import registry
+from tests.acceptance.running import Ended, Fdbq
+
+GOLDEN = Path(__file__).parent / "golden" / "session.txt"
+VARYING = re.compile(
+    r"(?P<id>\b(?:[0-9a-f]{2}|d)-[0-9a-f]{12}-[0-9a-f]{16}\b)"
+    r"|(?P<token>\b[0-9a-f]{36}\b)"
+    r"|(?P<consumer>\b[0-9a-f]{32}\b)"
+    r"|(?P<stamp>\b33[0-9a-f]{24,}\b)"
+    r"|(?P<time>\b\d{4}-\d\d-\d\dT[\d:.]+\+00:00)"
+)
+
+
+class Session:
+    """Runs commands and writes down what they print, without what differs from run to run."""
+
+    def __init__(self, fdbq: Fdbq, names: dict[str, str]) -> None:
+        self._fdbq = fdbq
+        self._names = names
+        self._seen: dict[str, str] = {}
+        self.transcript = ""
+
+    def __call__(self, *arguments: str, given: str = "", code: int = 0) -> Ended:
+        """Run a command, with the names of queues put in for Q and R."""
+        ended = self._fdbq(*(self._names.get(a, a) for a in arguments), given=given)
+        assert ended.code == code, ended
+        shown = self.plain(" ".join(f"'{a}'" if " " in a else a for a in arguments))
+        self.transcript += f"$ fdbq {shown}\n{self.plain(ended.out)}"
+        if code:
+            self.transcript += f"{self.plain(ended.err)}({code})\n"
+        self.transcript += "\n"
+        return ended
+
+    def plain(self, text: str) -> str:
+        """A text as it is in every run."""
+        for short, name in self._names.items():
+            text = text.replace(name, short)
+        text = text.replace(socket.gethostname(), "<host>")
+        text = re.sub(r'"process": \d+', '"process": <pid>', text)
+        text = re.sub(r'"options": {[^}]*}', '"options": <options>', text)
+        return VARYING.sub(self._numbered, text)
+
+    def _numbered(self, match: re.Match[str]) -> str:
+        kind = match.lastgroup or ""
+        if kind == "time":
+            return "<time>"
+        if match[0] not in self._seen:
+            number = 1 + sum(name.startswith(f"<{kind} ") for name in self._seen.values())
+            self._seen[match[0]] = f"<{kind} {number}>"
+        return self._seen[match[0]]
+
+
+def test_a_session_prints_what_it_printed_before(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    run = Session(fdbq, {"R": f"{name}-other", "Q": name})
+    try:
+        the_life_of_a_queue(run)
+        messages_out_of_order(run)
+        whom_it_concerns(run, db, name)
+        the_end(run)
+    finally:
+        if f"{name}-other" in fdbq.ok("queue", "list").out:
+            fdbq.ok("queue", "delete", f"{name}-other", "--yes")
+    if os.environ.get("FDBQUEUE_GOLDEN") == "write":
+        GOLDEN.write_text(run.transcript)
+    assert run.transcript == GOLDEN.read_text()
+
+
+def the_life_of_a_queue(run: Session) -> None:
+    run("queue", "create", "R", "--levels", "3", "--set", "max_attempts=2", "--json")
+    run("queue", "set", "Q", "history_seconds=3600", "lease=60", "max-messages=1000", "--json")
+    run("queue", "pause", "Q", "--json")
+    run("enqueue", "Q", "waits", "--json")
+    run("receive", "Q", "--json")
+    run("queue", "resume", "Q", "--json")
+    run("queue", "show", "Q", "--json")
+    run("receive", "Q", "--ack", "--json")
+
+
+def messages_out_of_order(run: Session) -> None:
+    lines = [
+        '{"payload": "a", "priority": 9, "headers": {"region": "eu", "weight": 1.5}}',
+        '{"payload_base64": "/w==", "headers": {"region": null}}',
+        '{"payload": "c", "priority": 0, "key": "customer 7", "unique": "c", "ttl": 3600}',
+        '{"payload": "later", "delay": 3600}',
+    ]
+    run("enqueue", "Q", "--json", given="\n".join(lines))
+    delayed = run("enqueue", "Q", "next year", "--delay", "31536000", "--json").json["id"]
+    run("show", "Q", delayed, "--json")
+    run("cancel", "Q", delayed, "--json")
+    run("cancel", "Q", delayed, "--json", code=1)
+    first, *_ = run("peek", "Q", "--json").lines
+    run("browse", "Q", "--selector", "region = 'eu' OR priority = 0", "--json")
+    run("show", "Q", first["id"], "--json")
+    one, two, three = run("receive", "Q", "--max", "3", "--consumer", "billing", "--json").lines
+    run("show", "Q", one["id"], "--json")
+    run("extend", "Q", one["token"], "--lease", "120", "--json")
+    run("ack", "Q", one["token"], "--json")
+    run("ack", "Q", one["token"], "--json", code=1)
+    run("release", "Q", two["token"], "--error", "no stock", "--json")
+    run("reject", "Q", "--reason", "no such customer", "--json", given=three["token"])
+    dead = three["id"]
+    run("dead", "list", "Q", "--json")
+    run("dead", "show", "Q", dead, "--json")
+    run("dead", "redrive", "Q", "--selector", "priority = 0", "--dry-run", "--json")
+    run("dead", "redrive", "Q", dead, "--json")
+    (again,) = run("receive", "Q", "--json").lines
+    run("reject", "Q", again["token"], "--drop", "--json")
+    run("receive", "Q", "--consumer", "billing", "--json")
+    run("lease", "list", "Q", "--json")
+    run("lease", "release", "Q", "--consumer", "billing", "--dry-run", "--json")
+    run("lease", "release", "Q", "--consumer", "billing", "--yes", "--json")
+
+
+def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
+    run("subscription", "create", "Q", "eu", "--selector", "region = 'eu'", "--json")
+    run("subscription", "create", "Q", "audit", "--mode", "browse", "--start", "now", "--json")
+    run("subscription", "list", "Q", "--json")
+    run("enqueue", "Q", "for eu", "--header", "region=eu", "--json")
+    run("receive", "Q", "--subscription", "eu", "--ack", "--json")
+    run("subscription", "seek", "Q", "audit", "first", "--json")
+    run("subscription", "show", "Q", "audit", "--json")
+    run("subscription", "delete", "Q", "audit", "--yes", "--json")
+    # Given a consumer
+    scope = Queue(name)._scope(db.create_transaction())
+    consumer, record = registry.new(scope, "billing", 3)
+    registry.register(db, scope, consumer, record, acquiring=True)
+    run("consumer", "list", "Q", "--json")
+    run("consumer", "evict", "Q", "--json")
+    run("consumer", "evict", "Q", consumer.hex(), "--yes", "--json")
+
+
+def the_end(run: Session) -> None:
+    run("history", "tail", "Q", "--max", "3", "--json")
+    run("history", "export", "Q")
+    run("enqueue", "Q", "--json", given='{"payload": "x", "headers": {"n": 1}}\n' * 3)
+    run("queue", "copy", "Q", "R", "--selector", "n = 1", "--json")
+    run("queue", "move", "Q", "R", "--dry-run", "--json")
+    run("queue", "move", "Q", "R", "--yes", "--json")
+    run("queue", "purge", "R", "--selector", "n = 1", "--dry-run", "--json")
+    run("queue", "purge", "R", "--selector", "n = 1", "--yes", "--json")
+    run("queue", "purge", "R", "--yes", "--json")
+    run("dead", "purge", "Q", "--all", "--yes", "--json")
+    run("queue", "verify", "Q", "--json")
+    run("sweep", "Q", "--json")
+    run("queue", "show", "Q", "--json")
+    run("queue", "delete", "R", "--dry-run", "--json")
+    run("queue", "delete", "R", "--yes", "--json")

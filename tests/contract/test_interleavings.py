@@ -1,0 +1,249 @@
+"""The delicate algorithms in all interleavings of two or three operations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fdbqueue import Delivery, LeaseLost, Queue, verify
+from fdbqueue.binding import fdb
+from fdbqueue.consumers import wakeups
+from fdbqueue.keys import Kind
+from fdbqueue.queue import once
+from fdbqueue.testing import ManualClock
+from tests.interleaving import Operation, explore
+
+Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
+SIGNAL_SECONDS = 30.0
+
+
+@pytest.fixture
+def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Queue]:
+    """Makes a queue of its own for every interleaving."""
+    numbers = itertools.count()
+
+    def make(**options: Any) -> Queue:
+        return Queue.create(db, f"q{next(numbers)}", root=space, levels=2, **options)
+
+    return make
+
+
+def clean(db: fdb.Database, queue: Queue) -> None:
+    found = verify(db, queue)
+    assert found.ok, found.deviations
+
+
+def requests(db: fdb.Database, queue: Queue) -> int:
+    every = queue._keys.kind(Kind.REQUEST)
+    return len(list(db.get_range(every.start, every.stop)))
+
+
+def payloads(found: Sequence[Delivery]) -> list[bytes]:
+    return [one.payload for one in found]
+
+
+def test_expiry_against_ack_and_another_receiver(
+    db: fdb.Database, space: fdb.Subspace, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a message whose lease is over
+        queue = fresh(lease=10, contention="first")
+        queue.enqueue(db, b"m")
+        held = queue.receive_many(db, 1)
+        later = Queue(queue.name, space, clock=ManualClock(seconds=60))
+
+        def check(results: list[Any]) -> None:
+            # Then it is done or delivered again, and never both
+            acked, *others = results
+            again = [one for found in others for one in found]
+            assert len(again) == isinstance(acked, LeaseLost)
+            assert all(one.attempt == 2 for one in again)
+            depth = queue.depth(db)
+            assert (depth.done, depth.leased, depth.ready) == (1 - len(again), len(again), 0)
+            clean(db, queue)
+
+        # When its holder acknowledges it while two others look for messages
+        return [
+            lambda db: queue.ack_many(db, held),
+            lambda db: later.receive_many(db, 1),
+            lambda db: later.receive_many(db, 1),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+def test_fulfilment_against_withdrawal(db: fdb.Database, fresh: Callable[..., Queue]) -> None:
+    def start() -> Start:
+        # Given a leader and another consumer in line, and one message
+        queue = fresh(contention="staged")
+        leader, other = queue.request(db), queue.request(db)
+        assert leader.leads
+        assert not other.leads
+        queue.enqueue(db, b"m")
+
+        def check(results: list[Any]) -> None:
+            # Then one of them has it, and nobody is left in line
+            assert [payloads(found) for found in results] in ([[b"m"], []], [[], [b"m"]])
+            assert requests(db, queue) == 0
+            assert queue.depth(db).leased == 1
+            clean(db, queue)
+
+        # When the leader serves while the other one leaves
+        return [
+            lambda db: queue.collect(db, leader, wait=0),
+            lambda db: queue.withdraw(db, other),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+def test_two_that_leave_the_line_at_once_while_a_message_comes(
+    db: fdb.Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a leader and another consumer in an empty line
+        queue = fresh(contention="staged")
+        leader, other = queue.request(db), queue.request(db)
+
+        def check(results: list[Any]) -> None:
+            # Then the message is with one of them, or still there
+            identity, *found = results
+            taken = [one.id for each in found for one in each]
+            ready = [message.id for message in queue.peek(db, 2)]
+            assert taken + ready == [identity]
+            assert requests(db, queue) == 0
+            clean(db, queue)
+
+        # When a message comes while both give up
+        return [
+            lambda db: queue.enqueue(db, b"m"),
+            lambda db: queue.collect(db, other, wait=0),
+            lambda db: queue.withdraw(db, leader),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+def sleeper(queue: Queue, name: bytes) -> Operation:
+    """Takes what is there, or goes to sleep."""
+
+    def sleep(db: Any) -> Any:
+        def body(tr: fdb.Transaction) -> Any:
+            found = queue.receive_many(tr, 1)
+            return found or wakeups.register(tr, queue._keys, name)
+
+        return once.run(db, queue._keys.once, body)
+
+    return sleep
+
+
+def leaver(queue: Queue, name: bytes) -> Operation:
+    """Stops to sleep."""
+    return lambda db: once.run(
+        db, queue._keys.once, lambda tr: wakeups.withdraw(tr, queue._keys, name)
+    )
+
+
+def test_no_wakeup_is_lost_by_who_falls_asleep_as_a_message_comes(
+    db: fdb.Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        queue = fresh(contention="first")
+
+        def check(results: list[Any]) -> None:
+            # Then somebody has it, or somebody was woken for it
+            _, *outcomes = results
+            signals = [each for each in outcomes if isinstance(each, tuple)]
+            taken = [each for each in outcomes if isinstance(each, list)]
+            assert len(taken) <= 1
+            if not taken:
+                assert wakeups.wait(sum(signals, ()), SIGNAL_SECONDS)
+
+        # When a message comes while two fall asleep
+        return [
+            lambda db: queue.enqueue(db, b"m"),
+            sleeper(queue, b"a" * 16),
+            sleeper(queue, b"b" * 16),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+def test_no_wakeup_is_lost_by_a_guard_that_leaves(
+    db: fdb.Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a guard that sleeps
+        queue = fresh(contention="first")
+        sleeper(queue, b"a" * 16)(db)
+
+        def check(results: list[Any]) -> None:
+            # Then the other one has the message, or was woken for it
+            _, _, other = results
+            assert isinstance(other, list) or wakeups.wait(other, SIGNAL_SECONDS)
+
+        # When it leaves while a message comes, and another one falls asleep
+        return [
+            lambda db: queue.enqueue(db, b"m"),
+            leaver(queue, b"a" * 16),
+            sleeper(queue, b"b" * 16),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+def test_a_cursor_that_moves_misses_no_late_enqueue(
+    db: fdb.Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a browser before one message
+        queue = fresh()
+        browser = queue.subscribe(db, "browser", mode="browse")
+        first = queue.enqueue(db, b"first")
+
+        def check(results: list[Any]) -> None:
+            # Then in the end it has seen every message once, in order
+            one, two, seen = results
+            ids = [message.id for message in [*seen, *browser.browse(db)]]
+            assert sorted(ids) == sorted([first, one, two])
+            assert ids == sorted(ids)
+            clean(db, queue)
+
+        # When it moves on while two more come
+        return [
+            lambda db: queue.enqueue(db, b"a"),
+            lambda db: queue.enqueue(db, b"b"),
+            browser.browse,
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+def test_a_cursor_that_passes_finds_what_comes_back_behind_it(
+    db: fdb.Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a subscription whose match is in somebody's hands, before many that do not match
+        queue = fresh(contention="first")
+        taker = queue.subscribe(db, "eu", selector="region = 'eu'")
+        queue.enqueue(db, b"m", headers={"region": "eu"})
+        held = queue.receive_many(db, 1)
+        for _ in range(20):
+            queue.enqueue(db, b"x", headers={"region": "us"})
+
+        def check(results: list[Any]) -> None:
+            # Then the match is found, by this look or by the next
+            _, found = results
+            assert payloads([*found, *taker.receive_many(db, 1)]) == [b"m"]
+            clean(db, queue)
+
+        # When it is given back while the cursor passes the others
+        return [
+            lambda db: queue.release_many(db, held),
+            lambda db: taker.receive_many(db, 1),
+        ], check
+
+    assert explore(db, start) >= 6

@@ -1,0 +1,185 @@
+"""Waiting for the commit lock, which another process may hold for long: it may be paused."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdbqueue import embedded
+from fdbqueue.binding import fdb
+from fdbqueue.embedded.versions import Shared
+
+PATIENCE = 60.0
+SOON = 50
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "a.store")
+
+
+@pytest.fixture
+def db(path: str) -> Any:
+    return fdb.open(path)
+
+
+@contextmanager
+def held(path: str) -> Iterator[None]:
+    """The lock of a store, as another process would hold it."""
+    other = Shared(path + "-lock")
+    other.lock()
+    try:
+        yield
+    finally:
+        other.unlock()
+
+
+class Attempt(threading.Thread):
+    """A transaction that sets a key, and its error code, 0 for none."""
+
+    def __init__(self, db: Any, key: bytes, timeout: int = 0, reads: bytes | None = None) -> None:
+        super().__init__(daemon=True)
+        self.code: int | type[BaseException] | None = None
+        self.key = key
+        self.transaction = db.create_transaction()
+        if timeout:
+            self.transaction.options.set_timeout(timeout)
+        if reads is not None:
+            self.transaction[reads].wait()
+        self.transaction[key] = b""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.transaction.commit().wait()
+            self.code = 0
+        except fdb.FDBError as error:
+            self.code = error.code
+        except Exception as error:
+            self.code = type(error)
+
+    def outcome(self) -> Any:
+        self.join(PATIENCE)
+        return self.code
+
+
+def test_a_timeout_ends_the_wait_for_the_lock(db: Any, path: str) -> None:
+    db[b"before"] = b""
+
+    with held(path):
+        late = Attempt(db, b"late", timeout=SOON)
+        assert late.outcome() == 1031
+
+    # What timed out before it had the lock was not committed, and nobody is kept waiting.
+    db[b"after"] = b""
+    assert [row.key for row in db[b"":b"\xff"]] == [b"after", b"before"]
+    with pytest.raises(fdb.FDBError) as again:
+        late.transaction.commit().wait()
+    assert again.value.code in (1031, 2017)
+
+
+def test_whoever_can_wait_gets_the_lock_when_others_gave_up(db: Any, path: str) -> None:
+    with held(path):
+        attempts = [
+            Attempt(db, b"%d" % number, timeout=SOON if number % 3 else 0) for number in range(12)
+        ]
+        impatient = [attempt for attempt in attempts if int(attempt.key) % 3]
+        assert [attempt.outcome() for attempt in impatient] == [1031] * len(impatient)
+
+    patient = [attempt for attempt in attempts if not int(attempt.key) % 3]
+    assert [attempt.outcome() for attempt in patient] == [0] * len(patient)
+    assert {row.key for row in db[b"":b"\xff"]} == {attempt.key for attempt in patient}
+
+
+def test_a_timeout_that_is_long_enough_changes_nothing(db: Any, path: str) -> None:
+    with held(path):
+        attempts = [Attempt(db, b"%d" % number, timeout=60_000) for number in range(6)]
+
+    assert [attempt.outcome() for attempt in attempts] == [0] * 6
+    assert len(list(db[b"":b"\xff"])) == 6
+
+
+def test_commits_with_timeouts_and_without_share_the_lock_between_stores(
+    db: Any, path: str
+) -> None:
+    def work(number: int) -> None:
+        for turn in range(50):
+            transaction = db.create_transaction()
+            if number % 2:
+                transaction.options.set_timeout(60_000)
+            transaction.add(b"sum", b"\1\0\0\0")
+            transaction[b"%d/%d" % (number, turn)] = b""
+            transaction.commit().wait()
+
+    def disturb() -> None:
+        while not over.is_set():
+            with held(path):
+                pass
+
+    over = threading.Event()
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(PATIENCE)
+    over.set()
+    disturber.join(PATIENCE)
+
+    assert int.from_bytes(db[b"sum"], "little") == 300
+    assert len(list(db[b"0":b"9"])) == 300
+
+
+class Interrupted(BaseException):
+    """What the signal handler of the next test raises."""
+
+
+def test_an_interrupted_wait_keeps_nobody_from_committing(db: Any, path: str) -> None:
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    db[b"before"] = b""
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with held(path):
+            leader = Attempt(db, b"leader")
+            transaction = db.create_transaction()
+            transaction[b"follower"] = b""
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Interrupted):
+                transaction.commit().wait()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+    assert leader.outcome() == 0
+    assert Attempt(db, b"after").outcome() == 0
+
+
+def test_a_conflict_with_a_commit_that_then_failed_is_none(db: Any, path: str) -> None:
+    # SQLite refuses what sets this key, but only at the end of the group, as on a full disk.
+    key = b"refused"
+    db[b"before"] = b""
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON recent "
+            f"WHEN EXISTS (SELECT 1 FROM kv WHERE k = x'{key.hex()}') "
+            "BEGIN SELECT raise(ABORT, 'refused'); END"
+        )
+    with held(path):
+        leader = Attempt(db, b"leader")
+        followers = [Attempt(db, key, reads=key)]
+        followers += [Attempt(db, b"%d" % number, reads=key) for number in range(5)]
+
+    assert leader.outcome() == 0
+    assert issubclass(followers[0].outcome(), embedded.StoreError)
+    assert [follower.outcome() for follower in followers[1:]] == [0] * 5
+    kept = {b"before", b"leader", *(follower.key for follower in followers[1:])}
+    assert {row.key for row in db[b"":b"\xff"]} == kept

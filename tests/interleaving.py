@@ -1,0 +1,168 @@
+"""Every order in which transactions can begin and commit, one after another.
+
+A transaction reads at the version that it got when it began, and writes when it commits: whatever
+happens in between changes nothing of what it sees. So two transactions can be told apart by
+nothing but the order of their beginnings and commits, and to go through all orders of these points
+is to go through all interleavings. A retry begins and commits again, which is part of it.
+
+One thread runs at a time. It stops before each point, and the explorer chooses who goes on; it goes
+through the choices depth first, each time from a fresh start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fdbqueue.binding import fdb
+
+DEADLINE = 60.0
+
+
+class Gates:
+    """Lets one of several threads go on at a time, as ``choose`` says."""
+
+    def __init__(self, count: int) -> None:
+        self.state = threading.Condition()
+        self.waiting: set[int] = set()
+        self.running = set(range(count))
+        self.chosen: int | None = None
+
+    def stop(self, me: int) -> None:
+        """Called by a thread before a point: wait for one's turn."""
+        with self.state:
+            self.running.discard(me)
+            self.waiting.add(me)
+            self.state.notify_all()
+            assert self.state.wait_for(lambda: self.chosen == me, DEADLINE), "nobody goes on"
+            self.chosen = None
+            self.waiting.discard(me)
+            self.running.add(me)
+
+    def end(self, me: int) -> None:
+        """Called by a thread when it is through."""
+        with self.state:
+            self.running.discard(me)
+            self.state.notify_all()
+
+    def choices(self) -> list[int]:
+        """Who stands before a point, once nobody runs; nobody when all are through."""
+        with self.state:
+            assert self.state.wait_for(lambda: not self.running, DEADLINE), "somebody is blocked"
+            return sorted(self.waiting)
+
+    def let(self, chosen: int) -> None:
+        """Let one go on to its next point."""
+        with self.state:
+            self.chosen = chosen
+            self.waiting.discard(chosen)
+            self.running.add(chosen)
+            self.state.notify_all()
+
+
+class GatedDatabase:
+    """Lends transactions that stop before they begin and before they commit."""
+
+    def __init__(self, db: fdb.Database, gates: Gates, me: int) -> None:
+        self._db = db
+        self._gates = gates
+        self._me = me
+
+    def create_transaction(self) -> fdb.Transaction:
+        """A transaction that has begun."""
+        tr = self._db.create_transaction()
+        commit, on_error = tr.commit, tr.on_error
+
+        def gated_commit() -> Any:
+            self._gates.stop(self._me)
+            return _Done(commit())
+
+        def gated_on_error(error: fdb.FDBError) -> Any:
+            on_error(error).wait()
+            self._begin(tr)
+            return _Done(None)
+
+        tr.commit = gated_commit  # type: ignore[method-assign]
+        tr.on_error = gated_on_error  # type: ignore[method-assign,assignment]
+        self._begin(tr)
+        return tr
+
+    def _begin(self, tr: fdb.Transaction) -> None:
+        self._gates.stop(self._me)
+        tr.get_read_version().wait()
+
+
+class _Done:
+    """A future that was waited for before anybody else goes on."""
+
+    def __init__(self, future: Any) -> None:
+        self._error: fdb.FDBError | None = None
+        try:
+            if future is not None:
+                future.wait()
+        except fdb.FDBError as error:
+            self._error = error
+
+    def wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+Operation = Callable[[Any], Any]
+
+
+def explore(
+    db: fdb.Database,
+    start: Callable[[], tuple[Sequence[Operation], Callable[[list[Any]], None]]],
+    limit: int = 20_000,
+) -> int:
+    """Run operations in every interleaving, each from a fresh start; returns how many there were.
+
+    start: makes a fresh state; returns the operations, each of which takes a database, and a check
+        of what they returned, or raised.
+    """
+    prefix: list[int] = []
+    count = 0
+    while True:
+        operations, check = start()
+        path, results = _run(db, operations, prefix)
+        try:
+            check(results)
+        except AssertionError as error:
+            error.add_note(f"in the interleaving {[choices[n] for choices, n in path]}: {results}")
+            raise
+        count += 1
+        assert count <= limit, "too many interleavings"
+        while path and path[-1][1] == len(path[-1][0]) - 1:
+            path.pop()
+        if not path:
+            return count
+        prefix = [n for _, n in path[:-1]] + [path[-1][1] + 1]
+
+
+def _run(
+    db: fdb.Database, operations: Sequence[Operation], prefix: Sequence[int]
+) -> tuple[list[tuple[list[int], int]], list[Any]]:
+    gates = Gates(len(operations))
+    results: list[Any] = [None] * len(operations)
+
+    def work(me: int) -> None:
+        try:
+            results[me] = operations[me](GatedDatabase(db, gates, me))
+        except Exception as error:
+            results[me] = error
+        finally:
+            gates.end(me)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(operations))]
+    for thread in threads:
+        thread.start()
+    path: list[tuple[list[int], int]] = []
+    while choices := gates.choices():
+        n = prefix[len(path)] if len(path) < len(prefix) else 0
+        path.append((choices, n))
+        gates.let(choices[n])
+    for thread in threads:
+        thread.join()
+    return path, results

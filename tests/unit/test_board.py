@@ -1,0 +1,114 @@
+"""What ``fdbq top`` draws, and what its keys do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdbqueue import Depth
+from fdbqueue.cli.board import COLUMNS, Board, Look, Row, draw, short
+from fdbqueue.cli.top import parse_keys
+
+ROWS = [
+    Row("mail", {0: Depth(ready=5)}, rate_in=3.5, oldest_ms=90_000, consumers={"interested": 2}),
+    Row("orders", {0: Depth(ready=1, dead=7), 9: Depth(ready=1_234_567)}, paused=True),
+    Row("\x1b[2Jevil", {}),
+]
+
+
+def shown(board: Board, width: int = 80, height: int = 24) -> list[str]:
+    return [line.text for line in draw(board, Look("store", 0.0, ROWS), width, height, 0.0)]
+
+
+@given(
+    rows=st.lists(
+        st.builds(
+            Row,
+            st.text(min_size=1, max_size=200),
+            st.dictionaries(st.integers(0, 255), st.builds(Depth, ready=st.integers(0, 10**12))),
+            st.booleans(),
+            st.floats(0, 10**9),
+            st.floats(0, 10**9),
+            st.none() | st.integers(0, 10**12),
+        ),
+        max_size=40,
+    ),
+    width=st.integers(20, 200),
+    height=st.integers(6, 60),
+    keys=st.lists(st.sampled_from(["left", "right", "up", "down", "r", "x"]), max_size=20),
+)
+def test_a_screen_is_always_full_and_never_too_large(
+    rows: list[Row], width: int, height: int, keys: list[str]
+) -> None:
+    board = Board()
+    look = Look("store", 0.0, rows)
+    for key in [*keys, ""]:
+        lines = draw(board, look, width, height, 0.0)
+        assert len(lines) == height
+        assert all(len(line.text) <= width and line.text.isprintable() for line in lines)
+        board.press(key, rows)
+
+
+def test_at_80_columns_every_column_is_there() -> None:
+    heading = shown(Board())[2]
+    assert all(column.title in heading for column in COLUMNS)
+    assert len(heading) == 80
+
+
+def test_queues_are_sorted_by_any_column_both_ways() -> None:
+    board = Board()
+    orders = []
+    for _ in COLUMNS:
+        orders.append(next(row.name for row in board.ordered(ROWS)))
+        board.press("right", ROWS)
+    evil = ROWS[2].name
+    by_column = ["orders", evil, evil, "orders", "mail", evil, "mail", "mail", evil]
+    assert orders == by_column
+    # The first column again, the other way round
+    board.press("r", ROWS)
+    assert next(row.name for row in board.ordered(ROWS)) == evil
+
+
+def test_the_chosen_queue_is_shown_in_full_and_stays_on_the_screen() -> None:
+    rows = [Row(f"queue {n:02}", {0: Depth(ready=100 - n)}) for n in range(50)]
+    board = Board()
+    look = Look("store", 0.0, rows)
+    for n in range(50):
+        lines = [line.text for line in draw(board, look, 80, 24, 0.0)]
+        assert any(line.startswith(f"queue {n:02} ") for line in lines)
+        assert any(line.startswith(f"─ queue {n:02} ") for line in lines)
+        board.press("down", rows)
+
+
+def test_details_tell_levels_and_consumers() -> None:
+    board = Board(chosen="orders")
+    text = "\n".join(shown(board))
+    assert "0:1  9:1.23M" in text
+    assert "(paused)" in text
+    board.press("down", ROWS)
+    assert "2 interested" in "\n".join(shown(board))
+
+
+def test_a_store_that_does_not_answer_is_told() -> None:
+    line, *_ = draw(Board(), Look("store", 0.0, ROWS), 80, 24, 65.0)
+    assert "not answered for 65 s" in line.text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (2.46, "2.5"),
+        (12.3, "12"),
+        (999_999, "999,999"),
+        (1_234_567, "1.23M"),
+        (5e9, "5.00G"),
+    ],
+)
+def test_numbers_are_short(number: float, text: str) -> None:
+    assert short(number) == text
+
+
+def test_keys_are_told_apart() -> None:
+    assert parse_keys(b"q\x1b[A\x1bOBr") == ["q", "up", "down", "r"]

@@ -1,0 +1,313 @@
+"""The processes that are tortured: producers, consumers of every kind, a worker, browsers."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fdbqueue
+from fdbqueue import Delivery, Message, NewMessage, Queue, QueueError, Worker, fdb
+
+from .history import Recorder
+from .place import BROWSERS, FILTERS, LEASE, QUEUES, REGIONS, TAKEN, Job, Place
+
+BATCH = 20
+
+
+class Actor:
+    """One thread of one process: does one thing after another until it is told to stop."""
+
+    def __init__(self, job: Job, place: Place, recorder: Recorder, thread: int) -> None:
+        self.job = job
+        self.who = f"{job.name}.{thread}"
+        self.place = place
+        self.db = place.db
+        self.recorder = recorder
+        self.random = random.Random(f"{job.seed}:{job.name}:{thread}")
+
+    def run(self) -> None:
+        """Go on until told to stop."""
+        while not self.stopped:
+            self.step()
+            if self.job.pace:
+                time.sleep(self.random.random() * 2 * self.job.pace)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is told to stop."""
+        return Path(self.job.stop).exists()
+
+    def step(self) -> None:
+        """One operation, or a few that belong together."""
+        raise NotImplementedError
+
+    def do(self, name: str, queue: str, body: Callable[[int], Any], **what: Any) -> Any:
+        """One operation with its record; None if it failed."""
+        n = self.recorder.begin(self.who, name, queue, **what)
+        try:
+            result = body(n)
+        except (QueueError, fdb.FDBError) as error:
+            self.recorder.end(self.who, n, error=f"{type(error).__name__}: {error}")
+            return None
+        self.recorder.end(self.who, n, result=result)
+        return result
+
+    def queue(self, name: str) -> Queue:
+        """A queue by its name."""
+        return self.place.queues[name]
+
+
+# -- producing --------------------------------------------------------------------------------
+
+
+class Producer(Actor):
+    """Enqueues: one message or many, at once or later, by itself or beside a mark."""
+
+    def step(self) -> None:
+        """Enqueue once."""
+        # The watched queue grows for the whole run, so it gets little.
+        name = self.random.choice([*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"])
+        count = self.random.choice([1, 1, BATCH // 2, BATCH])
+        if name == "watched":
+            count = 1
+        serial = time.monotonic_ns()
+        messages, told = [], []
+        for i in range(count):
+            tag = f"{self.who}:{serial}:{i}"
+            delay = self.random.choice([0.5, 1.5]) if self.random.random() < 0.05 else 0.0
+            if name == "watched":
+                delay = 0.0
+            priority, region = self.random.randrange(10), self.random.choice(REGIONS)
+            key = f"k{self.random.randrange(4)}" if self.random.random() < 0.03 else None
+            if name in ("watched", "filtered"):
+                key = None
+            messages.append(
+                NewMessage(tag.encode(), priority, {"region": region}, delay=delay, key=key)
+            )
+            told.append([tag, QUEUE_LEVEL[name](priority), delay, key, region])
+        queue = self.queue(name)
+
+        def alone(n: int) -> list[str]:
+            return queue.enqueue_many(self.db, messages)
+
+        def beside(n: int) -> list[str]:
+            @fdb.transactional
+            def place(tr: fdb.Transaction) -> list[str]:
+                done = self.place.marked(tr, self.who, n)
+                if done is not None:
+                    return list(done)
+                ids = queue.enqueue_many(tr, messages)
+                self.place.mark(tr, self.who, n, ids)
+                return ids
+
+            return list(place(self.db))
+
+        how = self.random.choice(["alone", "beside"])
+        self.do(
+            "enqueue",
+            name,
+            alone if how == "alone" else beside,
+            messages=told,
+            marked=how != "alone",
+        )
+        self._hold_back(name)
+
+    def _hold_back(self, name: str) -> None:
+        """Let consumers keep up: a long queue tells less than a short one."""
+        while not self.stopped:
+            try:
+                depths = {q: self.queue(q).depth(self.db) for q in (*TAKEN, "worked", "filtered")}
+            except (fdb.FDBError, QueueError):
+                return
+            if max(depth.ready for depth in depths.values()) < 400:
+                return
+            time.sleep(0.02)
+
+
+QUEUE_LEVEL: dict[str, Callable[[int], int]] = {
+    name: fdbqueue.QueueOptions.of(options).level for name, options in QUEUES.items()
+}
+
+
+# -- consuming --------------------------------------------------------------------------------
+
+
+class Consumer(Actor):
+    """Receives and settles; how, its role says."""
+
+    def step(self) -> None:
+        """Receive, and settle what was received."""
+        name = self.random.choice(TAKEN)
+        if self.job.role == "plain" and self.random.random() < 0.1:
+            self.dequeue(name)
+            return
+        limit = BATCH if self.job.role == "batch" else self.random.choice([1, 1, 3])
+        # Whoever waits is served by the line, in the order of the moment at which its leader read;
+        # without it, order must hold at the very commit (see ``replay``).
+        wait = 0.0 if name == "first" else self.random.choice([0.0, 0.0, 0.2])
+        held: list[Delivery] = []
+
+        def take(n: int) -> list[list[Any]]:
+            held.extend(self.queue(name).receive_many(self.db, limit, wait=wait, consumer=self.who))
+            return [row(one) for one in held]
+
+        self.do("receive", name, take, wait=wait, limit=limit)
+        self.settle(name, held)
+
+    def settle(self, name: str, held: list[Delivery]) -> None:
+        """Settle deliveries in one way or another, or forget about them."""
+        if not held:
+            return
+        queue, tags = self.queue(name), [one.payload.decode() for one in held]
+        luck = self.random.random()
+        if luck < 0.02:
+            return  # left to lapse
+        if luck < 0.05:
+            self.do("release", name, lambda n: queue.release_many(self.db, held), tags=tags)
+            return
+        if luck < 0.07:
+            self.do(
+                "fail",
+                name,
+                lambda n: queue.release_many(self.db, held, error="chaos"),
+                tags=tags,
+            )
+            return
+        if luck < 0.075:
+            self.do("reject", name, lambda n: queue.reject_many(self.db, held, "chaos"), tags=tags)
+            return
+        if luck < 0.10:
+            self.do("extend", name, lambda n: queue.extend_many(self.db, held) and None, tags=tags)
+        if self.job.role in ("transactional", "batch"):
+            self.effect(name, queue, held, tags)
+        else:
+            self.do("ack", name, lambda n: queue.ack_many(self.db, held), tags=tags)
+
+    def effect(self, name: str, queue: Queue, held: list[Delivery], tags: list[str]) -> None:
+        """The effects and the acknowledgement in one transaction."""
+
+        def settle(n: int) -> None:
+            @fdb.transactional
+            def both(tr: fdb.Transaction) -> None:
+                if self.place.marked(tr, self.who, n) is None:
+                    for tag in tags:
+                        self.place.effect(tr, name, tag)
+                    queue.ack_many(tr, held)
+                    self.place.mark(tr, self.who, n, tags)
+
+            both(self.db)
+
+        self.do("effect", name, settle, tags=tags, marked=True)
+
+    def dequeue(self, name: str) -> None:
+        """Take a message and write its effect, in one transaction, without a lease."""
+        queue = self.queue(name)
+
+        def take(n: int) -> list[list[Any]]:
+            @fdb.transactional
+            def both(tr: fdb.Transaction) -> list[list[Any]]:
+                done = self.place.marked(tr, self.who, n)
+                if done is not None:
+                    return list(done)
+                message = queue.dequeue(tr)
+                if message is None:
+                    return []
+                self.place.effect(tr, name, message.payload.decode())
+                self.place.mark(tr, self.who, n, [row(message)])
+                return [row(message)]
+
+            return list(both(self.db))
+
+        self.do("dequeue", name, take, marked=True, wait=0.0)
+
+
+class Filterer(Consumer):
+    """Takes what a selector matches."""
+
+    def step(self) -> None:
+        """Receive from a subscription, and settle."""
+        taker = self.random.choice(list(FILTERS))
+        queue = self.queue("filtered")
+        held: list[Delivery] = []
+
+        def take(n: int) -> list[list[Any]]:
+            subscription = queue.subscriptions.open(self.db, taker)
+            held.extend(subscription.receive_many(self.db, self.random.choice([1, 10])))
+            return [row(one) for one in held]
+
+        self.do("receive", "filtered", take, region=taker, wait=0.0)
+        self.settle("filtered", held)
+
+
+class Browser(Actor):
+    """Looks at every message of the watched queue once."""
+
+    def step(self) -> None:
+        """Look at the next messages."""
+        name = self.random.choice(list(BROWSERS))
+        queue = self.queue("watched")
+
+        def look(n: int) -> int:
+            subscription = queue.subscriptions.open(self.db, name)
+
+            @fdb.transactional
+            def both(tr: fdb.Transaction) -> int:
+                if self.place.marked(tr, self.who, n) is not None:
+                    return -1
+                seen = [row(message) for message in subscription.browse(tr, BATCH)]
+                if seen:
+                    self.place.log(tr, name, seen)
+                    self.place.mark(tr, self.who, n, len(seen))
+                return len(seen)
+
+            return int(both(self.db))
+
+        if not self.do("browse", "watched", look, browser=name):
+            time.sleep(0.02)
+
+
+class Working(Actor):
+    """A ``Worker`` with a transactional handler that fails now and then."""
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        worker = Worker(self.db, concurrency=4, name=self.who, shutdown=10)
+
+        def handle(tr: fdb.Transaction, message: Message) -> None:
+            tag = message.payload.decode()
+            self.recorder.note(self.who, "handle", "worked", rows=[row(message)])
+            self.place.effect(tr, "worked", tag)
+            if self.random.random() < 0.02:
+                raise LookupError("chaos")
+
+        worker.add(self.queue("worked"), handle, lease=LEASE)
+        with worker:
+            while not self.stopped:
+                time.sleep(0.1)
+
+
+ROLES: dict[str, type[Actor]] = {
+    "producer": Producer,
+    "plain": Consumer,
+    "transactional": Consumer,
+    "batch": Consumer,
+    "filter": Filterer,
+    "browser": Browser,
+    "worker": Working,
+}
+
+
+def row(one: Delivery | Message) -> list[Any]:
+    """A message as histories have it: tag, id, level, attempt, region."""
+    message = one.message if isinstance(one, Delivery) else one
+    attempt = one.attempt if isinstance(one, Delivery) else message.attempts + 1
+    return [
+        message.payload.decode(),
+        message.id,
+        message.level,
+        attempt,
+        message.headers["region"],
+    ]

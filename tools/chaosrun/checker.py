@@ -1,0 +1,198 @@
+"""The checker: the guarantees of docs/guarantees.md, one by one, against a history."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+from . import ordering, replay
+from .history import Operation
+from .place import BROWSERS, MAX_ATTEMPTS, MAX_SKEW_MS, REGIONS
+from .view import View
+from .violations import Violation, violation
+
+MIN_LEASE_NS = 800_000_000
+"""A little less than the shortest lease of a run."""
+EARLY_MS = 2 * MAX_SKEW_MS + 50
+
+
+def check(history: list[Operation]) -> list[Violation]:
+    """Every violation that the history shows, the first of each guarantee first."""
+    view = View(history)
+    return [found for each in CHECKS for found in each(view)]
+
+
+def conservation(view: View) -> Iterator[Violation]:
+    """What was enqueued is done or dead; nothing came from nowhere, nothing was enqueued twice."""
+    dead = {(q, tag) for q, final in view.finals.items() for tag, *_ in final["dead"]}
+    for key, told in view.told.items():
+        ended = key in view.done or key in view.perhaps or key in dead or key in view.effects
+        if told.certain and not ended:
+            taken = [one.operation for one in view.taken[key]]
+            yield violation("lost", f"{key}: neither done nor dead", [told.operation, *taken])
+        if told.certain is False and (ended or view.taken[key]):
+            yield violation("phantom", f"{key}: never committed", [told.operation])
+        ids = {one.id for one in view.taken[key]} | ({told.id} if told.id else set())
+        if len(ids) > 1:
+            operations = [told.operation, *(one.operation for one in view.taken[key])]
+            yield violation("enqueued twice", f"{key}: under {sorted(ids)}", operations)
+        if key in dead and any(one.name != "reject" for one in view.done.get(key, [])):
+            yield violation("done and dead", f"{key}", [told.operation, *view.done[key]])
+    for key in [*view.taken, *view.done, *dead, *view.effects]:
+        if key not in view.told:
+            operations = [one.operation for one in view.taken.get(key, [])]
+            yield violation("phantom", f"{key}: nobody enqueued it", operations)
+
+
+def at_most_once(view: View) -> Iterator[Violation]:
+    """A message ends once and has its effect once, and is not delivered after its end."""
+    for key, ends in view.done.items():
+        if len(ends) > 1:
+            yield violation("settled twice", f"{key}", ends)
+        for one in view.taken.get(key, []):
+            if ends[0].ended is not None and ends[0].ended < one.began:
+                yield violation("delivered after its end", f"{key}", [ends[0], one.operation])
+    for key, count in view.effects.items():
+        if count != 1:
+            operations = [*view.done.get(key, []), *view.perhaps.get(key, [])]
+            yield violation("effect not once", f"{key}: {count} times", operations)
+    for key, ends in view.done.items():
+        for end in ends:
+            if end.name in ("effect", "dequeue") and key not in view.effects:
+                yield violation("effect lost", f"{key}", ends)
+
+
+def attempts(view: View) -> Iterator[Violation]:
+    """None is delivered after the maximum of attempts, and none twice under one attempt unless
+    it was given back, and none while its lease lasts."""
+    for key, taken in view.taken.items():
+        for one in taken:
+            if one.attempt > MAX_ATTEMPTS:
+                yield violation("too many attempts", f"{key}: {one.attempt}", [one.operation])
+        if key[0] == "worked":
+            continue  # a handler may run several times for one delivery
+        ordered = sorted(taken, key=lambda one: one.began)
+        for before, after in itertools.pairwise(ordered):
+            # Where two overlap, either may have been the first.
+            last = max(before.ended, after.ended)
+            back = [one for one in view.given.get(key, []) if one.began < last]
+            back = [one for one in back if one.ended is None or one.ended > before.began]
+            both = [before.operation, *back, after.operation]
+            if after.attempt < before.attempt and before.ended < after.began:
+                yield violation("attempts went back", f"{key}", both)
+            if after.attempt == before.attempt and not any(o.name == "release" for o in back):
+                yield violation("leased twice", f"{key}: attempt {after.attempt}", both)
+            drains = after.operation.what.get("drains")
+            if not (back or drains) and last - before.began < MIN_LEASE_NS:
+                yield violation("lease cut short", f"{key}", both)
+    for queue, final in view.finals.items():
+        for tag, reason, made in final["dead"]:
+            refused = [
+                one
+                for one in view.done.get((queue, tag), []) + view.perhaps.get((queue, tag), [])
+                if one.name == "reject"
+            ]
+            if made < MAX_ATTEMPTS and not refused:
+                operations = [one.operation for one in view.taken[queue, tag]]
+                yield violation("dead too early", f"{queue} {tag}: {reason}", operations)
+
+
+def delays(view: View) -> Iterator[Violation]:
+    """Nothing is delivered before its delay is over, but for what clocks may differ by."""
+    for key, told in view.told.items():
+        due = told.operation.wall_ms + told.delay * 1000 - EARLY_MS
+        for one in view.taken.get(key, []):
+            ended = one.operation.ended_wall_ms
+            drains = one.operation.what.get("drains")
+            if told.delay and ended is not None and ended < due and not drains:
+                what = f"{key}: {due - ended:.0f} ms too early"
+                yield violation("early", what, [told.operation, one.operation])
+
+
+def cursors(view: View) -> Iterator[Violation]:
+    """A browser sees every message that it is about once, in order."""
+    for browser, rows in view.seen.items():
+        region = next((r for r in REGIONS if r in (BROWSERS[browser] or "")), None)
+        last: dict[int, str] = {}
+        known = set()
+        for tag, identity, level, _, where in rows:
+            if identity <= last.get(level, ""):
+                kind = "seen twice" if tag in known else "seen out of order"
+                yield violation(kind, f"{browser}: {tag} {identity} after {last[level]}")
+            if region not in (None, where):
+                yield violation("seen without a match", f"{browser}: {tag}")
+            last[level] = identity
+            known.add(tag)
+        for (queue, tag), told in view.told.items():
+            if queue != "watched":
+                continue
+            if told.certain and region in (None, told.region) and tag not in known:
+                yield violation("not seen", f"{browser}: {tag} {told.id}", [told.operation])
+            if told.certain is False and tag in known:
+                yield violation("phantom", f"{browser}: {tag}", [told.operation])
+        for tag in known:
+            if ("watched", tag) not in view.told:
+                yield violation("phantom", f"{browser}: {tag}")
+
+
+def selectors(view: View) -> Iterator[Violation]:
+    """A subscription is given what its selector matches."""
+    for key, taken in view.taken.items():
+        for one in taken:
+            if one.operation.what.get("region", one.region) != one.region:
+                yield violation("taken without a match", f"{key}", [one.operation])
+
+
+def counters(view: View) -> Iterator[Violation]:
+    """The counters are those of the history, and the audit is clean."""
+    for queue, final in view.finals.items():
+        for deviation in [*final["deviations"], *final["unchecked"]]:
+            yield violation("audit", f"{queue}: {deviation}")
+        depth, dead = final["depth"], {tag for tag, *_ in final["dead"]}
+        mine = [told for (q, _), told in view.told.items() if q == queue]
+        least = sum(bool(told.certain) for told in mine)
+        most = sum(told.certain is not False for told in mine)
+        if not least <= depth["enqueued"] <= most:
+            yield violation("counter", f"{queue}: enqueued {depth['enqueued']}, {least} to {most}")
+        certain = {
+            tag
+            for (q, tag), ends in view.done.items()
+            if q == queue and any(one.name != "reject" for one in ends)
+        } | {tag for q, tag in view.effects if q == queue}
+        perhaps = certain | {tag for q, tag in view.perhaps if q == queue}
+        if not len(certain) <= depth["done"] <= len(perhaps):
+            text = f"{queue}: done {depth['done']}, {len(certain)} to {len(perhaps)}"
+            yield violation("counter", text)
+        if depth["dead"] != len(dead):
+            yield violation("counter", f"{queue}: dead {depth['dead']}, but {len(dead)} are")
+        states = ("ready", "delayed", "leased", "dead", "done", "expired", "purged")
+        if depth["enqueued"] != sum(depth[state] for state in states):
+            yield violation("counter", f"{queue}: {depth} does not add up")
+
+
+def orphans(view: View) -> Iterator[Violation]:
+    """Once all is quiet nothing is left of requests, leases, leaders and consumers; and every
+    process came to its end."""
+    for queue, final in view.finals.items():
+        for kind, count in final["orphans"].items():
+            yield violation("orphans", f"{queue}: {count} of {kind}")
+    for one in view.operations:
+        if one.name in ("died", "crashed", "stuck"):
+            yield violation(one.name, f"{one.who} {one.queue} {one.what}", [one])
+
+
+CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
+    conservation,
+    at_most_once,
+    ordering.sorted_batches,
+    ordering.fifo,
+    ordering.priority,
+    ordering.empties,
+    cursors,
+    selectors,
+    delays,
+    attempts,
+    replay.legal,
+    counters,
+    orphans,
+)

@@ -1,0 +1,74 @@
+"""A process of a run: acts in its threads until it is told to stop."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from fdbqueue import embedded, fdb
+from fdbqueue.queue import once
+
+from .actors import ROLES, Actor
+from .history import Recorder
+from .place import Job, Place, Skewed
+
+retries: dict[int, int] = {}
+
+
+def main() -> int:
+    """Act; 0 if every thread came to its end."""
+    job = Job.parse(sys.argv[1])
+    faulthandler.register(signal.SIGUSR1)
+    if job.buggify:
+        fdb.options.set_client_buggify_enable()
+        fdb.options.set_client_buggify_section_activated_probability(50)
+        fdb.options.set_client_buggify_section_fired_probability(5)
+    once.retried.append(_count)
+    recorder = Recorder(job.history)
+    place = Place(job.store, job.root, Skewed(job.skew_ms))
+    failures: list[BaseException] = []
+    actors = [ROLES[job.role](job, place, recorder, thread) for thread in range(job.threads)]
+    threads = [threading.Thread(target=_guarded(actor, failures), daemon=True) for actor in actors]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(0.25)
+        _report(recorder, job)
+    _report(recorder, job)
+    recorder.note(job.name, "stopped")
+    return 1 if failures else 0
+
+
+def _guarded(actor: Actor, failures: list[BaseException]) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            actor.run()
+        except BaseException as error:
+            failures.append(error)
+            actor.recorder.note(actor.who, "crashed", error=f"{type(error).__name__}: {error}")
+            raise
+
+    return run
+
+
+def _count(code: int) -> None:
+    retries[code] = retries.get(code, 0) + 1
+
+
+def _report(recorder: Recorder, job: Job) -> None:
+    """How many faults this process has met so far; the last line of each process counts."""
+    active = embedded.faults.active
+    recorder.note(
+        job.name,
+        "faults",
+        injected=dict(active.counts) if active else {},
+        retried={str(code): count for code, count in dict(retries).items()},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

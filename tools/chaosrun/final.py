@@ -1,0 +1,122 @@
+"""The end of a run: everything is drained, and what the store still holds is written down."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import fdbqueue
+from fdbqueue import fdb
+from fdbqueue.keys import Kind, QueueKeys
+
+from .actors import row
+from .history import Recorder
+from .place import BROWSERS, FILTERS, QUEUES, Place
+
+ORPHANS = (
+    Kind.REQUEST,
+    Kind.LEASE,
+    Kind.EXPIRY,
+    Kind.CONSUMER,
+    Kind.STATE,
+    Kind.WAKE,
+    Kind.DELAYED,
+)
+DRAINER = "drain.0"
+PATIENCE = 120.0
+
+
+def drain(place: Place, recorder: Recorder) -> None:
+    """See every browser to the end, and take everything that is left."""
+    for name in BROWSERS:
+        _look_to_the_end(place, name)
+    for name, queue in place.queues.items():
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            queue.sweep(place.db)
+            n = recorder.begin(DRAINER, "receive", name, wait=0.1, limit=100, drains=True)
+            held = queue.receive_many(place.db, 100, wait=0.1)
+            recorder.end(DRAINER, n, result=[row(one) for one in held])
+            if held:
+                tags = [one.payload.decode() for one in held]
+                n = recorder.begin(DRAINER, "ack", name, tags=tags)
+                queue.ack_many(place.db, held)
+                recorder.end(DRAINER, n)
+            depth = queue.depth(place.db)
+            # The last look finds nothing: it has waited, and so has done away with dead leaders.
+            if not held and depth.ready == depth.leased == depth.delayed == 0:
+                break
+            if time.monotonic() > deadline:
+                recorder.note(DRAINER, "stuck", name, depth=str(depth))
+                break
+        while queue.evict(place.db):
+            pass
+        if name == "filtered":
+            for taker in FILTERS:
+                assert queue.subscriptions.open(place.db, taker).receive(place.db) is None
+
+
+def _look_to_the_end(place: Place, browser: str) -> None:
+    @fdb.transactional
+    def look(tr: fdb.Transaction) -> int:
+        subscription = place.queues["watched"].subscriptions.open(tr, browser)
+        seen = [row(message) for message in subscription.browse(tr, 100)]
+        if seen:
+            place.log(tr, browser, seen)
+        return len(seen)
+
+    while look(place.db):
+        pass
+
+
+def describe(place: Place, recorder: Recorder) -> None:
+    """Write down what the store holds at the end: depths, dead letters, orphans, and the audit."""
+    for who, n, value in place.marks():
+        recorder.note("store", "mark", actor=who, n=n, value=value)
+    for where, tag, count in place.effects():
+        recorder.note("store", "effect of", where, tag=tag, count=count)
+    for browser in BROWSERS:
+        recorder.note("store", "seen", "watched", browser=browser, rows=place.seen(browser))
+    for name, queue in place.queues.items():
+        depth = queue.depth(place.db)
+        verified = fdbqueue.verify(place.db, queue)
+        recorder.note(
+            "store",
+            "final",
+            name,
+            depth={each: getattr(depth, each) for each in depth.__slots__},
+            dead=[
+                [one.message.payload.decode(), one.death.reason, one.death.attempts]
+                for one in _letters(place, name)
+            ],
+            deviations=[str(one) for one in verified.deviations],
+            unchecked=list(verified.unchecked),
+            orphans=_orphans(place, name),
+        )
+        if QUEUES[name].get("history_seconds"):
+            _events(place, recorder, name)
+
+
+def _letters(place: Place, name: str) -> list[fdbqueue.DeadMessage]:
+    return list(place.queues[name].dead.list(place.db, limit=10_000))
+
+
+def _orphans(place: Place, name: str) -> dict[str, int]:
+    keys: QueueKeys = place.queues[name]._keys
+
+    @fdb.transactional
+    def count(tr: fdb.Transaction, every: slice) -> int:
+        return len(list(tr.get_range(every.start, every.stop, limit=1000)))
+
+    found = {kind.name: count(place.db, keys.kind(kind)) for kind in ORPHANS}
+    found["LEADER"] = count(place.db, slice(keys.led, keys.leader + b"\0"))
+    found["GUARD"] = count(place.db, slice(keys.guard, keys.guard + b"\0"))
+    return {kind: number for kind, number in found.items() if number}
+
+
+def _events(place: Place, recorder: Recorder, name: str) -> None:
+    after = b""
+    while events := place.queues[name].history(place.db, 2_000, after):
+        rows: list[list[Any]] = [[one.transition, one.id, one.attempt, one.at_ms] for one in events]
+        recorder.note("store", "events", name, rows=rows)
+        after = events[-1].stamp

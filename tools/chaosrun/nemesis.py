@@ -1,0 +1,157 @@
+"""The nemesis: what befalls the processes, the server and the queues, at random from a seed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fdbqueue import QueueError, fdb
+
+from .history import Recorder
+from .place import LEASE, TAKEN, Place
+
+
+@dataclass
+class Victim:
+    """A process, and how to start it again."""
+
+    role: str
+    start: Callable[[], subprocess.Popen[bytes]]
+    process: subprocess.Popen[bytes]
+    timer: threading.Timer | None = None
+
+    def pause(self, seconds: float) -> None:
+        """Stop it, and let it go on after a while, whatever else is held up by it meanwhile: on
+        the embedded engine it may hold the lock of the store."""
+        process = self.process
+        process.send_signal(signal.SIGSTOP)
+        self.timer = threading.Timer(seconds, process.send_signal, (signal.SIGCONT,))
+        self.timer.start()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.process.send_signal(signal.SIGCONT)
+            self.timer = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether it stands still."""
+        return self.timer is not None and self.timer.is_alive()
+
+
+@dataclass
+class Nemesis:
+    """Picks a misfortune every now and then.
+
+    server: called with what to do to the server (kill, start, pause, resume), where there is one.
+    """
+
+    seed: int
+    place: Place
+    recorder: Recorder
+    victims: list[Victim]
+    server: Callable[[str], None] | None = None
+    every: float = 0.8
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(f"nemesis:{self.seed}")
+        self.paused: dict[str, float] = {}
+
+    def turn(self) -> None:
+        """One misfortune, and the end of those whose time has come."""
+        self._mend()
+        deeds: list[tuple[Callable[[], None], float]] = [
+            (self._kill, 4),
+            (self._pause, 2),
+            (self._options, 2),
+            (self._pause_queue, 1),
+        ]
+        if self.server is not None:
+            deeds.append((self._strike_server, 0.4))
+        deed = self.random.choices([d for d, _ in deeds], [weight for _, weight in deeds])[0]
+        try:
+            deed()
+        except (QueueError, fdb.FDBError) as error:
+            self.counts[f"failed: {error}"] += 1
+        time.sleep(self.random.expovariate(1 / self.every))
+
+    def heal(self) -> None:
+        """End every misfortune."""
+        for victim in self.victims:
+            victim.resume()
+        self._mend()
+        for name in TAKEN:
+            self._set(name, contention=name, lease=LEASE, backoff=None, window=16)
+
+    # -- misfortunes -------------------------------------------------------------------------
+
+    def _kill(self) -> None:
+        victim = self.random.choice(self.victims)
+        victim.process.kill()
+        victim.process.wait()
+        victim.resume()
+        victim.process = victim.start()
+        self.counts["kills"] += 1
+
+    def _pause(self) -> None:
+        victim = self.random.choice(self.victims)
+        if not victim.paused:
+            victim.pause(LEASE * self.random.uniform(0.2, 2.0))
+            self.counts["pauses"] += 1
+
+    def _options(self) -> None:
+        name = self.random.choice(TAKEN)
+        changes: list[dict[str, Any]] = [
+            {"lease": self.random.choice([1.0, LEASE, 4.0])},
+            {"window": self.random.choice([4, 16, 64])},
+            {"dedup_window": self.random.choice([60.0, 300.0])},
+        ]
+        if name == "auto":
+            changes += [{"contention": self.random.choice(["first", "staged", "auto"])}] * 3
+        self._set(name, **self.random.choice(changes))
+        self.counts["changes of options"] += 1
+
+    def _pause_queue(self) -> None:
+        name = self.random.choice(TAKEN)
+        if name not in self.paused:
+            # Noted before and ended after: while it may be paused, it may look empty.
+            n = self.recorder.begin("nemesis", "paused", name)
+            self.place.queues[name].pause(self.place.db)
+            self.paused[name] = n
+            self.counts["pauses of queues"] += 1
+
+    def _strike_server(self) -> None:
+        assert self.server is not None
+        if self.random.random() < 0.5:
+            self.server("kill")
+            time.sleep(self.random.random() * 2)
+            self.server("start")
+            self.counts["kills of the server"] += 1
+        else:
+            self.server("pause")
+            time.sleep(self.random.uniform(0.5, 3))
+            self.server("resume")
+            self.counts["pauses of the server"] += 1
+
+    # -- healing -----------------------------------------------------------------------------
+
+    def _mend(self) -> None:
+        for name in list(self.paused):
+            self._resume_queue(name)
+
+    def _resume_queue(self, name: str) -> None:
+        self.place.queues[name].resume(self.place.db)
+        self.recorder.end("nemesis", int(self.paused.pop(name)))
+
+    def _set(self, name: str, **changes: Any) -> None:
+        self.place.queues[name].set_options(self.place.db, **changes)

@@ -1,0 +1,220 @@
+"""A run of chaos: start, torture, heal, drain, check, report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fdbqueue import Engine, binding, fdb
+
+from . import checker, final
+from .history import Operation, Recorder, read
+from .nemesis import Nemesis, Victim
+from .place import MAX_SKEW_MS, Job, Later, Place
+
+CREW = ("producer", "plain", "transactional", "batch", "worker", "filter", "browser", "plain")
+SERVER = Path(__file__).parent.parent / "fdbserver"
+STOP_SECONDS = 60
+
+
+def main() -> int:
+    """Run it; 0 if nothing is violated."""
+    options = _options()
+    if options.check:
+        return _conclude(read(sorted(Path(options.check).glob("*.jsonl"))), {})
+    directory = Path(options.history or tempfile.mkdtemp(prefix="fdbqueue-chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    run = Run(options, directory)
+    print(f"seed {options.seed}; histories in {directory}", flush=True)
+    code = run.run()
+    if code == 0 and not options.history:
+        shutil.rmtree(directory)
+    return code
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
+    parser.add_argument("--seconds", type=float, default=60, help="how long to torture")
+    parser.add_argument("--operations", type=int, help="end after so many operations")
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2, help="of each process")
+    parser.add_argument("--faults", type=float, default=0.01, help="rate of faults of the store")
+    parser.add_argument("--every", type=float, default=0.8, help="seconds between misfortunes")
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds between operations")
+    parser.add_argument("--strike-server", action="store_true", help="tools/fdbserver, too")
+    parser.add_argument("--history", help="directory for the histories, which are then kept")
+    parser.add_argument("--check", help="only check the histories of a directory")
+    return parser.parse_args()
+
+
+class Run:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path) -> None:
+        self.options = options
+        self.directory = directory
+        self.random = random.Random(f"run:{options.seed}")
+        self.root = fdb.tuple.pack((f"fdbqueue-chaos-{uuid.uuid4().hex}",)).hex()
+        self.embedded = binding.DEFAULT.engine is Engine.EMBEDDED
+        configured = os.environ.get("FDBQUEUE_STORE")
+        self.store = configured or str(directory / "store.fdbq")
+        if not self.embedded:
+            self.store = binding.DEFAULT.path or binding.default_cluster_file()
+        self.stop = directory / "stop"
+        self.recorder = Recorder(directory / "nemesis.jsonl")
+        self.incarnations = 0
+
+    def run(self) -> int:
+        """From the beginning to the verdict."""
+        place = Place(self.store, self.root)
+        place.create()
+        victims = []
+        for n in range(self.options.processes):
+            role = CREW[n % len(CREW)]
+            victims.append(Victim(role, partial(self.start, role), self.start(role)))
+        nemesis = Nemesis(
+            self.options.seed,
+            place,
+            self.recorder,
+            victims,
+            self._server if self.options.strike_server else None,
+            self.options.every,
+        )
+        began = time.monotonic()
+        died: list[str] = []
+        try:
+            while time.monotonic() - began < self.options.seconds and not self._enough():
+                nemesis.turn()
+                died += [
+                    f"{victim.role}: {victim.process.returncode}"
+                    for victim in victims
+                    if victim.process.poll() is not None
+                ]
+                if died:
+                    break
+            seconds = time.monotonic() - began
+            nemesis.heal()
+            self.stop.touch()
+            died += [failed for victim in victims if (failed := self._end(victim))]
+        finally:
+            for victim in victims:
+                victim.process.kill()
+                victim.process.wait()
+        for failure in died:
+            self.recorder.note("run", "died", what=failure)
+        told: dict[str, Any] = {
+            "seed": self.options.seed,
+            "seconds": round(seconds, 1),
+            **nemesis.counts,
+        }
+        later = Place(self.store, self.root, Later(600))
+        final.drain(later, self.recorder)
+        final.describe(later, self.recorder)
+        place.db.clear_range_startswith(place.space.key())
+        return _conclude(read(sorted(self.directory.glob("*.jsonl"))), told)
+
+    def start(self, role: str) -> subprocess.Popen[bytes]:
+        """Start a process, under a name that none had before."""
+        self.incarnations += 1
+        name = f"{role}-{self.incarnations}"
+        job = Job(
+            role=role,
+            name=name,
+            seed=self.options.seed,
+            store=self.store,
+            root=self.root,
+            history=str(self.directory / f"{name}.jsonl"),
+            stop=str(self.stop),
+            threads=1 if role in ("worker", "browser") else self.options.threads,
+            skew_ms=self.random.randint(-MAX_SKEW_MS, MAX_SKEW_MS),
+            buggify=not self.embedded and self.options.faults > 0,
+            pace=self.options.pace,
+        )
+        environment = {**os.environ, "FDBQUEUE_STORE": self.store}
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+        if self.embedded and self.options.faults:
+            seed, rate = self.random.randrange(10**9), self.options.faults
+            kinds = ("conflict", "unknown_committed", "unknown_lost", "delay_before", "delay_after")
+            rates = [f"{kind}={rate}" for kind in kinds]
+            # A transaction reads several times and commits once.
+            rates += [f"{kind}={rate / 5}" for kind in ("too_old", "future_version", "behind")]
+            environment["FDBQUEUE_FAULTS"] = f"{seed}:{','.join(rates)}"
+        with open(self.directory / f"{name}.err", "wb") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "chaosrun.child", job.to_text()],
+                env=environment,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def _enough(self) -> bool:
+        if self.options.operations is None:
+            return False
+        lines = sum(1 for path in self.directory.glob("*.jsonl") for _ in path.open("rb"))
+        return bool(lines >= 2 * self.options.operations)
+
+    def _end(self, victim: Victim) -> str | None:
+        try:
+            code = victim.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            victim.process.send_signal(signal.SIGUSR1)  # it writes down where its threads are
+            time.sleep(0.5)
+            return f"{victim.role}: does not stop"
+        return f"{victim.role}: {code}" if code else None
+
+    def _server(self, what: str) -> None:
+        subprocess.run([SERVER, what], check=True, capture_output=True)
+
+
+def _conclude(history: list[Operation], told: dict[str, Any]) -> int:
+    told.update(figures(history))
+    print(json.dumps(told))
+    violations = checker.check(history)
+    shown: set[str] = set()
+    for violation in violations:
+        if violation.kind not in shown:
+            shown.add(violation.kind)
+            print(f"\nVIOLATION {violation}")
+    kinds = Counter(violation.kind for violation in violations)
+    for kind, count in kinds.items():
+        print(f"{count:,} violations: {kind}")
+    if not violations:
+        print("0 violations")
+    return 1 if violations else 0
+
+
+def figures(history: list[Operation]) -> dict[str, Any]:
+    """What happened, in numbers."""
+    acts = [one for one in history if one.who not in ("store", "run", "nemesis")]
+    acts = [one for one in acts if one.name not in ("faults", "stopped")]
+    injected: Counter[str] = Counter()
+    retried: Counter[str] = Counter()
+    last = {one.who: one for one in history if one.name == "faults"}
+    for one in last.values():
+        injected.update(one.what["injected"])
+        retried.update(one.what["retried"])
+    enqueued = sum(len(one.what["messages"]) for one in acts if one.name == "enqueue")
+    return {
+        "operations": len(acts),
+        "messages": enqueued,
+        "by name": dict(Counter(one.name for one in acts)),
+        "unknown": sum(one.ended is None for one in acts),
+        "failed": sum(one.error is not None for one in acts),
+        "faults": sum(injected.values()),
+        "injected": dict(injected),
+        "retried": dict(retried),
+    }

@@ -1,0 +1,184 @@
+"""A history as the checks look at it: what is certain, what is possible, and when."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from .history import Operation
+
+STORE = "store"
+SETTLES = ("ack", "effect", "reject")
+"""Operations that end a message; a dequeue is another."""
+
+
+@dataclass(slots=True)
+class Told:
+    """A message that was to be enqueued. ``certain``: it was, or was not; None: nobody knows."""
+
+    tag: str
+    queue: str
+    level: int
+    delay: float
+    key: str | None
+    region: str
+    operation: Operation
+    place: int
+    certain: bool | None
+    id: str | None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its place in the queue follows from when it was enqueued."""
+        return self.delay == 0 and self.key is None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A message that reached a consumer; ``ended`` is infinite where nobody saw it return."""
+
+    tag: str
+    id: str
+    level: int
+    attempt: int
+    region: str
+    operation: Operation
+
+    @property
+    def began(self) -> float:
+        """When it was asked for, at the earliest."""
+        return -math.inf if self.operation.name == "handle" else self.operation.began
+
+    @property
+    def ended(self) -> float:
+        """When it was had, at the latest."""
+        return math.inf if self.operation.ended is None else self.operation.ended
+
+
+def _taken(row: list[Any], operation: Operation) -> Taken:
+    tag, identity, level, attempt, region = row
+    return Taken(tag, identity, level, attempt, region, operation)
+
+
+@dataclass
+class View:
+    """A history, sorted out."""
+
+    operations: list[Operation]
+    told: dict[tuple[str, str], Told] = field(default_factory=dict)
+    taken: dict[tuple[str, str], list[Taken]] = field(default_factory=lambda: defaultdict(list))
+    done: dict[tuple[str, str], list[Operation]] = field(default_factory=lambda: defaultdict(list))
+    """By queue and tag: what is known to have ended the message."""
+    perhaps: dict[tuple[str, str], list[Operation]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """By queue and tag: what may have ended the message."""
+    given: dict[tuple[str, str], list[Operation]] = field(default_factory=lambda: defaultdict(list))
+    """By queue and tag: what may have given the message back."""
+    effects: dict[tuple[str, str], int] = field(default_factory=dict)
+    empties: list[Operation] = field(default_factory=list)
+    pauses: dict[str, list[Operation]] = field(default_factory=lambda: defaultdict(list))
+    finals: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seen: dict[str, list[list[Any]]] = field(default_factory=dict)
+    events: dict[str, list[list[Any]]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        self.marks: dict[tuple[str, int], Any] = {
+            (one.what["actor"], one.what["n"]): one.what["value"]
+            for one in self.operations
+            if one.who == STORE and one.name == "mark"
+        }
+        for one in self.operations:
+            sort = _SORTS.get(one.name)
+            if sort is not None:
+                sort(self, one)
+
+    def came(self, one: Operation) -> tuple[bool | None, Any]:
+        """Whether an operation committed (None: nobody knows), and its result."""
+        if one.ok:
+            return True, one.result
+        if one.what.get("marked"):
+            mark = self.marks.get((one.who, one.n))
+            return mark is not None, mark
+        if one.error is not None and one.error.startswith("LeaseLost"):
+            return False, None
+        return None, None
+
+    # -- sorting -----------------------------------------------------------------------------
+
+    def _enqueue(self, one: Operation) -> None:
+        certain, ids = self.came(one)
+        for place, (tag, level, delay, key, region) in enumerate(one.what["messages"]):
+            self.told[one.queue, tag] = Told(
+                tag,
+                one.queue,
+                level,
+                delay,
+                key,
+                region,
+                one,
+                place,
+                certain,
+                ids[place] if certain else None,
+            )
+
+    def _take(self, one: Operation) -> None:
+        certain, rows = self.came(one)
+        if certain and not rows:
+            self.empties.append(one)
+        for row in rows or ():
+            taken = _taken(row, one)
+            self.taken[one.queue, taken.tag].append(taken)
+            if one.name == "dequeue":
+                self.done[one.queue, taken.tag].append(one)
+
+    def _handle(self, one: Operation) -> None:
+        for row in one.what["rows"]:
+            self.taken[one.queue, row[0]].append(_taken(row, one))
+
+    def _settle(self, one: Operation) -> None:
+        certain, _ = self.came(one)
+        if certain is False:
+            return
+        for tag in one.what["tags"]:
+            (self.done if certain else self.perhaps)[one.queue, tag].append(one)
+
+    def _give_back(self, one: Operation) -> None:
+        if self.came(one)[0] is not False:
+            for tag in one.what["tags"]:
+                self.given[one.queue, tag].append(one)
+
+    def _effect_of(self, one: Operation) -> None:
+        self.effects[one.queue, one.what["tag"]] = one.what["count"]
+
+    def _paused(self, one: Operation) -> None:
+        self.pauses[one.queue].append(one)
+
+    def _final(self, one: Operation) -> None:
+        self.finals[one.queue] = one.what
+
+    def _seen(self, one: Operation) -> None:
+        self.seen[one.what["browser"]] = one.what["rows"]
+
+    def _events(self, one: Operation) -> None:
+        self.events[one.queue] += one.what["rows"]
+
+
+_SORTS = {
+    "enqueue": View._enqueue,
+    "receive": View._take,
+    "dequeue": View._take,
+    "handle": View._handle,
+    "ack": View._settle,
+    "effect": View._settle,
+    "reject": View._settle,
+    "release": View._give_back,
+    "fail": View._give_back,
+    "effect of": View._effect_of,
+    "paused": View._paused,
+    "final": View._final,
+    "seen": View._seen,
+    "events": View._events,
+}
