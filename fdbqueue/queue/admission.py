@@ -106,11 +106,13 @@ def _place(
     ]
     entries = [(_level(scope, each), each.envelope) for each in drafts if each.due_ms is None]
     placed = iter(enqueue.append(tr, scope, entries, looks=looked.ends) if entries else ())
+    # Ascending: what is due at the same millisecond becomes ready in the order of the batch.
+    randoms = iter(sorted(os.urandom(RANDOM_BYTES) for each in drafts if each.due_ms is not None))
     for draft in drafts:
         if draft.due_ms is None:
             yield next(placed)
             continue
-        random = os.urandom(RANDOM_BYTES)
+        random = next(randoms)
         envelope = replace(draft.envelope, id=Due(draft.due_ms, random).to_id())
         message = Standing(Position(_level(scope, draft), 0, random), envelope)
         delayed.schedule(tr, scope, draft.due_ms, message)

@@ -235,6 +235,16 @@ def test_a_message_is_scheduled_for_a_moment(
     assert ready(queue, db) == [b"past", b"future"]
 
 
+def test_a_batch_for_one_moment_keeps_its_order(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=100)
+    queue.enqueue_many(db, [NewMessage(b"%02d" % n, at=at) for n in range(20)])
+    clock.seconds += 101
+    assert queue.sweep(db).promoted == 20
+    assert ready(queue, db) == [b"%02d" % n for n in range(20)]
+
+
 def test_nothing_is_delivered_after_its_time_to_live(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:

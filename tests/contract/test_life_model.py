@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -35,7 +36,8 @@ START_MS = 1_700_000_000_000
 LEASE = 60.0
 REST = 20.0
 WINDOW = 300.0
-RARELY = st.integers(0, 4).map(lambda n: n == 4)
+SELDOM = 10
+"""How often all runs together must do at least what the strategies would choose too seldom."""
 
 
 @dataclass
@@ -282,10 +284,12 @@ class Life(RuleBasedStateMachine):
         return found is not None and found.state is State.READY
 
     @precondition(lambda self: not self.paused)
-    @rule(really=RARELY)
-    def dequeue(self, really: bool) -> None:
-        if not really:
-            return
+    @rule(most=st.integers(1, 2))
+    def dequeue(self, most: int) -> None:
+        for _ in range(most):
+            self.dequeue_one()
+
+    def dequeue_one(self) -> None:
         found = self.queue.dequeue(self.db)
         self.happen()
         front = self.ready()
@@ -295,6 +299,7 @@ class Life(RuleBasedStateMachine):
         if found is not None:
             assert found.id == front[0].id
             self.end(front.pop(0), "done")
+            DONE["dequeue"] += 1
         self.adopt_expired(front)
 
     @precondition(lambda self: bool(self.of(State.LEASED)))
@@ -428,20 +433,34 @@ class Life(RuleBasedStateMachine):
         record.state, record.attempts = State.READY, 0
         record.order, record.placed = next(self.orders), True
 
-    @rule(really=RARELY)
-    def purge(self, really: bool) -> None:
-        if not really:
-            return
-        list(self.queue.purge(self.db))
-        for record in self.ready():
+    @rule(refill=st.lists(st.sampled_from([3, 4, 6]), max_size=3))
+    def purge(self, refill: list[int]) -> None:
+        """Purges what is ready, alive or not, and fills up again, or there is little to do."""
+        there = self.ready()
+        gone = list(self.queue.purge(self.db))
+        assert gone == ([len(there)] if there else [])
+        for record in there:
             self.end(record, "purged")
+            DONE["purge"] += 1
+        for priority in refill:
+            self.enqueue(priority=priority, delay=0, ttl=None, unique=None, dedup_id=None)
 
-    @rule(really=RARELY)
-    def pause_or_resume(self, really: bool) -> None:
-        if not really and not self.paused:
-            return
-        self.paused = not self.paused
-        (self.queue.pause if self.paused else self.queue.resume)(self.db)
+    @precondition(lambda self: not self.paused)
+    @rule()
+    def pause(self) -> None:
+        self.paused = True
+        self.queue.pause(self.db)
+        there = self.ready()
+        assert self.queue.dequeue(self.db) is None
+        assert self.queue.receive_many(self.db, 3) == []
+        DONE["pause"] += bool(there)
+
+    @precondition(lambda self: self.paused)
+    @rule()
+    def resume(self) -> None:
+        self.paused = False
+        self.queue.resume(self.db)
+        DONE["resume"] += 1
 
     # -- what must hold ----------------------------------------------------------------------
 
@@ -491,6 +510,9 @@ class Life(RuleBasedStateMachine):
         assert left == [], "what is over leaves nothing behind"
 
 
+DONE: Counter[str] = Counter()
+"""What the runs have come to do, of what is easily left out."""
+
 _DATABASES: list[fdb.Database] = []
 
 
@@ -505,6 +527,7 @@ def database() -> fdb.Database:
 
 
 def test_the_life_of_messages_is_that_of_the_model() -> None:
+    DONE.clear()
     run_state_machine_as_test(
         Life,
         settings=settings(
@@ -516,3 +539,4 @@ def test_the_life_of_messages_is_that_of_the_model() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+    assert all(DONE[each] >= SELDOM for each in ("dequeue", "purge", "pause", "resume")), DONE
