@@ -70,4 +70,3 @@ Selecting = Annotated[
         help="Only messages that match, in the syntax of JMS: \"region = 'eu' AND priority > 6\".",
     ),
 ]
-EventSeconds = Annotated[float, typer.Option(metavar="SECONDS", min=0.05, help="How often.")]
