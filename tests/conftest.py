@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,11 @@ if not os.environ.get("FDBQUEUE_STORE") and not os.environ.get("FDB_CLUSTER_FILE
     _TEMPORARY = tempfile.mkdtemp(prefix="fdbqueue-tests-")
     os.environ["FDBQUEUE_STORE"] = f"embedded:{_TEMPORARY}/session.fdbq"
     os.environ.setdefault("FDBQUEUE_SYNCHRONOUS", "normal")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is where the tests run in the background; the processes that they start and interrupt
+    # would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import fdbqueue
 from fdbqueue.binding import DEFAULT, Engine, fdb

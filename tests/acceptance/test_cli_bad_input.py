@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -207,16 +206,6 @@ def test_help_works_where_the_store_does_not(fdbq: Fdbq) -> None:
     broken.refused("status", code=FAILURE)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Interrupts reach the processes that are started, also where these tests run in the background
-    and are told to ignore them: that would be inherited."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_without_a_traceback(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     with subprocess.Popen(
         [FDBQ, "enqueue", name],
