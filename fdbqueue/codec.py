@@ -6,6 +6,7 @@ and a later release can add one. A value of a newer version is refused, never gu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -226,16 +227,24 @@ FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""
 
 
-def stored_fields(value: bytes) -> dict[int, Any]:
-    """An envelope as it is stored, by the numbers of ``FIELDS``, without those at their default.
+def stored_fields(values: Sequence[bytes]) -> list[dict[int, Any]]:
+    """Envelopes as they are stored, by the numbers of ``FIELDS``, without those at their default.
 
     For whoever reads many and needs few of their fields. Raises ``FormatTooNew`` or
     ``CorruptData``.
     """
-    stored = _unversioned(value, "an envelope")
-    if type(stored) is not dict:
-        raise CorruptData(what="an envelope", problem=f"it is a {type(stored).__name__}")
-    return stored
+    try:
+        found: list[Any] = [
+            msgpack.unpackb(value[1:], strict_map_key=False) if value[0] == VERSION else None
+            for value in values
+        ]
+    except (ValueError, TypeError, IndexError):
+        found = [None] * len(values)
+    if all(type(each) is dict for each in found):
+        return found
+    found = [_unversioned(value, "an envelope") for value in values]
+    wrong = next(each for each in found if type(each) is not dict)
+    raise CorruptData(what="an envelope", problem=f"it is a {type(wrong).__name__}")
 
 
 def pack_lease(lease: Lease) -> bytes:
