@@ -41,6 +41,9 @@ from .errors import (
     QueueExists,
     QueueFull,
     QueueNotFound,
+    SinkBehind,
+    SinkError,
+    SinkUnfinished,
     StoreError,
     StoreMismatch,
     StoreNotFound,
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
+    from .sinks import Sink
     from .subscribing import Subscription
     from .surveying import Surveyed, survey
     from .verification import rebuild_counters, verify
@@ -148,6 +152,10 @@ __all__ = [
     "Retry",
     "Selector",
     "Serializer",
+    "Sink",
+    "SinkBehind",
+    "SinkError",
+    "SinkUnfinished",
     "State",
     "Store",
     "StoreError",
@@ -190,6 +198,7 @@ _LAZY = {
     "Retry": "worker",
     "Selector": "selector",
     "Serializer": "serializers",
+    "Sink": "sinks",
     "Store": "binding",
     "Subscription": "subscribing",
     "Surveyed": "surveying",

@@ -38,6 +38,9 @@
      +-- LeaseLost
      +-- QueueFull
      +-- ImportMoved
+     +-- SinkError
+     |    +-- SinkBehind
+     |    +-- SinkUnfinished
      +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
@@ -327,6 +330,36 @@ class ImportMoved(QueueError):
     """Raised when an import is not where whoever goes on with it left it; nothing was written."""
 
     text = "import {name!r} was gone on with by somebody else: look where it has come to"
+
+
+class SinkError(QueueError):
+    """Raised when rows that many tasks bring cannot be published as one batch."""
+
+    text = "sink {sink!r} cannot be used"
+
+
+class SinkBehind(SinkError):
+    """Raised when a batch is to be published while the one before is not yet; nothing is written.
+
+    That happens to a query that begins anew, with another checkpoint, under the id of an older one.
+    """
+
+    text = (
+        "batch {batch} of sink {sink!r} cannot be published: batch {before} is not published to "
+        "its end; finish that first, or forget the sink"
+    )
+
+
+class SinkUnfinished(SinkError):
+    """Raised when publishing stopped halfway: what is enqueued stays, the rest is kept.
+
+    Whoever publishes the same batch of the same sink goes on there.
+    """
+
+    text = (
+        "{published:,} of {rows:,} rows of sink {sink!r} are enqueued, and the rest is kept: "
+        "{problem}"
+    )
 
 
 class ExpiredBacklog(QueueError):

@@ -27,7 +27,7 @@ LAYERS = [
     {"consuming", "moving", "settling", "subscribing", "tending"},
     {"subscribers"},
     {"api"},
-    {"importing", "verification"},
+    {"importing", "sinks", "verification"},
     {"tracing"},
     {"worker"},
     {"__init__", "metrics", "spark", "testing"},
