@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types
 
-from fdbqueue import CorruptData, InvalidSchema, Queue, fdb
+from fdbqueue import CorruptData, HeaderValue, InvalidSchema, Queue, fdb
 from fdbqueue.spark import payloads
 
 from .columns import read, schema
@@ -153,7 +153,7 @@ def test_headers_are_columns_with_types(
 def test_headers_as_json_keep_their_types(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
-    headers = {"n": 3, "s": "3", "x": 0.5, "none": None}
+    headers: dict[str, HeaderValue] = {"n": 3, "s": "3", "x": 0.5, "none": None}
     queue.enqueue(db, b"", headers=headers)
     (row,) = read(source, columns=schema(headers="STRING"))
     assert json.loads(row["headers"]) == headers

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import fdbqueue.spark
-from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue import HeaderValue, NewMessage, Queue, fdb
 from fdbqueue.spark import batch
 
 from .columns import read, schema
@@ -51,7 +51,7 @@ def test_every_state_has_its_table_and_counts_agree(
 def test_a_ready_message_has_all_its_columns(
     db: fdb.Database, queue: Queue, source: dict[str, str]
 ) -> None:
-    headers = {"n": 1, "x": 0.5, "s": "text", "yes": True, "none": None}
+    headers: dict[str, HeaderValue] = {"n": 1, "x": 0.5, "s": "text", "yes": True, "none": None}
     message_id = queue.enqueue(db, b"\x00\xff", priority=7, headers=headers, ttl=60, key="k")
     (row,) = read(source)
     message = queue.peek(db)[0]
