@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ..binding import fdb
 from ..codec import pack_index
-from ..states import ENDS, State, Transition
+from ..states import ENDS, ENQUEUE, State, Transition
 from . import counters, groups, history, payloads
 from .scope import Scope, Standing
 
@@ -49,6 +49,11 @@ def tallied(
     """
     assert scope.options.history_seconds is None, "history needs the messages"
     _counted(tr, scope, transition, tallies)
+
+
+def came(tr: fdb.Transaction, scope: Scope, tallies: Mapping[int, tuple[int, int]]) -> None:
+    """Record that such messages were enqueued; as ``tallied``."""
+    tallied(tr, scope, ENQUEUE, tallies)
 
 
 def _tally(messages: Iterable[Standing]) -> dict[int, tuple[int, int]]:
