@@ -84,7 +84,9 @@ def _tidy(tr: fdb.Transaction, scope: Scope, transition: Transition, message: St
     ends = transition.target in ENDS
     if ends:
         payloads.remove(tr, keys, envelope)
-    if envelope.unique and (ends or transition.target is State.DEAD):
+    # A dead letter has lost its unique key: another message may have it by now.
+    lives = transition.source is not State.DEAD
+    if envelope.unique and lives and (ends or transition.target is State.DEAD):
         del tr[keys.unique(envelope.unique)]
     if envelope.expires_at_ms is not None and (ends or transition.target is State.DEAD):
         del tr[keys.mortal(envelope.expires_at_ms, message.id)]
