@@ -128,7 +128,7 @@ def _leased(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
         _levels(positions),
         [lease.envelope for lease in leases],
         consumer=[lease.consumer for lease in leases],
-        lease_expires_at=[lease.expiry_ms or None for lease in leases],
+        lease_expires_at=[None if lease.planned else lease.expiry_ms for lease in leases],
     )
 
 
