@@ -250,24 +250,30 @@ _BESIDE = frozenset(FIELDS[name] for name in ("id", "expires_at_ms", "unique", "
 """What makes a message more than an envelope: something belongs to it elsewhere."""
 
 
-def stored_fields(values: Sequence[bytes]) -> list[dict[int, Any]]:
-    """Envelopes as they are stored, by the numbers of ``FIELDS``, without those at their default.
+def stored_fields(value: bytes) -> dict[int, Any]:
+    """An envelope as it is stored, by the numbers of ``FIELDS``, without those at their default.
 
     For whoever reads many and needs few of their fields. Raises ``FormatTooNew`` or
     ``CorruptData``.
     """
+    stored = _unversioned(value, "an envelope")
+    if type(stored) is not dict:
+        raise CorruptData(what="an envelope", problem=f"it is a {type(stored).__name__}")
+    return stored
+
+
+def all_stored_fields(values: Sequence[bytes]) -> list[dict[int, Any]]:
+    """``stored_fields`` of many, at a third of the cost."""
     try:
         found: list[Any] = [
             msgpack.unpackb(value[1:], strict_map_key=False) if value[0] == VERSION else None
             for value in values
         ]
+        if all(type(each) is dict for each in found):
+            return found
     except (ValueError, TypeError, IndexError):
-        found = [None] * len(values)
-    if all(type(each) is dict for each in found):
-        return found
-    found = [_unversioned(value, "an envelope") for value in values]
-    wrong = next(each for each in found if type(each) is not dict)
-    raise CorruptData(what="an envelope", problem=f"it is a {type(wrong).__name__}")
+        pass
+    return [stored_fields(value) for value in values]
 
 
 def pack_lease(lease: Lease) -> bytes:

@@ -10,9 +10,9 @@ from typing import Any
 from ..binding import fdb
 from ..codec import (
     FIELDS,
+    all_stored_fields,
     open_dead,
     open_delayed,
-    stored_fields,
     unpack_envelope,
     unpack_event,
     unpack_lease,
@@ -83,7 +83,9 @@ class Rows:
         **extra: Sequence[Any],
     ) -> Rows:
         """Messages whose ids name these places, unless their envelopes say others."""
-        return cls(levels, [each.to_id() for each in places], packed, stored_fields(packed), extra)
+        return cls(
+            levels, [each.to_id() for each in places], packed, all_stored_fields(packed), extra
+        )
 
     def chosen(self, mask: Sequence[bool]) -> Rows:
         """Those for which the mask is true."""
@@ -102,7 +104,7 @@ Read = Callable[[QueueKeys, Sequence[fdb.KeyValue]], Rows]
 def _ready(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
     packed = [kv.value for kv in rows]
     levels, ids = keys.ready_ids([kv.key for kv in rows])
-    return Rows(levels, ids, packed, stored_fields(packed), {"blocked": [False] * len(rows)})
+    return Rows(levels, ids, packed, all_stored_fields(packed), {"blocked": [False] * len(rows)})
 
 
 def _blocked(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
