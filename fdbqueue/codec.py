@@ -222,6 +222,22 @@ def unpack_envelope(value: bytes) -> Envelope:
         raise CorruptData(what="an envelope", problem=repr(error)) from None
 
 
+FIELDS = {name: number for number, name in _NAMES.items()}
+"""The numbers under which an envelope's fields are stored."""
+
+
+def stored_fields(value: bytes) -> dict[int, Any]:
+    """An envelope as it is stored, by the numbers of ``FIELDS``, without those at their default.
+
+    For whoever reads many and needs few of their fields. Raises ``FormatTooNew`` or
+    ``CorruptData``.
+    """
+    stored = _unversioned(value, "an envelope")
+    if type(stored) is not dict:
+        raise CorruptData(what="an envelope", problem=f"it is a {type(stored).__name__}")
+    return stored
+
+
 def pack_lease(lease: Lease) -> bytes:
     """The stored form of a lease."""
     return _versioned(
@@ -276,13 +292,18 @@ def pack_dead(letter: DeadLetter, position: Position) -> bytes:
 
 def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
     """A dead letter from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    position, reason, died_at_ms, packed = open_dead(value)
+    return position, DeadLetter(unpack_envelope(packed), reason, died_at_ms)
+
+
+def open_dead(value: bytes) -> tuple[Position, str, int, bytes]:
+    """A dead letter's position, reason and time of death, and its envelope, still packed."""
     stored = _unversioned(value, "a dead letter")
     try:
         level, index, random, reason, died_at_ms, packed = stored
     except (TypeError, ValueError) as error:
         raise CorruptData(what="a dead letter", problem=repr(error)) from None
-    letter = DeadLetter(unpack_envelope(packed), reason, died_at_ms)
-    return Position(level, index, random), letter
+    return Position(level, index, random), reason, died_at_ms, packed
 
 
 def pack_delayed(position: Position, envelope: Envelope) -> bytes:
@@ -292,12 +313,18 @@ def pack_delayed(position: Position, envelope: Envelope) -> bytes:
 
 def unpack_delayed(value: bytes) -> tuple[Position, Envelope]:
     """A delayed message from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    position, packed = open_delayed(value)
+    return position, unpack_envelope(packed)
+
+
+def open_delayed(value: bytes) -> tuple[Position, bytes]:
+    """A delayed message's position, and its envelope, still packed."""
     stored = _unversioned(value, "a delayed message")
     try:
         level, index, random, packed = stored
     except (TypeError, ValueError) as error:
         raise CorruptData(what="a delayed message", problem=repr(error)) from None
-    return Position(level, index, random), unpack_envelope(packed)
+    return Position(level, index, random), packed
 
 
 @dataclass(frozen=True, slots=True)

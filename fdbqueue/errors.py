@@ -12,6 +12,7 @@
      |    +-- InvalidHeaders
      |    +-- InvalidSelector
      |    +-- InvalidArgument
+     |    +-- InvalidSchema
      |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
@@ -19,8 +20,10 @@
      |    +-- StoreNotWritable
      |    +-- NotAStore
      |    +-- StoreUnreachable
+     |    +-- StoreNotShared
      |    +-- UnsupportedVersion
      |    +-- MissingPackage
+     |    +-- MissingJava
      +-- CatalogueError
      |    +-- QueueNotFound
      |    +-- QueueExists
@@ -86,7 +89,8 @@ class InvalidName(InvalidInput):
 
 
 class InvalidOptions(InvalidInput):
-    """Raised when an option of a queue is unknown, out of range, or contradicts another."""
+    """Raised when an option of a queue or of its data source is unknown, out of range, or
+    contradicts another."""
 
     text = "option {option!r}: {problem}"
 
@@ -119,6 +123,12 @@ class InvalidSelector(InvalidInput):
     """Raised when a selector is not one; ``position`` counts characters from 0."""
 
     text = "not a selector, at character {position}: {problem}"
+
+
+class InvalidSchema(InvalidInput):
+    """Raised when the columns of a table are not those that can be read or written."""
+
+    text = "column {column!r}: {problem}"
 
 
 class InvalidArgument(InvalidInput):
@@ -172,6 +182,12 @@ class StoreUnreachable(StoreError):
     )
 
 
+class StoreNotShared(StoreError):
+    """Raised when an executor of Spark does not see the store that the driver uses."""
+
+    text = "the executor on {host} does not see the store of the driver: {problem}"
+
+
 class UnsupportedVersion(StoreError):
     """Raised when the API version, the client library or the bindings do not fit."""
 
@@ -182,6 +198,16 @@ class MissingPackage(StoreError):
     """Raised when something is asked for that needs a package which is not installed."""
 
     text = "{purpose} needs the package {package}: pip install 'fdbqueue[{extra}]'"
+
+
+class MissingJava(StoreError):
+    """Raised when Spark is asked for and there is no Java that it runs on."""
+
+    text = (
+        "Spark needs Java 17 or later, and {found}: install it (Debian and Ubuntu: apt install "
+        "openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew "
+        "install openjdk@17), or set JAVA_HOME to where it is"
+    )
 
 
 # -- the catalogue ----------------------------------------------------------------------------
