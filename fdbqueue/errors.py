@@ -32,12 +32,21 @@
      |    +-- SubscriptionNotFound
      |    +-- SubscriptionMismatch
      |    +-- SubscriptionHeld
+     +-- PlanError
+     |    +-- PlanNotFound
+     |    +-- PlanTaken
+     |    +-- PlanLost
+     |    +-- PlanHeld
+     |    +-- MessagePlanned
      +-- FormatTooNew
      +-- CorruptData
      +-- UnknownContentType
      +-- LeaseLost
      +-- QueueFull
      +-- ImportMoved
+     +-- SinkError
+     |    +-- SinkBehind
+     |    +-- SinkUnfinished
      +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
@@ -273,6 +282,58 @@ class SubscriptionHeld(SubscriptionError):
     )
 
 
+# -- plans ------------------------------------------------------------------------------------
+
+
+class PlanError(QueueError):
+    """Raised when a plan, which a stream takes messages by, cannot be used."""
+
+    text = "the plans of consumer {consumer!r} of queue {queue!r} cannot be used"
+
+
+class PlanNotFound(PlanError):
+    """Raised when a consumer has no plans, and never had any."""
+
+    text = "queue {queue!r} has no plans of a consumer {consumer!r}"
+
+
+class PlanTaken(PlanError):
+    """Raised when another run of the same consumer has taken over; nothing was written."""
+
+    text = (
+        "another run of consumer {consumer!r} of queue {queue!r} has taken over its plans: one "
+        "runs at a time; give each stream a consumer of its own"
+    )
+
+
+class PlanLost(PlanError):
+    """Raised when the messages of a batch are no longer planned for it.
+
+    They were given back and are delivered again, or another run of the consumer has acknowledged
+    them, or the checkpoint that names the batch belongs to something else.
+    """
+
+    text = "batch {batch} of consumer {consumer!r} of queue {queue!r} is not planned: {problem}"
+
+
+class PlanHeld(PlanError):
+    """Raised when a consumer is to be forgotten that has messages in hand."""
+
+    text = (
+        "consumer {consumer!r} of queue {queue!r} has messages in hand: acknowledge them, or give "
+        "them back"
+    )
+
+
+class MessagePlanned(PlanError):
+    """Raised when a message of a plan is settled by itself; nothing was written."""
+
+    text = (
+        "message {message_id} is in a plan of consumer {consumer!r}: it is settled with the plan, "
+        "or given back with Queue.plans.release or fdbq plan release"
+    )
+
+
 class FormatTooNew(QueueError):
     """Raised when stored data has a format version that this release does not know."""
 
@@ -327,6 +388,36 @@ class ImportMoved(QueueError):
     """Raised when an import is not where whoever goes on with it left it; nothing was written."""
 
     text = "import {name!r} was gone on with by somebody else: look where it has come to"
+
+
+class SinkError(QueueError):
+    """Raised when rows that many tasks bring cannot be published as one batch."""
+
+    text = "sink {sink!r} cannot be used"
+
+
+class SinkBehind(SinkError):
+    """Raised when a batch is to be published while the one before is not yet; nothing is written.
+
+    That happens to a query that begins anew, with another checkpoint, under the id of an older one.
+    """
+
+    text = (
+        "batch {batch} of sink {sink!r} cannot be published: batch {before} is not published to "
+        "its end; finish that first, or forget the sink"
+    )
+
+
+class SinkUnfinished(SinkError):
+    """Raised when publishing stopped halfway: what is enqueued stays, the rest is kept.
+
+    Whoever publishes the same batch of the same sink goes on there.
+    """
+
+    text = (
+        "{published:,} of {rows:,} rows of sink {sink!r} are enqueued, and the rest is kept: "
+        "{problem}"
+    )
 
 
 class ExpiredBacklog(QueueError):

@@ -84,7 +84,8 @@ def _delayed(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
 
 def _leased(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
     lease = unpack_lease(kv.value)
-    return _of(lease.position, lease.envelope, lease.consumer, lease.expiry_ms)
+    ends_at_ms = None if lease.planned else lease.expiry_ms
+    return _of(lease.position, lease.envelope, lease.consumer, ends_at_ms)
 
 
 def _dead(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
