@@ -17,7 +17,11 @@ def duration(milliseconds: float | None) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    for unit, size, part, least in (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600)):
+    for unit, size, part, least in (
+        ("m", 60, "s", 1),
+        ("h", 3600, "m", 60),
+        ("d", 86400, "h", 3600),
+    ):
         if whole < size * (24 if unit == "h" else 60) or unit == "d":
             rest = whole % size // least
             return f"{whole // size} {unit}" + (f" {rest:02d} {part}" if rest else "")
