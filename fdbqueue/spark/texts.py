@@ -1,0 +1,48 @@
+"""Numbers and names as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def duration(milliseconds: float | None) -> str:
+    """A time in the unit that suits it: ``12 ms``, ``3.4 s``, ``2 m 05 s``, ``3 h 20 m``."""
+    if milliseconds is None:
+        return "–"
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 9.95:
+        return f"{seconds:.1f}".rstrip("0").rstrip(".") + " s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for unit, size, part, least in (
+        ("m", 60, "s", 1),
+        ("h", 3600, "m", 60),
+        ("d", 86400, "h", 3600),
+    ):
+        if whole < size * (24 if unit == "h" else 60) or unit == "d":
+            rest = whole % size // least
+            return f"{whole // size} {unit}" + (f" {rest:02d} {part}" if rest else "")
+    raise AssertionError(milliseconds)
+
+
+def moment(milliseconds: int) -> str:
+    """A time of the clock, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def share(part: int, whole: int) -> str:
+    """A part of a whole in per cent."""
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def visible(text: str) -> str:
+    """Text in which nothing hides: what is not printable is written as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def clipped(text: str, length: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= length else text[: length - 3] + "..."
