@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..binding import fdb
 from ..clock import VERSIONS_PER_SECOND
 from ..codec import Lease, pack_envelope, pack_expiry, pack_lease, unpack_envelope, unpack_lease
-from ..errors import LeaseLost
+from ..errors import LeaseLost, MessagePlanned
 from ..keys import Kind, QueueKeys, lease_token
 from ..model import Delivery, LeasedMessage
 from ..states import LEASE
@@ -102,7 +102,8 @@ def end(
     looked: their reads, if they have been issued.
 
     One round trip. Conflicts only with another settlement of the same leases. Raises
-    ``LeaseLost`` for the first that is gone, before anything is written.
+    ``LeaseLost`` for the first that is gone, and ``MessagePlanned`` for one of a plan, before
+    anything is written.
     """
     leases = _held(deliveries, look(tr, scope.keys, deliveries) if looked is None else looked)
     for delivery, lease in zip(deliveries, leases, strict=True):
@@ -175,7 +176,8 @@ def listed(
             expires_at_ms=lease.expiry_ms,
         )
         lapsed = lease.expiry_version < version and lease.expiry_ms <= now_ms
-        leases.append(LeasedMessage(delivery, lease.consumer, lapsed))
+        lapsed = lapsed and not lease.planned
+        leases.append(LeasedMessage(delivery, lease.consumer, lapsed, lease.planned))
     return leases
 
 
@@ -213,7 +215,10 @@ def _held(deliveries: Sequence[Delivery], looked: Sequence[fdb.Value]) -> list[L
         packed = value.value
         if packed is None:
             raise LeaseLost(message_id=delivery.id)
-        leases.append(unpack_lease(packed))
+        lease = unpack_lease(packed)
+        if lease.planned:
+            raise MessagePlanned(message_id=delivery.id, consumer=lease.consumer)
+        leases.append(lease)
     return leases
 
 
