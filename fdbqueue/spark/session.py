@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ def local(
         from pyspark import sql
     except ImportError:
         raise MissingPackage(purpose="Spark", package="pyspark", extra="spark") from None
+    # Said at every start with a newer pandas; nothing here needs pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     session = sql.SparkSession.getActiveSession()
     if session is None:
         check_java()
