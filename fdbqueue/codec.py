@@ -69,13 +69,16 @@ class Envelope:
         """The message that stands at ``position``; its content must be at hand."""
         content = self.payload if self.content is None and self.raw_size is None else self.content
         assert content is not None, "the payload was not read"
-        return replace(self.properties(position), payload=content)
+        return self._with(content, position)
 
     def properties(self, position: Position) -> Message:
         """The message that stands at ``position``, without its payload: what selectors see."""
+        return self._with(b"", position)
+
+    def _with(self, payload: bytes, position: Position) -> Message:
         return Message(
             id=self.id or position.to_id(),
-            payload=b"",
+            payload=payload,
             headers=self.headers,
             priority=self.priority,
             level=position.level,

@@ -289,15 +289,8 @@ class _Stand:
 
     def collect(self) -> list[Delivery] | None:
         """The answer; None if the request was taken for dead."""
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_result(lambda found: found is None),
-            wait=PATIENCE,
-            sleep=self._pause,
-            stop=lambda _: self._left() <= 0,
-            retry_error_callback=lambda _: None,
-        )
         try:
-            found = retrying(self._step) if self.watch is None else self._first(retrying)
+            found = self._retry() if self.watch is None else self._first()
             while found is None:
                 found = self._run(self._last_call, wrote=bool)
         except _TakenForDead:
@@ -307,11 +300,21 @@ class _Stand:
                 wakeups.withdraw(self.db, self.keys, self.ticket.claim)
         return found
 
-    def _first(self, retrying: tenacity.Retrying) -> list[Delivery] | None:
+    def _first(self) -> list[Delivery] | None:
         """As a rule the first watch has the answer."""
         self._pause(FIRST_PATIENCE + random.random())
         found = self._step() if self._left() > 0 else None
-        return found if found is not None or self._left() <= 0 else retrying(self._step)
+        return found if found is not None or self._left() <= 0 else self._retry()
+
+    def _retry(self) -> list[Delivery] | None:
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda found: found is None),
+            wait=PATIENCE,
+            sleep=self._pause,
+            stop=lambda _: self._left() <= 0,
+            retry_error_callback=lambda _: None,
+        )
+        return retrying(self._step)
 
     def _left(self) -> float:
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
@@ -336,7 +339,7 @@ class _Stand:
         """What was leased to the request; as a rule all there is to look at."""
         tr = self.db.create_transaction()
         try:
-            return lease.deliveries(tr, self.keys, lease.under(tr, self.keys, self.ticket.claim))
+            return lease.under(tr, self.keys, self.ticket.claim, self.ticket.asked.max_messages)
         except fdb.FDBError:
             return None
 
