@@ -2,76 +2,16 @@
 
 ``open`` a store, ``Queue.open`` a queue, and use both inside your own FoundationDB transactions.
 
-What stands on the FoundationDB bindings is imported when it is first named, since that import
-decides which store the bindings load: until then ``FDBQUEUE_STORE`` can be set, and nothing heavy
-is loaded. ``from fdbqueue import fdb`` gives the bindings themselves, ready for
-``@fdb.transactional`` at the top of a module.
+Everything is imported when it is first named. So ``import fdbqueue`` costs nothing, and
+``FDBQUEUE_STORE`` can be set until a name is used that stands on the FoundationDB bindings: that
+import decides which store the bindings load. ``from fdbqueue import fdb`` gives the bindings
+themselves, ready for ``@fdb.transactional`` at the top of a module.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from .errors import (
-    CatalogueError,
-    CorruptData,
-    ExpiredBacklog,
-    FormatTooNew,
-    HandlerTooSlow,
-    ImportMoved,
-    InvalidArgument,
-    InvalidHeaders,
-    InvalidInput,
-    InvalidName,
-    InvalidOptions,
-    InvalidPayload,
-    InvalidPriority,
-    InvalidSelector,
-    LeaseLost,
-    MissingPackage,
-    NoSuchWorker,
-    NotAStore,
-    OptionsMismatch,
-    OutcomeUnknown,
-    PayloadTooLarge,
-    QueueError,
-    QueueExists,
-    QueueFull,
-    QueueNotFound,
-    StoreError,
-    StoreMismatch,
-    StoreNotFound,
-    StoreNotWritable,
-    StoreUnreachable,
-    SubscriptionError,
-    SubscriptionHeld,
-    SubscriptionMismatch,
-    SubscriptionNotFound,
-    TransactionTooLarge,
-    UnknownContentType,
-    UnsupportedVersion,
-)
-from .model import (
-    DeadMessage,
-    Death,
-    Delivery,
-    Depth,
-    Deviation,
-    Event,
-    Headers,
-    HeaderValue,
-    LeasedMessage,
-    Message,
-    MessageState,
-    NewMessage,
-    Position,
-    Progress,
-    Swept,
-    Verification,
-)
-from .options import QueueOptions
-from .states import State
 
 if TYPE_CHECKING:
     from .api import Queue, list_queues
@@ -80,10 +20,69 @@ if TYPE_CHECKING:
     from .connection import ConnectionState
     from .consumers.credit import Credit
     from .consumers.registry import Consumer
+    from .errors import (
+        CatalogueError,
+        CorruptData,
+        ExpiredBacklog,
+        FormatTooNew,
+        HandlerTooSlow,
+        ImportMoved,
+        InvalidArgument,
+        InvalidHeaders,
+        InvalidInput,
+        InvalidName,
+        InvalidOptions,
+        InvalidPayload,
+        InvalidPriority,
+        InvalidSelector,
+        LeaseLost,
+        MissingPackage,
+        NoSuchWorker,
+        NotAStore,
+        OptionsMismatch,
+        OutcomeUnknown,
+        PayloadTooLarge,
+        QueueError,
+        QueueExists,
+        QueueFull,
+        QueueNotFound,
+        StoreError,
+        StoreMismatch,
+        StoreNotFound,
+        StoreNotWritable,
+        StoreUnreachable,
+        SubscriptionError,
+        SubscriptionHeld,
+        SubscriptionMismatch,
+        SubscriptionNotFound,
+        TransactionTooLarge,
+        UnknownContentType,
+        UnsupportedVersion,
+    )
     from .importing import Import
+    from .model import (
+        DeadMessage,
+        Death,
+        Delivery,
+        Depth,
+        Deviation,
+        Event,
+        Headers,
+        HeaderValue,
+        LeasedMessage,
+        Message,
+        MessageState,
+        NewMessage,
+        Position,
+        Progress,
+        Swept,
+        Verification,
+    )
+    from .options import QueueOptions
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
+    from .states import State
     from .subscribing import Subscription
     from .surveying import Surveyed, survey
     from .verification import rebuild_counters, verify
@@ -173,21 +172,76 @@ __all__ = [
 ]
 
 _LAZY = {
+    "CatalogueError": "errors",
     "Clock": "clock",
     "ConnectionState": "connection",
     "Consumer": "consumers.registry",
+    "CorruptData": "errors",
     "Credit": "consumers.credit",
+    "DeadMessage": "model",
+    "Death": "model",
+    "Delivery": "model",
+    "Depth": "model",
+    "Deviation": "model",
     "Engine": "binding",
+    "Event": "model",
+    "ExpiredBacklog": "errors",
+    "FormatTooNew": "errors",
+    "HandlerTooSlow": "errors",
+    "HeaderValue": "model",
+    "Headers": "model",
     "Import": "importing",
+    "ImportMoved": "errors",
+    "InvalidArgument": "errors",
+    "InvalidHeaders": "errors",
+    "InvalidInput": "errors",
+    "InvalidName": "errors",
+    "InvalidOptions": "errors",
+    "InvalidPayload": "errors",
+    "InvalidPriority": "errors",
+    "InvalidSelector": "errors",
+    "LeaseLost": "errors",
+    "LeasedMessage": "model",
+    "Message": "model",
+    "MessageState": "model",
+    "MissingPackage": "errors",
+    "NewMessage": "model",
+    "NoSuchWorker": "errors",
+    "NotAStore": "errors",
+    "OptionsMismatch": "errors",
+    "OutcomeUnknown": "errors",
+    "PayloadTooLarge": "errors",
+    "Position": "model",
+    "Progress": "model",
     "Queue": "api",
+    "QueueError": "errors",
+    "QueueExists": "errors",
+    "QueueFull": "errors",
+    "QueueNotFound": "errors",
+    "QueueOptions": "options",
     "Reject": "worker",
     "Retry": "worker",
     "Selector": "selector",
     "Serializer": "serializers",
+    "State": "states",
     "Store": "binding",
+    "StoreError": "errors",
+    "StoreMismatch": "errors",
+    "StoreNotFound": "errors",
+    "StoreNotWritable": "errors",
+    "StoreUnreachable": "errors",
     "Subscription": "subscribing",
+    "SubscriptionError": "errors",
+    "SubscriptionHeld": "errors",
+    "SubscriptionMismatch": "errors",
+    "SubscriptionNotFound": "errors",
     "Surveyed": "surveying",
+    "Swept": "model",
     "Ticket": "queue.line",
+    "TransactionTooLarge": "errors",
+    "UnknownContentType": "errors",
+    "UnsupportedVersion": "errors",
+    "Verification": "model",
     "Worker": "worker",
     "describe": "binding",
     "fdb": "binding",
