@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from . import batch, stores
+from . import batch, browsing, consuming, stores, streams
 from .rows import Layout
 from .settings import BATCH, STREAM, Given, Place
 
@@ -31,3 +31,9 @@ class FdbQueueSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         return batch.reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        if streams.mode(self.options) == streams.CONSUME:
+            return consuming.reader(self.options, schema)
+        return browsing.reader(self.options, schema)

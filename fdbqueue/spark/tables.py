@@ -88,6 +88,11 @@ def _leased(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
     return _of(lease.position, lease.envelope, lease.consumer, ends_at_ms)
 
 
+def _planned(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
+    lease = unpack_lease(kv.value)
+    return _of(lease.position, lease.envelope, False)
+
+
 def _dead(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
     position, reason, died_at_ms, packed = open_dead(kv.value)
     return _of(position, packed, reason, died_at_ms)
@@ -101,11 +106,13 @@ def _enqueued(stored: Stored) -> int | None:
 TABLES: dict[str, Table] = {
     "ready": Table(_ready, _enqueued, ("blocked",)),
     "blocked": Table(_blocked, _enqueued, ("blocked",)),
+    "planned": Table(_planned, _enqueued, ("blocked",)),
     "delayed": Table(_delayed, lambda stored: stored.extra[0], ("due_at",)),
     "leased": Table(_leased, _enqueued, ("consumer", "lease_expires_at")),
     "dead": Table(_dead, lambda stored: stored.extra[1], ("reason", "died_at")),
 }
-"""By name; ``blocked`` is the part of ``ready`` that waits for others of its ordering key."""
+"""By name; ``blocked`` is the part of ``ready`` that waits for others of its ordering key, and
+``planned`` what a stream has taken of it."""
 
 HISTORY = "history"
 
