@@ -8,14 +8,45 @@ report and the check know of a message's life is asked of this table, by windows
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ..api import Queue
+from ..binding import fdb
 from ..states import TRANSITIONS, State, Transition
+from . import stores
 
 TAKES = ("lease", "dequeue")
 """Transitions by which a consumer is handed a message."""
+
+
+COLUMNS = (
+    "queue string, stamp binary, transition string, id string, level int, attempt int, "
+    "consumer string, at timestamp"
+)
+
+
+def read(
+    spark: SparkSession,
+    db: fdb.Database,
+    queues: Iterable[Queue],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> DataFrame:
+    """The delivery history of queues, as a table that is read when it is used."""
+    history = spark.createDataFrame([], COLUMNS)
+    within = {"since": since, "until": until}
+    for queue in queues:
+        reader = spark.read.format("fdbqueue").option("table", "history")
+        for name, moment in within.items():
+            if moment is not None:
+                reader = reader.option(name, moment.astimezone(UTC).isoformat())
+        rows = reader.options(**stores.options_of(db, queue)).load()
+        history = history.unionByName(rows.withColumn("queue", F.lit(queue.name)))
+    return history
 
 
 def named(transitions: Iterable[Transition]) -> list[str]:

@@ -21,10 +21,12 @@ from .texts import clipped, duration, visible
 BLUE, ORANGE, GREEN, RED, GREY = "#2f6fde", "#e8833a", "#2a9d6f", "#d2453f", "#8a94a6"
 MOST_SHOWN = 16
 """Levels or consumers that a plot has room for."""
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "svg.fonttype": "path",
+    # Without a date and with a salt the same report is the same page.
+    "svg.hashsalt": "fdbqueue",
     # Names of messages and consumers may have dollars in them.
     "text.parse_math": False,
     "axes.spines.top": False,
@@ -66,19 +68,20 @@ def _drawn(draw: Callable[[Axes], None], height: float) -> str:
         FigureCanvasSVG(figure)
         draw(figure.add_subplot())
         out = io.BytesIO()
-        # Without a date the same report is the same page.
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return f"data:image/svg+xml;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-def _moments(queue: QueueReport) -> list[datetime]:
+def _moments(queue: QueueReport) -> list[Any]:
+    # To the types of matplotlib, a time is not what can be drawn.
     return [datetime.fromtimestamp(span.begin_ms / 1000, UTC) for span in queue.spans]
 
 
 def _time_axis(axes: Axes) -> None:
-    locator = AutoDateLocator(tz=UTC)
+    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
+    formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(formatter)
     axes.grid(axis="x", visible=False)
 
 

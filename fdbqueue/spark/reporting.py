@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ..api import Queue
+from ..binding import fdb
 from ..states import ENDS, State
+from . import events as histories
+from . import session
 from .events import BORN, TAKES, followed, into, out_of, state_of
 from .figures import (
     Balance,
@@ -43,6 +48,27 @@ WIDTHS_MS = tuple(
 RETURNED = ("release", "defer", "lapse")
 DONE = into(State.DONE)
 DEAD = into(State.DEAD)
+
+
+def report(
+    db: fdb.Database,
+    queues: Iterable[Queue],
+    *,
+    spark: SparkSession | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    width: float | None = None,
+) -> Report:
+    """The report on the delivery history of queues, which their option history_seconds keeps.
+
+    spark: a session; None for one on this machine. since, until: only what happened from then
+    and before then. width: as ``summarize``, which does the same for any table of history.
+
+    Reads by the data source, in transactions of its own. Raises ``QueueNotFound``,
+    ``StoreError``, ``MissingPackage``, ``MissingJava``.
+    """
+    history = histories.read(spark or session.local(), db, queues, since=since, until=until)
+    return summarize(history, width=width)
 
 
 def summarize(history: DataFrame, *, width: float | None = None) -> Report:
@@ -90,7 +116,8 @@ def _timed(events: DataFrame) -> DataFrame:
     """
 
     def since(start: str) -> Column:
-        return F.greatest(F.lit(0), F.col("at_ms") - F.col(start))
+        # The greatest of nothing and 0 would be 0.
+        return F.when(F.col(start).isNotNull(), F.greatest(F.lit(0), F.col("at_ms") - F.col(start)))
 
     transition, before = F.col("transition"), F.col("before")
     taken, done = transition.isin(*TAKES), transition.isin(DONE)
@@ -257,6 +284,7 @@ def _percentiles(row: Row, name: str) -> Percentiles:
     return Percentiles(row[f"{name}_count"], *(row[name] or (None, None, None)))
 
 
+NONE = Percentiles(0, None, None, None)
 COUNTS = (
     "enqueued",
     "delivered",
@@ -300,9 +328,9 @@ def _filled(rows: list[Row], width_ms: int) -> Iterator[Span]:
     for begin_ms in range(min(known), max(known) + 1, width_ms) if known else ():
         row = known.get(begin_ms)
         if row is None:
-            yield Span(begin_ms, *[0] * len(COUNTS), ready, Percentiles(0, None, None, None), None)
-            continue
-        ready += row["ready_change"]
-        counts = [row[name] for name in COUNTS]
-        waiting = _percentiles(row, "wait")
-        yield Span(begin_ms, *counts, ready, waiting, row["longest_wait_ms"])
+            counts, waiting, longest_ms = dict.fromkeys(COUNTS, 0), NONE, None
+        else:
+            ready += row["ready_change"]
+            counts = {name: row[name] for name in COUNTS}
+            waiting, longest_ms = _percentiles(row, "wait"), row["longest_wait_ms"]
+        yield Span(begin_ms, **counts, ready=ready, waiting=waiting, longest_wait_ms=longest_ms)

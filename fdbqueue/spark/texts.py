@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 def duration(milliseconds: float | None) -> str:
     """A time in the unit that suits it: ``12 ms``, ``3.4 s``, ``2 m 05 s``, ``3 h 20 m``."""
     if milliseconds is None:
-        return "–"
+        return "-"
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1000
@@ -17,15 +17,17 @@ def duration(milliseconds: float | None) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    for unit, size, part, least in (
-        ("m", 60, "s", 1),
-        ("h", 3600, "m", 60),
-        ("d", 86400, "h", 3600),
-    ):
-        if whole < size * (24 if unit == "h" else 60) or unit == "d":
-            rest = whole % size // least
-            return f"{whole // size} {unit}" + (f" {rest:02d} {part}" if rest else "")
-    raise AssertionError(milliseconds)
+    if whole < 3_600:
+        return _two(whole, ("m", 60), ("s", 1))
+    return _two(whole, ("h", 3_600), ("m", 60)) if whole < 86_400 else _two(whole, *_DAYS)
+
+
+_DAYS = (("d", 86_400), ("h", 3_600))
+
+
+def _two(seconds: int, large: tuple[str, int], small: tuple[str, int]) -> str:
+    rest = seconds % large[1] // small[1]
+    return f"{seconds // large[1]} {large[0]}" + (f" {rest:02d} {small[0]}" if rest else "")
 
 
 def moment(milliseconds: int) -> str:
@@ -35,7 +37,7 @@ def moment(milliseconds: int) -> str:
 
 def share(part: int, whole: int) -> str:
     """A part of a whole in per cent."""
-    return f"{100 * part / whole:.1f} %" if whole else "–"
+    return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def visible(text: str) -> str:
