@@ -69,13 +69,16 @@ class Envelope:
         """The message that stands at ``position``; its content must be at hand."""
         content = self.payload if self.content is None and self.raw_size is None else self.content
         assert content is not None, "the payload was not read"
-        return replace(self.properties(position), payload=content)
+        return self._with(content, position)
 
     def properties(self, position: Position) -> Message:
         """The message that stands at ``position``, without its payload: what selectors see."""
+        return self._with(b"", position)
+
+    def _with(self, payload: bytes, position: Position) -> Message:
         return Message(
             id=self.id or position.to_id(),
-            payload=b"",
+            payload=payload,
             headers=self.headers,
             priority=self.priority,
             level=position.level,
@@ -260,6 +263,20 @@ def stored_fields(value: bytes) -> dict[int, Any]:
     if type(stored) is not dict:
         raise CorruptData(what="an envelope", problem=f"it is a {type(stored).__name__}")
     return stored
+
+
+def all_stored_fields(values: Sequence[bytes]) -> list[dict[int, Any]]:
+    """``stored_fields`` of many, at a third of the cost."""
+    try:
+        found: list[Any] = [
+            msgpack.unpackb(value[1:], strict_map_key=False) if value[0] == VERSION else None
+            for value in values
+        ]
+        if all(type(each) is dict for each in found):
+            return found
+    except (ValueError, TypeError, IndexError):
+        pass
+    return [stored_fields(value) for value in values]
 
 
 def pack_lease(lease: Lease) -> bytes:

@@ -6,6 +6,7 @@ stay short; the elements that follow are listed at each kind. Values are describ
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
 
@@ -193,6 +194,20 @@ class QueueKeys:
         level, begin = parse_int(key, len(self._ready))
         index, begin = parse_int(key, begin)
         return Position(level, index, parse_last_bytes(key, begin))
+
+    def ready_ids(self, keys: Iterable[bytes]) -> tuple[list[int], list[str]]:
+        """The levels of READY keys, and the ids that name their positions, for many at once."""
+        levels, ids = [], []
+        # Neighbours are of one level, so its part is looked at once.
+        head, level, label = b"", -1, ""
+        for key in keys:
+            if level < 0 or not key.startswith(head):
+                level, end = parse_int(key, len(self._ready))
+                head, label = key[:end], f"{level:02x}-"
+            index, end = parse_int(key, len(head))
+            levels.append(level)
+            ids.append(f"{label}{index:012x}-{parse_last_bytes(key, end).hex()}")
+        return levels, ids
 
     def tail(self, level: int) -> bytes:
         """(level)."""

@@ -16,7 +16,6 @@ from . import counters, groups, history, payloads
 from .scope import Scope, Standing
 
 
-@fdb.transactional
 def moved(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Iterable[Standing]
 ) -> None:

@@ -11,7 +11,7 @@ from fdbqueue import Depth, NewMessage, Queue, fdb, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Options = dict[str, Any]
 
