@@ -12,6 +12,8 @@
      |    +-- InvalidHeaders
      |    +-- InvalidSelector
      |    +-- InvalidArgument
+     |    +-- CheckpointMismatch
+     |    +-- InvalidSchema
      |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
@@ -19,8 +21,10 @@
      |    +-- StoreNotWritable
      |    +-- NotAStore
      |    +-- StoreUnreachable
+     |    +-- StoreNotShared
      |    +-- UnsupportedVersion
      |    +-- MissingPackage
+     |    +-- MissingJava
      +-- CatalogueError
      |    +-- QueueNotFound
      |    +-- QueueExists
@@ -29,12 +33,22 @@
      |    +-- SubscriptionNotFound
      |    +-- SubscriptionMismatch
      |    +-- SubscriptionHeld
+     +-- PlanError
+     |    +-- PlanNotFound
+     |    +-- PlanTaken
+     |    +-- PlanLost
+     |    +-- PlanHeld
+     |    +-- MessagePlanned
+     +-- BrowsedLost
      +-- FormatTooNew
      +-- CorruptData
      +-- UnknownContentType
      +-- LeaseLost
      +-- QueueFull
      +-- ImportMoved
+     +-- SinkError
+     |    +-- SinkBehind
+     |    +-- SinkUnfinished
      +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
@@ -86,7 +100,8 @@ class InvalidName(InvalidInput):
 
 
 class InvalidOptions(InvalidInput):
-    """Raised when an option of a queue is unknown, out of range, or contradicts another."""
+    """Raised when an option of a queue or of its data source is unknown, out of range, or
+    contradicts another."""
 
     text = "option {option!r}: {problem}"
 
@@ -121,10 +136,34 @@ class InvalidSelector(InvalidInput):
     text = "not a selector, at character {position}: {problem}"
 
 
+class InvalidSchema(InvalidInput):
+    """Raised when the columns of a table are not those that can be read or written."""
+
+    text = "column {column!r}: {problem}"
+
+
 class InvalidArgument(InvalidInput):
     """Raised when any other argument is out of its range."""
 
     text = "{argument}={value!r}: {problem}"
+
+
+class CheckpointMismatch(InvalidInput):
+    """Raised when the checkpoint of a stream belongs to something else."""
+
+    text = (
+        "the checkpoint belongs to {what} {stored!r}, and the query reads {given!r}: give it the "
+        "checkpoint that it had, or a new one"
+    )
+
+
+class BrowsedLost(QueueError):
+    """Raised when messages that a browsing stream has passed were gone before it read them."""
+
+    text = (
+        "{missing:,} messages of queue {queue!r} were taken before the stream could read them: "
+        "with the option failOnDataLoss at false it goes on without"
+    )
 
 
 # -- the store --------------------------------------------------------------------------------
@@ -172,6 +211,12 @@ class StoreUnreachable(StoreError):
     )
 
 
+class StoreNotShared(StoreError):
+    """Raised when an executor of Spark does not see the store that the driver uses."""
+
+    text = "the executor on {host} does not see the store of the driver: {problem}"
+
+
 class UnsupportedVersion(StoreError):
     """Raised when the API version, the client library or the bindings do not fit."""
 
@@ -182,6 +227,16 @@ class MissingPackage(StoreError):
     """Raised when something is asked for that needs a package which is not installed."""
 
     text = "{purpose} needs the package {package}: pip install 'fdbqueue[{extra}]'"
+
+
+class MissingJava(StoreError):
+    """Raised when Spark is asked for and there is no Java that it runs on."""
+
+    text = (
+        "Spark needs Java 17 or later, and {found}: install it (Debian and Ubuntu: apt install "
+        "openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew "
+        "install openjdk@17), or set JAVA_HOME to where it is"
+    )
 
 
 # -- the catalogue ----------------------------------------------------------------------------
@@ -247,6 +302,58 @@ class SubscriptionHeld(SubscriptionError):
     )
 
 
+# -- plans ------------------------------------------------------------------------------------
+
+
+class PlanError(QueueError):
+    """Raised when a plan, which a stream takes messages by, cannot be used."""
+
+    text = "the plans of consumer {consumer!r} of queue {queue!r} cannot be used"
+
+
+class PlanNotFound(PlanError):
+    """Raised when a consumer has no plans, and never had any."""
+
+    text = "queue {queue!r} has no plans of a consumer {consumer!r}"
+
+
+class PlanTaken(PlanError):
+    """Raised when another run of the same consumer has taken over; nothing was written."""
+
+    text = (
+        "another run of consumer {consumer!r} of queue {queue!r} has taken over its plans: one "
+        "runs at a time; give each stream a consumer of its own"
+    )
+
+
+class PlanLost(PlanError):
+    """Raised when the messages of a batch are no longer planned for it.
+
+    They were given back and are delivered again, or another run of the consumer has acknowledged
+    them, or the checkpoint that names the batch belongs to something else.
+    """
+
+    text = "batch {batch} of consumer {consumer!r} of queue {queue!r} is not planned: {problem}"
+
+
+class PlanHeld(PlanError):
+    """Raised when a consumer is to be forgotten that has messages in hand."""
+
+    text = (
+        "consumer {consumer!r} of queue {queue!r} has messages in hand: acknowledge them, or give "
+        "them back"
+    )
+
+
+class MessagePlanned(PlanError):
+    """Raised when a message of a plan is settled by itself; nothing was written."""
+
+    text = (
+        "message {message_id} is in a plan of consumer {consumer!r}: it is settled with the plan, "
+        "or given back with Queue.plans.release or fdbq plan release"
+    )
+
+
 class FormatTooNew(QueueError):
     """Raised when stored data has a format version that this release does not know."""
 
@@ -301,6 +408,36 @@ class ImportMoved(QueueError):
     """Raised when an import is not where whoever goes on with it left it; nothing was written."""
 
     text = "import {name!r} was gone on with by somebody else: look where it has come to"
+
+
+class SinkError(QueueError):
+    """Raised when rows that many tasks bring cannot be published as one batch."""
+
+    text = "sink {sink!r} cannot be used"
+
+
+class SinkBehind(SinkError):
+    """Raised when a batch is to be published while the one before is not yet; nothing is written.
+
+    That happens to a query that begins anew, with another checkpoint, under the id of an older one.
+    """
+
+    text = (
+        "batch {batch} of sink {sink!r} cannot be published: batch {before} is not published to "
+        "its end; finish that first, or forget the sink"
+    )
+
+
+class SinkUnfinished(SinkError):
+    """Raised when publishing stopped halfway: what is enqueued stays, the rest is kept.
+
+    Whoever publishes the same batch of the same sink goes on there.
+    """
+
+    text = (
+        "{published:,} of {rows:,} rows of sink {sink!r} are enqueued, and the rest is kept: "
+        "{problem}"
+    )
 
 
 class ExpiredBacklog(QueueError):

@@ -6,12 +6,13 @@ stay short; the elements that follow are listed at each kind. Values are describ
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
 
 from .binding import fdb
 from .elements import pack_bytes, pack_int, parse_int, parse_last_bytes
-from .model import Due, Position
+from .model import RANDOM_BYTES, Due, Position
 
 METADATA_VERSION = b"\xff/metadataVersion"
 """Comes with the read version, so reading it costs no round trip; written when META is."""
@@ -52,6 +53,10 @@ class Kind(IntEnum):
     IMPORT = 31  # (name) -> how far an import has come
     GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
     GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
+    PLANNER = 36  # (consumer) -> how far its plans have come, and the run that may go on with them
+    PLAN = 37  # (consumer, batch) -> the claims of the leases that the batch consists of
+    SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
+    STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
 
 
 class RootKeys:
@@ -161,6 +166,17 @@ class QueueKeys:
             + pack_bytes(position.random)
         )
 
+    def ready_keys(self, level: int, index: int, randoms: bytes) -> list[bytes]:
+        """(level, index, random) of messages that follow each other from an index on.
+
+        randoms: the random parts of all, one after the other.
+        """
+        prefix = self._ready + _packed(level)
+        return [
+            prefix + pack_int(n) + pack_bytes(randoms[begin : begin + RANDOM_BYTES])
+            for n, begin in enumerate(range(0, len(randoms), RANDOM_BYTES), index)
+        ]
+
     def ready_range(self) -> slice:
         """All ready messages, in the order of delivery."""
         return _within(self._ready)
@@ -178,6 +194,20 @@ class QueueKeys:
         level, begin = parse_int(key, len(self._ready))
         index, begin = parse_int(key, begin)
         return Position(level, index, parse_last_bytes(key, begin))
+
+    def ready_ids(self, keys: Iterable[bytes]) -> tuple[list[int], list[str]]:
+        """The levels of READY keys, and the ids that name their positions, for many at once."""
+        levels, ids = [], []
+        # Neighbours are of one level, so its part is looked at once.
+        head, level, label = b"", -1, ""
+        for key in keys:
+            if level < 0 or not key.startswith(head):
+                level, end = parse_int(key, len(self._ready))
+                head, label = key[:end], f"{level:02x}-"
+            index, end = parse_int(key, len(head))
+            levels.append(level)
+            ids.append(f"{label}{index:012x}-{parse_last_bytes(key, end).hex()}")
+        return levels, ids
 
     def tail(self, level: int) -> bytes:
         """(level)."""
@@ -198,6 +228,10 @@ class QueueKeys:
         begin = self._lease + pack_bytes(claim)[:-1]
         return slice(begin, fdb.impl.strinc(begin))
 
+    def leases_between(self, claim: bytes, begin: int, end: int) -> slice:
+        """The leases under one claim from the n-th to before another."""
+        return slice(self.lease(lease_token(claim, begin)), self.lease(lease_token(claim, end)))
+
     def parse_lease(self, key: bytes) -> bytes:
         """The token that a LEASE key names."""
         return parse_last_bytes(key, len(self._lease))
@@ -216,6 +250,73 @@ class QueueKeys:
     def imported(self, name: str) -> bytes:
         """(name)."""
         return fdb.tuple.pack((name,), self._kinds[Kind.IMPORT])
+
+    # -- plans -------------------------------------------------------------------------------
+
+    def planner(self, consumer: str) -> bytes:
+        """(consumer)."""
+        return fdb.tuple.pack((consumer,), self._kinds[Kind.PLANNER])
+
+    def parse_planner(self, key: bytes) -> str:
+        """The consumer that a PLANNER key names."""
+        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.PLANNER]))[0])
+
+    def plan(self, consumer: str, batch: int) -> bytes:
+        """(consumer, batch)."""
+        return fdb.tuple.pack((consumer, batch), self._kinds[Kind.PLAN])
+
+    def plans(self, consumer: str) -> slice:
+        """The plans of a consumer, by batch."""
+        return _within(fdb.tuple.pack((consumer,), self._kinds[Kind.PLAN]))
+
+    def parse_plan(self, key: bytes) -> tuple[str, int]:
+        """The consumer and the batch that a PLAN key names."""
+        consumer, batch = fdb.tuple.unpack(key, len(self._kinds[Kind.PLAN]))
+        return str(consumer), int(batch)
+
+    # -- sinks -------------------------------------------------------------------------------
+
+    def sink(self, sink: str) -> bytes:
+        """(sink)."""
+        return fdb.tuple.pack((sink,), self._kinds[Kind.SINK])
+
+    def counting(self, sink: str) -> slice:
+        """The attempts that count in the batch that a sink publishes, in parts."""
+        return _within(self.sink(sink))
+
+    def counting_part(self, sink: str, n: int) -> bytes:
+        """(sink, n)."""
+        return fdb.tuple.pack((sink, n), self._kinds[Kind.SINK])
+
+    def parse_sink(self, key: bytes) -> tuple[str, int | None]:
+        """The sink that a SINK key names, and the number of a part of its attempts."""
+        name, *part = fdb.tuple.unpack(key, len(self._kinds[Kind.SINK]))
+        return str(name), int(part[0]) if part else None
+
+    def staged(self, sink: str, batch: int, attempt: bytes, n: int) -> bytes:
+        """(sink, batch, attempt, n)."""
+        return fdb.tuple.pack((sink, batch, attempt, n), self._kinds[Kind.STAGED])
+
+    def staged_by(self, sink: str, batch: int, attempt: bytes) -> slice:
+        """What one attempt has staged."""
+        return _within(fdb.tuple.pack((sink, batch, attempt), self._kinds[Kind.STAGED]))
+
+    def staged_for(self, sink: str) -> slice:
+        """All that is staged for a sink."""
+        return _within(fdb.tuple.pack((sink,), self._kinds[Kind.STAGED]))
+
+    def staged_until(self, sink: str, batch: int) -> slice:
+        """What is staged for a batch of a sink and for those before it."""
+        return slice(
+            self.staged_for(sink).start, fdb.tuple.pack((sink, batch + 1), self._kinds[Kind.STAGED])
+        )
+
+    def sinks_between(self, first: str, last: str) -> list[slice]:
+        """All keys of the sinks with a name from ``first`` up to before ``last``."""
+        kinds = (self._kinds[Kind.SINK], self._kinds[Kind.STAGED])
+        return [
+            slice(fdb.tuple.pack((first,), kind), fdb.tuple.pack((last,), kind)) for kind in kinds
+        ]
 
     # -- the line of consumers ---------------------------------------------------------------
 

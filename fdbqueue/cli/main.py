@@ -26,6 +26,7 @@ from . import (
     history,
     leases,
     messages,
+    pipeline,
     queues,
     settling,
     status,
@@ -73,6 +74,7 @@ for group in (
     consumers.app,
     subscriptions.app,
     history.app,
+    pipeline.app,
     upkeep.metrics,
     bench.app,
 ):

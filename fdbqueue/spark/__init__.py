@@ -1,0 +1,62 @@
+"""The data pipeline on Spark: queues as tables and streams, and jobs on top of them.
+
+``register`` makes ``format("fdbqueue")`` known to a session; ``local`` gives a session on this
+machine, where there is none yet. Importing this needs no Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingPackage
+from .session import check_java, local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..api import Queue
+    from ..binding import fdb
+    from .figures import Report
+    from .reporting import report
+
+__all__ = ["Report", "check_java", "local", "options", "register", "report"]
+
+_JOBS = {"Report": "figures", "report": "reporting"}
+"""What needs packages that fdbqueue itself does without, and the modules that have it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _JOBS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f".{_JOBS[name]}", __name__), name)
+    except ImportError as error:
+        raise MissingPackage(
+            purpose=f"fdbqueue.spark.{name}", package=error.name or str(error), extra="spark"
+        ) from None
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("fdbqueue")`` known to a session. Once for each; again does no harm.
+
+    Raises ``MissingPackage`` where Spark's Python packages are too old or not there.
+    """
+    try:
+        from .source import FdbQueueSource
+    except ImportError as error:
+        raise MissingPackage(
+            purpose=f"Spark ({error})", package="pyspark>=4.2 and pyarrow>=18", extra="spark"
+        ) from None
+    spark.dataSource.register(FdbQueueSource)
+
+
+def options(db: fdb.Database, queue: Queue) -> dict[str, str]:
+    """The options of the data source that name a queue in any store and subspace.
+
+    For ``spark.read.format("fdbqueue").options(**options(db, queue))``, where ``queue`` alone does
+    not say it: another store than this process uses by itself, or another subspace of queues.
+    """
+    from .stores import options_of
+
+    return options_of(db, queue)
