@@ -13,6 +13,7 @@
      |    +-- InvalidSelector
      |    +-- InvalidArgument
      |    +-- InvalidSchema
+     |    +-- InvalidRow
      |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
@@ -132,6 +133,12 @@ class InvalidSchema(InvalidInput):
     """Raised when the columns of a table are not those that can be read or written."""
 
     text = "column {column!r}: {problem}"
+
+
+class InvalidRow(InvalidInput):
+    """Raised when a row of a table is no message; ``row`` counts from 1 within the partition."""
+
+    text = "row {row:,} of partition {partition}: {problem}"
 
 
 class InvalidArgument(InvalidInput):

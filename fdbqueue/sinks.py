@@ -170,6 +170,12 @@ class Stager:
         self._flush()
         return Attempt(self._name, self._written, self._cutter.rows, self._size)
 
+    def discard(self) -> None:
+        """Give the attempt up, and remove what it has staged."""
+        self._full = []
+        attempt = Attempt(self._name, self._written, self._cutter.rows, self._size)
+        self._sink.discard(self._db, self._batch, [attempt])
+
     def _put(self, row: StagedRow) -> None:
         self._size += row.size
         self._full += self._cutter.add(row)

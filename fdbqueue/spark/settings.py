@@ -22,7 +22,9 @@ LAYOUT = ("table", "payload", "payloadSchema", "badPayloads", "headers", "header
 """Options that say what rows look like: of every read."""
 BATCH = (*PLACE, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
 STREAM: tuple[str, ...] = (*PLACE, *LAYOUT, "mode")
-WRITE: tuple[str, ...] = (*PLACE,)
+WRITE = (*PLACE, "id", "timeout", "badRows")
+SPARKS = ("checkpointLocation",)
+"""Options of Spark itself, which it hands over to a writer of a stream."""
 
 _SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)[bB]?")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
