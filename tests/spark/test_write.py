@@ -254,5 +254,6 @@ def test_a_stream_goes_into_a_queue(
     assert sorted(payloads(db, queue)) == [b"file 0", b"file 1", b"file 2", b"file 3"]
     (state,) = sinks(db, queue).values()
     assert (state.done, state.batch) == (3, -1)
+    (given / "4.json").write_text(json.dumps({"payload": "file 4"}))
     with pytest.raises(Exception, match="has one in its checkpoint"):
         run(id="mine")
