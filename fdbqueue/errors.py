@@ -33,6 +33,12 @@
      |    +-- SubscriptionNotFound
      |    +-- SubscriptionMismatch
      |    +-- SubscriptionHeld
+     +-- PlanError
+     |    +-- PlanNotFound
+     |    +-- PlanTaken
+     |    +-- PlanLost
+     |    +-- PlanHeld
+     |    +-- MessagePlanned
      +-- FormatTooNew
      +-- CorruptData
      +-- UnknownContentType
@@ -280,6 +286,58 @@ class SubscriptionHeld(SubscriptionError):
     text = (
         "subscription {name!r} is exclusive and serves another consumer, until it closes it or "
         "does not use it for {seconds:g} s"
+    )
+
+
+# -- plans ------------------------------------------------------------------------------------
+
+
+class PlanError(QueueError):
+    """Raised when a plan, which a stream takes messages by, cannot be used."""
+
+    text = "the plans of consumer {consumer!r} of queue {queue!r} cannot be used"
+
+
+class PlanNotFound(PlanError):
+    """Raised when a consumer has no plans, and never had any."""
+
+    text = "queue {queue!r} has no plans of a consumer {consumer!r}"
+
+
+class PlanTaken(PlanError):
+    """Raised when another run of the same consumer has taken over; nothing was written."""
+
+    text = (
+        "another run of consumer {consumer!r} of queue {queue!r} has taken over its plans: one "
+        "runs at a time; give each stream a consumer of its own"
+    )
+
+
+class PlanLost(PlanError):
+    """Raised when the messages of a batch are no longer planned for it.
+
+    They were given back and are delivered again, or another run of the consumer has acknowledged
+    them, or the checkpoint that names the batch belongs to something else.
+    """
+
+    text = "batch {batch} of consumer {consumer!r} of queue {queue!r} is not planned: {problem}"
+
+
+class PlanHeld(PlanError):
+    """Raised when a consumer is to be forgotten that has messages in hand."""
+
+    text = (
+        "consumer {consumer!r} of queue {queue!r} has messages in hand: acknowledge them, or give "
+        "them back"
+    )
+
+
+class MessagePlanned(PlanError):
+    """Raised when a message of a plan is settled by itself; nothing was written."""
+
+    text = (
+        "message {message_id} is in a plan of consumer {consumer!r}: it is settled with the plan, "
+        "or given back with Queue.plans.release or fdbq plan release"
     )
 
 

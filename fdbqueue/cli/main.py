@@ -25,6 +25,7 @@ from . import (
     history,
     leases,
     messages,
+    pipeline,
     queues,
     settling,
     status,
@@ -72,6 +73,7 @@ for group in (
     consumers.app,
     subscriptions.app,
     history.app,
+    pipeline.app,
     upkeep.metrics,
     bench.app,
 ):

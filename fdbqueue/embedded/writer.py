@@ -60,7 +60,7 @@ class Writer:
             return 0
         if read_version < self._recent.complete_from:
             return TOO_OLD
-        later = self._recent.since(read_version)
+        later = self._recent.since(read_version, reads)
         if accepted:
             later = later + [earlier.writes for earlier in accepted]
         for written in later:
@@ -110,6 +110,7 @@ class Writer:
                 cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
                 recent.trim(version - _KEEP_VERSIONS)
             shared.words[ANNOUNCED] = version
+            shared.touch(version, [_touched(request, version) for request in accepted])
             cursor.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -131,6 +132,23 @@ def _union(requests: list[CommitRequest]) -> KeySet:
     for request in requests:
         union.update(request.writes)
     return union
+
+
+def _touched(request: CommitRequest, version: int) -> tuple[list[bytes], bool]:
+    """The single keys that a request writes, and whether it clears ranges besides.
+
+    Not its conflict ranges: a write may be without one, and wakes who watches all the same.
+    """
+    keys = []
+    ranges = False
+    for op, key, operand in request.mutations:
+        if op == atomic.CLEAR_RANGE and operand is not None:
+            ranges = True
+        elif op == atomic.SET_VERSIONSTAMPED_KEY:
+            keys.append(atomic.stamped(key, atomic.stamp(version, request.order)))
+        else:
+            keys.append(key)
+    return keys, ranges
 
 
 def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None:
