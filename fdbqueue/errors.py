@@ -52,6 +52,7 @@
      +-- TransactionTooLarge
      +-- OutcomeUnknown
      +-- HandlerTooSlow
+     +-- JobFailed
 
 The text of an error is made from its attributes, so programs never need to parse it.
 ``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
@@ -402,6 +403,8 @@ class SinkError(QueueError):
 
     text = "sink {sink!r} cannot be used"
 
+    sink: str
+
 
 class SinkBehind(SinkError):
     """Raised when a batch is to be published while the one before is not yet; nothing is written.
@@ -467,6 +470,12 @@ class HandlerTooSlow(QueueError):
         "the transactional handler took {seconds:.1f} s, and a transaction lasts at most 5 s: do "
         "the slow part in a plain handler"
     )
+
+
+class JobFailed(QueueError):
+    """Raised when a job on Spark has failed; ``problem`` is what Spark says of it."""
+
+    text = "{problem}"
 
 
 class NoSuchWorker(InvalidInput):

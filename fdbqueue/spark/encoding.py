@@ -99,7 +99,7 @@ class Encoder:
                 bad(n, str(error))
 
     def _put(self, columns: dict[str, list[Any]], count: int, stager: Stager, bad: Bad) -> None:
-        serializer = _JSON if self._json else BUILT_IN["bytes"]
+        serializer = BUILT_IN["json"] if self._json else None
         for n, values in enumerate(zip(*columns.values(), strict=True), self._before + 1):
             # What is null is as if it were not there.
             given = {k: v for k, v in zip(columns, values, strict=True) if v is not None}
@@ -248,6 +248,3 @@ def _same(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     return key if isinstance(key, str) else str(key)
-
-
-_JSON = BUILT_IN["json"]

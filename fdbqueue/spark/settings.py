@@ -22,7 +22,7 @@ LAYOUT = ("table", "payload", "payloadSchema", "badPayloads", "headers", "header
 """Options that say what rows look like: of every read."""
 BATCH = (*PLACE, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
 STREAM: tuple[str, ...] = (*PLACE, *LAYOUT, "mode")
-WRITE = (*PLACE, "id", "timeout", "badRows")
+WRITE = (*PLACE, "id", "timeout", "badRows", "contentType", "summary")
 SPARKS = ("checkpointLocation",)
 """Options of Spark itself, which it hands over to a writer of a stream."""
 

@@ -6,9 +6,12 @@ a task, or the driver: what a task says in its commit message is only which atte
 
 from __future__ import annotations
 
+import json
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,9 +22,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..codec import SinkState
 from ..errors import InvalidOptions, InvalidRow, SinkUnfinished
+from ..model import BYTES
 from ..options import check_name
 from ..queue.staging import Attempt
+from ..serializers import MAX_CONTENT_TYPE
 from ..sinks import ANONYMOUS_DAYS, TIMEOUT_SECONDS, Sink, anonymous
 from . import stores
 from .encoding import Encoder
@@ -35,12 +41,15 @@ _SAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a write is told by its options. ``sink`` is empty where no id is given."""
+    """What a write is told by its options. ``sink`` is empty where no id is given; ``summary`` is
+    a file of the driver, in which a batch write tells what it did."""
 
     place: Place
     sink: str
     timeout: int
     skip: bool
+    content_type: str
+    summary: str
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Settings:
@@ -52,7 +61,18 @@ class Settings:
             "" if name is None else check_name(name),
             given.whole("timeout", int(TIMEOUT_SECONDS), 0, MAX_TIMEOUT_SECONDS),
             given.choice("badRows", ("fail", "skip"), "fail") == "skip",
+            _content_type(given),
+            given.text("summary") or "",
         )
+
+
+def _content_type(given: Given) -> str:
+    text = given.text("contentType") or BYTES
+    if len(text) > MAX_CONTENT_TYPE or not text.isprintable():
+        raise InvalidOptions(
+            option="contentType", problem=f"it has at most {MAX_CONTENT_TYPE} printable characters"
+        )
+    return text
 
 
 @dataclass
@@ -83,13 +103,15 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have staged. Raises what ``Sink.publish`` does."""
         try:
-            publish(self._settings, self._seen, self._sink, 0, messages)
+            state = publish(self._settings, self._seen, self._sink, 0, messages)
         except SinkUnfinished as error:
             again = (
                 f"{error.__dict__['problem']}. To go on, write the same rows again with the "
                 f"option id at {self._sink!r}, within {ANONYMOUS_DAYS} days"
             )
             raise SinkUnfinished(**{**error.__dict__, "problem": again}) from error
+        if self._settings.summary:
+            _tell(self._settings.summary, state, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what the tasks have staged, unless it is being published."""
@@ -111,7 +133,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert context is not None, "this runs in tasks"
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        assert query and batch, "a streaming query has both"
+        assert query, "a streaming query has an id"
+        assert batch, "a streaming query counts its batches"
         return stage(
             self._settings, self._schema, self._seen, f"query:{query}", int(batch), iterator
         )
@@ -173,7 +196,7 @@ def stage(
     """Stage the rows of one task. Raises ``InvalidRow``."""
     db, queue = seen.open()
     encoder = Encoder(schema)
-    stager = Sink(queue, sink).stage(db, batch)
+    stager = Sink(queue, sink).stage(db, batch, settings.content_type)
     bad = _Bad(settings.skip)
     try:
         for rows in iterator:
@@ -216,12 +239,26 @@ def publish(
     sink: str,
     batch: int,
     messages: Sequence[WriterCommitMessage | None],
-) -> None:
-    """Publish what the tasks of a batch have staged, in the order of the partitions."""
+) -> SinkState:
+    """Publish what the tasks of a batch have staged, in the order of the partitions; returns how
+    far the sink has come."""
     db, queue = seen.open()
     attempts = [Attempt(*each.attempt) for each in messages if isinstance(each, Staged)]
-    for _ in Sink(queue, sink).publish(db, batch, attempts, timeout=settings.timeout):
-        pass
+    last = deque(Sink(queue, sink).publish(db, batch, attempts, timeout=settings.timeout), 1)
+    return last[0] if last else Sink(queue, sink).state(db)
+
+
+def _tell(path: str, state: SinkState, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Write down what a batch write did."""
+    staged = [each for each in messages if isinstance(each, Staged)]
+    told = {
+        "rows": state.rows,
+        "new": state.new,
+        "size": sum(Attempt(*each.attempt).size for each in staged),
+        "rejected": sum(each.rejected for each in staged),
+        "samples": [text for each in staged for text in each.samples][:_SAMPLES],
+    }
+    Path(path).write_text(json.dumps(told), "utf-8")
 
 
 def discard(seen: Seen, messages: Sequence[WriterCommitMessage | None]) -> None:
