@@ -14,7 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
+    BrowsedLost,
     CatalogueError,
+    CheckpointMismatch,
     CorruptData,
     ExpiredBacklog,
     FormatTooNew,
@@ -109,7 +111,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BrowsedLost",
     "CatalogueError",
+    "CheckpointMismatch",
     "Clock",
     "ConnectionState",
     "Consumer",

@@ -12,6 +12,7 @@
      |    +-- InvalidHeaders
      |    +-- InvalidSelector
      |    +-- InvalidArgument
+     |    +-- CheckpointMismatch
      |    +-- InvalidSchema
      |    +-- InvalidRow
      |    +-- NoSuchWorker
@@ -39,6 +40,7 @@
      |    +-- PlanLost
      |    +-- PlanHeld
      |    +-- MessagePlanned
+     +-- BrowsedLost
      +-- FormatTooNew
      +-- CorruptData
      +-- UnknownContentType
@@ -152,6 +154,24 @@ class InvalidArgument(InvalidInput):
     """Raised when any other argument is out of its range."""
 
     text = "{argument}={value!r}: {problem}"
+
+
+class CheckpointMismatch(InvalidInput):
+    """Raised when the checkpoint of a stream belongs to something else."""
+
+    text = (
+        "the checkpoint belongs to {what} {stored!r}, and the query reads {given!r}: give it the "
+        "checkpoint that it had, or a new one"
+    )
+
+
+class BrowsedLost(QueueError):
+    """Raised when messages that a browsing stream has passed were gone before it read them."""
+
+    text = (
+        "{missing:,} messages of queue {queue!r} were taken before the stream could read them: "
+        "with the option failOnDataLoss at false it goes on without"
+    )
 
 
 # -- the store --------------------------------------------------------------------------------

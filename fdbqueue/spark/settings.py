@@ -21,7 +21,8 @@ PLACE = ("queue", "store", "root")
 LAYOUT = ("table", "payload", "payloadSchema", "badPayloads", "headers", "headerColumns")
 """Options that say what rows look like: of every read."""
 BATCH = (*PLACE, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
-STREAM: tuple[str, ...] = (*PLACE, *LAYOUT, "mode")
+LIMITS = ("maxMessagesPerBatch", "maxBytesPerBatch", "partitions", "failOnDataLoss")
+STREAM = (*PLACE, *LAYOUT, *LIMITS, "mode", "consumer", "startingPosition")
 WRITE = (*PLACE, "id", "timeout", "badRows", "contentType", "summary")
 SPARKS = ("checkpointLocation",)
 """Options of Spark itself, which it hands over to a writer of a stream."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
-from . import batch, stores, writing
+from . import batch, browsing, consuming, stores, streams, writing
 from .rows import Layout
 from .settings import BATCH, STREAM, Given, Place
 
@@ -44,3 +45,9 @@ class FdbQueueSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For ``DataFrame.writeStream``."""
         return writing.stream_writer(self.options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        if streams.mode(self.options) == streams.CONSUME:
+            return consuming.reader(self.options, schema)
+        return browsing.reader(self.options, schema)
