@@ -6,8 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from ..spark.rows import TABLES
@@ -40,20 +53,28 @@ class Constants(DataSource):
         """For ``spark.read``."""
         return ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        reader = ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
+        return ConstantStream(reader, int(self.options.get("maxmessagesperbatch", BATCH_ROWS)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``DataFrame.write``."""
+        return Dropper()
+
 
 class ConstantReader(DataSourceReader):
     """Yields the same batch again and again."""
 
     def __init__(self, rows: int, size: int, schema: StructType) -> None:
-        self._rows = rows
+        self.rows = rows
         self._size = size
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """Pieces of one size."""
         pieces: list[InputPartition] = [
-            Piece(self._rows // PARTITIONS + (n < self._rows % PARTITIONS))
-            for n in range(PARTITIONS)
+            Piece(self.rows // PARTITIONS + (n < self.rows % PARTITIONS)) for n in range(PARTITIONS)
         ]
         return pieces
 
@@ -63,6 +84,48 @@ class ConstantReader(DataSourceReader):
         batch = constant(self._schema, min(partition.rows, BATCH_ROWS), self._size)
         for begin in range(0, partition.rows, BATCH_ROWS):
             yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
+
+
+class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The rows of a ``ConstantReader``, some at a time."""
+
+    def __init__(self, reader: ConstantReader, batch: int) -> None:
+        self._reader = reader
+        self._batch = batch
+
+    def initialOffset(self) -> dict[str, int]:
+        """No rows."""
+        return {"rows": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The size of a batch."""
+        return ReadMaxRows(self._batch)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Some more, as long as there are."""
+        return {"rows": min(start["rows"] + self._batch, self._reader.rows)}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """There never are more."""
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Two halves."""
+        rows = end["rows"] - start["rows"]
+        return [Piece(rows // 2), Piece(rows - rows // 2)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """As many rows as the piece has."""
+        return self._reader.read(partition)
+
+
+class Dropper(DataSourceArrowWriter):
+    """Does nothing with what is written."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Take it."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 def constant(schema: StructType, rows: int, size: int) -> pa.RecordBatch:
