@@ -26,6 +26,7 @@ from . import (
     leases,
     messages,
     pipeline,
+    plans,
     queues,
     settling,
     status,
@@ -74,6 +75,7 @@ for group in (
     subscriptions.app,
     history.app,
     pipeline.app,
+    plans.app,
     upkeep.metrics,
     bench.app,
 ):
