@@ -14,6 +14,7 @@
      |    +-- InvalidArgument
      |    +-- CheckpointMismatch
      |    +-- InvalidSchema
+     |    +-- InvalidRow
      |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
@@ -53,6 +54,7 @@
      +-- TransactionTooLarge
      +-- OutcomeUnknown
      +-- HandlerTooSlow
+     +-- JobFailed
 
 The text of an error is made from its attributes, so programs never need to parse it.
 ``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
@@ -140,6 +142,12 @@ class InvalidSchema(InvalidInput):
     """Raised when the columns of a table are not those that can be read or written."""
 
     text = "column {column!r}: {problem}"
+
+
+class InvalidRow(InvalidInput):
+    """Raised when a row of a table is no message; ``row`` counts from 1 within the partition."""
+
+    text = "row {row:,} of partition {partition}: {problem}"
 
 
 class InvalidArgument(InvalidInput):
@@ -415,6 +423,8 @@ class SinkError(QueueError):
 
     text = "sink {sink!r} cannot be used"
 
+    sink: str
+
 
 class SinkBehind(SinkError):
     """Raised when a batch is to be published while the one before is not yet; nothing is written.
@@ -480,6 +490,12 @@ class HandlerTooSlow(QueueError):
         "the transactional handler took {seconds:.1f} s, and a transaction lasts at most 5 s: do "
         "the slow part in a plain handler"
     )
+
+
+class JobFailed(QueueError):
+    """Raised when a job on Spark has failed; ``problem`` is what Spark says of it."""
+
+    text = "{problem}"
 
 
 class NoSuchWorker(InvalidInput):

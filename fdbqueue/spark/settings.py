@@ -23,7 +23,9 @@ LAYOUT = ("table", "payload", "payloadSchema", "badPayloads", "headers", "header
 BATCH = (*PLACE, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
 LIMITS = ("maxMessagesPerBatch", "maxBytesPerBatch", "partitions", "failOnDataLoss")
 STREAM = (*PLACE, *LAYOUT, *LIMITS, "mode", "consumer", "startingPosition")
-WRITE: tuple[str, ...] = (*PLACE,)
+WRITE = (*PLACE, "id", "timeout", "badRows", "contentType", "summary")
+SPARKS = ("checkpointLocation",)
+"""Options of Spark itself, which it hands over to a writer of a stream."""
 
 _SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)[bB]?")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
