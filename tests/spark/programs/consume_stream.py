@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import fdbqueue.spark
-from fdbqueue.queue import planning
 from fdbqueue.spark import consuming, writing
 from fdbqueue.spark.source import FdbQueueSource
 
@@ -45,15 +44,6 @@ class Reader(consuming.ConsumeReader):
     def latestOffset(self, start: Any, limit: Any) -> Any:
         if start["batch"] > self._planner().begin(self._db()).batch:
             die("before the batch is acknowledged")
-        fill = planning.fill
-
-        def some(*arguments: Any, **options: Any) -> bool:
-            # A part of the batch in a transaction of its own.
-            if len(arguments[2].plans) and not arguments[2].current[1].stage:
-                die("while the batch is planned")
-            return fill(*arguments[:5], BATCH // 3)
-
-        planning.fill = some
         end = super().latestOffset(start, limit)
         if end != start:
             die("before the offset is written")
@@ -74,7 +64,6 @@ class Reader(consuming.ConsumeReader):
             yield batch
             if first_time("a worker was killed"):
                 os.kill(os.getpid(), signal.SIGKILL)
-            die("while the tasks read")
 
 
 class Writer(writing.StreamWriter):
