@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,11 +17,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ..spark.rows import TABLES
@@ -54,9 +51,9 @@ class Constants(DataSource):
         return ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``."""
-        reader = ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
-        return ConstantStream(reader, int(self.options.get("maxmessagesperbatch", BATCH_ROWS)))
+        """For ``spark.readStream``; ``batch`` says how many rows a batch has."""
+        rows, batch, size = (int(self.options[name]) for name in ("rows", "batch", "size"))
+        return ConstantStream(rows, batch, size, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``DataFrame.write``."""
@@ -67,55 +64,51 @@ class ConstantReader(DataSourceReader):
     """Yields the same batch again and again."""
 
     def __init__(self, rows: int, size: int, schema: StructType) -> None:
-        self.rows = rows
+        self._rows = rows
         self._size = size
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """Pieces of one size."""
         pieces: list[InputPartition] = [
-            Piece(self.rows // PARTITIONS + (n < self.rows % PARTITIONS)) for n in range(PARTITIONS)
+            Piece(self._rows // PARTITIONS + (n < self._rows % PARTITIONS))
+            for n in range(PARTITIONS)
         ]
         return pieces
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As many rows as the piece has."""
-        assert isinstance(partition, Piece)
-        batch = constant(self._schema, min(partition.rows, BATCH_ROWS), self._size)
-        for begin in range(0, partition.rows, BATCH_ROWS):
-            yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
+        return repeated(self._schema, partition, self._size)
 
 
 class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The rows of a ``ConstantReader``, some at a time."""
+    """Yields the same batch again and again, in micro-batches."""
 
-    def __init__(self, reader: ConstantReader, batch: int) -> None:
-        self._reader = reader
+    def __init__(self, rows: int, batch: int, size: int, schema: StructType) -> None:
+        self._rows = rows
         self._batch = batch
+        self._size = size
+        self._schema = schema
 
     def initialOffset(self) -> dict[str, int]:
-        """No rows."""
-        return {"rows": 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """The size of a batch."""
-        return ReadMaxRows(self._batch)
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Some more, as long as there are."""
-        return {"rows": min(start["rows"] + self._batch, self._reader.rows)}
+        """Before the first row."""
+        return {"row": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """There never are more."""
+        """Nothing comes later."""
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Behind the next batch."""
+        return {"row": min(self._rows, start["row"] + self._batch)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Two halves."""
-        rows = end["rows"] - start["rows"]
-        return [Piece(rows // 2), Piece(rows - rows // 2)]
+        """One piece for each core."""
+        rows, cores = end["row"] - start["row"], os.cpu_count() or 1
+        return [Piece(rows // cores + (n < rows % cores)) for n in range(cores)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As many rows as the piece has."""
-        return self._reader.read(partition)
+        return repeated(self._schema, partition, self._size)
 
 
 class Dropper(DataSourceArrowWriter):
@@ -126,6 +119,14 @@ class Dropper(DataSourceArrowWriter):
         for _ in iterator:
             pass
         return WriterCommitMessage()
+
+
+def repeated(schema: StructType, partition: InputPartition, size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece."""
+    assert isinstance(partition, Piece)
+    batch = constant(schema, min(partition.rows, BATCH_ROWS), size)
+    for begin in range(0, partition.rows, BATCH_ROWS):
+        yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
 
 
 def constant(schema: StructType, rows: int, size: int) -> pa.RecordBatch:

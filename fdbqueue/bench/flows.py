@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from .. import spark as pipeline
-from ..api import Queue
+from . import family
 from .bars import Bar
 from .ground import Ground, Rate
 
 WRITE_RATE = 30_000
 CONSUME_RATE = 15_000
-EMPTY_MS = 50.0
-EMPTY_BATCHES = 10
-BATCH_ROWS = 50_000
-_QUERY_SECONDS = 600
+IDLE_MS = 50.0
+IDLE_RUNS = 50
+STREAM_BATCHES = 5
 
 
 def write(ground: Ground) -> Iterator[Rate]:
@@ -39,81 +37,63 @@ def write(ground: Ground) -> Iterator[Rate]:
 
 
 def consume(ground: Ground) -> Iterator[Rate]:
-    """Streams that begin with a backlog, and end with it."""
-    rows = ground.rows
-    limited = {"maxmessagesperbatch": str(BATCH_ROWS)}
-    constants = {"rows": str(rows), "size": str(ground.size), **limited}
-    yield ground.measured("stream of constants", lambda: _drain(ground, "constants", constants))
-    queue = ground.filled("watched")
-    browsed = {**pipeline.options(ground.db, queue), "mode": "browse", **limited}
-    yield ground.measured("stream, browsing", lambda: _drain(ground, "fdbqueue", browsed))
-    # A stream takes its messages, so every run has a queue of its own.
-    queues = iter([ground.filled(f"consumed-{n}") for n in range(ground.runs + 1)])
-
-    def take() -> None:
-        _drain(ground, "fdbqueue", _consuming(ground, next(queues)))
-
-    yield ground.measured("stream, consuming", take, CONSUME_RATE)
-
-
-def empty(ground: Ground) -> Iterator[Rate]:
-    """What a stream costs that has nothing to do."""
-    rows = {"rows": "0", "size": "0"}
-    bare = _idle(ground, "constants", rows)
-    yield Rate("empty micro-batch of constants, ms", bare)
-    own = _idle(ground, "fdbqueue", _consuming(ground, ground.queue("empty")))
-    name = "empty micro-batch, consuming, ms"
-    yield Rate(name, own, bar=Bar(name, own, EMPTY_MS, True))
+    """A stream that takes messages, and what it costs where there are none."""
+    batch = max(1, ground.rows // STREAM_BATCHES)
+    constants = {"rows": ground.rows, "batch": batch, "size": ground.size}
+    texts = {name: str(value) for name, value in constants.items()}
+    yield _streamed(ground, "stream of constants", "constants", texts)
+    options = {
+        **pipeline.options(ground.db, ground.filled("consumed")),
+        "mode": "consume",
+        "consumer": "bench",
+        "maxMessagesPerBatch": str(batch),
+    }
+    name = "stream that takes messages"
+    yield _streamed(ground, name, "fdbqueue", options, CONSUME_RATE)
+    idle = 1000 * _idle_seconds(options)
+    name = "ms of ours in an empty micro-batch"
+    yield Rate(name, idle, bar=Bar(name, idle, IDLE_MS, True))
 
 
-def _consuming(ground: Ground, queue: Queue) -> dict[str, str]:
-    options = pipeline.options(ground.db, queue)
-    limit = {"maxmessagesperbatch": str(BATCH_ROWS)}
-    return {**options, "mode": "consume", "consumer": "bench", **limit}
-
-
-def _drain(ground: Ground, source: str, options: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
-        query = _start(ground, source, options, checkpoint, {"availableNow": True})
-        if not query.awaitTermination(_QUERY_SECONDS):
-            query.stop()
-            raise TimeoutError(f"a stream of {source} took more than {_QUERY_SECONDS} s")
-
-
-def _idle(ground: Ground, source: str, options: dict[str, str]) -> float:
-    """The median milliseconds that a source took where there was nothing."""
-    # Spark tells of triggers without data only so often.
-    ground.spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "1")
-    with tempfile.TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
-        query = _start(ground, source, options, checkpoint, {"processingTime": "100 milliseconds"})
-        try:
-            deadline = time.monotonic() + _QUERY_SECONDS
-            while len(found := _idle_times(query)) < EMPTY_BATCHES:
-                if time.monotonic() > deadline or query.exception():
-                    raise TimeoutError(f"a stream of {source} makes no progress")
-                time.sleep(0.1)
-        finally:
-            query.stop()
-    return median(found[-EMPTY_BATCHES // 2 :])
-
-
-def _idle_times(query: Any) -> list[float]:
-    return [
-        float(progress["durationMs"]["latestOffset"])
-        for progress in query.recentProgress
-        if progress["numInputRows"] == 0 and "latestOffset" in progress["durationMs"]
-    ]
-
-
-def _start(
-    ground: Ground, source: str, options: dict[str, str], checkpoint: str, trigger: dict[str, Any]
-) -> Any:
-    return (
-        ground.spark.readStream.format(source)
-        .options(**options)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", checkpoint)
-        .trigger(**trigger)
-        .start()
+def _streamed(
+    ground: Ground, name: str, source: str, options: Mapping[str, str], at_least: float = 0
+) -> Rate:
+    """A stream that ends when all is read: over its micro-batches that have any rows, but for the
+    first, in which Spark gets ready."""
+    spent = family.cpu_seconds()
+    with TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
+        query = (
+            ground.spark.readStream.format(source)
+            .options(**options)
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        done = [each for each in query.recentProgress if each.numInputRows][1:]
+    now = family.cpu_seconds()
+    cost = None if spent is None or now is None else (now - spent) / ground.rows * 1e6
+    seconds = sum(each.durationMs["triggerExecution"] for each in done) / 1000
+    rate = sum(each.numInputRows for each in done) / seconds
+    return Rate(
+        name, rate, cost, Bar(f"{name}: rows/s", rate, at_least, False) if at_least else None
     )
+
+
+def _idle_seconds(options: Mapping[str, str]) -> float:
+    """What our reader takes for a micro-batch that has nothing: all that Spark calls then."""
+    from pyspark.sql.types import StructType
+
+    from ..spark import consuming
+
+    reader = consuming.reader(options, StructType())
+    start = reader.initialOffset()
+    taken = []
+    for _ in range(IDLE_RUNS):
+        began = time.perf_counter()
+        assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+        reader.reportLatestOffset()
+        taken.append(time.perf_counter() - began)
+    return median(taken)

@@ -34,7 +34,6 @@ GROUPS: dict[str, Group] = {
     "browse": browse,
     "write": flows.write,
     "consume": flows.consume,
-    "empty": flows.empty,
 }
 
 

@@ -243,7 +243,7 @@ def bars(
 def spark(
     only: Annotated[
         str | None,
-        typer.Option(metavar="GROUP,…", help="Of browse, write, consume and empty only these."),
+        typer.Option(metavar="GROUP,…", help="Of browse, write and consume only these."),
     ] = None,
     rows: Annotated[
         int, typer.Option(metavar="N", min=1_000, help="Messages of each queue.")

@@ -27,6 +27,7 @@ from . import (
     leases,
     messages,
     pipeline,
+    plans,
     queues,
     settling,
     status,
@@ -75,6 +76,7 @@ for group in (
     subscriptions.app,
     history.app,
     pipeline.app,
+    plans.app,
     upkeep.metrics,
     bench.app,
 ):

@@ -38,6 +38,8 @@ def enqueued(db: fdb.Database, name: str) -> int:
         ("ack", "nowhere", "00"),
         ("dead", "redrive", "nowhere", "--all", "--yes"),
         ("lease", "list", "nowhere"),
+        ("plan", "list", "nowhere"),
+        ("plan", "release", "nowhere", "stream", "--yes"),
         ("consumer", "evict", "nowhere"),
         ("subscription", "list", "nowhere"),
         ("history", "export", "nowhere"),

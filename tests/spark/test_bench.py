@@ -23,6 +23,6 @@ def test_every_group_tells_its_figures(
     assert {rate.bar.name for rate in rates if rate.bar} == {
         "batch read of ready messages: rows/s",
         "batch write of messages: rows/s",
-        "stream, consuming: rows/s",
-        "empty micro-batch, consuming, ms",
+        "stream that takes messages: rows/s",
+        "ms of ours in an empty micro-batch",
     }
