@@ -12,7 +12,7 @@ import typer
 import fdbqueue
 
 from . import terminal
-from .params import AsJson, DryRun, QueueName, Selecting, Yes
+from .params import AsJson, DryRun, QueueName, Selecting, Yes, complete_queue
 
 EVERYTHING = "TRUE"
 """The selector that matches every message."""
@@ -29,7 +29,12 @@ class Which(Enum):
 State = Annotated[
     Which, typer.Option("--state", metavar="STATE", help="Which: ready, delayed or dead.")
 ]
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="Name of the queue they go to.")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="Name of the queue they go to.", autocompletion=complete_queue
+    ),
+]
 
 
 def purge(
