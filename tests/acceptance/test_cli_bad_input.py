@@ -96,6 +96,7 @@ def test_an_existing_queue_is_not_created_again(db: fdb.Database, fdbq: Fdbq, na
         ("peek", "QUEUE", "--watch", "0"),
         ("show", "QUEUE", "no-id"),
         ("cancel", "QUEUE", "no-id"),
+        ("show", "QUEUE", "05-000000000001-83ca4e58174f03bb", "--raw", "--json"),
         ("ack", "QUEUE", "no token"),
         ("ack", "QUEUE"),
         ("dead", "redrive", "QUEUE"),
