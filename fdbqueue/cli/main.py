@@ -141,8 +141,12 @@ def _report(error: BaseException) -> int:
     if isinstance(error, OSError):
         terminal.complain(f"{error.filename or 'the system'}: {error.strerror or error}")
         return 1
-    if type(error).__name__ == "FDBError":  # its class is there only when the bindings are loaded
+    # Classes that are there only when the bindings are loaded.
+    if type(error).__name__ == "FDBError":
         terminal.complain(f"the database answered: {error}")
+        return 1
+    if type(error).__module__ == "fdbqueue.embedded.errors":
+        terminal.complain(str(error))
         return 1
     terminal.complain(f"internal error, please report it: {type(error).__name__}: {error}")
     return 1
