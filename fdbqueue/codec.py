@@ -6,8 +6,9 @@ and a later release can add one. A value of a newer version is refused, never gu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -209,6 +210,17 @@ def pack_envelope(envelope: Envelope) -> bytes:
     return _versioned(stored)
 
 
+def pack_plain(payload: bytes, priority: int, now_ms: int, headers: Headers) -> bytes:
+    """What ``pack_envelope`` makes of an envelope that has nothing else, in a fraction of the time.
+
+    Nothing is checked.
+    """
+    stored: dict[int, object] = {1: payload, 2: priority, 3: now_ms}
+    if headers:
+        stored[4] = headers
+    return _versioned(stored)
+
+
 def unpack_envelope(value: bytes) -> Envelope:
     """An envelope from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
     stored = _unversioned(value, "an envelope")
@@ -220,6 +232,22 @@ def unpack_envelope(value: bytes) -> Envelope:
         return Envelope(**fields)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptData(what="an envelope", problem=repr(error)) from None
+
+
+FIELDS = {name: number for number, name in _NAMES.items()}
+"""The numbers under which an envelope's fields are stored."""
+
+
+def stored_fields(value: bytes) -> dict[int, Any]:
+    """An envelope as it is stored, by the numbers of ``FIELDS``, without those at their default.
+
+    For whoever reads many and needs few of their fields. Raises ``FormatTooNew`` or
+    ``CorruptData``.
+    """
+    stored = _unversioned(value, "an envelope")
+    if type(stored) is not dict:
+        raise CorruptData(what="an envelope", problem=f"it is a {type(stored).__name__}")
+    return stored
 
 
 def pack_lease(lease: Lease) -> bytes:
@@ -276,13 +304,18 @@ def pack_dead(letter: DeadLetter, position: Position) -> bytes:
 
 def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
     """A dead letter from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    position, reason, died_at_ms, packed = open_dead(value)
+    return position, DeadLetter(unpack_envelope(packed), reason, died_at_ms)
+
+
+def open_dead(value: bytes) -> tuple[Position, str, int, bytes]:
+    """A dead letter's position, reason and time of death, and its envelope, still packed."""
     stored = _unversioned(value, "a dead letter")
     try:
         level, index, random, reason, died_at_ms, packed = stored
     except (TypeError, ValueError) as error:
         raise CorruptData(what="a dead letter", problem=repr(error)) from None
-    letter = DeadLetter(unpack_envelope(packed), reason, died_at_ms)
-    return Position(level, index, random), letter
+    return Position(level, index, random), reason, died_at_ms, packed
 
 
 def pack_delayed(position: Position, envelope: Envelope) -> bytes:
@@ -292,12 +325,18 @@ def pack_delayed(position: Position, envelope: Envelope) -> bytes:
 
 def unpack_delayed(value: bytes) -> tuple[Position, Envelope]:
     """A delayed message from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    position, packed = open_delayed(value)
+    return position, unpack_envelope(packed)
+
+
+def open_delayed(value: bytes) -> tuple[Position, bytes]:
+    """A delayed message's position, and its envelope, still packed."""
     stored = _unversioned(value, "a delayed message")
     try:
         level, index, random, packed = stored
     except (TypeError, ValueError) as error:
         raise CorruptData(what="a delayed message", problem=repr(error)) from None
-    return Position(level, index, random), unpack_envelope(packed)
+    return Position(level, index, random), packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +447,87 @@ def unpack_holder(value: bytes) -> Holder:
         return Holder(*stored)
     except TypeError as error:
         raise CorruptData(what="a holder", problem=repr(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """How far the batches of a sink have come.
+
+    done: the last batch that was published; -1 before the first. batch: the one that is being
+    published, -1 if none is. rows, published, new: how many the latest batch has, how many of them
+    were gone through, and how many of those were not there already. place: the next row: an
+    attempt, a piece of it, and a row of that. changed_at_ms: the wall clock.
+    """
+
+    done: int = -1
+    batch: int = -1
+    rows: int = 0
+    published: int = 0
+    new: int = 0
+    place: tuple[int, int, int] = (0, 0, 0)
+    changed_at_ms: int = 0
+
+
+def pack_sink(state: SinkState) -> bytes:
+    """The stored form of how far a sink has come."""
+    counts = (state.done, state.batch, state.rows, state.published, state.new)
+    return _versioned([*counts, state.changed_at_ms, *state.place])
+
+
+def unpack_sink(value: bytes | None) -> SinkState:
+    """How far a sink has come; raises ``FormatTooNew`` or ``CorruptData``."""
+    if value is None:
+        return SinkState()
+    stored = _unversioned(value, "a sink")
+    try:
+        done, batch, rows, published, new, changed_at_ms, attempt, piece, row = stored
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="a sink", problem=repr(error)) from None
+    return SinkState(done, batch, rows, published, new, (attempt, piece, row), changed_at_ms)
+
+
+def pack_attempts(attempts: Sequence[tuple[bytes, int, int, int]]) -> bytes:
+    """The stored form of attempts to stage: name, pieces, rows, bytes of payloads."""
+    return _versioned([list(attempt) for attempt in attempts])
+
+
+def unpack_attempts(value: bytes) -> list[tuple[bytes, int, int, int]]:
+    """What ``pack_attempts`` stored; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "attempts")
+    try:
+        return [(name, pieces, rows, size) for name, pieces, rows, size in stored]
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="attempts", problem=repr(error)) from None
+
+
+class StagedRow(NamedTuple):
+    """A message that is to be enqueued: its packed envelope, with the whole payload in it.
+
+    size: of the payload. due_ms, dedup_id: as in a draft. plain: whether the envelope can be
+    stored as it is, and nothing else is to be written for the message.
+    """
+
+    level: int
+    size: int
+    envelope: bytes
+    due_ms: int | None = None
+    dedup_id: str | None = None
+    plain: bool = True
+
+
+def pack_staged_row(row: StagedRow) -> bytes:
+    """The stored form of a row; those of several can be joined."""
+    return bytes(msgpack.packb(row[:3] if row.plain else row))
+
+
+def unpack_staged_rows(value: bytes) -> list[StagedRow]:
+    """Rows from their stored forms, joined; raises ``CorruptData``."""
+    unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(value)), use_list=False)
+    unpacker.feed(value)
+    try:
+        return [StagedRow(*fields) for fields in unpacker]
+    except (ValueError, TypeError) as error:
+        raise CorruptData(what="staged rows", problem=repr(error)) from None
 
 
 def _elements(position: Position) -> tuple[int, int, bytes]:

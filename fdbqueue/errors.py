@@ -12,6 +12,7 @@
      |    +-- InvalidHeaders
      |    +-- InvalidSelector
      |    +-- InvalidArgument
+     |    +-- InvalidSchema
      |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
@@ -19,8 +20,10 @@
      |    +-- StoreNotWritable
      |    +-- NotAStore
      |    +-- StoreUnreachable
+     |    +-- StoreNotShared
      |    +-- UnsupportedVersion
      |    +-- MissingPackage
+     |    +-- MissingJava
      +-- CatalogueError
      |    +-- QueueNotFound
      |    +-- QueueExists
@@ -35,6 +38,9 @@
      +-- LeaseLost
      +-- QueueFull
      +-- ImportMoved
+     +-- SinkError
+     |    +-- SinkBehind
+     |    +-- SinkUnfinished
      +-- ExpiredBacklog
      +-- TransactionTooLarge
      +-- OutcomeUnknown
@@ -86,7 +92,8 @@ class InvalidName(InvalidInput):
 
 
 class InvalidOptions(InvalidInput):
-    """Raised when an option of a queue is unknown, out of range, or contradicts another."""
+    """Raised when an option of a queue or of its data source is unknown, out of range, or
+    contradicts another."""
 
     text = "option {option!r}: {problem}"
 
@@ -119,6 +126,12 @@ class InvalidSelector(InvalidInput):
     """Raised when a selector is not one; ``position`` counts characters from 0."""
 
     text = "not a selector, at character {position}: {problem}"
+
+
+class InvalidSchema(InvalidInput):
+    """Raised when the columns of a table are not those that can be read or written."""
+
+    text = "column {column!r}: {problem}"
 
 
 class InvalidArgument(InvalidInput):
@@ -172,6 +185,12 @@ class StoreUnreachable(StoreError):
     )
 
 
+class StoreNotShared(StoreError):
+    """Raised when an executor of Spark does not see the store that the driver uses."""
+
+    text = "the executor on {host} does not see the store of the driver: {problem}"
+
+
 class UnsupportedVersion(StoreError):
     """Raised when the API version, the client library or the bindings do not fit."""
 
@@ -182,6 +201,16 @@ class MissingPackage(StoreError):
     """Raised when something is asked for that needs a package which is not installed."""
 
     text = "{purpose} needs the package {package}: pip install 'fdbqueue[{extra}]'"
+
+
+class MissingJava(StoreError):
+    """Raised when Spark is asked for and there is no Java that it runs on."""
+
+    text = (
+        "Spark needs Java 17 or later, and {found}: install it (Debian and Ubuntu: apt install "
+        "openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew "
+        "install openjdk@17), or set JAVA_HOME to where it is"
+    )
 
 
 # -- the catalogue ----------------------------------------------------------------------------
@@ -301,6 +330,36 @@ class ImportMoved(QueueError):
     """Raised when an import is not where whoever goes on with it left it; nothing was written."""
 
     text = "import {name!r} was gone on with by somebody else: look where it has come to"
+
+
+class SinkError(QueueError):
+    """Raised when rows that many tasks bring cannot be published as one batch."""
+
+    text = "sink {sink!r} cannot be used"
+
+
+class SinkBehind(SinkError):
+    """Raised when a batch is to be published while the one before is not yet; nothing is written.
+
+    That happens to a query that begins anew, with another checkpoint, under the id of an older one.
+    """
+
+    text = (
+        "batch {batch} of sink {sink!r} cannot be published: batch {before} is not published to "
+        "its end; finish that first, or forget the sink"
+    )
+
+
+class SinkUnfinished(SinkError):
+    """Raised when publishing stopped halfway: what is enqueued stays, the rest is kept.
+
+    Whoever publishes the same batch of the same sink goes on there.
+    """
+
+    text = (
+        "{published:,} of {rows:,} rows of sink {sink!r} are enqueued, and the rest is kept: "
+        "{problem}"
+    )
 
 
 class ExpiredBacklog(QueueError):

@@ -15,7 +15,7 @@ from typing import Any
 from .binding import fdb
 from .elements import pack_bytes, pack_int, parse_int, parse_last_bytes
 from .errors import CorruptData
-from .model import Due, Position
+from .model import RANDOM_BYTES, Due, Position
 
 METADATA_VERSION = b"\xff/metadataVersion"
 """Comes with the read version, so reading it costs no round trip; written when META is."""
@@ -56,6 +56,8 @@ class Kind(IntEnum):
     IMPORT = 31  # (name) -> how far an import has come
     GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
     GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
+    SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
+    STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
 
 
 class RootKeys:
@@ -165,6 +167,17 @@ class QueueKeys:
             + pack_bytes(position.random)
         )
 
+    def ready_keys(self, level: int, index: int, randoms: bytes) -> list[bytes]:
+        """(level, index, random) of messages that follow each other from an index on.
+
+        randoms: the random parts of all, one after the other.
+        """
+        prefix = self._ready + _packed(level)
+        return [
+            prefix + pack_int(n) + pack_bytes(randoms[begin : begin + RANDOM_BYTES])
+            for n, begin in enumerate(range(0, len(randoms), RANDOM_BYTES), index)
+        ]
+
     def ready_range(self) -> slice:
         """All ready messages, in the order of delivery."""
         return _within(self._ready)
@@ -220,6 +233,50 @@ class QueueKeys:
     def imported(self, name: str) -> bytes:
         """(name)."""
         return fdb.tuple.pack((name,), self._kinds[Kind.IMPORT])
+
+    # -- sinks -------------------------------------------------------------------------------
+
+    def sink(self, sink: str) -> bytes:
+        """(sink)."""
+        return fdb.tuple.pack((sink,), self._kinds[Kind.SINK])
+
+    def counting(self, sink: str) -> slice:
+        """The attempts that count in the batch that a sink publishes, in parts."""
+        return _within(self.sink(sink))
+
+    def counting_part(self, sink: str, n: int) -> bytes:
+        """(sink, n)."""
+        return fdb.tuple.pack((sink, n), self._kinds[Kind.SINK])
+
+    def parse_sink(self, key: bytes) -> tuple[str, int | None]:
+        """The sink that a SINK key names, and the number of a part of its attempts."""
+        name, *part = _unpacked(key, self._kinds[Kind.SINK], str, int, least=1)
+        return name, part[0] if part else None
+
+    def staged(self, sink: str, batch: int, attempt: bytes, n: int) -> bytes:
+        """(sink, batch, attempt, n)."""
+        return fdb.tuple.pack((sink, batch, attempt, n), self._kinds[Kind.STAGED])
+
+    def staged_by(self, sink: str, batch: int, attempt: bytes) -> slice:
+        """What one attempt has staged."""
+        return _within(fdb.tuple.pack((sink, batch, attempt), self._kinds[Kind.STAGED]))
+
+    def staged_for(self, sink: str) -> slice:
+        """All that is staged for a sink."""
+        return _within(fdb.tuple.pack((sink,), self._kinds[Kind.STAGED]))
+
+    def staged_until(self, sink: str, batch: int) -> slice:
+        """What is staged for a batch of a sink and for those before it."""
+        return slice(
+            self.staged_for(sink).start, fdb.tuple.pack((sink, batch + 1), self._kinds[Kind.STAGED])
+        )
+
+    def sinks_between(self, first: str, last: str) -> list[slice]:
+        """All keys of the sinks with a name from ``first`` up to before ``last``."""
+        kinds = (self._kinds[Kind.SINK], self._kinds[Kind.STAGED])
+        return [
+            slice(fdb.tuple.pack((first,), kind), fdb.tuple.pack((last,), kind)) for kind in kinds
+        ]
 
     # -- the line of consumers ---------------------------------------------------------------
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +29,8 @@ WAITS = st.sampled_from(["0", "0.001", "-1", "nan", "x"])
 """The only values of ``--wait``: any other one may take as long as it says."""
 UNBOUNDED = {"watch", "follow", "store", "install_completion", "show_completion"}
 """Options that make a command go on until it is stopped, or that are about something else."""
-ENDLESS = {"top", "serve", "worker", "doctor"}
+TOO_LONG = 30.0
+ENDLESS = {"top", "serve", "worker", "doctor", "bench"}
 """Commands that run until they are stopped, or that take their time to measure."""
 
 
@@ -66,7 +69,11 @@ class Commands:
                 "stdout": io.TextIOWrapper(out, "utf-8", write_through=True),
                 "stderr": io.TextIOWrapper(err, "utf-8", write_through=True),
             }
-            with mock.patch.multiple(sys, **streams), mock.patch.object(main, "app", self._start):
+            with (
+                mock.patch.multiple(sys, **streams),
+                mock.patch.object(main, "app", self._start),
+                _interrupted(),
+            ):
                 code = main.run(line.arguments)
             printed = Printed(code, out.getvalue(), err.getvalue().decode())
             for stream in streams.values():
@@ -111,6 +118,18 @@ class Commands:
             given.append(draw(hostile))
         lines = draw(st.lists(st.one_of(hostile, st.sampled_from(JSON)), max_size=3))
         return Line((*path, *given), "\n".join(lines).encode(errors="surrogatepass"))
+
+
+@contextlib.contextmanager
+def _interrupted() -> Iterator[None]:
+    """Interrupt what goes on for too long, which then ends with 130."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, TOO_LONG)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -73,7 +73,7 @@ def kinds() -> str:
     """The kinds of keys, from the comments beside them."""
     code = (ROOT / "fdbqueue" / "keys.py").read_text()
     lines = ["| kind | | key | value |", "|---|---|---|---|"]
-    for name, number, comment in re.findall(r"^    ([A-Z]+) = (\d+)  # (.*)$", code, re.M):
+    for name, number, comment in re.findall(r"^    ([A-Z_]+) = (\d+)  # (.*)$", code, re.M):
         key, value = re.split(r" -> |: ", comment, maxsplit=1)
         lines.append(f"| {name} | {number} | `{key}` | {value} |")
     return "\n".join(lines) + "\n"

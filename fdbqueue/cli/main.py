@@ -17,6 +17,7 @@ import typer
 import fdbqueue
 
 from . import (
+    bench,
     consumers,
     dead,
     doctor,
@@ -33,6 +34,8 @@ from . import (
     upkeep,
     worker,
 )
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="fdbq",
@@ -70,6 +73,7 @@ for group in (
     subscriptions.app,
     history.app,
     upkeep.metrics,
+    bench.app,
 ):
     app.add_typer(group)
 
@@ -117,13 +121,15 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(error, SystemExit):
             raise
         return _report(error)
+    if code == INTERRUPTED:  # what typer makes of an interrupt
+        terminal.complain("interrupted")
     return code if isinstance(code, int) else 0
 
 
 def _report(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         terminal.complain("interrupted")
-        return 130
+        return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         # Whoever read our output has gone: say nothing more to them, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
@@ -92,14 +93,16 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Container[str] = ()
+) -> None:
     """Rows below headers, see ``table``; a pipe gets them in full, and sooner."""
     if sys.stdout.isatty():
-        console().print(table(headers, rows))
+        console().print(table(headers, rows, numbers))
         return
     texts = [[cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *texts, strict=True)]
-    right = [isinstance(value, int) for value in rows[0]]
+    right = [*map(_is_number, headers, rows[0], repeat(numbers))]
     print(_line(headers, widths, right))
     print("-" * (sum(widths) + len(widths) - 1))
     for row in texts:
@@ -114,15 +117,21 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     return " ".join(padded).rstrip()
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Rows below headers. Numbers stand to the right; the last column gives way to the width."""
+def _is_number(header: str, value: object, numbers: Container[str]) -> bool:
+    return isinstance(value, int) or header in numbers
+
+
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Container[str] = ()
+) -> Table:
+    """Rows below headers. The last column gives way to the width.
+
+    numbers: the headers of columns whose texts are numbers; these and integers stand to the right.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    numbers = {
-        header for header, value in zip(headers, rows[0], strict=True) if isinstance(value, int)
-    }
     made = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -130,10 +139,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
         padding=(0, 1, 0, 0),
         header_style="bold",
     )
-    for header in headers:
+    for header, value in zip(headers, rows[0], strict=True):
         # To rich, a column that wraps is one to make narrower; its texts do not wrap, though.
         narrows = header == headers[-1]
-        justify: Literal["right", "left"] = "right" if header in numbers else "left"
+        justify: Literal["right", "left"] = (
+            "right" if _is_number(header, value, numbers) else "left"
+        )
         made.add_column(header, justify=justify, no_wrap=not narrows)
     for row in rows:
         made.add_row(*(Text(cell(value), no_wrap=True, overflow="ellipsis") for value in row))

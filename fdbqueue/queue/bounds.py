@@ -104,6 +104,15 @@ def make_room(
         life.moved(tr, scope, PURGE_READY, dropped)
 
 
+def check_room(scope: Scope, looked: fdb.FDBRange | None, new: Load) -> None:
+    """Raise ``QueueFull`` if there is no room for ``new`` now."""
+    if looked is None:
+        return
+    load = held(sum(counters.parse(scope.keys, looked).values(), Depth()))
+    if excess(scope.options, load + new) != FITS:
+        raise _full(scope, load, new)
+
+
 def _oldest(tr: fdb.Transaction, scope: Scope, over: Load, least: int) -> list[Standing] | None:
     """The oldest messages of the least urgent levels, from ``least`` on, that make enough room;
     None if there are not enough."""

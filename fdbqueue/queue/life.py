@@ -7,11 +7,11 @@ whatever the operation, is done here once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..binding import fdb
 from ..codec import pack_index
-from ..states import ENDS, State, Transition
+from ..states import ENDS, ENQUEUE, State, Transition
 from . import counters, groups, history, payloads
 from .scope import Scope, Standing
 
@@ -26,23 +26,47 @@ def moved(
     one with an ordering key reads the key's line (see ``groups.advance``).
     """
     messages = list(messages)
-    counts: defaultdict[int, int] = defaultdict(int)
-    sizes: defaultdict[int, int] = defaultdict(int)
-    for message in messages:
-        counts[message.position.level] += 1
-        sizes[message.position.level] += message.envelope.size
-    for level, count in counts.items():
-        counters.record(tr, scope.keys, transition, level, count, sizes[level])
-    if counts and transition.target in (State.READY, State.DELAYED):
-        # Whoever watches it sees every message become ready, also one whose transaction began
-        # before there was anybody to wake (consumers/wakeups.py); and learns when to look again.
-        tr.add(scope.keys.change, pack_index(1))
+    _counted(tr, scope, transition, _tally(messages))
     for message in messages:
         _tidy(tr, scope, transition, message)
     if transition.target in ENDS or transition.target is State.DEAD:
         groups.advance(tr, scope, messages)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, transition, messages)
+
+
+@fdb.transactional
+def came(tr: fdb.Transaction, scope: Scope, tallies: Mapping[int, tuple[int, int]]) -> None:
+    """Record that messages were enqueued that have nothing but an envelope.
+
+    tallies: how many, and how many bytes of payloads, by level. For queues without a history.
+    Writes blindly, as ``moved``.
+    """
+    assert scope.options.history_seconds is None, "history needs the messages"
+    _counted(tr, scope, ENQUEUE, tallies)
+
+
+def _tally(messages: Iterable[Standing]) -> dict[int, tuple[int, int]]:
+    counts: defaultdict[int, int] = defaultdict(int)
+    sizes: defaultdict[int, int] = defaultdict(int)
+    for message in messages:
+        counts[message.position.level] += 1
+        sizes[message.position.level] += message.envelope.size
+    return {level: (count, sizes[level]) for level, count in counts.items()}
+
+
+def _counted(
+    tr: fdb.Transaction,
+    scope: Scope,
+    transition: Transition,
+    tallies: Mapping[int, tuple[int, int]],
+) -> None:
+    for level, (count, size) in tallies.items():
+        counters.record(tr, scope.keys, transition, level, count, size)
+    if tallies and transition.target in (State.READY, State.DELAYED):
+        # Whoever watches it sees every message become ready, also one whose transaction began
+        # before there was anybody to wake (consumers/wakeups.py); and learns when to look again.
+        tr.add(scope.keys.change, pack_index(1))
 
 
 def _tidy(tr: fdb.Transaction, scope: Scope, transition: Transition, message: Standing) -> None:

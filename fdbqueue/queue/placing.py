@@ -67,3 +67,12 @@ def assign(
     for level, begin in first.items():
         tr.add_read_conflict_range(keys.fence(level, begin), keys.fence(level, following[level]))
     return placed
+
+
+def reserve(
+    tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, looked: Looked
+) -> list[bytes]:
+    """READY keys behind all others of a level, for ``count`` messages; as ``assign``."""
+    begin = next_index(keys, *looked)
+    tr.add_read_conflict_range(keys.fence(level, begin), keys.fence(level, begin + count))
+    return keys.ready_keys(level, begin, os.urandom(RANDOM_BYTES * count))

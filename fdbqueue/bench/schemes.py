@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from benchmarks import baselines
-from fdbqueue import Delivery, LeaseLost, Queue
-from fdbqueue.binding import fdb
-from fdbqueue.queue import dequeue
+from ..api import Queue
+from ..binding import fdb
+from ..errors import LeaseLost
+from ..model import Delivery
+from ..queue import dequeue
+from . import baselines
 
 FILL = 500
 SCAN = 5_000
@@ -47,28 +49,30 @@ class Layer:
     options: dict[str, Any] = field(default_factory=dict)
     lease: float = 60.0
 
-    def _queue(self, db: fdb.Database, space: fdb.Subspace) -> Queue:
+    def queue(self, db: fdb.Database, space: fdb.Subspace) -> Queue:
         options = {"max_attempts": None, "lease": self.lease, **self.options}
         return Queue.open(db, "bench", root=space, **options)
 
     def fill(self, db: fdb.Database, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
-        queue = self._queue(db, space)
+        queue = self.queue(db, space)
         for n in range(0, len(payloads), FILL):
             queue.enqueue_many(db, payloads[n : n + FILL])
 
     def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
-        queue = self._queue(db, space)
+        queue = self.queue(db, space)
 
         def put(payloads: Sequence[bytes]) -> None:
             queue.enqueue_many(db, payloads)
 
         return put
 
-    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
-        return _LayerConsumer(db, self._queue(db, space), batch)
+    def consumer(
+        self, db: fdb.Database, space: fdb.Subspace, batch: int, wait: float = 0.0
+    ) -> Consumer:
+        return _LayerConsumer(db, self.queue(db, space), batch, wait)
 
     def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
-        queue = self._queue(db, space)
+        queue = self.queue(db, space)
         ready, left = queue._keys.ready_range(), list[bytes]()
         begin = ready.start
         while found := db.get_range(begin, ready.stop, limit=SCAN):
@@ -81,15 +85,16 @@ class Layer:
 
 
 class _LayerConsumer:
-    def __init__(self, db: fdb.Database, queue: Queue, batch: int) -> None:
+    def __init__(self, db: fdb.Database, queue: Queue, batch: int, wait: float) -> None:
         self._db = db
         self._queue = queue
         self._batch = batch
+        self._wait = wait
         self._held: list[Delivery] = []
 
     def take(self) -> list[bytes]:
         held, self._held = self._held, []
-        self._held = self._queue.receive_many(self._db, self._batch, ack=held)
+        self._held = self._queue.receive_many(self._db, self._batch, ack=held, wait=self._wait)
         return [delivery.payload for delivery in self._held]
 
     def finish(self) -> list[bytes]:
@@ -143,11 +148,12 @@ class _RecipeConsumer:
         return []
 
 
+AUTO = Layer("auto", {"contention": "auto"})
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
         Layer("first", {"contention": "first"}),
-        Layer("auto", {"contention": "auto"}),
+        AUTO,
         Layer("staged", {"contention": "staged"}),
         Layer("relaxed", {"contention": "relaxed", "window": 128}),
         Recipe("plain recipe", baselines.pop_plain),

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from fdbqueue.binding import fdb
+from ..binding import fdb
 
 FULFILLED_AT_ONCE = 100
 FIRST_PAUSE = 0.01

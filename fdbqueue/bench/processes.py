@@ -5,17 +5,25 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.metering import Counts, Meter
+from ..binding import fdb
+from ..errors import QueueError
+from .metering import Counts, Meter
 
 START_SECONDS = 120.0
+
+
+class BenchmarkFailed(QueueError):
+    """Raised when a process of a benchmark failed, or when a message was lost or doubled."""
+
+    text = "the benchmark failed: {problem}"
 
 
 @dataclass(frozen=True)
@@ -69,14 +77,16 @@ class Worker:
         self._span = span
         time.sleep(max(0, span.begin - time.monotonic_ns()) / 1e9)
 
-    def repeat(self, call: Callable[[], Sequence[int]]) -> None:
-        """Call until the time is over."""
+    def repeat(self, call: Callable[[], Sequence[int]], *, until_empty: bool = False) -> None:
+        """Call until the time is over, or, if that is wanted, until a call moves nothing."""
         assert self._span is not None
         while (began := time.monotonic_ns()) < self._span.end:
             if self._base is None and began >= self._span.measured:
                 self._base = self._now()
             moved = list(call())
             self.report.ops.append(Op(moved, began, time.monotonic_ns()))
+            if until_empty and not moved:
+                break
         counts, cpu = self._now()
         base_counts, base_cpu = self._base or (counts, cpu)
         self.report.counts = counts - base_counts
@@ -88,6 +98,8 @@ class Worker:
 
 
 def _main(work: Work, role: str, number: int, connection: Connection) -> None:
+    # Ctrl-C is for the process that started this one, which ends it and then tidies up.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     meter = Meter()
     meter.install()
     worker = Worker(role, number, meter, connection)
@@ -95,8 +107,10 @@ def _main(work: Work, role: str, number: int, connection: Connection) -> None:
     def guarded() -> None:
         try:
             work(worker)
-        except BaseException:
-            worker.report.error = traceback.format_exc()
+        except (QueueError, fdb.FDBError) as error:
+            worker.report.error = str(error)
+        except BaseException as error:
+            worker.report.error = f"{type(error).__name__}: {error}"
 
     # As a worker's threads do: the bindings make the main thread wait in a dearer way, so that
     # signals reach it.
@@ -109,40 +123,63 @@ def _main(work: Work, role: str, number: int, connection: Connection) -> None:
     os._exit(0)
 
 
+class _Running:
+    """Processes that have been started; none of them outlives the ``with`` block."""
+
+    def __init__(self) -> None:
+        self._context: Any = multiprocessing.get_context("fork")
+        self._processes: list[Any] = []
+        self.connections: list[Connection] = []
+
+    def __enter__(self) -> _Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+    def start(self, role: str, work: Work) -> Connection:
+        mine: Connection
+        mine, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_main, args=(work, role, len(self._processes), theirs), daemon=True
+        )
+        process.start()
+        theirs.close()
+        self._processes.append(process)
+        self.connections.append(mine)
+        return mine
+
+
+def _told(connection: Connection, seconds: float | None) -> Any:
+    """What a process says next; raises ``BenchmarkFailed`` if it failed, or says nothing."""
+    if not connection.poll(seconds):
+        raise BenchmarkFailed(problem="a process did not answer in time")
+    try:
+        said = connection.recv()
+    except EOFError:
+        raise BenchmarkFailed(problem="a process died") from None
+    if isinstance(said, Report) and said.error:
+        raise BenchmarkFailed(problem=said.error)
+    return said
+
+
 def run(
     work: Sequence[tuple[str, Work]], *, warm_up: float, seconds: float
 ) -> tuple[Span, list[Report]]:
-    """Run all at once; raises ``RuntimeError`` if one of them failed."""
-    context: Any = multiprocessing.get_context("fork")
-    running = []
-    for number, (role, one) in enumerate(work):
-        mine, theirs = context.Pipe()
-        process = context.Process(target=_main, args=(one, role, number, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        running.append((process, mine))
-    reports: list[Report] = []
-    waiting = []
-    for process, connection in running:
-        if not connection.poll(START_SECONDS):
-            raise RuntimeError("a process did not start in time")
-        said = connection.recv()
-        if isinstance(said, Report):
-            raise RuntimeError(said.error)
-        waiting.append((process, connection))
-    begin = time.monotonic_ns() + 100_000_000
-    span = Span(begin, begin + int(warm_up * 1e9), begin + int((warm_up + seconds) * 1e9))
-    for _, connection in waiting:
-        connection.send(span)
-    for process, connection in waiting:
-        if not connection.poll(warm_up + seconds + START_SECONDS):
-            raise RuntimeError("a process did not end in time")
-        reports.append(connection.recv())
-        process.join()
-    for report in reports:
-        if report.error:
-            raise RuntimeError(report.error)
-    return span, reports
+    """Run all at once; raises ``BenchmarkFailed`` if one of them failed."""
+    with _Running() as running:
+        for role, one in work:
+            running.start(role, one)
+        for connection in running.connections:
+            _told(connection, START_SECONDS)
+        begin = time.monotonic_ns() + 100_000_000
+        span = Span(begin, begin + int(warm_up * 1e9), begin + int((warm_up + seconds) * 1e9))
+        for connection in running.connections:
+            connection.send(span)
+        patience = warm_up + seconds + START_SECONDS
+        return span, [_told(connection, patience) for connection in running.connections]
 
 
 def once(work: Callable[[], Any]) -> Any:
@@ -152,13 +189,5 @@ def once(work: Callable[[], Any]) -> Any:
     def body(worker: Worker) -> None:
         worker.report.undone = work()
 
-    context: Any = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe()
-    process = context.Process(target=_main, args=(body, "once", 0, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    report: Report = mine.recv()
-    process.join()
-    if report.error:
-        raise RuntimeError(report.error)
-    return report.undone
+    with _Running() as running:
+        return _told(running.start("once", body), None).undone

@@ -1,26 +1,27 @@
-"""Figures as a table and as a picture."""
+"""Figures as rows of a table, and as a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from rich.table import Table
+from ..errors import MissingPackage
+from .bars import Bar
+from .measure import Figures
 
-from benchmarks.bars import Bar
-from benchmarks.measure import Figures
+RUN = (
+    "scheme", "consumers", "messages/s", "p50 ms", "p99 ms", "attempts", "commits",
+    "round trips", "CPU s/1000", "most:least", "overtaken",
+)  # fmt: skip
+BAR = ("", "bar", "figure", "must be")
 
 
-def table(figures: Sequence[Figures]) -> Table:
-    """One line for each run."""
-    shown = Table()
-    for name in (
-        "scheme", "consumers", "messages/s", "p50 ms", "p99 ms", "attempts", "commits",
-        "round trips", "CPU s/1000", "most:least", "overtaken",
-    ):  # fmt: skip
-        shown.add_column(name, justify="left" if name == "scheme" else "right")
-    for one in figures:
-        shown.add_row(
+def rows(figures: Sequence[Figures]) -> list[tuple[str, ...]]:
+    """One for each run, below ``RUN``."""
+    return [
+        (
             str(one.plan["scheme"]),
             str(one.plan["consumers"]),
             f"{one.rate:,.0f}",
@@ -33,28 +34,40 @@ def table(figures: Sequence[Figures]) -> Table:
             f"{one.most_to_least:.2f}",
             f"{one.order_violations:,}",
         )
-    return shown
+        for one in figures
+    ]
 
 
-def verdicts(bars: Sequence[Bar]) -> Table:
-    """One line for each bar."""
-    shown = Table()
-    for name in ("", "bar", "figure", "must be"):
-        shown.add_column(name, justify="right" if name in ("figure", "must be") else "left")
-    for one in bars:
-        verdict = "[green]pass" if one.holds else "[red]FAIL"
-        sign = "≤" if one.at_most else "≥"
-        shown.add_row(verdict, one.name, f"{one.figure:.3g}", f"{sign} {one.bar:g}")
-    return shown
+def verdicts(bars: Sequence[Bar]) -> list[tuple[str, ...]]:
+    """One for each bar, below ``BAR``."""
+    return [
+        (
+            "pass" if one.holds else "FAIL",
+            one.name,
+            f"{one.figure:.3g}",
+            f"{'≤' if one.at_most else '≥'} {one.bar:g}",
+        )
+        for one in bars
+    ]
+
+
+def check_plot() -> None:
+    """Raise ``MissingPackage`` if there can be no picture."""
+    _pyplot()
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingPackage(purpose="a plot", package="matplotlib", extra="plot") from None
+    matplotlib.use("Agg")
+    return import_module("matplotlib.pyplot")
 
 
 def plot(figures: Sequence[Figures], path: Path) -> None:
     """Messages a second and latency over the number of consumers, one line for each scheme."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = _pyplot()
     picture, (rates, latencies) = pyplot.subplots(1, 2, figsize=(11, 4.2))
     schemes = list(dict.fromkeys(str(one.plan["scheme"]) for one in figures))
     for scheme in schemes:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import struct
+import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-import fdbqueue
-from benchmarks import baselines, checks, processes
-from benchmarks.metering import Counts
-from benchmarks.processes import Report, Span, Worker
-from benchmarks.schemes import SCHEMES
-from fdbqueue.binding import DEFAULT, Engine, fdb
+from .. import binding
+from ..binding import DEFAULT, Engine, fdb
+from . import baselines, checks, processes
+from .metering import Counts
+from .processes import BenchmarkFailed, Report, Span, Worker
+from .schemes import SCHEMES
 
 ROOT = "fdbqueue-bench"
 PAYLOAD_BYTES = 100
 _ID = struct.Struct(">Q")
-
-
-class Broken(Exception):
-    """Raised when a run lost or doubled a message."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +62,38 @@ class Figures:
         return asdict(self)
 
 
-def payload(number: int) -> bytes:
-    return _ID.pack(number) + bytes(PAYLOAD_BYTES - _ID.size)
+def payload(number: int, size: int = PAYLOAD_BYTES) -> bytes:
+    return _ID.pack(number) + bytes(size - _ID.size)
 
 
 def number(data: bytes) -> int:
     return int(_ID.unpack_from(data)[0])
 
 
+@contextlib.contextmanager
+def scratch() -> Iterator[bytes]:
+    """A subspace of its own for a run, beside all queues; removed however the run ends."""
+    space = fdb.Subspace((ROOT, uuid.uuid4().hex)).key()
+    try:
+        yield space
+    finally:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            processes.once(partial(_clear, space))
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
 def queue(plan: Plan) -> Figures:
-    """Consumers and producers on one queue. Raises ``Broken`` if a message was lost or doubled."""
-    scheme, space = SCHEMES[plan.scheme], _space()
+    """Consumers and producers on one queue.
+
+    Raises ``BenchmarkFailed``, also if a message was lost or doubled.
+    """
+    with scratch() as space:
+        return _queue(plan, space)
+
+
+def _queue(plan: Plan, space: bytes) -> Figures:
     backlog = plan.backlog
     processes.once(partial(_fill, plan.scheme, space, backlog))
     work: list[tuple[str, processes.Work]] = [
@@ -83,7 +103,6 @@ def queue(plan: Plan) -> Figures:
         ("producer", partial(_produce, plan, space, (n + 1) << 40)) for n in range(plan.producers)
     ]
     span, reports = processes.run(work, warm_up=plan.warm_up, seconds=plan.seconds)
-    left = processes.once(partial(_remaining, plan.scheme, space))
     consumers = [report for report in reports if report.role == "consumer"]
     producers = [report for report in reports if report.role == "producer"]
     put = [checks.Put(n, 0, n - backlog, n - backlog) for n in range(backlog)]
@@ -101,14 +120,22 @@ def queue(plan: Plan) -> Figures:
         for n in op.messages
         if n not in undone
     ]
-    lost, doubled = checks.lost_and_doubled(
-        (one.message for one in put), (one.message for one in taken), left
+    account(
+        plan.scheme,
+        [one.message for one in put],
+        [one.message for one in taken],
+        processes.once(partial(remaining, plan.scheme, space)),
     )
-    if lost or doubled:
-        raise Broken(f"{scheme.name}: lost {lost[:10]}, doubled {doubled[:10]}")
     found = _figures(plan, span, consumers, producers)
     found.order_violations = checks.order_violations(put, taken)
     return found
+
+
+def account(name: str, put: Sequence[int], taken: Sequence[int], left: Sequence[int]) -> None:
+    """Raise ``BenchmarkFailed`` if a message was lost or doubled."""
+    lost, doubled = checks.lost_and_doubled(put, taken, left)
+    if lost or doubled:
+        raise BenchmarkFailed(problem=f"{name} lost {lost[:10]} and doubled {doubled[:10]}")
 
 
 def _figures(
@@ -155,27 +182,21 @@ def _figures(
 # -- what the processes do ------------------------------------------------------------------------
 
 
-def _space() -> bytes:
-    return fdb.Subspace((ROOT, uuid.uuid4().hex)).key()
-
-
-def _open(space: bytes) -> tuple[fdb.Database, fdb.Subspace]:
-    return fdbqueue.open(), fdb.Subspace(rawPrefix=space)
+def opened(space: bytes) -> tuple[fdb.Database, fdb.Subspace]:
+    return binding.open(), fdb.Subspace(rawPrefix=space)
 
 
 def _fill(scheme: str, space: bytes, count: int) -> None:
-    SCHEMES[scheme].fill(*_open(space), [payload(n) for n in range(count)])
+    SCHEMES[scheme].fill(*opened(space), [payload(n) for n in range(count)])
 
 
-def _remaining(scheme: str, space: bytes) -> list[int]:
-    db, part = _open(space)
-    left = [number(data) for data in SCHEMES[scheme].remaining(db, part)]
-    db.clear_range_startswith(space)
-    return left
+def remaining(scheme: str, space: bytes) -> list[int]:
+    """What is still in the queue."""
+    return [number(data) for data in SCHEMES[scheme].remaining(*opened(space))]
 
 
 def _consume(plan: Plan, space: bytes, worker: Worker) -> None:
-    db, part = _open(space)
+    db, part = opened(space)
     consumer = SCHEMES[plan.scheme].consumer(db, part, plan.batch)
     _inject(plan, worker)
     worker.start()
@@ -184,7 +205,7 @@ def _consume(plan: Plan, space: bytes, worker: Worker) -> None:
 
 
 def _produce(plan: Plan, space: bytes, first: int, worker: Worker) -> None:
-    db, part = _open(space)
+    db, part = opened(space)
     put = SCHEMES[plan.scheme].producer(db, part)
     following = first
     _inject(plan, worker)
@@ -202,7 +223,7 @@ def _produce(plan: Plan, space: bytes, first: int, worker: Worker) -> None:
 
 def _inject(plan: Plan, worker: Worker) -> None:
     if plan.faults and DEFAULT.engine is Engine.EMBEDDED:
-        from fdbqueue.embedded import faults
+        from ..embedded import faults
 
         kinds = [kind for kind in faults.KINDS if kind != "kill"]
         faults.inject(worker.report.number, dict.fromkeys(kinds, plan.faults))
@@ -213,21 +234,20 @@ def _inject(plan: Plan, worker: Worker) -> None:
 
 def limit(name: str, plan: Plan) -> Figures:
     """Blind sets, or clears of keys that are known beforehand; ``plan.batch`` in a transaction."""
-    space = _space()
-    span, reports = processes.run(
-        [
-            ("consumer", partial(_blindly, name == "set", plan, space, n))
-            for n in range(plan.consumers)
-        ],
-        warm_up=plan.warm_up,
-        seconds=plan.seconds,
-    )
-    processes.once(partial(_clear, space))
+    with scratch() as space:
+        span, reports = processes.run(
+            [
+                ("consumer", partial(_blindly, name == "set", plan, space, n))
+                for n in range(plan.consumers)
+            ],
+            warm_up=plan.warm_up,
+            seconds=plan.seconds,
+        )
     return _figures(plan, span, reports, [])
 
 
 def _blindly(setting: bool, plan: Plan, space: bytes, mine: int, worker: Worker) -> None:
-    db, part = _open(space)
+    db, part = opened(space)
     following = 0
     data = payload(mine)
 
@@ -247,7 +267,7 @@ def _blindly(setting: bool, plan: Plan, space: bytes, mine: int, worker: Worker)
 
 
 def _clear(space: bytes) -> None:
-    _open(space)[0].clear_range_startswith(space)
+    opened(space)[0].clear_range_startswith(space)
 
 
 # -- the backlog ----------------------------------------------------------------------------------
@@ -256,21 +276,18 @@ def _clear(space: bytes) -> None:
 def backlog(depths: Sequence[int], operations: int) -> list[dict[str, float]]:
     """Seconds that one consumer needs for an operation at each depth: enqueue, receive and
     acknowledge. The depths take turns, so that what else the machine does hits all alike."""
-    spaces = {depth: _space() for depth in depths}
-    for depth, space in spaces.items():
-        processes.once(partial(_fill, "auto", space, depth))
-    found: list[dict[str, float]] = processes.once(partial(_turns, spaces, operations))
-    for space in spaces.values():
-        processes.once(partial(_clear, space))
+    with contextlib.ExitStack() as stack:
+        spaces = {depth: stack.enter_context(scratch()) for depth in depths}
+        for depth, space in spaces.items():
+            processes.once(partial(_fill, "auto", space, depth))
+        found: list[dict[str, float]] = processes.once(partial(_turns, spaces, operations))
     return found
 
 
 def _turns(spaces: dict[int, bytes], operations: int) -> list[dict[str, float]]:
-    import time
-
     steps: dict[int, Callable[[], None]] = {}
     for depth, space in spaces.items():
-        db, part = _open(space)
+        db, part = opened(space)
         scheme = SCHEMES["auto"]
         steps[depth] = partial(_step, scheme.producer(db, part), scheme.consumer(db, part, 1).take)
     samples: dict[int, list[float]] = {depth: [] for depth in spaces}

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from benchmarks import measure
-from benchmarks.measure import Figures, Plan
+from . import measure
+from .measure import Figures, Plan
 
 GROUPS = ("enqueue", "dequeue", "batches", "backlog", "faults")
 DEPTHS = (1_000, 1_000_000)

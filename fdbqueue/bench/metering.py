@@ -6,7 +6,7 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fdbqueue.binding import fdb
+from ..binding import fdb
 
 CONFLICT = 1020
 READ_ONLY = -1

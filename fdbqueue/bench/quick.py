@@ -1,0 +1,164 @@
+"""How fast a store is: for one process and for several, in single messages and in batches.
+
+Messages are put into a fresh queue for a while, and then taken out for as long or until it is
+empty. What is put must be what is taken and what is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from . import checks, measure, processes
+from .measure import Plan, number, payload
+from .processes import Op, Report, Span, Worker
+from .schemes import AUTO
+
+BATCH_BYTES = 2_000_000
+"""Payloads of a batch at most: they must fit in one transaction, and so must their receipt."""
+PAUSE_SECONDS = 0.01
+WAIT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the answer.
+
+    rate: messages a second; None where the clock is not what bounds it. p50_ms, p99_ms: how long
+    a call took, or for the last step, a message.
+    """
+
+    name: str
+    processes: int
+    batch: int
+    rate: float | None
+    p50_ms: float
+    p99_ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready, to the microsecond."""
+        return {
+            name: round(value, 3) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def run(many: int, seconds: float, size: int, batch: int) -> Iterator[Step]:
+    """The steps, as they are done; each takes some ``seconds``.
+
+    many: processes. size: bytes of a payload. batch: messages of a call, where they are batched;
+    fewer if they are too large together. Raises ``BenchmarkFailed``.
+    """
+    plan = Plan(AUTO.name, consumers=1, seconds=seconds, warm_up=0.0)
+    alone = measure.limit("set", plan)
+    yield Step("commit of one key", 1, 1, alone.rate, alone.p50_ms, alone.p99_ms)
+    batch = max(1, min(batch, BATCH_BYTES // size))
+    for count, together in dict.fromkeys([(1, 1), (many, 1), (1, batch), (many, batch)]):
+        yield from _put_and_take(count, together, seconds, size)
+    yield _delivered(seconds, size)
+
+
+def _put_and_take(count: int, batch: int, seconds: float, size: int) -> Iterator[Step]:
+    with measure.scratch() as space:
+        producers = [partial(_put, space, n << 40, batch, size) for n in range(count)]
+        enqueue, put = _measured("enqueue", producers, batch, seconds)
+        yield enqueue
+        consumers = [partial(_take, space, batch)] * count
+        receive, taken = _measured("receive and ack", consumers, batch, seconds)
+        undone = {n for report in taken for n in report.undone}
+        measure.account(
+            AUTO.name,
+            _numbers(put),
+            [n for n in _numbers(taken) if n not in undone],
+            processes.once(partial(measure.remaining, AUTO.name, space)),
+        )
+        yield receive
+
+
+def _measured(
+    name: str, work: Sequence[processes.Work], batch: int, seconds: float
+) -> tuple[Step, list[Report]]:
+    span, reports = processes.run([(name, one) for one in work], warm_up=0, seconds=seconds)
+    ops = [op for report in reports for op in report.ops if op.messages]
+    took = [(op.returned - op.began) / 1e6 for op in ops]
+    step = Step(
+        name,
+        len(work),
+        batch,
+        _rate(ops, span),
+        checks.quantile(took, 0.5),
+        checks.quantile(took, 0.99),
+    )
+    return step, reports
+
+
+def _rate(ops: Sequence[Op], span: Span) -> float:
+    until = max((op.returned for op in ops), default=span.end)
+    return sum(len(op.messages) for op in ops) / max(1, until - span.begin) * 1e9
+
+
+def _numbers(reports: Sequence[Report]) -> list[int]:
+    return [n for report in reports for op in report.ops for n in op.messages]
+
+
+def _put(space: bytes, first: int, batch: int, size: int, worker: Worker) -> None:
+    put = AUTO.producer(*measure.opened(space))
+    following = first
+
+    def one() -> Sequence[int]:
+        nonlocal following
+        numbers = range(following, following + batch)
+        following += batch
+        put([payload(n, size) for n in numbers])
+        return numbers
+
+    worker.start()
+    worker.repeat(one)
+
+
+def _take(space: bytes, batch: int, worker: Worker) -> None:
+    consumer = AUTO.consumer(*measure.opened(space), batch)
+    worker.start()
+    worker.repeat(lambda: [number(data) for data in consumer.take()], until_empty=True)
+    worker.report.undone = [number(data) for data in consumer.finish()]
+
+
+def _delivered(seconds: float, size: int) -> Step:
+    """From the return of an enqueue until a consumer that waits has the message."""
+    with measure.scratch() as space:
+        _, reports = processes.run(
+            [("put", partial(_put_slowly, space, size)), ("take", partial(_wait, space))],
+            warm_up=0,
+            seconds=seconds,
+        )
+    put, taken = ({n: op.returned for op in report.ops for n in op.messages} for report in reports)
+    waited = [max(0, taken[n] - put[n]) / 1e6 for n in put.keys() & taken.keys()]
+    return Step(
+        "enqueue to delivery", 2, 1, None,
+        checks.quantile(waited, 0.5), checks.quantile(waited, 0.99),
+    )  # fmt: skip
+
+
+def _put_slowly(space: bytes, size: int, worker: Worker) -> None:
+    put = AUTO.producer(*measure.opened(space))
+    following = 0
+
+    def one() -> Sequence[int]:
+        nonlocal following
+        time.sleep(PAUSE_SECONDS)
+        put([payload(following, size)])
+        following += 1
+        return [following - 1]
+
+    worker.start()
+    worker.repeat(one)
+
+
+def _wait(space: bytes, worker: Worker) -> None:
+    consumer = AUTO.consumer(*measure.opened(space), batch=1, wait=WAIT_SECONDS)
+    worker.start()
+    worker.repeat(lambda: [number(data) for data in consumer.take()])
+    consumer.finish()

@@ -1,0 +1,227 @@
+"""Sinks: rows that many tasks bring, each enqueued once however often a task or a driver runs.
+
+See ``queue.staging`` for how, and why that holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from . import producing
+from .api import Queue
+from .binding import fdb
+from .codec import (
+    INLINE_LIMIT,
+    SinkState,
+    StagedRow,
+    check_headers,
+    check_payload,
+    pack_envelope,
+    pack_plain,
+)
+from .consumers import wakeups
+from .drafts import draft
+from .errors import PayloadTooLarge, QueueFull, SinkUnfinished
+from .handle import Transactor
+from .model import Headers, NewMessage
+from .options import QueueOptions, check_name
+from .queue import staging
+from .queue.pieces import Cutter
+from .queue.staging import Attempt
+from .serializers import BUILT_IN, Serializer
+
+TIMEOUT_SECONDS = 3600.0
+FLUSH_PIECES = 20
+"""Pieces of 90 kB that one transaction stages."""
+ANONYMOUS_DAYS = 7
+"""For how long what an interrupted write of no name has staged is kept."""
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+_ANONYMOUS = "write:"
+
+
+def anonymous(now_ms: int) -> str:
+    """A name for a sink that is used for one batch, and that nobody need come back to."""
+    return f"{_ANONYMOUS}{now_ms:012x}:{os.urandom(8).hex()}"
+
+
+class Sink:
+    """A stream of numbered batches into a queue, under a name."""
+
+    def __init__(self, queue: Queue, name: str) -> None:
+        self._queue = queue
+        self._keys = queue._keys
+        self.name = check_name(name)
+
+    def state(self, tr: Transactor) -> SinkState:
+        """How far it has come. One round trip. Raises ``QueueNotFound``."""
+
+        def look(tr: fdb.Transaction) -> SinkState:
+            self._queue._scope(tr)
+            return staging.state(tr, self._keys, self.name)
+
+        return self._queue._read(tr, look)
+
+    def stage(self, db: fdb.Database, batch: int) -> Stager:
+        """Begin an attempt to stage rows of a batch. Raises ``QueueNotFound``."""
+        return Stager(db, self, self._queue.options(db), batch)
+
+    def publish(
+        self,
+        db: fdb.Database,
+        batch: int,
+        attempts: Iterable[Attempt],
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> Iterator[SinkState]:
+        """Enqueue what attempts have staged for a batch, in their order; yields the progress.
+
+        batch: 0 or more; published in ascending order. If it was published before, nothing is
+            done; if it was decided before which attempts count, those do.
+        timeout: seconds to wait for room, where the queue is full and lets producers wait.
+
+        Spans transactions of about 2,000 messages each. Messages become ready as they are
+        enqueued. Conflicts as ``Queue.enqueue_many``. Raises ``QueueFull`` and ``SinkBehind``
+        before anything is enqueued, and ``SinkUnfinished`` later.
+        """
+        counting = list(attempts)
+        state, counting = _fix(db, self, batch, counting)
+        while state.batch == batch:
+            step = partial(_step, db, self, batch, counting)
+            try:
+                state = producing.patiently(step, timeout)
+            except QueueFull as error:
+                raise SinkUnfinished(
+                    sink=self.name, published=state.published, rows=state.rows, problem=str(error)
+                ) from error
+            if not staging.fixed(state, batch):
+                problem = "somebody has removed the sink meanwhile"
+                raise SinkUnfinished(sink=self.name, published=0, rows=0, problem=problem)
+            yield state
+
+    def discard(self, db: fdb.Database, batch: int, attempts: Iterable[Attempt]) -> None:
+        """Remove what attempts have staged for a batch, unless it is decided that they count."""
+        staging.discard(db, self._keys, self.name, batch, [each.name for each in attempts])
+
+    def forget(self, tr: Transactor) -> None:
+        """Remove the sink, with what is staged for it; its batches begin anew then."""
+
+        def remove(tr: fdb.Transaction) -> None:
+            self._queue._scope(tr)
+            staging.forget(tr, self._keys, self.name)
+
+        self._queue._run(tr, remove)
+
+
+class Stager:
+    """One attempt to stage rows of a batch: rows go in one by one, and out in pieces."""
+
+    def __init__(self, db: fdb.Database, sink: Sink, options: QueueOptions, batch: int) -> None:
+        self._db = db
+        self._sink = sink
+        self._batch = batch
+        self._options = options
+        self._now_ms = sink._queue._clock.wall_ms()
+        self._name = os.urandom(staging.NAME_BYTES)
+        self._cutter = Cutter()
+        self._full: list[bytes] = []
+        self._written = 0
+        self._size = 0
+        self._inline = INLINE_LIMIT
+        if options.compression != "none":
+            self._inline = min(self._inline, options.compress_from - 1)
+        self._largest = min(options.max_payload, options.max_bytes or options.max_payload)
+        self._levels = [options.level(each) for each in range(options.max_priority + 1)]
+        self.fixed = staging.fixed(sink.state(db), batch)
+        """Whether it is decided already what counts in the batch: then nothing is staged."""
+
+    def plain(self, payload: bytes, priority: int, headers: Headers | None = None) -> None:
+        """Take in a message that has nothing else. Raises ``InvalidPayload``,
+        ``InvalidPriority``, ``InvalidHeaders``."""
+        size = len(payload)
+        if size > self._inline:
+            self.add(NewMessage(payload, priority, headers))
+            return
+        if size > self._largest:
+            raise PayloadTooLarge(size=size, limit=self._largest)
+        if type(priority) is not int or not 0 <= priority < len(self._levels):
+            self._options.level(priority)
+        checked = check_headers(headers) if headers else {}
+        packed = pack_plain(payload, priority, self._now_ms, checked)
+        self._put(StagedRow(self._levels[priority], size, packed))
+
+    def add(self, message: NewMessage, serializer: Serializer = BUILT_IN["bytes"]) -> None:
+        """Take in any message. Raises what ``Queue.enqueue`` raises for its arguments."""
+        made = draft(message, self._now_ms, serializer)
+        envelope = made.envelope
+        check_payload(envelope.payload, self._largest)
+        level = self._options.level(envelope.priority)
+        packed = pack_envelope(envelope)
+        row = StagedRow(level, envelope.size, packed, made.due_ms, made.dedup_id, False)
+        self._put(row)
+
+    def finish(self) -> Attempt:
+        """Stage what is left; returns what to publish, or to discard."""
+        self._full += self._cutter.rest()
+        self._flush()
+        return Attempt(self._name, self._written, self._cutter.rows, self._size)
+
+    def _put(self, row: StagedRow) -> None:
+        self._size += row.size
+        self._full += self._cutter.add(row)
+        if len(self._full) >= FLUSH_PIECES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for begin in range(0, len(self._full), FLUSH_PIECES):
+            if self.fixed:
+                break
+            pieces = self._full[begin : begin + FLUSH_PIECES]
+            sink, keys = self._sink, self._sink._keys
+            self.fixed = not staging.stage(
+                self._db, keys, sink.name, self._batch, self._name, self._written, pieces
+            )
+            self._written += len(pieces)
+        self._full = []
+
+
+def sinks(tr: Transactor, queue: Queue) -> dict[str, SinkState]:
+    """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
+
+    def look(tr: fdb.Transaction) -> dict[str, SinkState]:
+        queue._scope(tr)
+        return staging.sinks(tr, queue._keys)
+
+    return queue._read(tr, look)
+
+
+@fdb.transactional
+def _fix(
+    tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[Attempt]
+) -> tuple[SinkState, list[Attempt]]:
+    scope = sink._queue._scope(tr)
+    old = anonymous(scope.clock.wall_ms() - ANONYMOUS_DAYS * _DAY_MS)
+    staging.sweep(tr, scope.keys, _ANONYMOUS, old)
+    return staging.fix(tr, scope, sink.name, batch, attempts)
+
+
+@fdb.transactional
+def _step(
+    tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[Attempt], resuming: bool
+) -> SinkState:
+    """Enqueue the rows that come next. A retry after an unknown outcome reads how far the sink has
+    come, as any other does: so it needs no record of its own."""
+    scope = sink._queue._scope(tr)
+    found = staging.state(tr, scope.keys, sink.name)
+    if found.batch != batch:
+        return found
+    page = staging.page(tr, scope, sink.name, found, attempts)
+    waiting = wakeups.look(tr, scope.keys, len(page.rows))
+    following = staging.publish(tr, scope, sink.name, found, page, resuming)
+    if following.new > found.new:
+        wakeups.wake(tr, scope.keys, waiting)
+    return following

@@ -1,0 +1,221 @@
+"""Payloads as columns: bytes, text, or JSON by a schema.
+
+JSON follows Spark's ``from_json``: fields that the schema does not name are left out, those that
+are missing are null, and a text takes any value as it is written. What does not fit, and what is
+no JSON or no UTF-8, makes the read fail, or the payload null, as the user wants it.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json
+from pyspark.sql import types
+from pyspark.sql.pandas.types import to_arrow_type
+
+from ..errors import CorruptData, InvalidSchema
+
+Reader = Callable[[Sequence[bytes], Sequence[str]], pa.Array]
+Convert = Callable[[Any], Any]
+
+
+def reader(kind: str, type_: types.DataType, strict: bool) -> Reader:
+    """What makes a column of payloads and the ids of their messages.
+
+    kind: "bytes", "string" or "json". strict: whether a payload that does not fit raises
+    ``CorruptData`` instead of being null. Raises ``InvalidSchema``.
+    """
+    if kind == "bytes":
+        return lambda payloads, ids: pa.array(payloads, pa.binary())
+    if kind == "string":
+        return lambda payloads, ids: _texts(payloads, ids, strict)
+    return _Json(type_, strict)
+
+
+def _texts(payloads: Sequence[bytes], ids: Sequence[str], strict: bool) -> pa.Array:
+    try:
+        return pa.array(payloads, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [_one(bytes.decode, *each, strict) for each in zip(payloads, ids, strict=True)],
+            pa.string(),
+        )
+
+
+def _one(convert: Convert, payload: bytes, message_id: str, strict: bool) -> Any:
+    try:
+        return convert(payload)
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        if not strict:
+            return None
+        raise CorruptData(
+            what=f"the payload of message {message_id}",
+            problem=f"{error}; the option badPayloads at 'null' makes such payloads null",
+        ) from None
+
+
+class _Json:
+    """Reads blocks by Arrow's own reader where it takes them, else one by one."""
+
+    def __init__(self, type_: types.DataType, strict: bool) -> None:
+        self._strict = strict
+        self._convert = _converter(type_)
+        self._arrow = to_arrow_type(type_, timezone="UTC")
+        self._options = None
+        if isinstance(type_, types.StructType) and _plain(type_) and len(type_):
+            self._options = pyarrow.json.ParseOptions(
+                explicit_schema=pa.schema(list(self._arrow)), unexpected_field_behavior="ignore"
+            )
+
+    def __call__(self, payloads: Sequence[bytes], ids: Sequence[str]) -> pa.Array:
+        found = self._at_once(payloads)
+        if found is not None:
+            return found
+
+        def convert(payload: bytes) -> Any:
+            return self._convert(json.loads(payload))
+
+        return pa.array(
+            [_one(convert, *each, self._strict) for each in zip(payloads, ids, strict=True)],
+            self._arrow,
+        )
+
+    def _at_once(self, payloads: Sequence[bytes]) -> pa.Array | None:
+        if self._options is None or not payloads:
+            return None
+        lines = b"\n".join(payloads)
+        if lines.count(b"\n") != len(payloads) - 1:
+            return None
+        try:
+            table = pyarrow.json.read_json(
+                io.BytesIO(lines),
+                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+                parse_options=self._options,
+            )
+        except pa.ArrowException:
+            return None
+        if len(table) != len(payloads):
+            return None
+        found = table.to_struct_array().combine_chunks()
+        found = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+        return found if found.type == self._arrow else None
+
+
+def _plain(type_: types.DataType) -> bool:
+    """Whether Arrow's reader takes exactly what ``_converter`` takes, or refuses the block."""
+    if isinstance(type_, types.StructType):
+        return all(_plain(each.dataType) for each in type_)
+    if isinstance(type_, types.ArrayType):
+        return _plain(type_.elementType)
+    return isinstance(
+        type_, types.StringType | types.LongType | types.IntegerType | types.BooleanType
+    )
+
+
+def _converter(type_: types.DataType) -> Convert:
+    """What makes of a parsed JSON value what Arrow takes for a type, or raises ``ValueError``."""
+    inner: Convert
+    match type_:
+        case types.StructType():
+            inner = _struct({each.name: _converter(each.dataType) for each in type_})
+        case types.ArrayType():
+            inner = _list(_converter(type_.elementType))
+        case types.MapType() if isinstance(type_.keyType, types.StringType):
+            inner = _map(_converter(type_.valueType))
+        case types.DecimalType():
+            inner = _decimal(type_.precision, type_.scale)
+        case _:
+            known = _CONVERTERS.get(type(type_))
+            if known is None:
+                raise InvalidSchema(
+                    column="payload",
+                    problem=f"{type_.simpleString().upper()} cannot be read from JSON",
+                )
+            inner = known
+    return lambda value: None if value is None else inner(value)
+
+
+def _struct(fields: dict[str, Convert]) -> Convert:
+    def convert(value: Any) -> dict[str, Any]:
+        given = _of(dict, value)
+        return {name: inner(given.get(name)) for name, inner in fields.items()}
+
+    return convert
+
+
+def _list(element: Convert) -> Convert:
+    return lambda value: [element(each) for each in _of(list, value)]
+
+
+def _map(inner: Convert) -> Convert:
+    return lambda value: [(name, inner(each)) for name, each in _of(dict, value).items()]
+
+
+def _of(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{json.dumps(value)[:80]} is no {_KINDS[kind]}")
+    return value
+
+
+_KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
+
+
+def _integer(bits: int) -> Convert:
+    limit = 1 << (bits - 1)
+
+    def convert(value: Any) -> int:
+        whole: int = _of(int, value)
+        if not -limit <= whole < limit:
+            raise ValueError(f"{whole} does not fit {bits} bits")
+        return whole
+
+    return convert
+
+
+def _number(value: Any) -> float:
+    if type(value) is float:
+        return value
+    return float(_of(int, value))
+
+
+def _decimal(precision: int, scale: int) -> Convert:
+    def convert(value: Any) -> Decimal:
+        if type(value) not in (int, float, str):
+            raise ValueError(f"{json.dumps(value)[:80]} is no number")
+        exact = Decimal(str(value)).quantize(Decimal(1).scaleb(-scale))
+        if len(exact.as_tuple().digits) > precision:
+            raise ValueError(f"{value} does not fit DECIMAL({precision},{scale})")
+        return exact
+
+    return convert
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else json.dumps(value)
+
+
+def _moment(value: Any) -> datetime:
+    moment = datetime.fromisoformat(_of(str, value))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+_CONVERTERS: dict[type, Convert] = {
+    types.StringType: _text,
+    types.BooleanType: lambda value: _of(bool, value),
+    types.ByteType: _integer(8),
+    types.ShortType: _integer(16),
+    types.IntegerType: _integer(32),
+    types.LongType: _integer(64),
+    types.FloatType: _number,
+    types.DoubleType: _number,
+    types.DateType: lambda value: date.fromisoformat(_of(str, value)),
+    types.TimestampType: _moment,
+    types.BinaryType: lambda value: base64.b64decode(_of(str, value), validate=True),
+}

@@ -1,0 +1,33 @@
+"""``format("fdbqueue")``: which reader or writer serves what was asked for."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from . import batch, stores
+from .rows import Layout
+from .settings import BATCH, STREAM, Given, Place
+
+
+class FdbQueueSource(DataSource):
+    """The data source. Spark makes one in several processes, so making it does nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` takes."""
+        return "fdbqueue"
+
+    def schema(self) -> str:
+        """The columns that a read has, where the user names no schema.
+
+        It is asked for first, so here the queue is looked for. Raises what ``batch.reader`` does.
+        """
+        given = Given(self.options, (*BATCH, *STREAM))
+        columns = Layout.of(given).ddl()
+        stores.look(Place.of(given))
+        return columns
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        return batch.reader(self.options, schema)

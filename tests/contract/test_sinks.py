@@ -1,0 +1,426 @@
+"""Sinks: what many tasks bring is enqueued once, whatever runs twice or ends halfway."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import fdbqueue
+from fdbqueue import (
+    InvalidHeaders,
+    InvalidPriority,
+    NewMessage,
+    PayloadTooLarge,
+    Queue,
+    QueueFull,
+    QueueNotFound,
+)
+from fdbqueue.binding import fdb
+from fdbqueue.errors import SinkBehind, SinkUnfinished
+from fdbqueue.keys import Kind
+from fdbqueue.queue import staging
+from fdbqueue.queue.staging import Attempt
+from fdbqueue.sinks import ANONYMOUS_DAYS, Sink, anonymous, sinks
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+FAULTS = [None, CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST]
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few rows to a transaction."""
+    monkeypatch.setattr(staging, "STEP_ROWS", 3)
+    monkeypatch.setattr("fdbqueue.queue.pieces.PIECE_ROWS", 2)
+    monkeypatch.setattr("fdbqueue.sinks.FLUSH_PIECES", 2)
+
+
+@pytest.fixture
+def sink(queue: Queue) -> Sink:
+    return Sink(queue, "a")
+
+
+def staged(db: Database, sink: Sink, batch: int, rows: Sequence[bytes]) -> Attempt:
+    """An attempt that brings plain rows."""
+    stager = sink.stage(db, batch)
+    for row in rows:
+        stager.plain(row, 4)
+    return stager.finish()
+
+
+def publish(db: Database, sink: Sink, batch: int, *attempts: Attempt) -> None:
+    for _ in sink.publish(db, batch, attempts, timeout=0):
+        pass
+
+
+def payloads(db: Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.browse(db)]
+
+
+def left_over(db: Database, queue: Queue) -> int:
+    """Keys that staging keeps, but for those that say how far the sinks have come."""
+    kinds = (queue._keys.kind(kind) for kind in (Kind.STAGED, Kind.SINK))
+    return sum(len(db.get_range(each.start, each.stop)) for each in kinds) - len(sinks(db, queue))
+
+
+def rows(count: int, name: str = "row") -> list[bytes]:
+    return [f"{name} {n}".encode() for n in range(count)]
+
+
+def test_rows_are_enqueued_in_the_order_of_attempts_and_rows(
+    db: Database, queue: Queue, sink: Sink, small_steps: None
+) -> None:
+    first, second = staged(db, sink, 0, rows(7)), staged(db, sink, 0, rows(4, "other"))
+    none = staged(db, sink, 0, [])
+    assert queue.depth(db).enqueued == 0
+
+    progress = [each.published for each in sink.publish(db, 0, [none, first, second])]
+
+    assert payloads(db, queue) == rows(7) + rows(4, "other")
+    assert progress[-1] == 11
+    assert len(progress) > 2
+    assert sink.state(db).done == 0
+    assert left_over(db, queue) == 0
+    assert fdbqueue.verify(db, queue).ok
+
+
+@pytest.mark.parametrize("plan", list(itertools.product(FAULTS, repeat=2)), ids=str)
+def test_faults_before_and_after_every_commit_change_nothing(
+    db: Database, queue: Queue, sink: Sink, small_steps: None, plan: Sequence[str | None]
+) -> None:
+    flaky = cast("Database", FlakyDatabase(db, itertools.chain(plan, plan)))
+    attempt = staged(flaky, sink, 0, rows(5))
+
+    publish(cast("Database", FlakyDatabase(db, plan)), sink, 0, attempt)
+
+    assert payloads(db, queue) == rows(5)
+    assert sink.state(db).new == 5
+    assert left_over(db, queue) == 0
+
+
+def test_an_attempt_that_does_not_count_leaves_nothing(
+    db: Database, queue: Queue, sink: Sink
+) -> None:
+    # Given a task that ran twice, and staged its rows both times, in another order
+    wins, loses = staged(db, sink, 0, rows(3)), staged(db, sink, 0, rows(3)[::-1])
+
+    publish(db, sink, 0, wins)
+
+    assert loses.rows == 3
+    assert payloads(db, queue) == rows(3)
+    assert left_over(db, queue) == 0
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("steps", range(4))
+def test_a_driver_that_is_killed_is_gone_on_with(
+    db: Database, queue: Queue, sink: Sink, steps: int
+) -> None:
+    # Given a driver that has published some steps of a batch
+    attempt = staged(db, sink, 0, rows(8))
+    for _ in itertools.islice(sink.publish(db, 0, [attempt]), steps):
+        pass
+
+    # When the tasks run again, and another driver publishes what they bring
+    again = staged(db, sink, 0, rows(8)[::-1])
+    publish(db, sink, 0, again)
+
+    # Then each row was enqueued once, and once it had begun, from the first attempt
+    assert sorted(payloads(db, queue)) == rows(8)
+    assert again.rows == 8
+    assert (payloads(db, queue) == rows(8)) == (steps > 0)
+    assert left_over(db, queue) == 0
+
+
+def test_a_batch_that_is_published_is_not_published_again(
+    db: Database, queue: Queue, sink: Sink
+) -> None:
+    publish(db, sink, 0, staged(db, sink, 0, rows(3)))
+
+    # When it is replayed from the beginning
+    again = sink.stage(db, 0)
+    assert again.fixed
+    again.plain(b"again", 4)
+    publish(db, sink, 0, again.finish())
+    # and goes on
+    publish(db, sink, 1, staged(db, sink, 1, [b"next"]))
+    publish(db, sink, 0, staged(db, sink, 0, [b"late"]))
+
+    assert payloads(db, queue) == [*rows(3), b"next"]
+    assert left_over(db, queue) == 0
+
+
+def test_a_task_that_is_late_cannot_stage(db: Database, queue: Queue, sink: Sink) -> None:
+    # Given a transaction of a task that has looked, and not yet committed
+    attempt = staged(db, sink, 0, rows(2))
+    late = db.create_transaction()
+    assert staging.stage(late, queue._keys, "a", 0, b"late", 0, [b"piece"])
+
+    publish(db, sink, 0, attempt)
+
+    with pytest.raises(fdb.FDBError) as raised:
+        late.commit().wait()
+    assert raised.value.code == 1020
+    assert left_over(db, queue) == 0
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_of_two_drivers_at_once_each_row_comes_once(db: Database, queue: Queue, sink: Sink) -> None:
+    mine, theirs = rows(40), rows(40)[::-1]
+    attempts = [staged(db, sink, 0, mine), staged(db, sink, 0, theirs)]
+    ready = threading.Barrier(2)
+
+    def drive(attempt: Attempt) -> None:
+        ready.wait()
+        publish(db, sink, 0, attempt)
+
+    drivers = [threading.Thread(target=drive, args=(attempt,)) for attempt in attempts]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+
+    assert payloads(db, queue) in (mine, theirs)
+    assert queue.depth(db).enqueued == 40
+    assert left_over(db, queue) == 0
+
+
+def test_a_write_that_is_given_up_leaves_nothing(db: Database, queue: Queue, sink: Sink) -> None:
+    given_up, counts = staged(db, sink, 0, rows(3)), staged(db, sink, 0, rows(2))
+    sink.discard(db, 0, [given_up])
+    publish(db, sink, 0, counts)
+    # What is decided is not given up any more.
+    begun = staged(db, sink, 1, rows(3, "x"))
+    next(sink.publish(db, 1, [begun]))
+    sink.discard(db, 1, [begun])
+    publish(db, sink, 1)
+
+    assert payloads(db, queue) == rows(2) + rows(3, "x")
+    assert left_over(db, queue) == 0
+
+
+def test_a_batch_waits_for_the_one_before(
+    db: Database, queue: Queue, sink: Sink, small_steps: None
+) -> None:
+    next(sink.publish(db, 0, [staged(db, sink, 0, rows(8))]))
+
+    with pytest.raises(SinkBehind, match="batch 0 is not published"):
+        publish(db, sink, 1, staged(db, sink, 1, rows(1)))
+
+    sink.forget(db)
+    assert sinks(db, queue) == {}
+    assert left_over(db, queue) == 0
+
+
+def test_a_sink_that_is_removed_meanwhile_is_an_error(
+    db: Database, sink: Sink, small_steps: None
+) -> None:
+    going = sink.publish(db, 0, [staged(db, sink, 0, rows(8))])
+    next(going)
+    sink.forget(db)
+    with pytest.raises(SinkUnfinished, match="removed"):
+        next(going)
+
+
+def test_whatever_an_enqueue_takes(db: Database, queue: Queue, sink: Sink) -> None:
+    stager = sink.stage(db, 0)
+    stager.plain(b"plain", 9, {"region": "eu", "n": 7})
+    stager.add(NewMessage(b"later", delay=3600))
+    stager.add(NewMessage(b"once", dedup_id="d"))
+    stager.add(NewMessage(b"twice", dedup_id="d"))
+    stager.add(NewMessage(b"mortal", 0, ttl=3600))
+    stager.add(NewMessage(b"k1", key="k"))
+    stager.add(NewMessage(b"k2", key="k"))
+    stager.add(NewMessage(b"u1", unique="u"))
+    stager.add(NewMessage(b"u2", unique="u"))
+    publish(db, sink, 0, stager.finish())
+
+    depth = queue.depth(db)
+    assert (depth.enqueued, depth.delayed, depth.ready) == (7, 1, 6)
+    assert sink.state(db).new == 7
+    first, *rest = queue.peek(db, 9)
+    assert (first.payload, first.priority, first.headers) == (b"plain", 9, {"region": "eu", "n": 7})
+    assert [each.payload for each in rest] == [b"once", b"k1", b"u1", b"mortal"]
+    assert rest[-1].expires_at_ms is not None
+    assert fdbqueue.verify(db, queue).ok
+
+
+@pytest.mark.parametrize("compression", ["none", "zlib"])
+def test_payloads_of_any_size(db: Database, queue: Queue, sink: Sink, compression: str) -> None:
+    queue.set_options(db, compression=compression)
+    sizes = [0, 89_000, 90_000, 100_000, 5_000_000, 10, 300_000]
+    large = [bytes([n]) * size for n, size in enumerate(sizes)]
+
+    publish(db, sink, 0, staged(db, sink, 0, large))
+
+    found = [delivery.payload for delivery in iter(lambda: queue.dequeue(db), None)]
+    assert [len(each) for each in found] == sizes
+    assert found == large
+    assert fdbqueue.verify(db, queue).ok
+
+
+def test_what_no_queue_takes_is_refused_before_anything_is_enqueued(
+    db: Database, queue: Queue, sink: Sink
+) -> None:
+    queue.set_options(db, max_payload=1_000)
+    stager = sink.stage(db, 0)
+    with pytest.raises(InvalidPriority):
+        stager.plain(b"", 10)
+    with pytest.raises(InvalidHeaders):
+        stager.plain(b"", 4, {"x": [1]})  # type: ignore[dict-item]
+    with pytest.raises(PayloadTooLarge):
+        stager.plain(bytes(1_001), 4)
+    with pytest.raises(PayloadTooLarge):
+        stager.add(NewMessage(bytes(1_001)))
+    queue.delete(db)
+    with pytest.raises(QueueNotFound):
+        sink.stage(db, 0)
+    with pytest.raises(QueueNotFound):
+        publish(db, sink, 0)
+
+
+# -- bounded queues ---------------------------------------------------------------------------
+
+
+def test_a_full_queue_holds_publishing_up(db: Database, queue: Queue, sink: Sink) -> None:
+    # Given a queue that is far too small for the batch, and lets producers wait
+    queue.set_options(db, max_messages=10, when_full="block")
+    attempt = staged(db, sink, 0, rows(30))
+    with pytest.raises(SinkUnfinished, match=r"of 30 rows .* the queue is full"):
+        publish(db, sink, 0, attempt)
+    held = queue.depth(db).ready
+    assert 8 <= held <= 10
+
+    # When a consumer makes room, and it is gone on with
+    taken: list[bytes] = []
+    progress = sink.publish(db, 0, [attempt], timeout=60)
+    for _ in range(30):
+        message = queue.dequeue(db)
+        assert message is not None
+        taken.append(message.payload)
+        if queue.depth(db).ready < 8:
+            next(progress, None)
+    for _ in progress:
+        pass
+
+    assert taken == rows(30)
+
+
+def test_a_queue_that_rejects_takes_all_of_a_batch_or_nothing(
+    db: Database, queue: Queue, sink: Sink
+) -> None:
+    queue.set_options(db, max_messages=10)
+    attempt = staged(db, sink, 0, rows(11))
+    with pytest.raises(QueueFull):
+        publish(db, sink, 0, attempt)
+    sink.discard(db, 0, [attempt])
+
+    assert queue.depth(db).enqueued == 0
+    assert left_over(db, queue) == 0
+    publish(db, sink, 0, staged(db, sink, 0, rows(10)))
+    assert payloads(db, queue) == rows(10)
+
+
+def test_a_queue_that_drops_the_oldest_ends_with_the_latest(
+    db: Database, queue: Queue, sink: Sink
+) -> None:
+    queue.set_options(db, max_bytes=100, when_full="drop-oldest")
+    publish(db, sink, 0, staged(db, sink, 0, rows(50)))
+    found = payloads(db, queue)
+    assert found == rows(50)[-len(found) :]
+    assert sum(map(len, found)) <= 100
+
+
+# -- what else happens in a queue -------------------------------------------------------------
+
+
+def test_history_tells_of_every_row(db: Database, queue: Queue, sink: Sink) -> None:
+    queue.set_options(db, history_seconds=60)
+    publish(db, sink, 0, staged(db, sink, 0, rows(5)))
+    ids = [message.id for message in queue.browse(db)]
+    assert [event.id for event in queue.history(db)] == ids
+
+
+def test_whoever_sleeps_is_woken(db: Database, queue: Queue, sink: Sink) -> None:
+    found: list[bytes] = []
+
+    def receive() -> None:
+        delivery = queue.receive(db, wait=60)
+        if delivery is not None:
+            found.append(delivery.payload)
+
+    receivers = [threading.Thread(target=receive) for _ in range(3)]
+    for receiver in receivers:
+        receiver.start()
+    publish(db, sink, 0, staged(db, sink, 0, rows(3)))
+    for receiver in receivers:
+        receiver.join(60)
+    assert sorted(found) == rows(3)
+
+
+def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, sink: Sink) -> None:
+    now_ms = fdbqueue.Clock().wall_ms()
+    day_ms = 24 * 3600 * 1000
+    old = Sink(queue, anonymous(now_ms - (ANONYMOUS_DAYS + 1) * day_ms))
+    fresh = Sink(queue, anonymous(now_ms - (ANONYMOUS_DAYS - 1) * day_ms))
+    attempts = [staged(db, each, 0, rows(3)) for each in (old, fresh, sink)]
+
+    publish(db, Sink(queue, "other"), 0)
+
+    with pytest.raises(fdbqueue.CorruptData, match="gone"):
+        publish(db, old, 0, attempts[0])
+    publish(db, fresh, 0, attempts[1])
+    publish(db, sink, 0, attempts[2])
+    assert payloads(db, queue) == rows(3) * 2
+
+
+# -- any rows ---------------------------------------------------------------------------------
+
+SIZES = st.lists(st.integers(0, 250_000) | st.integers(0, 30), max_size=12)
+
+
+@pytest.fixture(scope="module")
+def fresh_names() -> Iterator[str]:
+    return (f"sink {n}" for n in itertools.count())
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.lists(SIZES, max_size=4),
+    st.sampled_from([1, 2, 5, 2_000]),
+    st.sampled_from([None, 20, 10**6]),
+)
+def test_however_rows_are_cut_they_come_out_as_they_went_in(
+    db: Database,
+    queue: Queue,
+    fresh_names: Iterator[str],
+    sizes: list[list[int]],
+    step_rows: int,
+    max_messages: int | None,
+) -> None:
+    assume(max_messages is None or sum(map(len, sizes)) <= max_messages)
+    queue.set_options(db, max_messages=max_messages, when_full="reject")
+    sink = Sink(queue, next(fresh_names))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "STEP_ROWS", step_rows)
+        patch.setattr(staging, "_STEP_PIECES", 3)
+        given = [[bytes([n % 251]) * size for n, size in enumerate(each)] for each in sizes]
+        attempts = [staged(db, sink, 0, each) for each in given]
+        every = [row for each in given for row in each]
+        taken: list[bytes] = []
+        if max_messages is not None and len(every) > max_messages:
+            return
+        for _ in sink.publish(db, 0, attempts):
+            taken += [each.payload for each in iter(lambda: queue.dequeue(db), None)]
+        assert taken == every
+        assert left_over(db, queue) == 0
