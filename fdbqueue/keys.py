@@ -329,7 +329,7 @@ class QueueKeys:
     @staticmethod
     def parse_place(place: bytes) -> int:
         """The index that a cursor has come to; 0 at the lowest place."""
-        return int(_unpacked(place, b"", (int, NoneType), bytes, least=1)[0] or 0)
+        return _unpacked(place, b"", (int, NoneType), bytes, NoneType, least=1)[0] or 0
 
     def ready_from(self, level: int, place: bytes) -> slice:
         """The ready messages of one level from a place on."""
