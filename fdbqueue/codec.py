@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import msgpack
@@ -68,13 +69,16 @@ class Envelope:
         """The message that stands at ``position``; its content must be at hand."""
         content = self.payload if self.content is None and self.raw_size is None else self.content
         assert content is not None, "the payload was not read"
-        return replace(self.properties(position), payload=content)
+        return self._with(content, position)
 
     def properties(self, position: Position) -> Message:
         """The message that stands at ``position``, without its payload: what selectors see."""
+        return self._with(b"", position)
+
+    def _with(self, payload: bytes, position: Position) -> Message:
         return Message(
             id=self.id or position.to_id(),
-            payload=b"",
+            payload=payload,
             headers=self.headers,
             priority=self.priority,
             level=position.level,
@@ -101,13 +105,21 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A message in the hands of a consumer. ``envelope`` stays packed until it is needed."""
+    """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
+
+    One of a plan never lapses: its expiry is 0.
+    """
 
     position: Position
     expiry_version: int
     expiry_ms: int
     consumer: str
     envelope: bytes
+
+    @property
+    def planned(self) -> bool:
+        """Whether it belongs to a plan: it does not lapse, and is settled with the plan alone."""
+        return self.expiry_version == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +222,9 @@ def pack_envelope(envelope: Envelope) -> bytes:
     return _versioned(stored)
 
 
-def pack_plain(payload: bytes, priority: int, now_ms: int, headers: Headers) -> bytes:
+def pack_plain(
+    payload: bytes, priority: int, now_ms: int, headers: Headers, content_type: str = BYTES
+) -> bytes:
     """What ``pack_envelope`` makes of an envelope that has nothing else, in a fraction of the time.
 
     Nothing is checked.
@@ -218,6 +232,8 @@ def pack_plain(payload: bytes, priority: int, now_ms: int, headers: Headers) -> 
     stored: dict[int, object] = {1: payload, 2: priority, 3: now_ms}
     if headers:
         stored[4] = headers
+    if content_type != BYTES:
+        stored[32] = content_type
     return _versioned(stored)
 
 
@@ -236,6 +252,9 @@ def unpack_envelope(value: bytes) -> Envelope:
 
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""
+_PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
+_BESIDE = frozenset(FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key"))
+"""What makes a message more than an envelope: something belongs to it elsewhere."""
 
 
 def stored_fields(value: bytes) -> dict[int, Any]:
@@ -248,6 +267,20 @@ def stored_fields(value: bytes) -> dict[int, Any]:
     if type(stored) is not dict:
         raise CorruptData(what="an envelope", problem=f"it is a {type(stored).__name__}")
     return stored
+
+
+def all_stored_fields(values: Sequence[bytes]) -> list[dict[int, Any]]:
+    """``stored_fields`` of many, at a third of the cost."""
+    try:
+        found: list[Any] = [
+            msgpack.unpackb(value[1:], strict_map_key=False) if value[0] == VERSION else None
+            for value in values
+        ]
+        if all(type(each) is dict for each in found):
+            return found
+    except (ValueError, TypeError, IndexError):
+        pass
+    return [stored_fields(value) for value in values]
 
 
 def pack_lease(lease: Lease) -> bytes:
@@ -447,6 +480,112 @@ def unpack_holder(value: bytes) -> Holder:
         return Holder(*stored)
     except TypeError as error:
         raise CorruptData(what="a holder", problem=repr(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerState:
+    """How far the plans of a consumer have come.
+
+    line: random; names this sequence of batches, so that no other is taken for it. owner: random;
+    names the run that may go on with it. acknowledged: the last batch that is done. last: the last
+    that was planned.
+    """
+
+    line: bytes
+    owner: bytes
+    acknowledged: int = 0
+    last: int = 0
+
+
+class Stage(IntEnum):
+    """What may be done with a plan."""
+
+    OPEN = 0
+    """Messages are still added."""
+    SEALED = 1
+    """It is what its batch consists of."""
+    RETURNING = 2
+    """Its messages are given back."""
+
+
+class Claimed(NamedTuple):
+    """Some leases of a plan: those under ``claim``, which are numbered from 0.
+
+    levels: how many messages are of which level. plain: whether none of them leaves anything
+    behind when it ends, so that nobody need look at them.
+    """
+
+    claim: bytes
+    levels: dict[int, int]
+    plain: bool
+
+    @property
+    def messages(self) -> int:
+        """How many there are."""
+        return sum(self.levels.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan: the leases that a batch consists of, in order.
+
+    messages: how many were planned, and size: how many bytes of envelopes and payloads.
+    planned_at_ms: the wall clock when the first of them was.
+    """
+
+    planned_at_ms: int
+    stage: Stage = Stage.OPEN
+    messages: int = 0
+    size: int = 0
+    claims: tuple[Claimed, ...] = ()
+
+
+def pack_planner(state: PlannerState) -> bytes:
+    """The stored form of how far plans have come."""
+    return _versioned(
+        [state.line, state.owner, state.acknowledged, state.last],
+    )
+
+
+def unpack_planner(value: bytes) -> PlannerState:
+    """What ``pack_planner`` stored; raises ``FormatTooNew`` or ``CorruptData``."""
+    match _unversioned(value, "a planner"):
+        case [bytes(line), bytes(owner), int(acknowledged), int(last)]:
+            return PlannerState(line, owner, acknowledged, last)
+    raise CorruptData(what="a planner", problem="it has other fields")
+
+
+def pack_plan(plan: Planned) -> bytes:
+    """The stored form of a plan."""
+    claims = [[each.claim, each.levels, each.plain] for each in plan.claims]
+    return _versioned([plan.planned_at_ms, int(plan.stage), plan.messages, plan.size, claims])
+
+
+def unpack_plan(value: bytes) -> Planned:
+    """A plan from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = _unversioned(value, "a plan")
+    try:
+        planned_at_ms, stage, messages, size, claims = stored
+        claimed = tuple(Claimed(claim, levels, plain) for claim, levels, plain in claims)
+        return Planned(planned_at_ms, Stage(stage), messages, size, claimed)
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="a plan", problem=repr(error)) from None
+
+
+def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> bytes:
+    """The stored form of a lease of a plan, which never lapses."""
+    return _versioned([*_elements(position), 0, 0, consumer, envelope])
+
+
+def peek_envelope(value: bytes) -> tuple[int, bool]:
+    """The size of a stored message's payload, and whether there is nothing to it but headers and
+    payload; raises ``FormatTooNew`` or ``CorruptData``."""
+    stored = stored_fields(value)
+    try:
+        size = stored.get(_RAW_SIZE)
+        return len(stored[_PAYLOAD]) if size is None else size, _BESIDE.isdisjoint(stored)
+    except (KeyError, TypeError) as error:
+        raise CorruptData(what="an envelope", problem=repr(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

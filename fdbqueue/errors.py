@@ -12,7 +12,9 @@
      |    +-- InvalidHeaders
      |    +-- InvalidSelector
      |    +-- InvalidArgument
+     |    +-- CheckpointMismatch
      |    +-- InvalidSchema
+     |    +-- InvalidRow
      |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
@@ -32,6 +34,13 @@
      |    +-- SubscriptionNotFound
      |    +-- SubscriptionMismatch
      |    +-- SubscriptionHeld
+     +-- PlanError
+     |    +-- PlanNotFound
+     |    +-- PlanTaken
+     |    +-- PlanLost
+     |    +-- PlanHeld
+     |    +-- MessagePlanned
+     +-- BrowsedLost
      +-- FormatTooNew
      +-- CorruptData
      +-- UnknownContentType
@@ -45,6 +54,7 @@
      +-- TransactionTooLarge
      +-- OutcomeUnknown
      +-- HandlerTooSlow
+     +-- JobFailed
 
 The text of an error is made from its attributes, so programs never need to parse it.
 ``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
@@ -134,10 +144,34 @@ class InvalidSchema(InvalidInput):
     text = "column {column!r}: {problem}"
 
 
+class InvalidRow(InvalidInput):
+    """Raised when a row of a table is no message; ``row`` counts from 1 within the partition."""
+
+    text = "row {row:,} of partition {partition}: {problem}"
+
+
 class InvalidArgument(InvalidInput):
     """Raised when any other argument is out of its range."""
 
     text = "{argument}={value!r}: {problem}"
+
+
+class CheckpointMismatch(InvalidInput):
+    """Raised when the checkpoint of a stream belongs to something else."""
+
+    text = (
+        "the checkpoint belongs to {what} {stored!r}, and the query reads {given!r}: give it the "
+        "checkpoint that it had, or a new one"
+    )
+
+
+class BrowsedLost(QueueError):
+    """Raised when messages that a browsing stream has passed were gone before it read them."""
+
+    text = (
+        "{missing:,} messages of queue {queue!r} were taken before the stream could read them: "
+        "with the option failOnDataLoss at false it goes on without"
+    )
 
 
 # -- the store --------------------------------------------------------------------------------
@@ -276,6 +310,58 @@ class SubscriptionHeld(SubscriptionError):
     )
 
 
+# -- plans ------------------------------------------------------------------------------------
+
+
+class PlanError(QueueError):
+    """Raised when a plan, which a stream takes messages by, cannot be used."""
+
+    text = "the plans of consumer {consumer!r} of queue {queue!r} cannot be used"
+
+
+class PlanNotFound(PlanError):
+    """Raised when a consumer has no plans, and never had any."""
+
+    text = "queue {queue!r} has no plans of a consumer {consumer!r}"
+
+
+class PlanTaken(PlanError):
+    """Raised when another run of the same consumer has taken over; nothing was written."""
+
+    text = (
+        "another run of consumer {consumer!r} of queue {queue!r} has taken over its plans: one "
+        "runs at a time; give each stream a consumer of its own"
+    )
+
+
+class PlanLost(PlanError):
+    """Raised when the messages of a batch are no longer planned for it.
+
+    They were given back and are delivered again, or another run of the consumer has acknowledged
+    them, or the checkpoint that names the batch belongs to something else.
+    """
+
+    text = "batch {batch} of consumer {consumer!r} of queue {queue!r} is not planned: {problem}"
+
+
+class PlanHeld(PlanError):
+    """Raised when a consumer is to be forgotten that has messages in hand."""
+
+    text = (
+        "consumer {consumer!r} of queue {queue!r} has messages in hand: acknowledge them, or give "
+        "them back"
+    )
+
+
+class MessagePlanned(PlanError):
+    """Raised when a message of a plan is settled by itself; nothing was written."""
+
+    text = (
+        "message {message_id} is in a plan of consumer {consumer!r}: it is settled with the plan, "
+        "or given back with Queue.plans.release or fdbq plan release"
+    )
+
+
 class FormatTooNew(QueueError):
     """Raised when stored data has a format version that this release does not know."""
 
@@ -336,6 +422,8 @@ class SinkError(QueueError):
     """Raised when rows that many tasks bring cannot be published as one batch."""
 
     text = "sink {sink!r} cannot be used"
+
+    sink: str
 
 
 class SinkBehind(SinkError):
@@ -402,6 +490,12 @@ class HandlerTooSlow(QueueError):
         "the transactional handler took {seconds:.1f} s, and a transaction lasts at most 5 s: do "
         "the slow part in a plain handler"
     )
+
+
+class JobFailed(QueueError):
+    """Raised when a job on Spark has failed; ``problem`` is what Spark says of it."""
+
+    text = "{problem}"
 
 
 class NoSuchWorker(InvalidInput):

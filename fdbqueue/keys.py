@@ -7,6 +7,7 @@ stay short; the elements that follow are listed at each kind. Values are describ
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
 from types import NoneType
@@ -56,6 +57,8 @@ class Kind(IntEnum):
     IMPORT = 31  # (name) -> how far an import has come
     GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
     GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
+    PLANNER = 36  # (consumer) -> how far its plans have come, and the run that may go on with them
+    PLAN = 37  # (consumer, batch) -> the claims of the leases that the batch consists of
     SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
     STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
 
@@ -196,6 +199,20 @@ class QueueKeys:
         index, begin = parse_int(key, begin)
         return Position(level, index, parse_last_bytes(key, begin))
 
+    def ready_ids(self, keys: Iterable[bytes]) -> tuple[list[int], list[str]]:
+        """The levels of READY keys, and the ids that name their positions, for many at once."""
+        levels, ids = [], []
+        # Neighbours are of one level, so its part is looked at once.
+        head, level, label = b"", -1, ""
+        for key in keys:
+            if level < 0 or not key.startswith(head):
+                level, end = parse_int(key, len(self._ready))
+                head, label = key[:end], f"{level:02x}-"
+            index, end = parse_int(key, len(head))
+            levels.append(level)
+            ids.append(f"{label}{index:012x}-{parse_last_bytes(key, end).hex()}")
+        return levels, ids
+
     def tail(self, level: int) -> bytes:
         """(level)."""
         return self._tail + _packed(level)
@@ -215,6 +232,10 @@ class QueueKeys:
         begin = self._lease + pack_bytes(claim)[:-1]
         return slice(begin, fdb.impl.strinc(begin))
 
+    def leases_between(self, claim: bytes, begin: int, end: int) -> slice:
+        """The leases under one claim from the n-th to before another."""
+        return slice(self.lease(lease_token(claim, begin)), self.lease(lease_token(claim, end)))
+
     def parse_lease(self, key: bytes) -> bytes:
         """The token that a LEASE key names."""
         return parse_last_bytes(key, len(self._lease))
@@ -233,6 +254,29 @@ class QueueKeys:
     def imported(self, name: str) -> bytes:
         """(name)."""
         return fdb.tuple.pack((name,), self._kinds[Kind.IMPORT])
+
+    # -- plans -------------------------------------------------------------------------------
+
+    def planner(self, consumer: str) -> bytes:
+        """(consumer)."""
+        return fdb.tuple.pack((consumer,), self._kinds[Kind.PLANNER])
+
+    def parse_planner(self, key: bytes) -> str:
+        """The consumer that a PLANNER key names."""
+        return str(_unpacked(key, self._kinds[Kind.PLANNER], str)[0])
+
+    def plan(self, consumer: str, batch: int) -> bytes:
+        """(consumer, batch)."""
+        return fdb.tuple.pack((consumer, batch), self._kinds[Kind.PLAN])
+
+    def plans(self, consumer: str) -> slice:
+        """The plans of a consumer, by batch."""
+        return _within(fdb.tuple.pack((consumer,), self._kinds[Kind.PLAN]))
+
+    def parse_plan(self, key: bytes) -> tuple[str, int]:
+        """The consumer and the batch that a PLAN key names."""
+        consumer, batch = _unpacked(key, self._kinds[Kind.PLAN], str, int)
+        return consumer, batch
 
     # -- sinks -------------------------------------------------------------------------------
 

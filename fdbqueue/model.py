@@ -161,12 +161,14 @@ class LeasedMessage:
     """A lease as a listing shows it; ``delivery`` is what its holder settles it with.
 
     The message is without its payload. ``lapsed`` says that the lease is over, and the next
-    receive or sweep takes the message back.
+    receive or sweep takes the message back; ``planned`` that it belongs to a plan, never lapses
+    (its expiry is 0) and is settled with the plan alone.
     """
 
     delivery: Delivery
     consumer: str
     lapsed: bool
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,8 @@ class MessageState:
     """Where a message stands now.
 
     ``due_at_ms`` is set while it is delayed; ``lease_expires_at_ms`` and ``consumer`` while it is
-    leased; ``death`` while it is a dead letter. Times are wall clocks in milliseconds.
+    leased, but no expiry if it is in a plan; ``death`` while it is a dead letter. Times are wall
+    clocks in milliseconds.
     """
 
     message: Message
@@ -297,3 +300,30 @@ class Progress:
     taken: int
     looked_at: int
     place: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The messages of one batch, leased until the batch is acknowledged or given back.
+
+    messages: how many were planned, of ``size`` bytes with their headers. left: how many are
+    still leased. state: "open" while messages are added, "sealed", "acknowledged" or "returning"
+    while they come to their end. planned_at_ms: the wall clock at the beginning.
+    """
+
+    batch: int
+    state: str
+    messages: int
+    size: int
+    left: int
+    planned_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanConsumer:
+    """A consumer that takes messages by plans: the last batch it has acknowledged, and what it
+    has in hand; that is one plan at most, but for what comes to its end."""
+
+    name: str
+    acknowledged: int
+    plans: tuple[Plan, ...]

@@ -35,8 +35,7 @@ class Settling(Handle):
         """
 
         def look(tr: fdb.Transaction) -> Delivery | None:
-            held = leases.named(tr.snapshot, self._scope(tr).keys, token)
-            found = leases.deliveries(tr, self._keys, held)
+            found = leases.named(tr, tr.snapshot, self._scope(tr).keys, token)
             return found[0] if found else None
 
         return self._run(tr, look, wrote=lambda _: False)

@@ -15,6 +15,7 @@ from .errors import InvalidArgument
 from .handle import Handle, Transactor
 from .letters import DeadLetters
 from .model import Due, Event, LeasedMessage, MessageState, Position, Swept
+from .planners import Plans
 from .queue import catalogue, dequeue, history, life, oldest, places
 from .queue import lease as leases
 from .states import PURGE_DELAYED, PURGE_READY
@@ -32,6 +33,11 @@ class Tending(Handle):
     def dead(self) -> DeadLetters:
         """The queue's dead letters."""
         return DeadLetters(self.name, self._root, self._clock)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """The plans of the queue: what streams have in hand."""
+        return Plans(self)
 
     # -- one message -------------------------------------------------------------------------
 

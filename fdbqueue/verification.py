@@ -9,7 +9,7 @@ from .api import Queue
 from .binding import fdb
 from .keys import Kind
 from .model import Deviation, Verification
-from .queue import audit, belongings, once
+from .queue import audit, auditplans, belongings, once
 from .queue.audit import Audit
 from .subscriptions import checking
 
@@ -25,9 +25,10 @@ def verify(db: fdb.Database, queue: Queue, *, repair: bool = False) -> Verificat
 
     The queue may be in use. Spans transactions of at most 500 messages or 5 MB each, but for what
     must be read at one version: the scans that counters are compared with (one level's ready
-    messages, all leases, all dead letters) and the search for the owners of chunks. A queue too
-    large to be read so in four seconds has that named in ``unchecked``. Every deviation that is
-    reported was there at one version of the database: none comes from looking at two.
+    messages, all leases, all dead letters), a plan with its leases, and the search for the owners
+    of chunks. A queue too large to be read so in four seconds has that named in ``unchecked``.
+    Every deviation that is reported was there at one version of the database: none comes from
+    looking at two.
 
     Reads at snapshot isolation, so it disturbs nobody; a page that is repaired is read again with
     conflicts. Raises ``QueueNotFound``.
@@ -61,6 +62,8 @@ class _Verifier:
             self.messages += self.pages(partial(_of_kind, kind))
         self.pages(audit.leases)
         self.pages(audit.expiries)
+        self.pages(auditplans.leases)
+        self.plans()
         self.pages(checking.cursors)
         self.whole("owners of chunks, names, pointers and turns", belongings.check)
         self.counters()
@@ -79,6 +82,13 @@ class _Verifier:
                 check = partial(audit.counted, kind=kind, level=None)
                 self.whole(f"counters of kind {kind.name.lower()}", check)
         self.whole("sums of the counters", audit.conserved)
+
+    def plans(self) -> None:
+        """Plan after plan, each with its leases at one version."""
+        try:
+            self.pages(auditplans.complete)
+        except audit.TooLong:
+            self.unchecked.append("leases of plans")
 
     def pages(self, check: Pages) -> int:
         begin, rows = b"", 0

@@ -239,6 +239,55 @@ def bars(
         raise typer.Exit(1)
 
 
+@app.command()
+def spark(
+    only: Annotated[
+        str | None, typer.Option(metavar="GROUP,…", help="Of browse only these.")
+    ] = None,
+    rows: Annotated[
+        int, typer.Option(metavar="N", min=1_000, help="Messages of each queue.")
+    ] = 300_000,
+    size: Annotated[
+        int,
+        typer.Option("--bytes", metavar="N", min=0, max=50_000, help="Bytes of each payload."),
+    ] = 100,
+    cores: Annotated[int, typer.Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the data source on Spark, beside one that does nothing; end with 1 if it is slow.
+
+    It needs fdbqueue[spark] and Java. Rows go from and to queues of this store.
+
+    \b
+    Examples:
+      fdbq bench spark
+      fdbq bench spark --only browse --rows 1000000 --bytes 500
+    """
+    from ..bench import pipeline, report
+
+    groups = None if only is None else [name.strip() for name in only.split(",")]
+    for name in groups or []:
+        if name not in pipeline.GROUPS:
+            raise terminal.Refused(f"{name!r} is no group; there are {', '.join(pipeline.GROUPS)}")
+    found = []
+    with _ending_well():
+        for rate in pipeline.run(rows, size, groups, f"local[{cores}]"):
+            found.append(rate)
+            if not as_json:
+                print(f"{rate.name:<50}{rate.figure:>12,.0f}")
+                terminal.flush()
+    bars_ = [rate.bar for rate in found if rate.bar is not None]
+    if as_json:
+        terminal.print_json([rate.to_json() for rate in found])
+    else:
+        print()
+        terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
+    _write(json_file, {"rates": [rate.to_json() for rate in found]})
+    if not all(one.holds for one in bars_):
+        raise typer.Exit(1)
+
+
 @contextmanager
 def _ending_well() -> Iterator[None]:
     """Have SIGTERM end it as Ctrl-C does, so that what it wrote is removed."""

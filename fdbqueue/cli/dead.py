@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Annotated
@@ -45,7 +46,7 @@ def list_(
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
-        found = list(islice(_matching(db, queue, selector), max_letters))
+        found = list(islice(_matching(db, queue, selector), min(max_letters, sys.maxsize)))
         return listing.Listing(
             ["id", "died", "failed", "reason", "payload"],
             [

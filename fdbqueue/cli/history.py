@@ -48,7 +48,7 @@ def tail(
     """
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
-    _check(db, queue)
+    check(db, queue)
     last = b""
     kept: deque[fdbqueue.Event] = deque(maxlen=max_events)
     for event in _events(db, queue, b""):
@@ -91,7 +91,7 @@ def export(
         raise terminal.Refused(f"--after {after}: a stamp is hexadecimal") from None
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
-    _check(db, queue)
+    check(db, queue)
     printed = 0
     with terminal.progress("lines", None) as bar:
         for event in _events(db, queue, stamp):
@@ -104,7 +104,8 @@ def export(
                       f"queue {name} has no history yet")  # fmt: skip
 
 
-def _check(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> None:
+def check(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> None:
+    """Refuse a queue that keeps no history, and has none of before."""
     if queue.options(db).history_seconds is None and not queue.history(db, 1):
         raise terminal.Refused(
             f"queue {queue.name!r} keeps no history: "

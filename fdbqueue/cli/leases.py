@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
@@ -34,7 +35,8 @@ def list_(
 ) -> None:
     """List the leases of a queue, those that end first at the top.
 
-    One that has lapsed is taken back by the next receive, or by fdbq sweep.
+    One that has lapsed is taken back by the next receive, or by fdbq sweep. One of a plan never
+    lapses (see fdbq plan).
 
     \b
     Examples:
@@ -47,8 +49,8 @@ def list_(
     def look() -> listing.Listing:
         now_ms = fdbqueue.Clock().wall_ms()
         found = sorted(
-            islice(_of(db, queue, consumer), max_leases),
-            key=lambda each: each.delivery.expires_at_ms,
+            islice(_of(db, queue, consumer), min(max_leases, sys.maxsize)),
+            key=lambda each: (each.planned, each.delivery.expires_at_ms),
         )
         return listing.Listing(
             ["message", "attempt", "ends in", "consumer", "token"],
@@ -56,7 +58,7 @@ def list_(
                 (
                     each.delivery.id,
                     each.delivery.attempt,
-                    "lapsed" if each.lapsed else terminal.age(each.delivery.expires_at_ms - now_ms),
+                    _end(each, now_ms),
                     each.consumer,
                     each.delivery.token.hex(),
                 )
@@ -67,6 +69,12 @@ def list_(
         )
 
     listing.show(look, as_json, watch)
+
+
+def _end(lease: fdbqueue.LeasedMessage, now_ms: int) -> str:
+    if lease.planned:
+        return "never: planned"
+    return "lapsed" if lease.lapsed else terminal.age(lease.delivery.expires_at_ms - now_ms)
 
 
 def _of(
@@ -104,7 +112,7 @@ def release(
     """Take messages back from consumers: they are delivered again, the attempt does not count.
 
     A consumer that is still at work is not stopped by it: it finds out when it settles. Name the
-    leases by TOKEN, by --consumer, or say --all.
+    leases by TOKEN, by --consumer, or say --all; those of plans stay, see fdbq plan release.
 
     \b
     Examples:
@@ -117,7 +125,7 @@ def release(
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
     if not given:
-        given = [each.delivery.token for each in _of(db, queue, consumer)]
+        given = [each.delivery.token for each in _of(db, queue, consumer) if not each.planned]
     if dry_run:
         held = sum(queue.delivery(db, each) is not None for each in given)
         if as_json:

@@ -166,7 +166,7 @@ def browse(
         if wanted is None or wanted.matches(message, clock.wall_ms())
     )
     shown = 0
-    for messages in _batches(islice(found, max_messages)):
+    for messages in _batches(islice(found, min(max_messages or sys.maxsize, sys.maxsize))):
         shown += len(messages)
         if as_json:
             for message in messages:

@@ -95,8 +95,9 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
         "level": delivery.message.level,
         "attempt": delivery.attempt,
         "consumer": lease.consumer,
-        "expires_at": when(delivery.expires_at_ms),
+        "expires_at": None if lease.planned else when(delivery.expires_at_ms),
         "lapsed": lease.lapsed,
+        "planned": lease.planned,
     }
 
 

@@ -17,20 +17,29 @@ _LENGTH = struct.Struct("<I")
 
 
 def encode(written: KeySet) -> bytes:
-    """The bytes that stand for a set of keys in the log: lengths shifted by a range flag."""
+    """The bytes that stand for a set of keys in the log: lengths shifted by a range flag.
+
+    Ranges come first, so that the first byte tells whether there are any.
+    """
     if len(written.keys) == 1 and not written.ranges.begins:
         (key,) = written.keys
         return _LENGTH.pack(len(key) << 1) + key
     parts: list[bytes] = []
-    for key in written.keys:
-        parts.append(_LENGTH.pack(len(key) << 1))
-        parts.append(key)
     for begin, end in written.ranges:
         parts.append(_LENGTH.pack(len(begin) << 1 | 1))
         parts.append(begin)
         parts.append(_LENGTH.pack(len(end)))
         parts.append(end)
+    for key in written.keys:
+        parts.append(_LENGTH.pack(len(key) << 1))
+        parts.append(key)
     return b"".join(parts)
+
+
+def suspects(reads: KeySet) -> list[bytes]:
+    """What the encoded bytes of single keys contain if one of them is in ``reads``: a key that
+    was read, or what all keys of a range have in common."""
+    return [*reads.keys, *(_common(begin, end) for begin, end in reads.ranges)]
 
 
 def decode(data: bytes) -> KeySet:
@@ -50,6 +59,19 @@ def decode(data: bytes) -> KeySet:
         else:
             written.keys.add(key)
     return written
+
+
+def _common(one: bytes, other: bytes) -> bytes:
+    length = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        length += 1
+    return one[:length]
+
+
+def _has_ranges(data: bytes) -> bool:
+    return bool(data) and bool(data[0] & 1)
 
 
 class RecentCommits:
@@ -91,15 +113,22 @@ class RecentCommits:
         for version, data in iterator:
             self.append(version, data)
 
-    def since(self, version: int) -> list[KeySet]:
-        """What was written by each commit after a version."""
+    def since(self, version: int, reads: KeySet) -> list[KeySet]:
+        """What was written by each commit after a version that may have touched ``reads``.
+
+        Most commits have nothing to do with each other, and a search in the bytes of one says so
+        for a tenth of what it costs to decode them.
+        """
         if version >= self.newest:
             return []
         first = bisect_right(self._versions, version)
         known: list[KeySet] = []
+        signs = suspects(reads)
         for index in range(first, len(self._written)):
             written = self._written[index]
             if isinstance(written, bytes):
+                if not _has_ranges(written) and not any(sign in written for sign in signs):
+                    continue
                 written = decode(written)
                 self._written[index] = written
             known.append(written)

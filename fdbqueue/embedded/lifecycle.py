@@ -129,7 +129,7 @@ def _finish(tr: Transaction, error: BaseException | None) -> None:
         if error is not None:
             watch.complete(error=error)
         else:
-            tr.store.watches.arm(watch)
+            tr.store.watches.arm(watch, own=tr.writes.sets(watch.key, watch.value_seen))
 
 
 def stamp(tr: Transaction) -> bytes:

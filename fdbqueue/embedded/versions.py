@@ -12,6 +12,10 @@ Three rules make read versions sound without asking SQLite:
   tick. Every later commit takes a version above it.
 * A reader reads `floor` first and opens its snapshot second. So whatever the snapshot does not
   contain was committed after the floor was read, at a version above it.
+
+Whoever watches keys need not ask SQLite at every commit: each key belongs to one of some thousand
+slots, a number that every commit that writes the key raises, after `announced` and before
+`touched`, and so before SQLite commits.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import mmap
 import os
 import threading
 import time
+from zlib import crc32
 
 VERSIONS_PER_SECOND = 1_000_000
 # A read version older than this is advanced first, as a cluster's empty commit batches do.
@@ -29,8 +34,10 @@ TICK_AFTER = VERSIONS_PER_SECOND // 20
 _FIRST_VERSION = 100 * VERSIONS_PER_SECOND
 
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
-_SIZE = 64
-_WORD_MAGIC, ANNOUNCED, FLOOR = range(3)
+_WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES = range(5)
+_FIRST_SLOT = 8
+_SLOTS = 4096
+_SIZE = 8 * (_FIRST_SLOT + _SLOTS)
 
 
 class Shared:
@@ -39,6 +46,8 @@ class Shared:
     Attributes:
         words: the shared memory. `words[ANNOUNCED]` is the version of the newest commit that is
             made or under way, `words[FLOOR]` a version that every later commit will be above.
+            `words[TOUCHED]` is the newest commit whose slots are raised, `words[RANGES]` the slot
+            of all keys in ranges.
     """
 
     def __init__(self, path: str) -> None:
@@ -97,6 +106,11 @@ class Shared:
         self._map.close()
         os.close(self._file)
         self._open()
+
+
+def slot_of(key: bytes) -> int:
+    """The word that is raised when a key is written."""
+    return _FIRST_SLOT + crc32(key) % _SLOTS
 
 
 class Clock:

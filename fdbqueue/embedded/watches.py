@@ -1,9 +1,9 @@
 """Watches: who waits for a change of which key, and the thread that notices the changes.
 
 One thread per store looks at a number in shared memory, 125 times a second and only while some
-watch is armed. When a commit of any process moved that number it compares the watched keys with
-their values at the newest state. A commit of this process that touches a watched key wakes the
-thread at once.
+watch is armed. When a commit of any process moved that number, and the slot of a watched key, it
+compares the key with its value at the newest state. A commit of this process that touches a watched
+key wakes the thread at once.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from .conflicts import decode
 from .futures import Pending
 from .ranges import KeySet
 from .store import StoreFile
-from .versions import ANNOUNCED
+from .versions import ANNOUNCED, RANGES, TOUCHED, slot_of
 
 _POLL_SECONDS = 0.008
-# With so few watched keys it is cheaper to look at them than at the log of what was written.
-_FEW_KEYS = 32
+# How long the thread goes on looking when nothing is watched: who watched may do so again.
+_LINGER_SECONDS = 0.5
 # A commit announced by a process that died before making it is waited for no longer than this.
 _LOST_COMMIT_SECONDS = 1.0
 
@@ -33,14 +32,16 @@ class Watch(Pending):
     Attributes:
         key: the watched key.
         value_seen: the value that the transaction saw, its own earlier writes included.
+        slot_seen: what the slot of the key was then.
     """
 
-    __slots__ = ("_forget", "key", "value_seen")
+    __slots__ = ("_forget", "key", "slot_seen", "value_seen")
 
     def __init__(self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]) -> None:
         super().__init__()
         self.key = key
         self.value_seen = value
+        self.slot_seen = 0
         self._forget = forget
 
     def complete(self, value: object = None, error: BaseException | None = None) -> bool:
@@ -61,25 +62,43 @@ class Watches:
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._by_key: dict[bytes, set[Watch]] = {}
-        self._fresh: list[Watch] = []
+        # What the slots of the watched keys were when the values were compared; None: never.
+        self._slots: dict[bytes, int | None] = {}
+        self._ranges = 0
         self._gone: deque[Watch] = deque()
         self._wake = threading.Event()
+        self._asleep = True
         self._thread: threading.Thread | None = None
         self._connection: sqlite3.Connection | None = None
 
-    def arm(self, watch: Watch) -> None:
-        """Watch from now on; a change since the transaction's snapshot is noticed as well."""
+    def slot(self, key: bytes) -> int:
+        """A number that every commit raises that writes the key, before it is made."""
+        return self._file.shared.words[slot_of(key)]
+
+    def arm(self, watch: Watch, own: bool) -> None:
+        """Watch from now on; a change since the transaction's snapshot is noticed as well.
+
+        own: whether the value that it saw is the one that its transaction has committed. If that
+            commit alone has raised the slot since, nothing can have changed.
+        """
         with self._lock:
             if watch.ready:
                 return
-            self._by_key.setdefault(watch.key, set()).add(watch)
-            self._fresh.append(watch)
+            watches = self._by_key.setdefault(watch.key, set())
+            watches.add(watch)
+            slot = self.slot(watch.key)
+            if not own or slot != watch.slot_seen + 1:
+                self._slots[watch.key] = None
+            elif len(watches) == 1:
+                self._slots[watch.key] = slot
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="fdbqueue-watches", daemon=True
                 )
                 self._thread.start()
-        self._wake.set()
+            wakes = self._asleep or self._slots[watch.key] is None
+        if wakes:
+            self._wake.set()
 
     def disarm(self, watch: Watch) -> None:
         """Forget a watch that is done or cancelled."""
@@ -93,7 +112,7 @@ class Watches:
             if watches is not None:
                 watches.discard(watch)
                 if not watches:
-                    del self._by_key[watch.key]
+                    del self._by_key[watch.key], self._slots[watch.key]
 
     def committed(self, written: KeySet) -> None:
         """Note what this process has just committed."""
@@ -110,56 +129,68 @@ class Watches:
     def _run(self) -> None:
         shared = self._file.shared
         seen = 0
-        waiting_since = 0.0
+        waiting_since = idle_since = 0.0
         while True:
             if self._gone:
                 with self._lock:
                     self._forget_gone()
-            self._wake.wait(_POLL_SECONDS if self._by_key else None)
+            if self._by_key:
+                idle_since = 0.0
+            elif not idle_since:
+                idle_since = time.monotonic()
+            self._asleep = bool(idle_since) and time.monotonic() - idle_since > _LINGER_SECONDS
+            self._wake.wait(None if self._asleep and not self._by_key else _POLL_SECONDS)
+            self._asleep = False
             woken = self._wake.is_set()
             if woken:
                 self._wake.clear()
-            announced = shared.words[ANNOUNCED]
-            if announced == seen and not woken:
+            touched = shared.words[TOUCHED]
+            if touched == seen and not woken:
                 continue
-            newest = self._examine(seen)
-            if newest >= announced:
-                seen = announced
+            suspects, ranges = self._suspects()
+            # Read after the slots: whatever commit raised one of them is announced by now.
+            announced = shared.words[ANNOUNCED]
+            overdue = bool(waiting_since) and (
+                time.monotonic() - waiting_since > _LOST_COMMIT_SECONDS
+            )
+            if not suspects or self._examine(suspects, 0 if overdue else announced):
+                seen, self._ranges = touched, ranges
                 waiting_since = 0.0
             elif not waiting_since:
                 waiting_since = time.monotonic()
-            elif time.monotonic() - waiting_since > _LOST_COMMIT_SECONDS:
-                seen = announced
 
-    def _examine(self, seen: int) -> int:
-        """Complete the watches whose key has changed; the newest version looked at."""
+    def _suspects(self) -> tuple[dict[bytes, int], int]:
+        """The watched keys that may have changed, with what their slots are now."""
+        words = self._file.shared.words
+        ranges = words[RANGES]
+        every = ranges != self._ranges
         with self._lock:
-            fresh, self._fresh = self._fresh, []
-            keys = set(self._by_key)
+            now = ((key, words[slot_of(key)], noted) for key, noted in self._slots.items())
+            return {key: slot for key, slot, noted in now if every or slot != noted}, ranges
+
+    def _examine(self, suspects: dict[bytes, int], announced: int) -> bool:
+        """Complete the watches whose key has changed; whether it saw all that was announced."""
         with self._reading:
-            newest, values = self._read(seen, keys, {watch.key for watch in fresh})
+            newest, values = self._read(suspects)
         changed: list[Watch] = []
         with self._lock:
             for key, value in values.items():
-                changed.extend(
-                    watch for watch in self._by_key.get(key, ()) if watch.value_seen != value
-                )
+                watches = self._by_key.get(key, ())
+                changed.extend(watch for watch in watches if watch.value_seen != value)
+                if watches and newest >= announced:
+                    self._slots[key] = suspects[key]
         for watch in changed:
             watch.complete()
-        return newest
+        return newest >= announced
 
-    def _read(
-        self, seen: int, keys: set[bytes], fresh: set[bytes]
-    ) -> tuple[int, dict[bytes, bytes | None]]:
-        """The newest version, and the values at it of the keys that may have changed."""
+    def _read(self, keys: Iterable[bytes]) -> tuple[int, dict[bytes, bytes | None]]:
+        """The newest version, and the values of keys at it."""
         if self._connection is None:
             self._connection = self._file.connect()
         cursor = self._connection.cursor()
         cursor.execute("BEGIN")
         try:
             newest: int = cursor.execute("SELECT max(version) FROM recent").fetchone()[0]
-            if len(keys) > _FEW_KEYS:
-                keys = fresh | self._touched(cursor, seen, keys)
             values: dict[bytes, bytes | None] = {}
             for key in keys:
                 row = cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
@@ -168,20 +199,6 @@ class Watches:
             cursor.execute("ROLLBACK")
             cursor.close()
         return newest, values
-
-    def _touched(self, cursor: sqlite3.Cursor, seen: int, keys: set[bytes]) -> set[bytes]:
-        rows = cursor.execute(
-            "SELECT version, written FROM recent WHERE version >= ? ORDER BY version", (seen,)
-        ).fetchall()
-        if not rows or rows[0][0] != seen:
-            return keys
-        touched: set[bytes] = set()
-        for _, data in rows[1:]:
-            written = decode(data)
-            touched |= written.keys & keys
-            if written.ranges:
-                touched.update(key for key in keys if key in written.ranges)
-        return touched
 
     def before_fork(self) -> None:
         """Close the connection, and let nobody open one until after the fork."""

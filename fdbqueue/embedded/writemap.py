@@ -136,6 +136,10 @@ class WriteMap:
         stack = self._stacks.get(key)
         return stack is not None and stack[0][0] in atomic.INDEPENDENT_TYPES
 
+    def sets(self, key: bytes, value: bytes | None) -> bool:
+        """Whether all that is written to the key is this value."""
+        return self._stacks.get(key) == [(atomic.SET, value)]
+
     def value(self, key: bytes, old: bytes | None) -> bytes | None:
         """The value of a written key, given the value in the snapshot."""
         stack = self._stacks[key]

@@ -194,7 +194,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
 
 
 def leases(audit: Audit, begin: bytes) -> bytes:
-    """Every lease has its expiry, and its message is not ready too."""
+    """Every lease has its expiry, but for those of plans, and its message is not ready too."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.LEASE, begin)
     looks = []
@@ -207,8 +207,8 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         looks.append((lease, expiry, audit.reads.get(expiry), ready))
     for lease, expiry, value, ready in looks:
         subject = lease.position.to_id()
-        stored = value.value
-        if stored is None or unpack_expiry(stored) != lease.expiry_ms:
+        stored = None if lease.planned else value.value
+        if not lease.planned and (stored is None or unpack_expiry(stored) != lease.expiry_ms):
             what = "none" if stored is None else f"another one, at {unpack_expiry(stored)} ms"
             audit.report(
                 "lease without expiry",

@@ -78,7 +78,6 @@ def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
     _touch(tr)
 
 
-@fdb.transactional
 def read(tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None) -> Cached:
     """The queue's options and subscriptions; hand it in again at the next call.
 

@@ -18,7 +18,6 @@ _BYTES = _COUNTERS.index("ready_bytes")
 _INDEX = {state: _COUNTERS.index(state.value) for state in State}
 
 
-@fdb.transactional
 def record(
     tr: fdb.Transaction,
     keys: QueueKeys,

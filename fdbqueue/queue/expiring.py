@@ -36,7 +36,6 @@ def dispose(tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence
         life.moved(tr, scope, _ENDS[source], messages)
 
 
-@fdb.transactional
 def living(tr: fdb.Transaction, scope: Scope, ready: Sequence[Standing]) -> list[Standing]:
     """The ready messages whose time is not over; the others are disposed of.
 

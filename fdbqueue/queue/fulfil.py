@@ -16,7 +16,7 @@ from ..binding import fdb
 from ..codec import Request, unpack_request
 from ..keys import Kind, QueueKeys
 from ..model import Delivery
-from . import dequeue, expiring, lease, line
+from . import dequeue, expiring, lease, line, payloads
 from .scope import Scope, Standing
 
 MAX_SERVED = 100
@@ -119,6 +119,7 @@ def serve(
     found, bounded = _gather(tr, scope, looked, asked)
     taken = iter(found)
     answers: dict[bytes, list[Delivery]] = {}
+    given: list[tuple[lease.Terms, list[Standing]]] = []
     unserved: list[Waiting] = []
     shares = share([one.request.max_messages for one in waiting], len(found))
     for one, count in zip(waiting, shares, strict=True):
@@ -129,12 +130,13 @@ def serve(
         for message in messages:
             tr.add_read_conflict_key(scope.keys.ready(message.position))
         line.remove(tr, scope.keys, one.index, one.claim)
-        terms = lease.Terms(one.request.seconds, one.claim, one.request.consumer)
-        if one.claim == me:
-            answers[me] = lease.grant(tr, scope, terms, messages)
-        else:
-            lease.assign(tr, scope, terms, messages)
-            answers[one.claim] = []
+        given.append((lease.Terms(one.request.seconds, one.claim, one.request.consumer), messages))
+        answers[one.claim] = []
+    mine = [messages for terms, messages in given if terms.claim == me]
+    chunks = payloads.look(tr, scope.keys, mine[0]) if mine else []
+    for (terms, _), leases in zip(given, lease.assign(tr, scope, given), strict=True):
+        if terms.claim == me:
+            answers[me] = lease.answer(mine[0], chunks, leases)
     exhausted = len(found) < asked and not bounded
     if exhausted:
         leaving = [

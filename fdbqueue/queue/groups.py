@@ -67,7 +67,6 @@ def line_up(
     return lined
 
 
-@fdb.transactional
 def advance(tr: fdb.Transaction, scope: Scope, ended: Sequence[Standing]) -> None:
     """Let the next of a line become ready where the message that was out has come to its end.
 

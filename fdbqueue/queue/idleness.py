@@ -1,7 +1,7 @@
 """Whether a queue has been of no use for a while, so that it may go.
 
 As a queue of Qpid that deletes itself when its last consumer leaves: nothing is left in it but
-perhaps dead letters, no consumer waits, and it has no subscription.
+perhaps dead letters, no consumer waits, it has no subscription and no consumer takes plans of it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,21 @@ from ..keys import Kind
 from . import catalogue, counters
 from .scope import Scope
 
-_IN_USE = (Kind.READY, Kind.DELAYED, Kind.LEASE, Kind.REQUEST, Kind.STATE, Kind.SUBSCRIPTION)
+_IN_USE = (
+    Kind.READY,
+    Kind.DELAYED,
+    Kind.LEASE,
+    Kind.REQUEST,
+    Kind.STATE,
+    Kind.SUBSCRIPTION,
+    Kind.PLANNER,
+)
 
 
 @fdb.transactional
 def drained(tr: fdb.Transaction, scope: Scope) -> bool:
-    """Whether nothing is ready, delayed or leased, nobody waits and nothing is subscribed.
+    """Whether nothing is ready, delayed or leased, nobody waits and nothing is subscribed
+    or planned for.
 
     One round trip. Conflicts with whatever changes that. Whoever removes a subscription asks this.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..binding import fdb
 from ..clock import VERSIONS_PER_SECOND
 from ..codec import Lease, pack_envelope, pack_expiry, pack_lease, unpack_envelope, unpack_lease
-from ..errors import LeaseLost
+from ..errors import LeaseLost, MessagePlanned
 from ..keys import Kind, QueueKeys, lease_token
 from ..model import Delivery, LeasedMessage
 from ..states import LEASE
@@ -39,23 +39,30 @@ def grant(
     if not messages:
         return []
     chunks = payloads.look(tr, scope.keys, messages)
-    leases = assign(tr, scope, terms, messages)
-    return [
-        _delivery(message, token, lease)
-        for message, (token, lease) in zip(payloads.load(messages, chunks), leases, strict=True)
-    ]
+    (leases,) = assign(tr, scope, [(terms, messages)])
+    return answer(messages, chunks, leases)
 
 
-@fdb.transactional
 def assign(
+    tr: fdb.Transaction, scope: Scope, given: Sequence[tuple[Terms, Sequence[Standing]]]
+) -> list[list[tuple[bytes, Lease]]]:
+    """Lease ready messages to consumers that will look for themselves what they were given.
+
+    As ``grant``, but reads nothing. Returns the leases of each with their tokens.
+    """
+    taken = [
+        Standing(message.position, message.envelope, terms.consumer, message.turn)
+        for terms, messages in given
+        for message in messages
+    ]
+    dequeue.remove(tr, scope.keys, taken)
+    life.moved(tr, scope, LEASE, taken)
+    return [_assign(tr, scope, terms, messages) for terms, messages in given]
+
+
+def _assign(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[Standing]
 ) -> list[tuple[bytes, Lease]]:
-    """Lease ready messages to a consumer that will look for itself what it was given.
-
-    As ``grant``, but reads nothing. Returns the leases and their tokens.
-    """
-    dequeue.remove(tr, scope.keys, messages)
-    life.moved(tr, scope, LEASE, [replace(each, consumer=terms.consumer) for each in messages])
     version, wall_ms = _expiry(tr, scope, terms.seconds)
     leases = []
     for n, message in enumerate(messages):
@@ -67,12 +74,23 @@ def assign(
     return leases
 
 
+def answer(
+    messages: Sequence[Standing],
+    chunks: Sequence[fdb.FDBRange | None],
+    leases: Sequence[tuple[bytes, Lease]],
+) -> list[Delivery]:
+    """The deliveries of messages, given the reads of their chunks and their leases."""
+    return [
+        _delivery(message, token, lease)
+        for message, (token, lease) in zip(payloads.load(messages, chunks), leases, strict=True)
+    ]
+
+
 def look(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[fdb.Value]:
     """Issue the reads of the leases of deliveries, each with a conflict."""
     return [tr.get(keys.lease(delivery.token)) for delivery in deliveries]
 
 
-@fdb.transactional
 def end(
     tr: fdb.Transaction,
     scope: Scope,
@@ -84,7 +102,8 @@ def end(
     looked: their reads, if they have been issued.
 
     One round trip. Conflicts only with another settlement of the same leases. Raises
-    ``LeaseLost`` for the first that is gone, before anything is written.
+    ``LeaseLost`` for the first that is gone, and ``MessagePlanned`` for one of a plan, before
+    anything is written.
     """
     leases = _held(deliveries, look(tr, scope.keys, deliveries) if looked is None else looked)
     for delivery, lease in zip(deliveries, leases, strict=True):
@@ -114,16 +133,27 @@ def standing(lease: Lease) -> Standing:
     return Standing(lease.position, unpack_envelope(lease.envelope), lease.consumer)
 
 
-def under(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes) -> fdb.FDBRange:
-    """Issue a read of the leases under a claim; with a conflict, unless on a snapshot."""
+def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> list[Delivery]:
+    """The deliveries under a claim that asked for ``at_most`` messages.
+
+    One round trip, and one more for payloads in chunks. Conflicts with their settlement.
+    """
+    if at_most == 1:
+        return named(tr, tr, keys, lease_token(claim, 0))
     leases = keys.leases(claim)
-    return tr.get_range(leases.start, leases.stop, streaming_mode=fdb.StreamingMode.want_all)
+    found = tr.get_range(leases.start, leases.stop, streaming_mode=fdb.StreamingMode.want_all)
+    return _deliveries(tr, keys, [(keys.parse_lease(kv.key), kv.value) for kv in found])
 
 
-def named(tr: fdb.TransactionRead, keys: QueueKeys, token: bytes) -> fdb.FDBRange:
-    """Issue a read of one lease; with a conflict, unless on a snapshot."""
-    key = keys.lease(token)
-    return tr.get_range(key, key + b"\x00")
+def named(
+    tr: fdb.Transaction, reader: fdb.TransactionRead, keys: QueueKeys, token: bytes
+) -> list[Delivery]:
+    """The delivery that a token names, if there is one.
+
+    reader: the transaction, for a conflict as of ``under``, or its snapshot.
+    """
+    value = reader.get(keys.lease(token)).value
+    return [] if value is None else _deliveries(tr, keys, [(token, value)])
 
 
 @fdb.transactional
@@ -146,19 +176,17 @@ def listed(
             expires_at_ms=lease.expiry_ms,
         )
         lapsed = lease.expiry_version < version and lease.expiry_ms <= now_ms
-        leases.append(LeasedMessage(delivery, lease.consumer, lapsed))
+        lapsed = lapsed and not lease.planned
+        leases.append(LeasedMessage(delivery, lease.consumer, lapsed, lease.planned))
     return leases
 
 
-def deliveries(tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange) -> list[Delivery]:
-    """The deliveries that LEASE keys stand for; one round trip more for payloads in chunks."""
-    held = [(keys.parse_lease(kv.key), unpack_lease(kv.value)) for kv in found]
+def _deliveries(
+    tr: fdb.Transaction, keys: QueueKeys, found: Sequence[tuple[bytes, bytes]]
+) -> list[Delivery]:
+    held = [(token, unpack_lease(value)) for token, value in found]
     messages = [standing(lease) for _, lease in held]
-    loaded = payloads.load(messages, payloads.look(tr, keys, messages))
-    return [
-        _delivery(message, token, lease)
-        for message, (token, lease) in zip(loaded, held, strict=True)
-    ]
+    return answer(messages, payloads.look(tr, keys, messages), held)
 
 
 def _delivery(message: Standing, token: bytes, lease: Lease) -> Delivery:
@@ -187,7 +215,10 @@ def _held(deliveries: Sequence[Delivery], looked: Sequence[fdb.Value]) -> list[L
         packed = value.value
         if packed is None:
             raise LeaseLost(message_id=delivery.id)
-        leases.append(unpack_lease(packed))
+        lease = unpack_lease(packed)
+        if lease.planned:
+            raise MessagePlanned(message_id=delivery.id, consumer=lease.consumer)
+        leases.append(lease)
     return leases
 
 

@@ -16,7 +16,6 @@ from . import counters, groups, history, payloads
 from .scope import Scope, Standing
 
 
-@fdb.transactional
 def moved(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Iterable[Standing]
 ) -> None:
@@ -36,14 +35,24 @@ def moved(
 
 
 @fdb.transactional
-def came(tr: fdb.Transaction, scope: Scope, tallies: Mapping[int, tuple[int, int]]) -> None:
-    """Record that messages were enqueued that have nothing but an envelope.
+def tallied(
+    tr: fdb.Transaction,
+    scope: Scope,
+    transition: Transition,
+    tallies: Mapping[int, tuple[int, int]],
+) -> None:
+    """Record that messages have made a transition that have nothing but an envelope.
 
     tallies: how many, and how many bytes of payloads, by level. For queues without a history.
     Writes blindly, as ``moved``.
     """
     assert scope.options.history_seconds is None, "history needs the messages"
-    _counted(tr, scope, ENQUEUE, tallies)
+    _counted(tr, scope, transition, tallies)
+
+
+def came(tr: fdb.Transaction, scope: Scope, tallies: Mapping[int, tuple[int, int]]) -> None:
+    """Record that such messages were enqueued; as ``tallied``."""
+    tallied(tr, scope, ENQUEUE, tallies)
 
 
 def _tally(messages: Iterable[Standing]) -> dict[int, tuple[int, int]]:
@@ -74,7 +83,9 @@ def _tidy(tr: fdb.Transaction, scope: Scope, transition: Transition, message: St
     ends = transition.target in ENDS
     if ends:
         payloads.remove(tr, keys, envelope)
-    if envelope.unique and (ends or transition.target is State.DEAD):
+    # A dead letter has lost its unique key: another message may have it by now.
+    lives = transition.source is not State.DEAD
+    if envelope.unique and lives and (ends or transition.target is State.DEAD):
         del tr[keys.unique(envelope.unique)]
     if envelope.expires_at_ms is not None and (ends or transition.target is State.DEAD):
         del tr[keys.mortal(envelope.expires_at_ms, message.id)]

@@ -133,7 +133,7 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
     return Ticket(
         index=version,
         claim=claim,
-        asked=replace(asked, seconds=seconds),
+        asked=Asked(asked.max_messages, seconds, asked.consumer),
         waits=waits,
         # Until then nobody can have taken it for dead, and no lease under it can have lapsed: if
         # it has gone without a lease, then because the queue was empty.
@@ -148,7 +148,7 @@ def place(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Place:
 
     One round trip if it is answered, else two: whoever asks has a reason to expect an answer.
     """
-    held = lease.deliveries(tr, keys, lease.under(tr, keys, ticket.claim))
+    held = lease.under(tr, keys, ticket.claim, ticket.asked.max_messages)
     if held:
         return Place(None, held)
     value = tr.get(keys.request(ticket.index, ticket.claim)).value

@@ -67,6 +67,8 @@ def load(messages: Sequence[Standing], looked: Sequence[fdb.FDBRange | None]) ->
     """The messages with their payloads as they were enqueued; raises ``CorruptData``."""
     return [
         replace(message, envelope=replace(message.envelope, content=_content(message, chunks)))
+        if chunks is not None or message.envelope.compression
+        else message
         for message, chunks in zip(messages, looked, strict=True)
     ]
 

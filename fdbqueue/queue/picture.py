@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ..binding import fdb
 from ..codec import FIELDS, unpack_envelope
@@ -20,25 +22,7 @@ PAGE_BYTES = 8_000_000
 """What is held of a range at once."""
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
 _CHUNK_BYTES = FIELDS["chunk_bytes"]
-
-
-class Stored(NamedTuple):
-    """A message as it is stored: the fields of its envelope by number, and all of it packed.
-
-    ``extra`` are what its kind of key adds.
-    """
-
-    id: str
-    level: int
-    fields: dict[int, Any]
-    packed: bytes
-    extra: tuple[Any, ...] = ()
-
-    @property
-    def chunk_bytes(self) -> int:
-        """How much of its payload stands elsewhere."""
-        size: int = self.fields.get(_CHUNK_BYTES, 0)
-        return size
+_NOWHERE = Position(0, 0, b"")
 
 
 @fdb.transactional
@@ -78,10 +62,11 @@ def pages(
     tr = db.create_transaction()
     while begin is not None:
         try:
-            rows, more = _page(tr, begin, within.stop, size)
-            if not rows:
-                return
-            made, taken = read(tr, rows)
+            with uncollected():
+                rows, more = _page(tr, begin, within.stop, size)
+                if not rows:
+                    return
+                made, taken = read(tr, rows)
         except fdb.FDBError as error:
             tr.on_error(error).wait()
             continue
@@ -103,21 +88,47 @@ def _page(
     return rows, False
 
 
-def contents(tr: fdb.Transaction, keys: QueueKeys, stored: Sequence[Stored]) -> list[bytes]:
-    """The payloads of stored envelopes, as they were enqueued.
+def contents(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    fields: Sequence[dict[int, Any]],
+    packed: Sequence[bytes],
+    ids: Sequence[str],
+) -> list[bytes]:
+    """The payloads of stored envelopes, given as fields and packed, as they were enqueued.
 
     A round trip more if some of them have chunks. Raises ``CorruptData``.
     """
-    found: list[bytes] = [each.fields.get(_PAYLOAD, b"") for each in stored]
-    special = [n for n, each in enumerate(stored) if _RAW_SIZE in each.fields]
+    found: list[bytes] = [each.get(_PAYLOAD, b"") for each in fields]
+    special = [n for n, each in enumerate(fields) if _RAW_SIZE in each]
     if special:
-        messages = [_standing(stored[n]) for n in special]
+        messages = [
+            Standing(_NOWHERE, replace(unpack_envelope(packed[n]), id=ids[n])) for n in special
+        ]
         loaded = payloads.load(messages, payloads.look(tr, keys, messages))
         for n, message in zip(special, loaded, strict=True):
             found[n] = message.envelope.content or b""
     return found
 
 
-def _standing(stored: Stored) -> Standing:
-    envelope = replace(unpack_envelope(stored.packed), id=stored.id)
-    return Standing(Position(stored.level, 0, b""), envelope)
+def fitting(fields: Sequence[dict[int, Any]], size: int = PAGE_BYTES) -> int:
+    """How many stored envelopes have at most ``size`` bytes of payloads elsewhere; one at least."""
+    for n, each in enumerate(fields):
+        if _CHUNK_BYTES in each:
+            size -= each[_CHUNK_BYTES]
+            if size < 0 and n:
+                return n
+    return len(fields)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the collector of cycles, which goes through the same rows again and again while
+    their number grows, and finds nothing: they have no cycles."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

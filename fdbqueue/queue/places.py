@@ -96,7 +96,7 @@ def leased(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState |
             return MessageState(
                 message=standing.envelope.message(lease.position),
                 state=State.LEASED,
-                lease_expires_at_ms=lease.expiry_ms,
+                lease_expires_at_ms=None if lease.planned else lease.expiry_ms,
                 consumer=lease.consumer,
             )
     return None

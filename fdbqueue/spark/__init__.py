@@ -6,7 +6,8 @@ machine, where there is none yet. Importing this needs no Spark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackage
 from .session import check_java, local
@@ -16,8 +17,47 @@ if TYPE_CHECKING:
 
     from ..api import Queue
     from ..binding import fdb
+    from .figures import Report
+    from .jobs import Step
+    from .loading import Loaded, load
+    from .replaying import Replayed, replay
+    from .reporting import report
 
-__all__ = ["check_java", "local", "options", "register"]
+__all__ = [
+    "Loaded",
+    "Replayed",
+    "Report",
+    "Step",
+    "check_java",
+    "load",
+    "local",
+    "options",
+    "register",
+    "replay",
+    "report",
+]
+
+_JOBS = {
+    "Loaded": "loading",
+    "Replayed": "replaying",
+    "Report": "figures",
+    "Step": "jobs",
+    "load": "loading",
+    "replay": "replaying",
+    "report": "reporting",
+}
+"""What needs packages that fdbqueue itself does without, and the modules that have it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _JOBS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f".{_JOBS[name]}", __name__), name)
+    except ImportError as error:
+        raise MissingPackage(
+            purpose=f"fdbqueue.spark.{name}", package=error.name or str(error), extra="spark"
+        ) from None
 
 
 def register(spark: SparkSession) -> None:

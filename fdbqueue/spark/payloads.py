@@ -8,7 +8,6 @@ no JSON or no UTF-8, makes the read fail, or the payload null, as the user wants
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
@@ -16,7 +15,6 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.json
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_type
 
@@ -36,7 +34,7 @@ def reader(kind: str, type_: types.DataType, strict: bool) -> Reader:
         return lambda payloads, ids: pa.array(payloads, pa.binary())
     if kind == "string":
         return lambda payloads, ids: _texts(payloads, ids, strict)
-    return _Json(type_, strict)
+    return _json(type_, strict)
 
 
 def _texts(payloads: Sequence[bytes], ids: Sequence[str], strict: bool) -> pa.Array:
@@ -61,62 +59,18 @@ def _one(convert: Convert, payload: bytes, message_id: str, strict: bool) -> Any
         ) from None
 
 
-class _Json:
-    """Reads blocks by Arrow's own reader where it takes them, else one by one."""
+def _json(type_: types.DataType, strict: bool) -> Reader:
+    # One by one: Arrow's own reader of JSON lines ends the process over some that are no objects.
+    convert, arrow = _converter(type_), to_arrow_type(type_, timezone="UTC")
 
-    def __init__(self, type_: types.DataType, strict: bool) -> None:
-        self._strict = strict
-        self._convert = _converter(type_)
-        self._arrow = to_arrow_type(type_, timezone="UTC")
-        self._options = None
-        if isinstance(type_, types.StructType) and _plain(type_) and len(type_):
-            self._options = pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema(list(self._arrow)), unexpected_field_behavior="ignore"
-            )
+    def parse(payload: bytes) -> Any:
+        return convert(json.loads(payload))
 
-    def __call__(self, payloads: Sequence[bytes], ids: Sequence[str]) -> pa.Array:
-        found = self._at_once(payloads)
-        if found is not None:
-            return found
+    def read(payloads: Sequence[bytes], ids: Sequence[str]) -> pa.Array:
+        found = [_one(parse, *each, strict) for each in zip(payloads, ids, strict=True)]
+        return pa.array(found, arrow)
 
-        def convert(payload: bytes) -> Any:
-            return self._convert(json.loads(payload))
-
-        return pa.array(
-            [_one(convert, *each, self._strict) for each in zip(payloads, ids, strict=True)],
-            self._arrow,
-        )
-
-    def _at_once(self, payloads: Sequence[bytes]) -> pa.Array | None:
-        if self._options is None or not payloads:
-            return None
-        lines = b"\n".join(payloads)
-        if lines.count(b"\n") != len(payloads) - 1:
-            return None
-        try:
-            table = pyarrow.json.read_json(
-                io.BytesIO(lines),
-                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
-                parse_options=self._options,
-            )
-        except pa.ArrowException:
-            return None
-        if len(table) != len(payloads):
-            return None
-        found = table.to_struct_array().combine_chunks()
-        found = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
-        return found if found.type == self._arrow else None
-
-
-def _plain(type_: types.DataType) -> bool:
-    """Whether Arrow's reader takes exactly what ``_converter`` takes, or refuses the block."""
-    if isinstance(type_, types.StructType):
-        return all(_plain(each.dataType) for each in type_)
-    if isinstance(type_, types.ArrayType):
-        return _plain(type_.elementType)
-    return isinstance(
-        type_, types.StringType | types.LongType | types.IntegerType | types.BooleanType
-    )
+    return read
 
 
 def _converter(type_: types.DataType) -> Convert:

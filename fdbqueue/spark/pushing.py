@@ -69,7 +69,8 @@ def narrowed(wanted: Wanted, filters: Iterable[Filter], time: str, levels: Seque
 
 
 def _within(wanted: Wanted, levels: Sequence[int], some: set[object]) -> Wanted:
-    kept = {level for level in levels if level in some and wanted.takes_level(level)}
+    known = levels if wanted.levels is None else wanted.levels
+    kept = {level for level in known if level in some}
     return replace(wanted, levels=frozenset(kept))
 
 

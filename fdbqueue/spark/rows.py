@@ -251,7 +251,9 @@ def _header_map(block: Block) -> pa.Array:
 
 def as_text(value: object) -> str | None:
     """A header's value as text, as JSON writes it, but strings without quotes."""
-    return value if value is None or type(value) is str else json.dumps(value)
+    if value is None or type(value) is str:
+        return value
+    return str(value) if type(value) is int else json.dumps(value)
 
 
 def _header(name: str, type_: DataType) -> Column:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import Any
 
 from ..binding import fdb
 from ..codec import (
     FIELDS,
+    all_stored_fields,
     open_dead,
     open_delayed,
-    stored_fields,
     unpack_envelope,
     unpack_event,
     unpack_lease,
@@ -18,12 +20,12 @@ from ..codec import (
 from ..keys import Kind, QueueKeys
 from ..model import Due, Position
 from ..queue import picture
-from ..queue.picture import Stored
 from ..selector import Selector
 from .rows import Block
 
-_ID = FIELDS["id"]
-_ENQUEUED_AT = FIELDS["enqueued_at_ms"]
+HISTORY = "history"
+_ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
+_EVENT = ("transition", "id", "level", "attempt", "consumer", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,75 +40,131 @@ class Wanted:
     until: int | None = None
     selector: Selector | None = None
 
-    def takes_time(self, at_ms: int | None) -> bool:
-        """Whether a row of that time is wanted; one that has none is, where no time is named."""
+    @property
+    def everything(self) -> bool:
+        """Whether all rows are."""
+        return self == _EVERYTHING
+
+    def takes(self, level: int, at_ms: int | None) -> bool:
+        """Whether a row of that level and time is wanted, whatever else it is.
+
+        One that has no time is, where no time is named.
+        """
+        if self.levels is not None and level not in self.levels:
+            return False
         if at_ms is None:
             return self.since is None and self.until is None
         return (self.since is None or self.since <= at_ms) and (
             self.until is None or at_ms < self.until
         )
 
-    def takes_level(self, level: int) -> bool:
-        """Whether a row of that level is wanted."""
-        return self.levels is None or level in self.levels
+
+_EVERYTHING = Wanted()
 
 
-Parse = Callable[[QueueKeys, fdb.KeyValue], Stored]
+@dataclass(slots=True)
+class Rows:
+    """Messages as they stand. ``packed`` are their envelopes, ``fields`` what is in them; ``extra``
+    is what their kind of key adds, and ``times`` the table's own time, if not of the enqueue."""
+
+    levels: Sequence[int]
+    ids: Sequence[str]
+    packed: Sequence[bytes]
+    fields: Sequence[dict[int, Any]]
+    extra: dict[str, Sequence[Any]] = field(default_factory=dict)
+    times: Sequence[int | None] | None = None
+
+    @classmethod
+    def at(
+        cls,
+        places: Sequence[Position | Due],
+        levels: Sequence[int],
+        packed: Sequence[bytes],
+        **extra: Sequence[Any],
+    ) -> Rows:
+        """Messages whose ids name these places, unless their envelopes say others."""
+        return cls(
+            levels, [each.to_id() for each in places], packed, all_stored_fields(packed), extra
+        )
+
+    def chosen(self, mask: Sequence[bool]) -> Rows:
+        """Those for which the mask is true."""
+        return Rows(
+            list(compress(self.levels, mask)),
+            list(compress(self.ids, mask)),
+            list(compress(self.packed, mask)),
+            list(compress(self.fields, mask)),
+            {name: list(compress(values, mask)) for name, values in self.extra.items()},
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of messages: what it reads, and which of a row's values is the table's time."""
-
-    parse: Parse
-    time: Callable[[Stored], int | None]
-    columns: tuple[str, ...]
+Read = Callable[[QueueKeys, Sequence[fdb.KeyValue]], Rows]
 
 
-def _of(position: Position, packed: bytes, *extra: object, scheduled: Due | None = None) -> Stored:
-    fields = stored_fields(packed)
-    place = position if position.index or scheduled is None else scheduled
-    return Stored(fields.get(_ID) or place.to_id(), position.level, fields, packed, extra)
+def _ready(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
+    packed = [kv.value for kv in rows]
+    levels, ids = keys.ready_ids([kv.key for kv in rows])
+    return Rows(levels, ids, packed, all_stored_fields(packed), {"blocked": [False] * len(rows)})
 
 
-def _ready(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
-    return _of(keys.parse_ready(kv.key), kv.value, False)
+def _blocked(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
+    positions, packed = _columns([open_delayed(kv.value) for kv in rows], 2)
+    return Rows.at(positions, _levels(positions), packed, blocked=[True] * len(rows))
 
 
-def _blocked(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
-    return _of(*open_delayed(kv.value), True)
+def _delayed(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
+    dues = [keys.parse_delayed(kv.key) for kv in rows]
+    positions, packed = _columns([open_delayed(kv.value) for kv in rows], 2)
+    # A message that was scheduled never had a position, and its id names when it is due.
+    places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
+    times = [due.due_ms for due in dues]
+    found = Rows.at(places, _levels(positions), packed, due_at=times)
+    return replace(found, times=times)
 
 
-def _delayed(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
-    due = keys.parse_delayed(kv.key)
-    return _of(*open_delayed(kv.value), due.due_ms, scheduled=due)
+def _leased(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
+    leases = [unpack_lease(kv.value) for kv in rows]
+    positions = [lease.position for lease in leases]
+    return Rows.at(
+        positions,
+        _levels(positions),
+        [lease.envelope for lease in leases],
+        consumer=[lease.consumer for lease in leases],
+        lease_expires_at=[None if lease.planned else lease.expiry_ms for lease in leases],
+    )
 
 
-def _leased(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
-    lease = unpack_lease(kv.value)
-    return _of(lease.position, lease.envelope, lease.consumer, lease.expiry_ms)
+def _dead(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
+    positions, reasons, times, packed = _columns([open_dead(kv.value) for kv in rows], 4)
+    found = Rows.at(positions, _levels(positions), packed, reason=reasons, died_at=times)
+    return replace(found, times=times)
 
 
-def _dead(keys: QueueKeys, kv: fdb.KeyValue) -> Stored:
-    position, reason, died_at_ms, packed = open_dead(kv.value)
-    return _of(position, packed, reason, died_at_ms)
+def _planned(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
+    leases = [unpack_lease(kv.value) for kv in rows]
+    positions = [lease.position for lease in leases]
+    packed = [lease.envelope for lease in leases]
+    return Rows.at(positions, _levels(positions), packed, blocked=[False] * len(rows))
 
 
-def _enqueued(stored: Stored) -> int | None:
-    at_ms: int | None = stored.fields.get(_ENQUEUED_AT)
-    return at_ms
+def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) if rows else [()] * count
 
 
-TABLES: dict[str, Table] = {
-    "ready": Table(_ready, _enqueued, ("blocked",)),
-    "blocked": Table(_blocked, _enqueued, ("blocked",)),
-    "delayed": Table(_delayed, lambda stored: stored.extra[0], ("due_at",)),
-    "leased": Table(_leased, _enqueued, ("consumer", "lease_expires_at")),
-    "dead": Table(_dead, lambda stored: stored.extra[1], ("reason", "died_at")),
+def _levels(positions: Sequence[Position]) -> list[int]:
+    return [each.level for each in positions]
+
+
+_PARTS: dict[str, Read] = {
+    "ready": _ready,
+    "blocked": _blocked,
+    "planned": _planned,
+    "delayed": _delayed,
+    "leased": _leased,
+    "dead": _dead,
 }
-"""By name; ``blocked`` is the part of ``ready`` that waits for others of its ordering key."""
-
-HISTORY = "history"
+"""By name; ``blocked`` is the part of ``ready`` that waits for others of its ordering key, and
+``planned`` what a stream has taken of it."""
 
 
 def ranges(
@@ -115,7 +173,8 @@ def ranges(
     """Where the rows stand, by the part of the table that they are of."""
     match table:
         case "ready":
-            each = [keys.ready_level(level) for level in levels if wanted.takes_level(level)]
+            some = wanted.levels if wanted.levels is not None else levels
+            each = [keys.ready_level(level) for level in sorted(some)]
             return {"ready": each, "blocked": [keys.kind(Kind.GROUP)]}
         case "delayed":
             delayed = keys.kind(Kind.DELAYED)
@@ -136,62 +195,45 @@ def blocks(
 ) -> Iterator[Block]:
     """The wanted rows of a range; see ``picture.pages`` for what they show."""
     if part == HISTORY:
-        yield from picture.pages(db, within, lambda tr, rows: _events(keys, rows, wanted))
-        return
-    table = TABLES[part]
+        return picture.pages(db, within, lambda _, found: _events(keys, found, wanted))
 
-    def read(tr: fdb.Transaction, rows: list[fdb.KeyValue]) -> tuple[Block, int]:
-        return _messages(tr, keys, table, rows, wanted, now_ms)
+    def read(tr: fdb.Transaction, found: list[fdb.KeyValue]) -> tuple[Block, int]:
+        rows = _PARTS[part](keys, found)
+        count = picture.fitting(rows.fields)
+        if count < len(found):
+            rows = _PARTS[part](keys, found[:count])
+        if not wanted.everything:
+            rows = rows.chosen(_mask(rows, wanted, now_ms))
+        return block(tr, keys, rows), count
 
-    yield from picture.pages(db, within, read)
-
-
-def _messages(
-    tr: fdb.Transaction,
-    keys: QueueKeys,
-    table: Table,
-    rows: list[fdb.KeyValue],
-    wanted: Wanted,
-    now_ms: int,
-) -> tuple[Block, int]:
-    found: list[Stored] = []
-    room = picture.PAGE_BYTES
-    taken = 0
-    for kv in rows:
-        taken += 1
-        stored = table.parse(keys, kv)
-        if not _matches(table, stored, wanted, now_ms):
-            continue
-        found.append(stored)
-        room -= stored.chunk_bytes
-        if room < 0:
-            break
-    ids, levels, fields, _, extra = zip(*found, strict=True) if found else ((),) * 5
-    columns = zip(*extra, strict=True) if found else ((),) * len(table.columns)
-    block = Block(
-        ids,
-        levels,
-        fields,
-        picture.contents(tr, keys, found),
-        dict(zip(table.columns, columns, strict=True)),
-    )
-    return block, taken
+    return picture.pages(db, within, read)
 
 
-def _matches(table: Table, stored: Stored, wanted: Wanted, now_ms: int) -> bool:
-    if not wanted.takes_level(stored.level) or not wanted.takes_time(table.time(stored)):
-        return False
+def block(tr: fdb.Transaction, keys: QueueKeys, rows: Rows) -> Block:
+    """Rows with their payloads. A round trip if some of these stand in chunks."""
+    ids = [f.get(_ID, i) for f, i in zip(rows.fields, rows.ids, strict=True)]
+    payloads = picture.contents(tr, keys, rows.fields, rows.packed, ids)
+    return Block(ids, rows.levels, rows.fields, payloads, rows.extra)
+
+
+def _mask(rows: Rows, wanted: Wanted, now_ms: int) -> list[bool]:
+    times = rows.times
+    if times is None:
+        times = [each.get(_ENQUEUED_AT) for each in rows.fields]
+    mask = list(map(wanted.takes, rows.levels, times))
     if wanted.selector is None:
-        return True
-    position = Position(stored.level, 0, b"")
-    message = unpack_envelope(stored.packed).properties(position)
-    return wanted.selector.matches(message, now_ms)
+        return mask
+    selected = wanted.selector.matches
+    return [
+        taken and selected(unpack_envelope(packed).properties(Position(level, 0, b"")), now_ms)
+        for taken, packed, level in zip(mask, rows.packed, rows.levels, strict=True)
+    ]
 
 
-def _events(keys: QueueKeys, rows: list[fdb.KeyValue], wanted: Wanted) -> tuple[Block, int]:
-    names = ("transition", "id", "level", "attempt", "consumer", "at")
+def _events(keys: QueueKeys, rows: Sequence[fdb.KeyValue], wanted: Wanted) -> tuple[Block, int]:
     lines = [(keys.event_stamp(kv.key), *unpack_event(kv.value)) for kv in rows]
-    kept = [line for line in lines if wanted.takes_level(line[3]) and wanted.takes_time(line[6])]
-    columns = zip(*kept, strict=True) if kept else ((),) * 7
-    extra = dict(zip(("stamp", *names), columns, strict=True))
+    if not wanted.everything:
+        lines = [line for line in lines if wanted.takes(line[3], line[6])]
+    columns = _columns(lines, 1 + len(_EVENT))
+    extra = dict(zip(("stamp", *_EVENT), columns, strict=True))
     return Block(extra["id"], extra["level"], (), (), extra), len(rows)

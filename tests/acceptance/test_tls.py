@@ -121,7 +121,7 @@ def test_certificates_of_the_environment_or_of_network_options_open_a_cluster_an
     # Then both reach the cluster
     assert done.stdout == "order 17\n"
     # And whoever has none, those of somebody else, or does not trust the server does not
-    others = (
+    others: tuple[dict[str, str], ...] = (
         {},
         Authority(tmp_path, "other").environment("example"),
         {**own, "FDB_TLS_VERIFY_PEERS": "Check.Valid=1,O=else"},

@@ -174,3 +174,15 @@ def test_a_large_payload_moves_with_its_message(
     for queue in (sending, graveyard, small):
         result = verify(db, queue)
         assert not result.deviations, result
+
+
+def test_a_dead_letter_leaves_its_unique_key_to_whoever_has_it_now(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"first", unique="k")
+    (held,) = queue.receive_many(db, 1)
+    queue.reject(db, held, "no")
+    second = queue.enqueue(db, b"second", unique="k")
+    assert list(queue.dead.purge(db)) == [1]
+    assert queue.enqueue(db, b"third", unique="k") == second
+    assert verify(db, queue).ok

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -204,6 +205,56 @@ def test_a_watch_set_in_the_transaction_that_writes_waits_for_the_next_change(
     db[key] = b"theirs"
 
     wait(watch)
+
+
+def unconflicted(tr: Any, key: bytes) -> None:
+    tr.options.set_next_write_no_write_conflict_range()
+    tr[key] = b"new"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tr, key: tr.clear(key),
+        lambda tr, key: tr.clear_range(key[:-1], key + b"\xff"),
+        lambda tr, key: tr.add(key, b"\1"),
+        lambda tr, key: tr.set_versionstamped_value(key, bytes(14)),
+        unconflicted,
+    ],
+    ids=["clear", "clear range", "atomic", "versionstamp", "without a conflict range"],
+)
+@pytest.mark.parametrize("own", [True, False], ids=["own value", "value read"])
+def test_a_watch_fires_however_its_key_is_changed(
+    db: Any, space: Any, change: Callable[[Any, bytes], None], own: bool
+) -> None:
+    key = space.pack(("key",))
+    db[key] = b"mine"
+    watch = db.set_and_watch(key, b"mine") if own else db.get_and_watch(key)[1]
+    transaction = db.create_transaction()
+    change(transaction, key)
+
+    transaction.commit().wait()
+
+    wait(watch)
+
+
+def test_two_that_wait_for_each_other_by_watches_miss_nothing(db: Any, space: Any) -> None:
+    turn = space.pack(("turn",))
+    db[turn] = b"0"
+
+    def take_turns(me: int) -> None:
+        _, watch = db.get_and_watch(turn)
+        for number in range(me, 200, 2):
+            while db[turn] != b"%d" % number:
+                wait(watch)
+                _, watch = db.get_and_watch(turn)
+            watch = db.set_and_watch(turn, b"%d" % (number + 1))
+
+    with ThreadPoolExecutor(2) as pool:
+        players = [pool.submit(take_turns, me) for me in (0, 1)]
+
+        assert [player.result(timeout=60) for player in players] == [None, None]
+    assert db[turn] == b"200"
 
 
 def test_a_write_after_the_watch_in_its_transaction_fires_it(db: Any, space: Any) -> None:

@@ -82,6 +82,12 @@ def test_what_a_commit_wrote_survives_the_log(written: tuple[KeySet, set[int]]) 
     assert list(found.ranges) == list(written[0].ranges)
 
 
+def everything() -> KeySet:
+    all_keys = KeySet()
+    all_keys.add_range(b"", b"\xff")
+    return all_keys
+
+
 def wrote(number: int) -> KeySet:
     written = KeySet()
     written.keys.add(key(number))
@@ -95,7 +101,7 @@ def test_the_log_in_memory_is_topped_up_with_what_others_committed() -> None:
     recent.top_up([(20, b""), (30, encode(wrote(2))), (40, encode(wrote(3)))])
 
     assert recent.newest == 40
-    assert [written.keys for written in recent.since(20)] == [{key(2)}, {key(3)}]
+    assert [written.keys for written in recent.since(20, everything())] == [{key(2)}, {key(3)}]
 
 
 def test_a_log_that_was_trimmed_too_far_makes_older_transactions_too_old() -> None:
@@ -115,4 +121,26 @@ def test_trimming_forgets_only_what_is_old() -> None:
     recent.trim(6)
 
     assert recent.complete_from == 6
-    assert len(recent.since(6)) == 4
+    assert len(recent.since(6, everything())) == 4
+
+
+@given(st.lists(key_sets(), max_size=4), key_sets())
+def test_what_is_left_out_of_the_log_touches_nothing_that_was_read(
+    commits: list[tuple[KeySet, set[int]]], wanted: tuple[KeySet, set[int]]
+) -> None:
+    reads, written = wanted[0], [one for one, _ in commits]
+    recent = RecentCommits(1)
+    recent.top_up([(1, b""), *((2 + n, encode(one)) for n, one in enumerate(written))])
+
+    found = recent.since(1, reads)
+
+    assert sum(one.intersects(reads) for one in found) == sum(
+        one.intersects(reads) for one in written
+    )
+
+
+def test_a_commit_of_keys_that_were_not_read_is_left_out() -> None:
+    recent = RecentCommits(1)
+    recent.top_up([(1, b""), (2, encode(wrote(2)))])
+
+    assert recent.since(1, wrote(3)) == []

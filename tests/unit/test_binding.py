@@ -96,3 +96,30 @@ def test_a_file_that_is_no_store_is_left_as_it_is(
 def test_a_path_that_cannot_be_created_is_a_clear_error() -> None:
     shown = run(OPEN.format(""), FDBQUEUE_STORE="embedded:/proc/nowhere/store.fdbq")
     assert "StoreNotWritable" in shown.splitlines()[-1]
+
+
+OPEN_AND_HOLD = """
+import fcntl, os, subprocess, sys
+import fdbqueue
+path = {path!r}
+db = fdbqueue.open({first!r})
+db[b"k"] = b"v"
+tr = db.create_transaction()
+assert tr[b"k"] == b"v"
+again = fdbqueue.open(path)
+probe = (
+    "import fcntl, sys; file = open(sys.argv[1], 'r+b');"
+    "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)"
+)
+print(subprocess.run([sys.executable, "-c", probe, path], capture_output=True).returncode)
+"""
+"""The range is the one of SQLite's shared locks."""
+
+
+@pytest.mark.parametrize("prefix", ["", "embedded:"])
+def test_opening_a_store_again_leaves_its_locks_alone(tmp_path: Path, prefix: str) -> None:
+    # Given a store that this process has open
+    path = str(tmp_path / "store.fdbq")
+    # When it is opened again by its path, then another process cannot take it for unused
+    code = OPEN_AND_HOLD.format(path=path, first=prefix + path)
+    assert run(code, FDBQUEUE_STORE=f"embedded:{path}") == "1"

@@ -1,0 +1,14 @@
+"""``fdbq pipeline …``: jobs on Spark."""
+
+from __future__ import annotations
+
+import typer
+
+from . import pipeline_report
+
+app = typer.Typer(
+    name="pipeline",
+    help="Jobs on Spark, which needs Java and fdbqueue[spark].",
+    no_args_is_help=True,
+)
+app.command()(pipeline_report.report)

@@ -1,0 +1,94 @@
+"""Reading many messages in ranges: pages of one version, cut where the store says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from fdbqueue import NewMessage, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.queue import picture
+
+Rows = list[fdb.KeyValue]
+TOO_OLD = 1007
+PAYLOAD = 1_000
+
+
+def fill(db: fdb.Database, queue: Queue, count: int = 30) -> list[str]:
+    return queue.enqueue_many(db, [NewMessage(bytes(PAYLOAD)) for _ in range(count)])
+
+
+def ids(queue: Queue) -> Callable[[fdb.Transaction, Rows], tuple[list[str], int]]:
+    def read(tr: fdb.Transaction, rows: Rows) -> tuple[list[str], int]:
+        return queue._keys.ready_ids([kv.key for kv in rows])[1], len(rows)
+
+    return read
+
+
+def test_pages_show_one_version_whatever_happens_meanwhile(db: fdb.Database, queue: Queue) -> None:
+    enqueued = fill(db, queue)
+    pages = picture.pages(db, queue._keys.ready_range(), ids(queue), size=5 * PAYLOAD)
+    seen = next(pages)
+    assert 1 < len(seen) < 10
+    for message_id in enqueued[-10:]:
+        queue.cancel(db, message_id)
+    fill(db, queue)
+    rest = list(pages)
+    assert len(rest) > 2
+    assert seen + [each for page in rest for each in page] == enqueued
+
+
+def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_read(
+    db: fdb.Database, queue: Queue
+) -> None:
+    enqueued = fill(db, queue)
+    failing = iter([False, True])
+    look = ids(queue)
+
+    def read(tr: fdb.Transaction, rows: Rows) -> tuple[list[str], int]:
+        if next(failing, False):
+            raise fdb.FDBError(TOO_OLD)
+        return look(tr, rows)
+
+    pages = picture.pages(db, queue._keys.ready_range(), read, size=5 * PAYLOAD)
+    seen = next(pages)
+    for message_id in (enqueued[0], enqueued[-1]):
+        queue.cancel(db, message_id)
+    later = fill(db, queue, 1)
+    assert seen + [each for page in pages for each in page] == enqueued[:-1] + later
+
+
+def test_a_reader_may_take_fewer_rows_than_it_is_given(db: fdb.Database, queue: Queue) -> None:
+    enqueued = fill(db, queue, 7)
+
+    def two(tr: fdb.Transaction, rows: Rows) -> tuple[list[str], int]:
+        return queue._keys.ready_ids([kv.key for kv in rows[:2]])[1], min(2, len(rows))
+
+    pages = list(picture.pages(db, queue._keys.ready_range(), two))
+    assert pages == [enqueued[:2], enqueued[2:4], enqueued[4:6], enqueued[6:]]
+
+
+def test_nothing_is_read_of_an_empty_range(db: fdb.Database, queue: Queue) -> None:
+    assert list(picture.pages(db, queue._keys.ready_range(), ids(queue))) == []
+    assert picture.split(db, [queue._keys.ready_range()], 10_000) == []
+
+
+def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
+    db: fdb.Database, queue: Queue
+) -> None:
+    fill(db, queue, 100)
+    level = queue.peek(db)[0].level
+    ranges = [queue._keys.ready_level(each) for each in range(10)]
+    pieces = picture.split(db, ranges, 20_000)
+    assert pieces[0].start == ranges[level].start
+    assert pieces[-1].stop == ranges[level].stop
+    for one, other in itertools.pairwise(pieces):
+        assert one.stop == other.start
+
+
+def test_payloads_elsewhere_bound_a_page_too() -> None:
+    fields = [{36: 900}, {}, {36: 900}, {36: 900}]
+    assert picture.fitting(fields, 2_000) == 3
+    assert picture.fitting(fields, 100) == 2, "one at least, and what costs nothing"
+    assert picture.fitting([{36: 900}], 100) == 1
+    assert picture.fitting([], 100) == 0

@@ -1,0 +1,492 @@
+"""Plans: a batch has the same messages until it is done, whatever happens."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from fdbqueue import (
+    Depth,
+    InvalidName,
+    MessagePlanned,
+    NewMessage,
+    PlanError,
+    PlanHeld,
+    PlanLost,
+    PlanNotFound,
+    PlanTaken,
+    Queue,
+    verify,
+)
+from fdbqueue.batches import Mark, Planner
+from fdbqueue.binding import fdb
+from fdbqueue.queue import planning
+from fdbqueue.testing import ManualClock
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, max_attempts=2, lease=60, clock=clock)
+
+
+def payloads(db: Database, run: Planner, since: Mark, until: Mark, parts: int = 2) -> list[bytes]:
+    """What a batch consists of, in the order of its pieces."""
+    found = []
+    for piece in run.pieces(db, since, until, parts):
+        rows = [message for page in run.read(db, piece) for message in page]
+        assert len(rows) == piece.messages
+        found += [row.envelope.message(row.position).payload for row in rows]
+    return found
+
+
+def ready(db: Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.peek(db, 1_000)]
+
+
+def sound(db: Database, queue: Queue) -> bool:
+    result = verify(db, queue)
+    assert not result.deviations, result
+    return result.ok
+
+
+@pytest.fixture
+def small_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few messages are several claims, each planned in a transaction of its own."""
+    monkeypatch.setattr(planning, "CLAIM_MESSAGES", 3)
+    monkeypatch.setattr("fdbqueue.batches.MIN_FILL", 2)
+
+
+def test_batches_come_in_order_and_are_acknowledged_by_the_next_one(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c", NewMessage(b"urgent", priority=9)])
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    first = run.next(db, start, messages=3)
+    assert payloads(db, run, start, first) == [b"urgent", b"a", b"b"]
+    assert queue.depth(db).leased == 3
+    second = run.next(db, first, messages=3)
+    assert queue.depth(db).done == 3
+    assert payloads(db, run, first, second) == [b"c"]
+    assert run.next(db, second) == second
+    assert queue.depth(db) == Depth(enqueued=4, done=4)
+    assert sound(db, queue)
+
+
+def test_the_same_mark_gives_the_same_batch_to_the_next_run(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    first = run.next(db, start, messages=1)
+    queue.enqueue(db, b"urgent", priority=9)
+    again = queue.plans.planner("stream")
+    assert again.begin(db) == start
+    assert again.next(db, start, messages=10) == first
+    assert payloads(db, again, start, first) == [b"a"]
+
+
+def test_a_plan_that_was_interrupted_while_it_was_made_is_gone_on_with(
+    db: Database, queue: Queue, small_claims: None
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
+    cut = FlakyDatabase(db, [], before=iter([None, None]).__next__)
+    run = queue.plans.planner("stream")
+    with pytest.raises(StopIteration):
+        run.next(cast("Database", cut), run.begin(db), messages=8)
+    (consumer,) = queue.plans.list(db)
+    assert [(plan.state, plan.messages) for plan in consumer.plans] == [("open", 6)]
+    again = queue.plans.planner("stream")
+    until = again.next(db, again.begin(db), messages=8)
+    assert payloads(db, again, again.begin(db), until) == [b"%d" % n for n in range(8)]
+    assert sound(db, queue)
+
+
+def test_a_batch_ends_at_its_bytes_and_has_one_message_in_any_case(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [bytes(40_000), bytes(40_000), bytes(300_000), b"small"])
+    run = queue.plans.planner("stream")
+    mark, sizes = run.begin(db), []
+    while (following := run.next(db, mark, size=100_000)) != mark:
+        sizes.append([len(each) for each in payloads(db, run, mark, following)])
+        mark = following
+    assert sizes == [[40_000, 40_000], [300_000], [5]]
+    assert queue.depth(db).done == 4
+    assert sound(db, queue)
+
+
+def test_what_comes_later_is_left_where_the_ends_were_taken_before(
+    db: Database, queue: Queue, clock: ManualClock, small_claims: None
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(8)])
+    queue.enqueue(db, b"due", delay=5)
+    clock.seconds += 6
+    run = queue.plans.planner("stream")
+    ends = run.ends(db)
+    queue.enqueue_many(db, [NewMessage(b"late", priority=n) for n in (0, 4, 9)])
+    queue.enqueue(db, b"due later", delay=1)
+    clock.seconds += 2
+    mark, seen = run.begin(db), []
+    while (following := run.next(db, mark, messages=4, ends=ends)) != mark:
+        seen += payloads(db, run, mark, following)
+        mark = following
+    assert seen == [b"7", b"6", b"5", b"4", b"due", b"3", b"2", b"1", b"0"]
+    assert sorted(ready(db, queue)) == [b"due later", b"late", b"late", b"late"]
+    assert run.next(db, mark) != mark
+
+
+def test_a_planned_message_never_lapses(db: Database, queue: Queue, clock: ManualClock) -> None:
+    queue.enqueue(db, b"a", ttl=10)
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    until = run.next(db, start)
+    clock.seconds += 10**7
+    queue.sweep(db)
+    assert queue.receive(db) is None
+    assert payloads(db, run, start, until) == [b"a"]
+    assert run.next(db, until) == until
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+    assert sound(db, queue)
+
+
+def test_a_planned_message_is_settled_with_its_plan_alone(db: Database, queue: Queue) -> None:
+    message_id = queue.enqueue(db, b"a")
+    run = queue.plans.planner("stream")
+    run.next(db, run.begin(db))
+    (held,) = queue.leases(db)
+    assert (held.planned, held.lapsed, held.consumer) == (True, False, "stream")
+    for settle in (queue.ack, queue.release, queue.extend):
+        with pytest.raises(MessagePlanned, match="stream"):
+            settle(db, held.delivery)
+    with pytest.raises(MessagePlanned):
+        queue.reject(db, held.delivery, "bad")
+    found = queue.get(db, message_id)
+    assert found is not None
+    assert (found.state.value, found.lease_expires_at_ms) == ("leased", None)
+    assert queue.depth(db).leased == 1
+
+
+def test_a_released_plan_returns_to_its_places_and_its_batch_is_lost(
+    db: Database, queue: Queue, small_claims: None
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(8)])
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    until = run.next(db, start, messages=7)
+    (piece,) = run.pieces(db, start, until, 1)
+    assert list(queue.plans.release(db, "stream")) == [1, 4, 7]
+    assert ready(db, queue) == [b"%d" % n for n in range(8)]
+    assert all(message.attempts == 0 for message in queue.peek(db, 10))
+    with pytest.raises(PlanLost, match="given back"):
+        run.next(db, until)
+    with pytest.raises(PlanLost, match="given back"):
+        run.pieces(db, start, until, 1)
+    with pytest.raises(PlanLost, match="given back"):
+        list(run.read(db, piece))
+    assert list(queue.plans.release(db, "stream")) == []
+    fresh = run.next(db, start)
+    assert fresh.batch > until.batch
+    assert len(payloads(db, run, start, fresh)) == 8
+    assert sound(db, queue)
+
+
+def test_a_release_that_was_interrupted_is_gone_on_with_by_a_run(
+    db: Database, queue: Queue, small_claims: None
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(7)])
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    until = run.next(db, start)
+    release = queue.plans.release(db, "stream")
+    assert next(release) == 1
+    (consumer,) = queue.plans.list(db)
+    assert [(plan.state, plan.left) for plan in consumer.plans] == [("returning", 6)]
+    with pytest.raises(PlanLost):
+        run.pieces(db, start, until, 1)
+    fresh = run.next(db, start)
+    assert payloads(db, run, start, fresh) == [b"%d" % n for n in range(7)]
+    assert sound(db, queue)
+
+
+def test_an_acknowledgement_that_was_interrupted_is_gone_on_with(
+    db: Database, queue: Queue, small_claims: None
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, unique=f"{n}") for n in range(7)])
+    run = queue.plans.planner("stream")
+    until = run.next(db, run.begin(db))
+    cut = FlakyDatabase(db, [], before=iter([None]).__next__)
+    with pytest.raises(StopIteration):
+        run.acknowledge(cast("Database", cut), until)
+    (consumer,) = queue.plans.list(db)
+    assert consumer.acknowledged == until.batch
+    assert [(plan.state, plan.left) for plan in consumer.plans] == [("acknowledged", 4)]
+    # What is acknowledged is never given back.
+    assert list(queue.plans.release(db, "stream")) == [0, 0]
+    assert queue.depth(db) == Depth(enqueued=7, done=7)
+    run.acknowledge(db, until)
+    assert sound(db, queue)
+
+
+def test_the_newest_run_takes_over_and_the_one_before_fails(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    old, new = queue.plans.planner("stream"), queue.plans.planner("stream")
+    start = old.begin(db)
+    first = old.next(db, start, messages=1)
+    assert new.next(db, start, messages=1) == first
+    for call in (
+        lambda: old.next(db, first),
+        lambda: old.acknowledge(db, first),
+        lambda: old.pieces(db, start, first, 1),
+    ):
+        with pytest.raises(PlanTaken, match="stream"):
+            call()
+    assert queue.depth(db).leased == 1
+    second = new.next(db, first)
+    assert payloads(db, new, first, second) == [b"b"]
+
+
+def test_consumers_do_not_share_messages(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    one, two = queue.plans.planner("one"), queue.plans.planner("two")
+    first = one.next(db, one.begin(db), messages=2)
+    second = two.next(db, two.begin(db), messages=2)
+    assert payloads(db, one, one.begin(db), first) == [b"a", b"b"]
+    assert payloads(db, two, two.begin(db), second) == [b"c"]
+    told = queue.plans.list(db)
+    assert [(each.name, each.plans[0].messages) for each in told] == [("one", 2), ("two", 1)]
+    assert [message.level for message in queue.plans.messages(db, "one", 1)] == [5]
+
+
+def test_a_mark_of_another_queue_or_of_before_is_refused(
+    db: Database, queue: Queue, space: Subspace
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    first = run.next(db, start, messages=1)
+    second = run.next(db, first, messages=1)
+    third = run.next(db, second, messages=1)
+    with pytest.raises(PlanLost, match="another run"):
+        run.next(db, first)
+    with pytest.raises(PlanLost, match="another run"):
+        run.pieces(db, start, first, 1)
+    with pytest.raises(PlanLost, match="older state"):
+        run.next(db, third._replace(batch=99))
+    run.acknowledge(db, third)
+    queue.plans.forget(db, "stream")
+    with pytest.raises(PlanLost, match="made anew"):
+        queue.plans.planner("stream").next(db, third)
+    lenient = queue.plans.planner("stream", lenient=True)
+    assert lenient.next(db, third) == third
+    queue.enqueue(db, b"d")
+    until = lenient.next(db, third)
+    assert payloads(db, lenient, third, until) == [b"d"]
+    assert lenient.pieces(db, start, first, 1) == []
+
+
+def test_a_lenient_run_goes_on_behind_a_plan_that_was_given_back(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"a")
+    run = queue.plans.planner("stream", lenient=True)
+    start = run.begin(db)
+    until = run.next(db, start)
+    list(queue.plans.release(db, "stream"))
+    assert run.pieces(db, start, until, 1) == []
+    following = run.next(db, until)
+    assert following.batch > until.batch
+    assert payloads(db, run, until, following) == [b"a"]
+
+
+def test_an_acknowledgement_again_does_no_harm(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    first = run.next(db, start, messages=1)
+    second = run.next(db, first, messages=1)
+    run.acknowledge(db, first)
+    run.acknowledge(db, start)
+    assert queue.depth(db).leased == 1
+    run.acknowledge(db, second)
+    run.acknowledge(db, second)
+    assert queue.depth(db).done == 2
+
+
+def test_a_paused_queue_gives_no_batch(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    queue.pause(db)
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    assert run.next(db, start) == start
+    queue.resume(db)
+    assert run.next(db, start) != start
+
+
+def test_messages_whose_time_is_over_are_not_planned(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, ttl=5 if n % 2 else None) for n in range(6)])
+    clock.seconds += 6
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    assert payloads(db, run, start, run.next(db, start)) == [b"0", b"2", b"4"]
+    assert queue.depth(db) == Depth(enqueued=6, leased=3, expired=3)
+    assert sound(db, queue)
+
+
+def test_one_message_of_an_ordering_key_is_planned_at_a_time(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])
+    run = queue.plans.planner("stream")
+    mark, seen = run.begin(db), []
+    while (following := run.next(db, mark)) != mark:
+        seen.append(payloads(db, run, mark, following))
+        mark = following
+    assert seen == [[b"0"], [b"1"], [b"2"]]
+    assert sound(db, queue)
+
+
+def test_the_history_tells_of_planned_messages(db: Database, queue: Queue) -> None:
+    queue.set_options(db, history_seconds=3_600)
+    queue.enqueue_many(db, [b"a", b"b"])
+    run = queue.plans.planner("stream")
+    first = run.next(db, run.begin(db), messages=1)
+    second = run.next(db, first, messages=1)
+    list(queue.plans.release(db, "stream"))
+    told = [(event.transition, event.consumer) for event in queue.history(db)]
+    assert told[2:] == [
+        ("lease", "stream"), ("ack", "stream"), ("lease", "stream"), ("release", "stream"),
+    ]  # fmt: skip
+    assert second.batch == 2
+    assert sound(db, queue)
+
+
+def test_a_consumer_without_plans_is_told_from_one_that_is_not_there(
+    db: Database, queue: Queue
+) -> None:
+    for call in (queue.plans.show, queue.plans.messages, queue.plans.forget):
+        with pytest.raises(PlanNotFound, match="nobody"):
+            call(db, "nobody")
+    with pytest.raises(PlanNotFound):
+        list(queue.plans.release(db, "nobody"))
+    with pytest.raises(InvalidName):
+        queue.plans.planner("")
+    run = queue.plans.planner("stream")
+    run.begin(db)
+    assert queue.plans.show(db, "stream").plans == ()
+    queue.enqueue(db, b"a")
+    run.next(db, run.begin(db))
+    with pytest.raises(PlanHeld):
+        queue.plans.forget(db, "stream")
+    assert issubclass(PlanHeld, PlanError)
+
+
+def test_a_queue_that_deletes_itself_stays_while_a_consumer_plans(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(
+        db, "temporary", root=space, auto_delete=True, auto_delete_after=1, clock=clock
+    )
+    run = queue.plans.planner("stream")
+    mark = run.begin(db)
+    for _ in range(2):
+        clock.seconds += 5
+        assert not queue.sweep(db).deleted
+    assert run.next(db, mark) == mark
+    queue.plans.forget(db, "stream")
+    queue.sweep(db)
+    clock.seconds += 5
+    assert queue.sweep(db).deleted
+
+
+def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    run = queue.plans.planner("stream")
+    until = run.next(db, run.begin(db))
+    plan, keys = queue._keys.plan("stream", until.batch), queue._keys
+    lease = queue.leases(db)[0].delivery.token
+    stored = db[keys.lease(lease)] or b""
+    del db[keys.lease(lease)]
+    assert "plan incomplete" in {found.kind for found in verify(db, queue).deviations}
+    db[keys.lease(lease)] = stored
+    assert verify(db, queue).ok
+    del db[plan]
+    found = verify(db, queue, repair=True)
+    assert [each.kind for each in found.deviations] == ["lease without plan"] * 2
+    clock.seconds += 1
+    assert {delivery.payload for delivery in queue.receive_many(db, 5)} == {b"a", b"b"}
+    assert sound(db, queue)
+
+
+@pytest.mark.parametrize(
+    "plan", [(), *itertools.product(FAULTS, repeat=2)], ids=lambda plan: ", ".join(plan) or "none"
+)
+def test_every_step_happens_once_under_every_plan_of_faults(
+    db: Database, queue: Queue, plan: Sequence[str], small_claims: None
+) -> None:
+    kinds = [NewMessage(b"%d" % n, unique=f"{n}" if n % 4 == 0 else None) for n in range(12)]
+    queue.enqueue_many(db, kinds)
+
+    def flaky() -> Database:
+        return cast("Database", FlakyDatabase(db, plan))
+
+    mark, seen = queue.plans.planner("stream").begin(flaky()), []
+    for turn in itertools.count():
+        # Another run for every batch, and one of them is given back.
+        run = queue.plans.planner("stream")
+        following = run.next(flaky(), mark, messages=5)
+        if following == mark:
+            break
+        if turn == 1:
+            assert list(queue.plans.release(flaky(), "stream"))[-1] == 5
+            continue
+        assert payloads(db, run, mark, following) == payloads(flaky(), run, mark, following, 3)
+        seen += payloads(db, run, mark, following)
+        run.acknowledge(flaky(), following)
+        mark = following
+    assert seen == [b"%d" % n for n in range(12)]
+    assert queue.depth(db) == Depth(enqueued=12, done=12)
+    assert sound(db, queue)
+
+
+def test_two_runs_at_once_never_plan_a_message_twice(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(6)])
+    one, two = queue.plans.planner("one"), queue.plans.planner("two")
+    marks = {}
+
+    def interfere() -> None:
+        if "two" not in marks:
+            marks["two"] = Mark("", 0)
+            marks["two"] = two.next(db, two.begin(db), messages=2)
+
+    flaky = cast("Database", FlakyDatabase(db, [], before=interfere))
+    until = one.next(flaky, one.begin(db), messages=2)
+    assert payloads(db, two, two.begin(db), marks["two"]) == [b"0", b"1"]
+    assert payloads(db, one, one.begin(db), until) == [b"2", b"3"]
+    assert sound(db, queue)
+
+
+def test_an_enqueue_at_the_same_time_does_not_disturb_a_plan(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    flaky = FlakyDatabase(db, [], before=lambda: queue.enqueue(db, b"late"))
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    until = run.next(cast("Database", flaky), start)
+    assert flaky.commits == 1
+    assert payloads(db, run, start, until) == [b"a"]
+    assert ready(db, queue) == [b"late"]

@@ -1,0 +1,161 @@
+"""What is refused before anything is read, and what an executor says that sees another store."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import types
+
+from fdbqueue import (
+    InvalidInput,
+    InvalidOptions,
+    InvalidSchema,
+    Queue,
+    QueueNotFound,
+    StoreNotFound,
+    StoreNotShared,
+    fdb,
+)
+from fdbqueue.spark import batch, stores
+from fdbqueue.spark.settings import BATCH, Given, Place
+from fdbqueue.spark.source import FdbQueueSource
+
+from .columns import read, schema
+
+
+def test_an_unknown_option_is_refused_with_a_list_of_the_known(source: dict[str, str]) -> None:
+    with pytest.raises(InvalidOptions, match=r"option 'levles'.*headerColumns, .*selector"):
+        read(source, levles="1")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"table": "readdy"}, "'readdy' is none of 'ready', 'delayed', 'leased', 'dead'"),
+        ({"payload": "xml"}, "'xml' is none of"),
+        ({"levels": "1-x"}, "'x' is no integer"),
+        ({"levels": "5-3"}, "'5-3' is empty"),
+        ({"levels": "3,99"}, "the levels are 0 to 9"),
+        ({"since": "yesterday"}, "no moment like 2026"),
+        ({"selector": "priority >"}, "not a selector"),
+        ({"table": "history", "selector": "priority > 1"}, "about messages, not history"),
+        ({"partitionBytes": "4 parsecs"}, "no size like"),
+        ({"partitionBytes": "1"}, "not from 10,000 to"),
+        ({"pushdown": "yes"}, "none of 'true', 'false'"),
+        ({"payloadSchema": "a INT"}, "needs payload to be"),
+        ({"headerColumns": "a, a"}, "'a' is no column"),
+        ({"headerColumns": "a WHAT"}, "'a WHAT' is no column"),
+        ({"headerColumns": "level"}, "a column 'level' of its own"),
+        ({"root": "orders"}, "in hexadecimal"),
+        ({"queue": ""}, "it is required"),
+        ({"path": "other"}, "and the path is 'other'"),
+        ({"queue": "a" * 300}, "not a name"),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused(
+    source: dict[str, str], options: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        batch.reader({**source, **options}, schema(id="STRING"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "problem"),
+    [
+        ({"ids": "STRING"}, {}, "column 'ids': table 'ready' has no such column.*there are id, "),
+        ({"id": "INT"}, {}, "column 'id': it is STRING, not INT"),
+        ({"due_at": "TIMESTAMP"}, {}, "no such column"),
+        ({"headers": "INT"}, {}, "it is MAP<STRING,STRING>"),
+        ({"payload": "STRING"}, {"payload": "bytes"}, "the option payload is 'bytes'"),
+        ({"payload": types.DayTimeIntervalType()}, {}, "cannot be read from JSON"),
+        ({"region": "TIMESTAMP"}, {"headerColumns": "region"}, "a header column is STRING"),
+    ],
+)
+def test_a_wrong_schema_is_refused(
+    source: dict[str, str],
+    columns: dict[str, str | types.DataType],
+    options: dict[str, str],
+    problem: str,
+) -> None:
+    with pytest.raises(InvalidSchema, match=problem):
+        read(source, columns=schema(**columns), **options)
+
+
+def test_json_without_a_schema_says_what_to_give(source: dict[str, str]) -> None:
+    with pytest.raises(InvalidOptions, match="payloadSchema, like"):
+        FdbQueueSource({**source, "payload": "json"}).schema()
+
+
+def test_a_missing_queue_is_told_when_the_table_is_named(source: dict[str, str]) -> None:
+    with pytest.raises(QueueNotFound, match="'none'"):
+        FdbQueueSource({**source, "queue": "none"}).schema()
+
+
+def test_a_store_that_is_not_there_is_never_made(
+    embedded: bool, source: dict[str, str], tmp_path: Path
+) -> None:
+    if not embedded:
+        pytest.skip("of the embedded engine: a cluster is never made by a client")
+    path = tmp_path / "none.fdbq"
+    with pytest.raises(StoreNotFound, match=r"none\.fdbq: an embedded store must exist"):
+        read({**source, "store": str(path)})
+    assert not path.exists()
+
+
+def test_options_may_be_spelled_in_any_case_and_the_path_names_the_queue() -> None:
+    given = Given({"partitionbytes": "2 MB", "path": "orders"}, BATCH)
+    assert given.size("partitionBytes", 1, 0, 10**9) == 2_000_000
+    assert Place.of(given).queue == "orders"
+
+
+# -- executors ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(queue: Queue, source: dict[str, str]) -> stores.Seen:
+    return stores.look(Place.of(Given(source, BATCH)))
+
+
+def test_an_executor_opens_the_queue_that_the_driver_saw(
+    db: fdb.Database, queue: Queue, seen: stores.Seen
+) -> None:
+    queue.enqueue(db, b"here")
+    copy: stores.Seen = pickle.loads(pickle.dumps(seen))
+    there, handle = copy.open()
+    assert [message.payload for message in handle.peek(there)] == [b"here"]
+
+
+def test_an_executor_that_has_no_such_store_says_so(
+    embedded: bool, seen: stores.Seen, tmp_path: Path
+) -> None:
+    elsewhere = str(tmp_path / ("other.fdbq" if embedded else "other.cluster"))
+    there = replace(seen, place=replace(seen.place, store=elsewhere))
+    with pytest.raises(StoreNotShared, match=r"does not see the store of the driver: .*other"):
+        there.open()
+
+
+def test_an_executor_that_has_another_engine_says_so(embedded: bool, seen: stores.Seen) -> None:
+    other = "FOUNDATIONDB" if embedded else "EMBEDDED"
+    with pytest.raises(StoreNotShared, match="set FDBQUEUE_STORE or FDB_CLUSTER_FILE there"):
+        replace(seen, engine=other).open()
+
+
+def test_an_embedded_store_is_of_one_machine(embedded: bool, seen: stores.Seen) -> None:
+    if not embedded:
+        pytest.skip("of the embedded engine: a cluster is there for all machines")
+    with pytest.raises(StoreNotShared, match=r"a file of one machine, elsewhere"):
+        replace(seen, host="elsewhere").open()
+
+
+def test_an_executor_whose_store_has_no_such_queue_or_another_one_says_so(
+    seen: stores.Seen,
+) -> None:
+    with pytest.raises(StoreNotShared, match="there is no queue 'none'"):
+        replace(seen, place=replace(seen.place, queue="none")).open()
+    with pytest.raises(StoreNotShared, match="another queue 'orders'"):
+        replace(seen, levels=3).open()
+    with pytest.raises(StoreNotShared, match="another queue 'orders'"):
+        replace(seen, version=2**62).open()

@@ -1,0 +1,198 @@
+"""What the tables of a queue show."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import fdbqueue.spark
+from fdbqueue import HeaderValue, NewMessage, Queue, fdb
+from fdbqueue.spark import batch
+
+from .columns import read, schema
+
+SECOND = timedelta(seconds=1)
+
+
+def moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+@pytest.fixture
+def queue(db: fdb.Database, space: fdb.Subspace) -> Queue:
+    return Queue.create(db, "orders", root=space, history_seconds=3600.0)
+
+
+def test_every_state_has_its_table_and_counts_agree(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n % 10) for n in range(20)])
+    queue.enqueue_many(db, [NewMessage(b"keyed", key="k", priority=0) for _ in range(3)])
+    queue.enqueue(db, b"later", delay=3600)
+    for delivery in queue.receive_many(db, 4)[:2]:
+        queue.reject(db, delivery, "no")
+    depth = queue.depth(db)
+    found = {
+        table: {row["id"] for row in read(source, table)}
+        for table in ("ready", "delayed", "leased", "dead")
+    }
+    assert {table: len(ids) for table, ids in found.items()} == {
+        "ready": depth.ready,
+        "delayed": 1,
+        "leased": 2,
+        "dead": 2,
+    }
+    assert set.union(*found.values()) == {
+        event.id for event in queue.history(db) if event.transition in ("enqueue", "schedule")
+    }
+
+
+def test_a_ready_message_has_all_its_columns(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    headers: dict[str, HeaderValue] = {"n": 1, "x": 0.5, "s": "text", "yes": True, "none": None}
+    message_id = queue.enqueue(db, b"\x00\xff", priority=7, headers=headers, ttl=60, key="k")
+    (row,) = read(source)
+    message = queue.peek(db)[0]
+    assert row == {
+        "id": message_id,
+        "payload": b"\x00\xff",
+        "headers": [("n", "1"), ("x", "0.5"), ("s", "text"), ("yes", "true"), ("none", None)],
+        "priority": 7,
+        "level": message.level,
+        "attempts": 0,
+        "enqueued_at": message.enqueued_at,
+        "expires_at": moment(message.expires_at_ms or 0),
+        "content_type": message.content_type,
+        "key": "k",
+        "last_error": None,
+        "blocked": False,
+    }
+
+
+def test_rows_of_a_piece_stand_in_the_order_of_delivery(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    ids = queue.enqueue_many(db, [NewMessage(b"", priority=n % 10) for n in range(300)])
+    assert [row["id"] for row in read(source)] == sorted(ids)
+
+
+def test_messages_that_wait_for_their_ordering_key_are_ready_and_blocked(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    ids = queue.enqueue_many(db, [NewMessage(b"", key="k", priority=n) for n in (1, 8)])
+    assert {row["id"]: row["blocked"] for row in read(source)} == {ids[0]: False, ids[1]: True}
+    levels = {row["level"] for row in read(source, levels="1")}
+    assert levels == {1}, "also of those that are blocked"
+
+
+def test_delayed_messages_show_when_they_are_due(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    ids = [queue.enqueue(db, b"", at=at + n * SECOND) for n in range(4)]
+    assert {row["id"]: row["due_at"] for row in read(source, "delayed")} == {
+        each: at + n * SECOND for n, each in enumerate(ids)
+    }
+    some = read(
+        source, "delayed", since=(at + SECOND).isoformat(), until=(at + 3 * SECOND).isoformat()
+    )
+    assert [row["id"] for row in some] == ids[1:3]
+
+
+def test_a_message_that_rests_between_attempts_is_delayed_under_its_own_id(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    message_id = queue.enqueue(db, b"")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.release(db, delivery, delay=60)
+    assert [row["id"] for row in read(source, "delayed")] == [message_id]
+
+
+def test_leases_show_who_has_them_and_until_when(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue(db, b"paid")
+    delivery = queue.receive(db, lease=60)
+    assert delivery is not None
+    (row,) = read(source, "leased")
+    (lease,) = queue.leases(db)
+    assert (row["id"], row["payload"], row["consumer"]) == (delivery.id, b"paid", lease.consumer)
+    assert abs(row["lease_expires_at"] - moment(delivery.expires_at_ms)) < timedelta(minutes=1)
+
+
+def test_dead_letters_show_why_and_since_when(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue(db, b"unpaid", headers={"n": 1})
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "no money")
+    (row,) = read(source, "dead")
+    (letter,) = queue.dead.list(db)
+    assert row["payload"] == b"unpaid"
+    assert (row["id"], row["reason"]) == (delivery.id, "no money")
+    assert row["died_at"] == moment(letter.death.died_at_ms)
+    past = (row["died_at"] - SECOND).isoformat()
+    assert len(read(source, "dead", since=past)) == 1
+    assert read(source, "dead", until=past) == []
+
+
+def test_history_is_every_line_in_its_order(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"", priority=n) for n in range(3)])
+    for delivery in queue.receive_many(db, 3):
+        queue.ack(db, delivery)
+    events = queue.history(db)
+    rows = read(source, "history")
+    assert [(r["stamp"], r["transition"], r["id"], r["attempt"]) for r in rows] == [
+        (e.stamp, e.transition, e.id, e.attempt) for e in events
+    ]
+    assert [row["at"] for row in rows] == [moment(event.at_ms) for event in events]
+    assert {row["level"] for row in read(source, "history", levels="7,8")} == {7, 8}
+
+
+def test_levels_times_and_selectors_choose_rows(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(
+        db, [NewMessage(b"", priority=n, headers={"n": n, "odd": bool(n % 2)}) for n in range(10)]
+    )
+    at = queue.peek(db)[0].enqueued_at
+    assert [row["level"] for row in read(source, levels="0, 3-5")] == [0, 3, 4, 5]
+    assert len(read(source, selector="odd AND priority > 4")) == 3
+    assert len(read(source, selector="odd AND priority > 4", levels="0-1")) == 1
+    assert len(read(source, since=(at - SECOND).isoformat())) == 10
+    assert read(source, until=(at - SECOND).isoformat()) == []
+
+
+def test_payloads_in_chunks_and_compressed_ones_come_whole(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    packed = Queue.create(db, "packed", root=space, compression="zlib", compress_from=100)
+    payloads = [b"x" * 400_000, bytes(range(256)) * 1_000, b"short", b"y" * 500]
+    for queue in (packed, Queue.create(db, "plain", root=space)):
+        for payload in payloads:
+            queue.enqueue(db, payload)
+        source = fdbqueue.spark.options(db, queue)
+        assert [row["payload"] for row in read(source)] == payloads
+
+
+def test_the_pieces_of_a_table_hold_every_message_once(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    ids = queue.enqueue_many(db, [NewMessage(bytes(500), priority=n % 3) for n in range(400)])
+    small = {**source, "partitionbytes": "20 kB"}
+    reader = batch.reader(small, schema(id="STRING"))
+    pieces = reader.partitions()
+    assert len(pieces) >= 3, "one for each level at least"
+    found = [
+        message_id
+        for piece in pieces
+        for rows in reader.read(piece)
+        for message_id in rows.column(0).to_pylist()
+    ]
+    assert sorted(found) == sorted(ids)
