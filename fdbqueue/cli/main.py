@@ -27,6 +27,7 @@ from . import (
     leases,
     messages,
     pipeline,
+    plans,
     queues,
     settling,
     status,
@@ -76,6 +77,7 @@ for group in (
     subscriptions.app,
     history.app,
     pipeline.app,
+    plans.app,
     upkeep.metrics,
     bench.app,
 ):
@@ -155,8 +157,12 @@ def _report(error: BaseException) -> int:
     if isinstance(error, OSError):
         terminal.complain(f"{error.filename or 'the system'}: {error.strerror or error}")
         return 1
-    if type(error).__name__ == "FDBError":  # its class is there only when the bindings are loaded
+    # Classes that are there only when the bindings are loaded.
+    if type(error).__name__ == "FDBError":
         terminal.complain(f"the database answered: {error}")
+        return 1
+    if type(error).__module__ == "fdbqueue.embedded.errors":
+        terminal.complain(str(error))
         return 1
     terminal.complain_of(error)
     return 1

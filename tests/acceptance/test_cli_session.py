@@ -69,6 +69,7 @@ def test_a_session_prints_what_it_printed_before(db: fdb.Database, fdbq: Fdbq, n
         the_life_of_a_queue(run)
         messages_out_of_order(run)
         whom_it_concerns(run, db, name)
+        what_streams_have(run, db, name)
         the_end(run)
     finally:
         if f"{name}-other" in fdbq.ok("queue", "list").out:
@@ -142,6 +143,21 @@ def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
     run("consumer", "list", "Q", "--json")
     run("consumer", "evict", "Q", "--json")
     run("consumer", "evict", "Q", consumer.hex(), "--yes", "--json")
+
+
+def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:
+    # Given a stream that has stopped
+    run("enqueue", "R", "--json", given='{"payload": "x"}\n' * 3)
+    stream = Queue(f"{name}-other").plans.planner("stream")
+    stream.next(db, stream.begin(db), messages=2)
+    run("plan", "list", "R", "--json")
+    run("plan", "show", "R", "stream", "--max", "1")
+    run("plan", "show", "R", "stream", "--json")
+    (token, _) = (each["token"] for each in run("lease", "list", "R", "--json").json)
+    run("lease", "release", "R", token, "--yes", code=1)
+    run("plan", "release", "R", "stream", "--dry-run", "--json")
+    run("plan", "release", "R", "stream", "--yes", "--forget", "--json")
+    run("plan", "release", "R", "stream", "--yes", "--json", code=1)
 
 
 def the_end(run: Session) -> None:
