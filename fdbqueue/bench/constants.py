@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -39,6 +46,20 @@ class Constants(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         return ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``DataFrame.write``."""
+        return DroppingWriter()
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Takes all rows, and keeps none."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Take the rows of a task."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class ConstantReader(DataSourceReader):

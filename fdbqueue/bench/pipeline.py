@@ -23,6 +23,7 @@ LEVELS = 10
 RUNS = 3
 
 BROWSE_RATE = 60_000
+WRITE_RATE = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,28 @@ def browse(ground: Ground) -> Iterator[Rate]:
     yield Rate(name, rate, Bar(f"{name}: rows/s", rate, BROWSE_RATE, False))
 
 
-GROUPS: dict[str, Group] = {"browse": browse}
+def write(ground: Ground) -> Iterator[Rate]:
+    """A batch write: rows are staged by the tasks, and published by the driver."""
+    frame = ground.spark.range(ground.rows).selectExpr(
+        f"CAST(repeat('x', {ground.size}) AS BINARY) AS payload",
+        f"CAST(id % {LEVELS} AS INT) AS priority",
+    )
+    queue = ground.queue("written")
+
+    def save(name: str, **options: str) -> None:
+        frame.write.format(name).options(**options).mode("append").save()
+
+    dropped = timed(RUNS, lambda: save("constants"))
+    yield Rate("batch write that is dropped", ground.rows / dropped)
+    named = pipeline.options(ground.db, queue)
+    rate = ground.rows / timed(RUNS, lambda: save("fdbqueue", **named))
+    enqueued = queue.depth(ground.db).enqueued
+    assert enqueued == (RUNS + 1) * ground.rows, f"{enqueued:,} messages were enqueued"
+    name = "batch write of messages"
+    yield Rate(name, rate, Bar(f"{name}: rows/s", rate, WRITE_RATE, False))
+
+
+GROUPS: dict[str, Group] = {"browse": browse, "write": write}
 
 
 def run(rows: int, size: int, groups: Sequence[str] | None, master: str) -> Iterator[Rate]:
