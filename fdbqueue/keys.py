@@ -59,6 +59,9 @@ class Kind(IntEnum):
     STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
 
 
+_KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}
+
+
 class RootKeys:
     """The keys beside the queues: the catalogue."""
 
@@ -126,7 +129,7 @@ class QueueKeys:
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
-        self._kinds = {kind: fdb.tuple.pack((int(kind),), prefix) for kind in Kind}
+        self._kinds = {kind: prefix + packed for kind, packed in _KINDS.items()}
         self.meta = self._kinds[Kind.META]
         self.change = self._kinds[Kind.CHANGE]
         self.idle = self._kinds[Kind.IDLE]

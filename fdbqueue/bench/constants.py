@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,11 +11,13 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceWriter,
     InputPartition,
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ..spark.rows import TABLES
@@ -51,6 +54,11 @@ class Constants(DataSource):
         """For ``DataFrame.write``."""
         return DroppingWriter()
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``; ``batch`` says how many rows a batch has."""
+        rows, batch, size = (int(self.options[name]) for name in ("rows", "batch", "size"))
+        return ConstantStream(rows, batch, size, schema)
+
 
 class DroppingWriter(DataSourceArrowWriter):
     """Takes all rows, and keeps none."""
@@ -80,10 +88,45 @@ class ConstantReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As many rows as the piece has."""
-        assert isinstance(partition, Piece)
-        batch = constant(self._schema, min(partition.rows, BATCH_ROWS), self._size)
-        for begin in range(0, partition.rows, BATCH_ROWS):
-            yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
+        return repeated(self._schema, partition, self._size)
+
+
+class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Yields the same batch again and again, in micro-batches."""
+
+    def __init__(self, rows: int, batch: int, size: int, schema: StructType) -> None:
+        self._rows = rows
+        self._batch = batch
+        self._size = size
+        self._schema = schema
+
+    def initialOffset(self) -> dict[str, int]:
+        """Before the first row."""
+        return {"row": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing comes later."""
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Behind the next batch."""
+        return {"row": min(self._rows, start["row"] + self._batch)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """One piece for each core."""
+        rows, cores = end["row"] - start["row"], os.cpu_count() or 1
+        return [Piece(rows // cores + (n < rows % cores)) for n in range(cores)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """As many rows as the piece has."""
+        return repeated(self._schema, partition, self._size)
+
+
+def repeated(schema: StructType, partition: InputPartition, size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece."""
+    assert isinstance(partition, Piece)
+    batch = constant(schema, min(partition.rows, BATCH_ROWS), size)
+    for begin in range(0, partition.rows, BATCH_ROWS):
+        yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
 
 
 def constant(schema: StructType, rows: int, size: int) -> pa.RecordBatch:

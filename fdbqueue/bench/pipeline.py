@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from .. import spark as pipeline
@@ -24,6 +25,10 @@ RUNS = 3
 
 BROWSE_RATE = 60_000
 WRITE_RATE = 30_000
+CONSUME_RATE = 15_000
+IDLE_MS = 50.0
+IDLE_RUNS = 50
+STREAM_BATCHES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,63 @@ def write(ground: Ground) -> Iterator[Rate]:
     yield Rate(name, rate, Bar(f"{name}: rows/s", rate, WRITE_RATE, False))
 
 
-GROUPS: dict[str, Group] = {"browse": browse, "write": write}
+def streamed(ground: Ground, source: str, options: Mapping[str, str]) -> float:
+    """Rows a second of a stream that ends when all is read, over its micro-batches that have any,
+    but for the first, in which Spark gets ready."""
+    with TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
+        query = (
+            ground.spark.readStream.format(source)
+            .options(**options)
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        done = [each for each in query.recentProgress if each.numInputRows][1:]
+    seconds = sum(each.durationMs["triggerExecution"] for each in done) / 1000
+    return sum(each.numInputRows for each in done) / seconds
+
+
+def consume(ground: Ground) -> Iterator[Rate]:
+    """A stream that takes messages, and what it costs where there are none."""
+    batch = max(1, ground.rows // STREAM_BATCHES)
+    constants = {"rows": ground.rows, "batch": batch, "size": ground.size}
+    texts = {name: str(value) for name, value in constants.items()}
+    yield Rate("stream of constants", streamed(ground, "constants", texts))
+    queue = ground.filled("consumed")
+    options = {
+        **pipeline.options(ground.db, queue),
+        "mode": "consume",
+        "consumer": "bench",
+        "maxMessagesPerBatch": str(batch),
+    }
+    rate = streamed(ground, "fdbqueue", options)
+    name = "stream that takes messages"
+    yield Rate(name, rate, Bar(f"{name}: rows/s", rate, CONSUME_RATE, False))
+    idle = 1000 * idle_seconds(options)
+    name = "ms of ours in an empty micro-batch"
+    yield Rate(name, idle, Bar(name, idle, IDLE_MS, True))
+
+
+def idle_seconds(options: Mapping[str, str]) -> float:
+    """What our reader takes for a micro-batch that has nothing: all that Spark calls then."""
+    from pyspark.sql.types import StructType
+
+    from ..spark import consuming
+
+    reader = consuming.reader(options, StructType())
+    start = reader.initialOffset()
+
+    def poll() -> None:
+        assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+        reader.reportLatestOffset()
+
+    return timed(IDLE_RUNS, poll)
+
+
+GROUPS: dict[str, Group] = {"browse": browse, "write": write, "consume": consume}
 
 
 def run(rows: int, size: int, groups: Sequence[str] | None, master: str) -> Iterator[Rate]:

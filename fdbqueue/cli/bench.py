@@ -242,7 +242,7 @@ def bars(
 @app.command()
 def spark(
     only: Annotated[
-        str | None, typer.Option(metavar="GROUP,…", help="Of browse and write only these.")
+        str | None, typer.Option(metavar="GROUP,…", help="Of browse, write and consume only these.")
     ] = None,
     rows: Annotated[
         int, typer.Option(metavar="N", min=1_000, help="Messages of each queue.")

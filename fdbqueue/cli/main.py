@@ -27,6 +27,7 @@ from . import (
     leases,
     messages,
     pipeline,
+    plans,
     queues,
     settling,
     status,
@@ -43,7 +44,8 @@ app = typer.Typer(
     name="fdbq",
     help="Look after fdbqueue's queues: transactional priority queues on FoundationDB.",
     epilog="The store is --store, else FDBQUEUE_STORE, else the cluster of FDB_CLUSTER_FILE or of "
-    "the default cluster file, else an embedded store in your data directory.",
+    "the default cluster file, else an embedded store in your data directory. Exit codes: 0 done, "
+    "1 failed, 2 wrong usage or invalid input, 130 interrupted. fdbq COMMAND --help has examples.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -75,6 +77,7 @@ for group in (
     subscriptions.app,
     history.app,
     pipeline.app,
+    plans.app,
     upkeep.metrics,
     bench.app,
 ):
