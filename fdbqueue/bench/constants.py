@@ -50,24 +50,14 @@ class Constants(DataSource):
         """For ``spark.read``."""
         return ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``DataFrame.write``."""
-        return DroppingWriter()
-
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``; ``batch`` says how many rows a batch has."""
         rows, batch, size = (int(self.options[name]) for name in ("rows", "batch", "size"))
         return ConstantStream(rows, batch, size, schema)
 
-
-class DroppingWriter(DataSourceArrowWriter):
-    """Takes all rows, and keeps none."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Take the rows of a task."""
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``DataFrame.write``."""
+        return Dropper()
 
 
 class ConstantReader(DataSourceReader):
@@ -119,6 +109,16 @@ class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As many rows as the piece has."""
         return repeated(self._schema, partition, self._size)
+
+
+class Dropper(DataSourceArrowWriter):
+    """Does nothing with what is written."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Take it."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 def repeated(schema: StructType, partition: InputPartition, size: int) -> Iterator[pa.RecordBatch]:
