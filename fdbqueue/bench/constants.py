@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceWriter,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -51,6 +54,10 @@ class Constants(DataSource):
         """For ``spark.readStream``; ``batch`` says how many rows a batch has."""
         rows, batch, size = (int(self.options[name]) for name in ("rows", "batch", "size"))
         return ConstantStream(rows, batch, size, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``DataFrame.write``."""
+        return Dropper()
 
 
 class ConstantReader(DataSourceReader):
@@ -102,6 +109,16 @@ class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As many rows as the piece has."""
         return repeated(self._schema, partition, self._size)
+
+
+class Dropper(DataSourceArrowWriter):
+    """Does nothing with what is written."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Take it."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 def repeated(schema: StructType, partition: InputPartition, size: int) -> Iterator[pa.RecordBatch]:

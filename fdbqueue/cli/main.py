@@ -44,7 +44,8 @@ app = typer.Typer(
     name="fdbq",
     help="Look after fdbqueue's queues: transactional priority queues on FoundationDB.",
     epilog="The store is --store, else FDBQUEUE_STORE, else the cluster of FDB_CLUSTER_FILE or of "
-    "the default cluster file, else an embedded store in your data directory.",
+    "the default cluster file, else an embedded store in your data directory. Exit codes: 0 done, "
+    "1 failed, 2 wrong usage or invalid input, 130 interrupted. fdbq COMMAND --help has examples.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -152,8 +153,12 @@ def _report(error: BaseException) -> int:
     if isinstance(error, OSError):
         terminal.complain(f"{error.filename or 'the system'}: {error.strerror or error}")
         return 1
-    if type(error).__name__ == "FDBError":  # its class is there only when the bindings are loaded
+    # Classes that are there only when the bindings are loaded.
+    if type(error).__name__ == "FDBError":
         terminal.complain(f"the database answered: {error}")
+        return 1
+    if type(error).__module__ == "fdbqueue.embedded.errors":
+        terminal.complain(str(error))
         return 1
     terminal.complain_of(error)
     return 1
