@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -46,7 +47,7 @@ def list_(
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
-        found = list(islice(_matching(db, queue, selector), max_letters))
+        found = list(islice(_matching(db, queue, selector), min(max_letters, sys.maxsize)))
         return listing.Listing(
             ["id", "died", "failed", "reason", "payload"],
             [

@@ -172,11 +172,11 @@ def browse(
                 yield message
 
     if watch is not None:
-        most = max_messages or SHOWN_AT_ONCE
+        most = min(max_messages or SHOWN_AT_ONCE, sys.maxsize)
         listing.show(lambda: listed([*islice(found(), most)], empty), as_json, watch)
         return
     shown = 0
-    for messages in _batches(islice(found(), max_messages)):
+    for messages in _batches(islice(found(), min(max_messages or sys.maxsize, sys.maxsize))):
         shown += len(messages)
         if as_json:
             for message in messages:
