@@ -147,8 +147,12 @@ def _report(error: BaseException) -> int:
         terminal.complain(str(error))
         return 2 if isinstance(error, fdbqueue.InvalidInput) else 1
     if hasattr(error, "format_message"):  # what typer says about a wrong command line
-        if text := str(error.format_message()):  # none where the help was printed instead
-            terminal.complain(f"{text.rstrip('.')} (fdbq --help tells what there is)")
+        text = str(error.format_message())
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(text, file=sys.stderr)
+        else:
+            path = getattr(getattr(error, "ctx", None), "command_path", "fdbq")
+            terminal.complain(f"{text.rstrip('.')} ({path} --help tells what there is)")
         return 2
     if isinstance(error, OSError):
         terminal.complain(f"{error.filename or 'the system'}: {error.strerror or error}")

@@ -93,7 +93,7 @@ def set_(
     Options:
       max_attempts, lease, backoff, expired, dead_letter_queue, dedup_window, history_seconds,
       contention, window, max_payload, compression, compress_from, max_messages, max_bytes,
-      when_full, resume_at, auto_delete, auto_delete_after
+      when_full, resume_at, dropped, auto_delete, auto_delete_after
 
     \b
     Examples:
@@ -138,7 +138,9 @@ def _listing(db: fdbqueue.fdb.Database) -> listing.Listing:
             for row, (_, _, paused) in zip(rows, found, strict=True)
         ]
     values = [{"queue": name, **asdict(depth), "paused": paused} for name, depth, paused in found]
-    return listing.Listing(headers, rows, values, "no queues: fdbq queue create makes one")
+    return listing.Listing(
+        headers, rows, values, f"no queues in {fdbqueue.describe(db)}: fdbq queue create makes one"
+    )
 
 
 def surveyed(db: fdbqueue.fdb.Database) -> Iterator[tuple[str, fdbqueue.Surveyed]]:

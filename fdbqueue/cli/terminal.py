@@ -159,20 +159,25 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     cells = []
     for text, room, number in zip(texts, widths, right, strict=True):
         shown = cut(text, room)
-        space = " " * (room - columns(shown))
-        cells.append(space + shown if number else shown + space)
+        cells.append(" " * (room - columns(shown)) + shown if number else filled(shown, room))
     return " ".join(cells).rstrip()
 
 
-def cut(text: str, room: int) -> str:
-    """The beginning of a text that has no room."""
+def filled(text: str, room: int, space: str = " ") -> str:
+    """A text that takes all of the room: cut, or with spaces behind it."""
+    shown = cut(text, room)
+    return shown + space * (room - columns(shown))
+
+
+def cut(text: str, room: int, mark: str = "…") -> str:
+    """A text if it has room, else its beginning, and the mark."""
     if columns(text) <= room:
         return text
-    taken = 0
+    taken = columns(mark)
     for n, character in enumerate(text):
         taken += columns(character)
-        if taken >= room:
-            return f"{text[:n]}…"
+        if taken > room:
+            return f"{text[:n]}{mark}"
     return text
 
 
@@ -192,7 +197,7 @@ def fields(named: Iterable[tuple[str, object]]) -> list[str]:
     """Lines of a name and a value each."""
     shown = [(visible(name), value) for name, value in named]
     longest = max(columns(name) for name, _ in shown)
-    return [f"{name}{' ' * (longest - columns(name))}  {cell(value)}" for name, value in shown]
+    return [f"{filled(name, longest)}  {cell(value)}" for name, value in shown]
 
 
 def cell(value: object) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from itertools import takewhile
 from typing import Any
 
 import pytest
 import typer.main
 
-from fdbqueue.cli.main import app
+from fdbqueue.cli.main import app, run
+from fdbqueue.options import QueueOptions
 
 ROOT: Any = typer.main.get_command(app)
 LISTS = {"list", "peek", "browse", "show"}
@@ -105,3 +108,16 @@ def test_every_listing_has_json_and_can_be_watched(path: str) -> None:
 )
 def test_what_destroys_can_be_tried_and_asks_first(path: str) -> None:
     assert {"--dry-run", "--yes"} <= options(ALL[path])
+
+
+def test_the_help_names_every_option_that_can_be_set() -> None:
+    named = set(re.findall(r"\w+", ALL["fdbq queue set"].help.split("Options:")[1]))
+    assert {each.name for each in fields(QueueOptions)} - {"levels", "paused"} <= named
+
+
+@pytest.mark.parametrize("command", ["", "queue", "dead", "lease", "history"])
+def test_a_group_alone_shows_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command.split()) == 2
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).startswith(f"Usage: fdbq {command}".rstrip())
+    assert "Commands:\n" in shown.out + shown.err
