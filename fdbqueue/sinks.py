@@ -117,6 +117,12 @@ class Sink:
             pace.end()
             yield state
 
+    def finish(self, db: fdb.Database, *, timeout: float = TIMEOUT_SECONDS) -> Iterator[SinkState]:
+        """Enqueue what is left of the batch that is being published, if one is; as ``publish``."""
+        batch = self.state(db).batch
+        if batch >= 0:
+            yield from self.publish(db, batch, (), timeout=timeout)
+
     def discard(self, db: fdb.Database, batch: int, attempts: Iterable[Attempt]) -> None:
         """Remove what attempts have staged for a batch, unless it is decided that they count."""
         staging.discard(db, self._keys, self.name, batch, [each.name for each in attempts])

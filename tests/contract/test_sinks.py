@@ -138,6 +138,19 @@ def test_a_driver_that_is_killed_is_gone_on_with(
     assert left_over(db, queue) == 0
 
 
+def test_what_was_interrupted_is_finished_by_anybody(
+    db: Database, queue: Queue, sink: Sink, small_steps: None
+) -> None:
+    assert list(sink.finish(db)) == []
+    next(sink.publish(db, 0, [staged(db, sink, 0, rows(8))]))
+
+    *_, last = sink.finish(db)
+
+    assert (last.done, last.published) == (0, 8)
+    assert payloads(db, queue) == rows(8)
+    assert list(sink.finish(db)) == []
+
+
 def test_a_batch_that_is_published_is_not_published_again(
     db: Database, queue: Queue, sink: Sink
 ) -> None:
