@@ -1,0 +1,126 @@
+"""The check as a job: what it reads, in which steps it goes, and what it tells in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from .. import session
+from . import messages, operations, order, runs
+from .deeds import MESSAGE, deeds, lives
+from .findings import SCHEMA, Verdict, Violation, together
+from .rules import Rules
+
+MOST_SHOWN = 30
+"""Operations that a violation is shown by."""
+Progress = Callable[[str], None]
+
+
+def check_runs(
+    directories: Iterable[str | Path],
+    rules: Rules,
+    *,
+    spark: SparkSession | None = None,
+    progress: Progress = lambda step: None,
+) -> Verdict:
+    """Verify the guarantees over the histories of runs of tools/chaos, each by itself.
+
+    directories: of the histories, one for each run. rules: what is known of the queues.
+    progress: is told what is being done. Raises ``InvalidArgument``, ``CorruptData``.
+    """
+    session_ = spark or session.local()
+    progress("reading the histories")
+    return check_lines(operations.read(session_, directories), rules, progress=progress)
+
+
+def check_lines(
+    lines: DataFrame, rules: Rules, *, progress: Progress = lambda step: None
+) -> Verdict:
+    """As ``check_runs``, of lines that are a table: run, and value, which is JSON."""
+    acts = operations.settled(operations.paired(lines)).persist(StorageLevel.MEMORY_AND_DISK)
+    known = lives(deeds(acts)).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        numbers = operations.require_whole(acts)
+        progress("following every message")
+        followed = known.where("rank = 1").count()
+        progress("checking")
+        findings = together(
+            [
+                messages.findings(known, rules),
+                order.findings(known, acts, rules),
+                runs.cursors(acts, known, rules),
+                runs.replayed(acts, known, rules),
+                runs.counters(acts, known),
+                runs.failures(acts),
+            ]
+        )
+        first = _first(findings)
+        shown = _shown(first, acts, known)
+        return Verdict(
+            tuple(sorted(numbers)),
+            {"operations": sum(numbers.values()), "messages": followed},
+            tuple(_violation(row, shown.get(n, [])) for n, row in enumerate(first)),
+        )
+    finally:
+        known.unpersist()
+        acts.unpersist()
+
+
+def _first(findings: DataFrame) -> list[Row]:
+    """Of every run and kind, how many there are, and one of them."""
+    columns = [name for name in findings.columns if name not in ("run", "kind")]
+    one = F.min(F.struct(*columns)).alias("one")
+    return (
+        findings.groupBy("run", "kind")
+        .agg(F.count("*").alias("count"), one)
+        .orderBy("run", "kind")
+        .collect()
+    )
+
+
+def _shown(first: list[Row], acts: DataFrame, known: DataFrame) -> dict[int, list[str]]:
+    """The operations that show a finding: those it names, and all about its messages."""
+    if not first:
+        return {}
+    spark = acts.sparkSession
+    rows = [
+        (n, row["run"], row["one"]["queue"], row["one"]["tags"], row["one"]["refs"])
+        for n, row in enumerate(first)
+    ]
+    schema = SCHEMA.replace("kind string, ", "").replace("detail string, ", "")
+    wanted = spark.createDataFrame(rows, f"finding int, {schema}")
+    named = wanted.select("finding", "run", F.explode("refs").alias("ref"))
+    tags = wanted.select("finding", "run", "queue", F.explode("tags").alias("tag"))
+    about = known.join(F.broadcast(tags), list(MESSAGE)).where("who != 'store'")
+    refs = named.select("finding", "run", "ref.who", "ref.n").union(
+        about.select("finding", "run", "who", "n")
+    )
+    found = acts.join(F.broadcast(refs.distinct()), ["run", "who", "n"])
+    shown: dict[int, list[str]] = {}
+    for row in found.orderBy("finding", "began").collect():
+        texts = shown.setdefault(row["finding"], [])
+        if len(texts) < MOST_SHOWN:
+            texts.append(_told(row))
+    return shown
+
+
+def _told(row: Row) -> str:
+    end = "killed before it ended" if row["ended"] is None else f"{row['ended'] / 1e6:.3f}"
+    came = "" if row["ended"] is None else f" -> {_short(row['error'] or row['result'] or 'null')}"
+    began = f"{row['began'] / 1e6:.3f}"
+    return (
+        f"[{began} .. {end}] {row['who']} #{row['n']} {row['name']} {row['queue']} "
+        f"{_short(row['what'])}{came}"
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else text[:300] + "…"
+
+
+def _violation(row: Row, shown: list[str]) -> Violation:
+    return Violation(row["run"], row["kind"], row["count"], row["one"]["detail"], tuple(shown))
