@@ -41,8 +41,8 @@ def check_lines(
     lines: DataFrame, rules: Rules, *, progress: Progress = lambda step: None
 ) -> Verdict:
     """As ``check_runs``, of lines that are a table: run, and value, which is JSON."""
-    acts = operations.settled(operations.paired(lines)).persist(StorageLevel.MEMORY_AND_DISK)
-    known = lives(deeds(acts)).persist(StorageLevel.MEMORY_AND_DISK)
+    acts = _kept(operations.settled(operations.paired(lines)))
+    known = _kept(lives(deeds(acts)))
     try:
         numbers = operations.require_whole(acts)
         progress("following every message")
@@ -68,6 +68,14 @@ def check_lines(
     finally:
         known.unpersist()
         acts.unpersist()
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    """A table that is computed once, and of which plans no longer know how.
+
+    Else every one of some twenty checks would carry the whole of it through its planning.
+    """
+    return frame.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
 
 
 def _first(findings: DataFrame) -> list[Row]:
