@@ -222,7 +222,9 @@ def pack_envelope(envelope: Envelope) -> bytes:
     return _versioned(stored)
 
 
-def pack_plain(payload: bytes, priority: int, now_ms: int, headers: Headers) -> bytes:
+def pack_plain(
+    payload: bytes, priority: int, now_ms: int, headers: Headers, content_type: str = BYTES
+) -> bytes:
     """What ``pack_envelope`` makes of an envelope that has nothing else, in a fraction of the time.
 
     Nothing is checked.
@@ -230,6 +232,8 @@ def pack_plain(payload: bytes, priority: int, now_ms: int, headers: Headers) -> 
     stored: dict[int, object] = {1: payload, 2: priority, 3: now_ms}
     if headers:
         stored[4] = headers
+    if content_type != BYTES:
+        stored[32] = content_type
     return _versioned(stored)
 
 

@@ -12,7 +12,9 @@
      |    +-- InvalidHeaders
      |    +-- InvalidSelector
      |    +-- InvalidArgument
+     |    +-- CheckpointMismatch
      |    +-- InvalidSchema
+     |    +-- InvalidRow
      |    +-- NoSuchWorker
      +-- StoreError
      |    +-- StoreMismatch
@@ -38,6 +40,7 @@
      |    +-- PlanLost
      |    +-- PlanHeld
      |    +-- MessagePlanned
+     +-- BrowsedLost
      +-- FormatTooNew
      +-- CorruptData
      +-- UnknownContentType
@@ -51,6 +54,7 @@
      +-- TransactionTooLarge
      +-- OutcomeUnknown
      +-- HandlerTooSlow
+     +-- JobFailed
 
 The text of an error is made from its attributes, so programs never need to parse it.
 ``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
@@ -140,10 +144,34 @@ class InvalidSchema(InvalidInput):
     text = "column {column!r}: {problem}"
 
 
+class InvalidRow(InvalidInput):
+    """Raised when a row of a table is no message; ``row`` counts from 1 within the partition."""
+
+    text = "row {row:,} of partition {partition}: {problem}"
+
+
 class InvalidArgument(InvalidInput):
     """Raised when any other argument is out of its range."""
 
     text = "{argument}={value!r}: {problem}"
+
+
+class CheckpointMismatch(InvalidInput):
+    """Raised when the checkpoint of a stream belongs to something else."""
+
+    text = (
+        "the checkpoint belongs to {what} {stored!r}, and the query reads {given!r}: give it the "
+        "checkpoint that it had, or a new one"
+    )
+
+
+class BrowsedLost(QueueError):
+    """Raised when messages that a browsing stream has passed were gone before it read them."""
+
+    text = (
+        "{missing:,} messages of queue {queue!r} were taken before the stream could read them: "
+        "with the option failOnDataLoss at false it goes on without"
+    )
 
 
 # -- the store --------------------------------------------------------------------------------
@@ -395,6 +423,8 @@ class SinkError(QueueError):
 
     text = "sink {sink!r} cannot be used"
 
+    sink: str
+
 
 class SinkBehind(SinkError):
     """Raised when a batch is to be published while the one before is not yet; nothing is written.
@@ -460,6 +490,12 @@ class HandlerTooSlow(QueueError):
         "the transactional handler took {seconds:.1f} s, and a transaction lasts at most 5 s: do "
         "the slow part in a plain handler"
     )
+
+
+class JobFailed(QueueError):
+    """Raised when a job on Spark has failed; ``problem`` is what Spark says of it."""
+
+    text = "{problem}"
 
 
 class NoSuchWorker(InvalidInput):

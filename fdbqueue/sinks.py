@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from . import producing
@@ -25,7 +26,7 @@ from .consumers import wakeups
 from .drafts import draft
 from .errors import PayloadTooLarge, QueueFull, SinkUnfinished
 from .handle import Transactor
-from .model import Headers, NewMessage
+from .model import BYTES, Headers, NewMessage
 from .options import QueueOptions, check_name
 from .queue import staging
 from .queue.pieces import Cutter
@@ -66,9 +67,12 @@ class Sink:
 
         return self._queue._read(tr, look)
 
-    def stage(self, db: fdb.Database, batch: int) -> Stager:
-        """Begin an attempt to stage rows of a batch. Raises ``QueueNotFound``."""
-        return Stager(db, self, self._queue.options(db), batch)
+    def stage(self, db: fdb.Database, batch: int, content_type: str = BYTES) -> Stager:
+        """Begin an attempt to stage rows of a batch. Raises ``QueueNotFound``.
+
+        content_type: of payloads that are handed in as bytes.
+        """
+        return Stager(db, self, self._queue.options(db), batch, content_type)
 
     def publish(
         self,
@@ -120,7 +124,15 @@ class Sink:
 class Stager:
     """One attempt to stage rows of a batch: rows go in one by one, and out in pieces."""
 
-    def __init__(self, db: fdb.Database, sink: Sink, options: QueueOptions, batch: int) -> None:
+    def __init__(
+        self,
+        db: fdb.Database,
+        sink: Sink,
+        options: QueueOptions,
+        batch: int,
+        content_type: str,
+    ) -> None:
+        self._content_type = content_type
         self._db = db
         self._sink = sink
         self._batch = batch
@@ -151,13 +163,15 @@ class Stager:
         if type(priority) is not int or not 0 <= priority < len(self._levels):
             self._options.level(priority)
         checked = check_headers(headers) if headers else {}
-        packed = pack_plain(payload, priority, self._now_ms, checked)
+        packed = pack_plain(payload, priority, self._now_ms, checked, self._content_type)
         self._put(StagedRow(self._levels[priority], size, packed))
 
-    def add(self, message: NewMessage, serializer: Serializer = BUILT_IN["bytes"]) -> None:
+    def add(self, message: NewMessage, serializer: Serializer | None = None) -> None:
         """Take in any message. Raises what ``Queue.enqueue`` raises for its arguments."""
-        made = draft(message, self._now_ms, serializer)
+        made = draft(message, self._now_ms, serializer or BUILT_IN["bytes"])
         envelope = made.envelope
+        if serializer is None:
+            envelope = replace(envelope, content_type=self._content_type)
         check_payload(envelope.payload, self._largest)
         level = self._options.level(envelope.priority)
         packed = pack_envelope(envelope)
@@ -169,6 +183,12 @@ class Stager:
         self._full += self._cutter.rest()
         self._flush()
         return Attempt(self._name, self._written, self._cutter.rows, self._size)
+
+    def discard(self) -> None:
+        """Give the attempt up, and remove what it has staged."""
+        self._full = []
+        attempt = Attempt(self._name, self._written, self._cutter.rows, self._size)
+        self._sink.discard(self._db, self._batch, [attempt])
 
     def _put(self, row: StagedRow) -> None:
         self._size += row.size

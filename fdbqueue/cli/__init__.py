@@ -4,4 +4,18 @@ The commands import what stands on the bindings when they run, never before: ``-
 known by then, and ``--help`` and shell completion must be quick.
 """
 
-from .main import main as main
+import signal
+import sys
+
+
+def main() -> None:
+    """The console script.
+
+    Until there is somebody to catch an interrupt, it ends the process without a word: Python
+    would print a traceback of whatever import it is at.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .main import run
+
+    sys.exit(run(sys.argv[1:]))

@@ -7,10 +7,11 @@ standard error that starts with ``fdbq:``; nobody is shown a traceback.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -107,22 +108,22 @@ def _everywhere(
             raise terminal.Refused("--store '': it names no file")
 
 
-def main() -> NoReturn:
-    """The console script."""
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     terminal.prepare()
     warnings.showwarning = lambda message, *_: terminal.complain(f"warning: {message}")
+    quiet = signal.getsignal(signal.SIGINT)
     try:
+        if quiet is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = app(args=list(arguments), prog_name="fdbq", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as error:
+        signal.signal(signal.SIGINT, quiet)
         if isinstance(error, SystemExit):
             raise
         return _report(error)
+    signal.signal(signal.SIGINT, quiet)
     if code == INTERRUPTED:  # what typer makes of an interrupt
         terminal.complain("interrupted")
     return code if isinstance(code, int) else 0
@@ -152,5 +153,5 @@ def _report(error: BaseException) -> int:
     if type(error).__name__ == "FDBError":  # its class is there only when the bindings are loaded
         terminal.complain(f"the database answered: {error}")
         return 1
-    terminal.complain(f"internal error, please report it: {type(error).__name__}: {error}")
+    terminal.complain_of(error)
     return 1

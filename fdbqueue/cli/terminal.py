@@ -5,8 +5,10 @@ Nothing that comes from a message reaches a terminal as it is.
 
 from __future__ import annotations
 
+import _thread
 import json
 import sys
+import threading
 from collections.abc import Container, Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 UNLIMITED_WIDTH = 100_000
 SHOWN_CHARACTERS = 2_000
+AGAIN_SECONDS = 0.005
 
 
 class Refused(Exception):
@@ -33,10 +36,21 @@ class Refused(Exception):
 
 
 def prepare() -> None:
-    """Make sure that no character can make printing fail."""
+    """Make sure that no character can make printing fail, and that nobody prints a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    sys.unraisablehook = lambda failed: _unheard(failed.exc_value)
+    threading.excepthook = lambda failed: _unheard(failed.exc_value)
+
+
+def _unheard(error: BaseException | None) -> None:
+    """What to do with an error that nobody can catch: in a destructor, say, or a thread."""
+    if isinstance(error, KeyboardInterrupt):
+        # It is for the main thread, which may have run a destructor; raised here it would be lost.
+        threading.Timer(AGAIN_SECONDS, _thread.interrupt_main).start()
+    elif error is not None:
+        complain_of(error)
 
 
 def visible(text: str | bytes) -> str:
@@ -61,6 +75,11 @@ def excerpt(payload: bytes) -> str:
 def complain(text: str) -> None:
     """One line on standard error."""
     print(f"fdbq: {visible(text)}", file=sys.stderr)
+
+
+def complain_of(error: BaseException) -> None:
+    """One line on standard error, for what should not happen."""
+    complain(f"internal error, please report it: {type(error).__name__}: {error}")
 
 
 def note(text: str) -> None:

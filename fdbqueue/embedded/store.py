@@ -31,7 +31,6 @@ SYNCHRONOUS_MODES = ("full", "normal")
 BUSY_SECONDS = 10.0
 PAGE_BYTES = 4096
 _CACHE_KIB = 16 * 1024
-_MMAP_BYTES = 1 << 30
 # What the log shrinks to when it starts over after having grown.
 _LOG_LIMIT_BYTES = 16 << 20
 
@@ -134,7 +133,8 @@ class StoreFile:
             "wal_autocheckpoint = 0",
             f"synchronous = {self.synchronous}",
             f"cache_size = -{_CACHE_KIB}",
-            f"mmap_size = {_MMAP_BYTES}",
+            # Each commit of another process would undo the mapping, and each snapshot pay for it.
+            "mmap_size = 0",
             "secure_delete = off",
             "temp_store = memory",
             f"journal_size_limit = {_LOG_LIMIT_BYTES}",

@@ -25,7 +25,6 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Iterable
 from zlib import crc32
 
 VERSIONS_PER_SECOND = 1_000_000
@@ -100,18 +99,6 @@ class Shared:
         """Raise the floor; only under the lock."""
         if version > self.words[FLOOR]:
             self.words[FLOOR] = version
-
-    def touch(self, version: int, written: Iterable[tuple[Iterable[bytes], bool]]) -> None:
-        """Raise the slots of what a commit writes; only under the lock.
-
-        written: for each of its requests the single keys, and whether it clears ranges besides.
-        """
-        words = self.words
-        for keys, ranges in written:
-            for slot in {slot_of(key) for key in keys}:
-                words[slot] += 1
-            words[RANGES] += ranges
-        words[TOUCHED] = version
 
     def reopen(self) -> None:
         """Open the file anew in a forked child, which shares the parent's lock otherwise."""

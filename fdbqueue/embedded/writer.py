@@ -13,7 +13,7 @@ from .conflicts import RecentCommits, encode
 from .ranges import KeySet
 from .requests import CommitRequest
 from .store import StoreFile
-from .versions import ANNOUNCED, FLOOR, VERSIONS_PER_SECOND, Clock
+from .versions import ANNOUNCED, FLOOR, RANGES, TOUCHED, VERSIONS_PER_SECOND, Clock, slot_of
 
 # Longer than a transaction may live, so that no live one finds the log cut short.
 _KEEP_VERSIONS = 10 * VERSIONS_PER_SECOND
@@ -110,7 +110,9 @@ class Writer:
                 cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
                 recent.trim(version - _KEEP_VERSIONS)
             shared.words[ANNOUNCED] = version
-            shared.touch(version, [_touched(request, version) for request in accepted])
+            for request in accepted:
+                _touch(shared.words, request, version)
+            shared.words[TOUCHED] = version
             cursor.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -134,21 +136,25 @@ def _union(requests: list[CommitRequest]) -> KeySet:
     return union
 
 
-def _touched(request: CommitRequest, version: int) -> tuple[list[bytes], bool]:
-    """The single keys that a request writes, and whether it clears ranges besides.
+def _touch(words: memoryview[int], request: CommitRequest, version: int) -> None:
+    """Raise the slots of what a request writes, each once.
 
-    Not its conflict ranges: a write may be without one, and wakes who watches all the same.
+    Not of its conflict ranges: a write may be without one, and wakes who watches all the same.
     """
-    keys = []
-    ranges = False
-    for op, key, operand in request.mutations:
+    mutations = request.mutations
+    if len(mutations) == 1 and mutations[0][0] == atomic.SET:
+        words[slot_of(mutations[0][1])] += 1
+        return
+    slots = set()
+    for op, key, operand in mutations:
         if op == atomic.CLEAR_RANGE and operand is not None:
-            ranges = True
+            slots.add(RANGES)
         elif op == atomic.SET_VERSIONSTAMPED_KEY:
-            keys.append(atomic.stamped(key, atomic.stamp(version, request.order)))
+            slots.add(slot_of(atomic.stamped(key, atomic.stamp(version, request.order))))
         else:
-            keys.append(key)
-    return keys, ranges
+            slots.add(slot_of(key))
+    for slot in slots:
+        words[slot] += 1
 
 
 def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None:

@@ -140,12 +140,10 @@ def fix(
     for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
         part = counting[begin : begin + PART_ATTEMPTS]
         tr[keys.counting_part(sink, n)] = pack_attempts(part)
-    begun = SinkState(
-        done=found.done,
-        batch=batch,
-        rows=sum(each.rows for each in counting),
-        changed_at_ms=scope.clock.wall_ms(),
-    )
+    count, now_ms = sum(each.rows for each in counting), scope.clock.wall_ms()
+    begun = SinkState(done=found.done, batch=batch, rows=count, changed_at_ms=now_ms)
+    if not counting:
+        begun = _ended(tr, keys, sink, begun)
     tr[keys.sink(sink)] = pack_sink(begun)
     return begun, counting
 
@@ -196,11 +194,15 @@ def publish(
     if page.following is not None:
         following = replace(following, place=page.following)
     else:
-        following = replace(following, place=(0, 0, 0), done=found.batch, batch=-1)
-        for every in (scope.keys.counting(sink), scope.keys.staged_until(sink, found.batch)):
-            tr.clear_range(every.start, every.stop)
+        following = _ended(tr, scope.keys, sink, following)
     tr[scope.keys.sink(sink)] = pack_sink(following)
     return following
+
+
+def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) -> SinkState:
+    for every in (keys.counting(sink), keys.staged_until(sink, found.batch)):
+        tr.clear_range(every.start, every.stop)
+    return replace(found, place=(0, 0, 0), done=found.batch, batch=-1)
 
 
 @fdb.transactional

@@ -18,11 +18,34 @@ if TYPE_CHECKING:
     from ..api import Queue
     from ..binding import fdb
     from .figures import Report
+    from .jobs import Step
+    from .loading import Loaded, load
+    from .replaying import Replayed, replay
     from .reporting import report
 
-__all__ = ["Report", "check_java", "local", "options", "register", "report"]
+__all__ = [
+    "Loaded",
+    "Replayed",
+    "Report",
+    "Step",
+    "check_java",
+    "load",
+    "local",
+    "options",
+    "register",
+    "replay",
+    "report",
+]
 
-_JOBS = {"Report": "figures", "report": "reporting"}
+_JOBS = {
+    "Loaded": "loading",
+    "Replayed": "replaying",
+    "Report": "figures",
+    "Step": "jobs",
+    "load": "loading",
+    "replay": "replaying",
+    "report": "reporting",
+}
 """What needs packages that fdbqueue itself does without, and the modules that have it."""
 
 

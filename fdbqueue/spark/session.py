@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,15 +42,13 @@ def local(
     errors only. A session that exists is taken as it is. Raises ``MissingPackage``,
     ``MissingJava``.
     """
-    try:
-        from pyspark import sql
-    except ImportError:
-        raise MissingPackage(purpose="Spark", package="pyspark", extra="spark") from None
+    check_java()
+    from pyspark import sql
+
     # Said at every start with a newer pandas; nothing here needs pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     session = sql.SparkSession.getActiveSession()
     if session is None:
-        check_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         # Java must be told before it starts, so these are no settings of the session.
@@ -81,8 +80,10 @@ _CONFIG = {
 def check_java() -> str:
     """The path of a Java that Spark runs on: of ``JAVA_HOME``, else on the path.
 
-    Raises ``MissingJava``.
+    Raises ``MissingPackage`` where there is no Spark to run, and ``MissingJava``.
     """
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise MissingPackage(purpose="Spark", package="pyspark and pyarrow", extra="spark")
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None:

@@ -21,8 +21,11 @@ PLACE = ("queue", "store", "root")
 LAYOUT = ("table", "payload", "payloadSchema", "badPayloads", "headers", "headerColumns")
 """Options that say what rows look like: of every read."""
 BATCH = (*PLACE, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
-STREAM: tuple[str, ...] = (*PLACE, *LAYOUT, "mode")
-WRITE: tuple[str, ...] = (*PLACE,)
+LIMITS = ("maxMessagesPerBatch", "maxBytesPerBatch", "partitions", "failOnDataLoss")
+STREAM = (*PLACE, *LAYOUT, *LIMITS, "mode", "consumer", "startingPosition")
+WRITE = (*PLACE, "id", "timeout", "badRows", "contentType", "summary")
+SPARKS = ("checkpointLocation",)
+"""Options of Spark itself, which it hands over to a writer of a stream."""
 
 _SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)[bB]?")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}

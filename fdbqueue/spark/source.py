@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from . import batch, stores
+from . import batch, browsing, consuming, stores, streams, writing
 from .rows import Layout
 from .settings import BATCH, STREAM, Given, Place
 
@@ -31,3 +37,17 @@ class FdbQueueSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         return batch.reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``DataFrame.write``."""
+        return writing.batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For ``DataFrame.writeStream``."""
+        return writing.stream_writer(self.options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        if streams.mode(self.options) == streams.CONSUME:
+            return consuming.reader(self.options, schema)
+        return browsing.reader(self.options, schema)

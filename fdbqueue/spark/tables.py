@@ -140,6 +140,13 @@ def _dead(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
     return replace(found, times=times)
 
 
+def _planned(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
+    leases = [unpack_lease(kv.value) for kv in rows]
+    positions = [lease.position for lease in leases]
+    packed = [lease.envelope for lease in leases]
+    return Rows.at(positions, _levels(positions), packed, blocked=[False] * len(rows))
+
+
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[Any]]:
     return list(zip(*rows, strict=True)) if rows else [()] * count
 
@@ -151,11 +158,13 @@ def _levels(positions: Sequence[Position]) -> list[int]:
 _PARTS: dict[str, Read] = {
     "ready": _ready,
     "blocked": _blocked,
+    "planned": _planned,
     "delayed": _delayed,
     "leased": _leased,
     "dead": _dead,
 }
-"""By name; ``blocked`` is the part of ``ready`` that waits for others of its ordering key."""
+"""By name; ``blocked`` is the part of ``ready`` that waits for others of its ordering key, and
+``planned`` what a stream has taken of it."""
 
 
 def ranges(

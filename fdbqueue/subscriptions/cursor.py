@@ -132,6 +132,11 @@ def put(
     way fails, and TAIL lets none begin there any more, whatever becomes of what was passed.
     """
     tr[keys.cursor(subscription, level)] = place
+    fence(tr, keys, level, index)
+
+
+def fence(tr: fdb.Transaction, keys: QueueKeys, level: int, index: int) -> None:
+    """Let no message come in at an index up to ``index`` any more. Writes blindly."""
     tr.max(keys.tail(level), pack_index(index))
     tr.add_write_conflict_range(keys.fence(level, 0), keys.fence(level, index + 1))
 

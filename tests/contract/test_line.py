@@ -11,9 +11,10 @@ from typing import cast
 import pytest
 import tenacity
 
-from fdbqueue import Delivery, Depth, InvalidArgument, LeaseLost, Queue, Ticket, receiving
+from fdbqueue import Delivery, Depth, InvalidArgument, LeaseLost, Queue, Ticket
 from fdbqueue.binding import fdb
 from fdbqueue.keys import Kind
+from fdbqueue.receiving import standing
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -163,7 +164,7 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
         queue.request(tr)
         queue.enqueue(tr, b"x")
     round_ = db.create_transaction()
-    stand = receiving._Stand(db, queue._access, leader, None)
+    stand = standing._Stand(db, queue._access, leader, None)
     stand._round(round_, answered=False, done=False)
     for tr in open_transactions[:3]:
         tr.commit().wait()
@@ -178,7 +179,7 @@ def test_two_rounds_at_once_do_not_serve_twice(db: Database, queue: Queue) -> No
     leader, _ = queue.request(db), queue.request(db)
     rounds = [db.create_transaction() for _ in range(2)]
     for tr in rounds:
-        stand = receiving._Stand(db, queue._access, leader, None)
+        stand = standing._Stand(db, queue._access, leader, None)
         stand._round(tr, answered=False, done=False)
     rounds[0].commit().wait()
     with pytest.raises(fdb.FDBError) as caught:
@@ -205,7 +206,7 @@ def test_a_withdrawal_races_a_round_and_one_of_them_wins(
     queue.enqueue_many(db, [b"a", b"b"])
     leave, round_ = db.create_transaction(), db.create_transaction()
     assert queue.withdraw(leave, other) == []
-    stand = receiving._Stand(db, queue._access, leader, None)
+    stand = standing._Stand(db, queue._access, leader, None)
     stand._round(round_, answered=False, done=False)
     winner, loser = (leave, round_) if withdrawal_first else (round_, leave)
     winner.commit().wait()
@@ -217,7 +218,7 @@ def test_a_withdrawal_races_a_round_and_one_of_them_wins(
 def test_an_honest_empty_races_an_arrival_and_does_not_stand(db: Database, queue: Queue) -> None:
     ticket = queue.request(db, wait=False)
     round_ = db.create_transaction()
-    stand = receiving._Stand(db, queue._access, ticket, None)
+    stand = standing._Stand(db, queue._access, ticket, None)
     assert stand._round(round_, answered=False, done=False).answer == []
     queue.enqueue(db, b"here")
     with pytest.raises(fdb.FDBError):
@@ -230,7 +231,7 @@ def test_a_leader_that_goes_to_sleep_races_an_arrival_and_stays_awake(
 ) -> None:
     ticket = queue.request(db)
     round_ = db.create_transaction()
-    stand = receiving._Stand(db, queue._access, ticket, None)
+    stand = standing._Stand(db, queue._access, ticket, None)
     assert stand._round(round_, answered=False, done=False).watch is not None
     queue.enqueue(db, b"here")
     with pytest.raises(fdb.FDBError):
@@ -299,7 +300,7 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(receiving._Stand, "_step", interrupt)
+    monkeypatch.setattr(standing._Stand, "_step", interrupt)
     with pytest.raises(KeyboardInterrupt):
         queue.collect(db, ticket)
     assert queue.depth(db).ready == 1
@@ -312,8 +313,8 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers look by themselves at once, since the clocks are moved by hand."""
-    monkeypatch.setattr(receiving, "PATIENCE", tenacity.wait_fixed(0.01))
-    monkeypatch.setattr(receiving, "FIRST_PATIENCE", -1.0)
+    monkeypatch.setattr(standing, "PATIENCE", tenacity.wait_fixed(0.01))
+    monkeypatch.setattr(standing, "FIRST_PATIENCE", -1.0)
 
 
 def test_a_dead_leader_delays_and_does_not_block(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import require_spark
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUNNER = Path(__file__).parent / "runner.py"
@@ -30,6 +32,8 @@ def title(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=title)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     runnable = [block for block in blocks(page) if block[0] in RUN]
+    if any("fdbqueue.spark" in code for _, code in runnable):
+        require_spark()
     environment = {
         **os.environ,
         "FDBQUEUE_STORE": str(tmp_path / "store.fdbq"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fdbqueue.spark
-from fdbqueue import MissingJava, MissingPackage, Queue, fdb
+from fdbqueue import Queue, fdb
+from tests.needs import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,20 +19,16 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two cores, that starts fast."""
-    try:
-        session = fdbqueue.spark.local(
-            "fdbqueue-tests",
-            master="local[2]",
-            short=True,
-            config={
-                "spark.sql.shuffle.partitions": "2",
-                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            },
-        )
-    except (MissingPackage, MissingJava) as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+    require_spark()
+    session = fdbqueue.spark.local(
+        "fdbqueue-tests",
+        master="local[2]",
+        short=True,
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
+    )
     yield session
     session.stop()
 

@@ -11,17 +11,24 @@ from fdbqueue.codec import (
     pack_staged_row,
     unpack_staged_rows,
 )
+from fdbqueue.model import BYTES
 from fdbqueue.queue.pieces import PIECE_BYTES, PIECE_ROWS, Cutter, parts, rows
 
 HEADERS = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.text(max_size=5))
 
 
-@given(st.binary(max_size=50), st.integers(0, 255), st.integers(0, 2**45), HEADERS)
+@given(
+    st.binary(max_size=50),
+    st.integers(0, 255),
+    st.integers(0, 2**45),
+    HEADERS,
+    st.sampled_from([BYTES, "application/json"]),
+)
 def test_a_plain_envelope_is_packed_as_any_other(
-    payload: bytes, priority: int, now_ms: int, headers: dict[str, bool | str | None]
+    payload: bytes, priority: int, now_ms: int, headers: dict[str, bool | str | None], kind: str
 ) -> None:
-    envelope = Envelope(payload, priority, now_ms, dict(headers))
-    assert pack_plain(payload, priority, now_ms, headers) == pack_envelope(envelope)
+    envelope = Envelope(payload, priority, now_ms, dict(headers), content_type=kind)
+    assert pack_plain(payload, priority, now_ms, headers, kind) == pack_envelope(envelope)
 
 
 @given(

@@ -1,0 +1,250 @@
+"""Which columns a write takes, and how their values become messages."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    FractionalType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from ..errors import InvalidInput, InvalidPayload, InvalidSchema
+from ..model import NewMessage
+from ..options import DEFAULT_PRIORITY
+from ..serializers import BUILT_IN
+from ..sinks import Stager
+
+CORRUPT = "_corrupt_record"
+"""The column in which Spark's readers of JSON and CSV keep what they could not read."""
+
+_SECONDS = "a number of seconds, or an interval"
+_PLAIN = {"payload", "priority", "headers", CORRUPT}
+
+COLUMNS: dict[str, str] = {
+    "payload": "BINARY, STRING, or a STRUCT, ARRAY or MAP, which become JSON",
+    "priority": "an integer",
+    "headers": "a MAP from STRING, or a STRUCT, of STRING, numbers or BOOLEAN",
+    "delay": _SECONDS,
+    "at": "a TIMESTAMP",
+    "ttl": _SECONDS,
+    "max_attempts": "an integer",
+    "key": "STRING",
+    "dedup_id": "STRING",
+    "unique": "STRING",
+}
+"""The columns that a write takes, and their types. ``payload`` must be there."""
+
+Bad = Callable[[int, str], None]
+"""Takes a row that is no message: its number in the partition, and what is wrong."""
+
+
+class Encoder:
+    """Turns the rows of Arrow batches into messages. Raises ``InvalidSchema`` when made."""
+
+    def __init__(self, schema: StructType) -> None:
+        check(schema)
+        self._names = schema.fieldNames()
+        types = {each.name: each.dataType for each in schema.fields}
+        self._convert = {name: _converter(name, type_) for name, type_ in types.items()}
+        self._json = isinstance(types["payload"], _NESTED)
+        self._plain = not self._json and set(self._names) <= _PLAIN
+        self._before = 0
+
+    def stage(self, rows: pa.RecordBatch, stager: Stager, bad: Bad) -> None:
+        """Stage the rows of a batch; those that are no messages go to ``bad``."""
+        columns = {
+            name: self._convert[name](column)
+            for name, column in zip(self._names, rows.columns, strict=True)
+        }
+        corrupt = columns.pop(CORRUPT, None)
+        if corrupt is not None:
+            for n, text in enumerate(corrupt):
+                if text is not None:
+                    columns["payload"][n] = _Unreadable(text)
+        put = self._put_plain if self._plain else self._put
+        put(columns, rows.num_rows, stager, bad)
+        self._before += rows.num_rows
+
+    def _put_plain(
+        self, columns: dict[str, list[Any]], count: int, stager: Stager, bad: Bad
+    ) -> None:
+        priorities = columns.get("priority") or repeat(None, count)
+        headers = columns.get("headers") or repeat(None, count)
+        rows = zip(columns["payload"], priorities, headers, strict=True)
+        for n, (payload, priority, each) in enumerate(rows, self._before + 1):
+            try:
+                if type(payload) is not bytes:
+                    _refuse(payload)
+                stager.plain(payload, DEFAULT_PRIORITY if priority is None else priority, each)
+            except InvalidInput as error:
+                bad(n, str(error))
+
+    def _put(self, columns: dict[str, list[Any]], count: int, stager: Stager, bad: Bad) -> None:
+        serializer = BUILT_IN["json"] if self._json else None
+        for n, values in enumerate(zip(*columns.values(), strict=True), self._before + 1):
+            # What is null is as if it were not there.
+            given = {k: v for k, v in zip(columns, values, strict=True) if v is not None}
+            try:
+                payload = given.pop("payload", None)
+                if payload is None or type(payload) is _Unreadable:
+                    _refuse(payload)
+                stager.add(NewMessage(payload, **given), serializer)
+            except InvalidInput as error:
+                bad(n, str(error))
+
+
+def check(schema: StructType) -> None:
+    """Raise ``InvalidSchema`` if the columns cannot be written."""
+    names = schema.fieldNames()
+    for field in schema.fields:
+        name, type_ = field.name, field.dataType
+        if name == CORRUPT:
+            continue
+        if name not in COLUMNS:
+            raise InvalidSchema(
+                column=name, problem=f"there is no such column to write; there are {_KNOWN}"
+            )
+        if names.count(name) > 1:
+            raise InvalidSchema(column=name, problem="it is there twice")
+        if not _FITS[name](type_):
+            raise InvalidSchema(
+                column=name, problem=f"it is {COLUMNS[name]}, not {type_.simpleString().upper()}"
+            )
+    if "payload" not in names:
+        raise InvalidSchema(column="payload", problem=f"it is missing; there are {_KNOWN}")
+
+
+_KNOWN = ", ".join(COLUMNS)
+_NESTED = (StructType, ArrayType, MapType)
+_SCALARS = (StringType, IntegralType, FractionalType, BooleanType)
+
+
+def _is_header(type_: DataType) -> bool:
+    return isinstance(type_, _SCALARS)
+
+
+def _is_headers(type_: DataType) -> bool:
+    if isinstance(type_, MapType):
+        return isinstance(type_.keyType, StringType) and _is_header(type_.valueType)
+    return isinstance(type_, StructType) and all(_is_header(f.dataType) for f in type_.fields)
+
+
+def _is_seconds(type_: DataType) -> bool:
+    return isinstance(type_, IntegralType | FractionalType | DayTimeIntervalType)
+
+
+def _is_text(type_: DataType) -> bool:
+    return isinstance(type_, StringType)
+
+
+def _is_whole(type_: DataType) -> bool:
+    return isinstance(type_, IntegralType)
+
+
+_FITS: dict[str, Callable[[DataType], bool]] = {
+    "payload": lambda type_: isinstance(type_, (BinaryType, StringType, *_NESTED)),
+    "priority": _is_whole,
+    "headers": _is_headers,
+    "delay": _is_seconds,
+    "at": lambda type_: isinstance(type_, TimestampType),
+    "ttl": _is_seconds,
+    "max_attempts": _is_whole,
+    "key": _is_text,
+    "dedup_id": _is_text,
+    "unique": _is_text,
+}
+
+
+# -- values -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Stands where a row has no payload, for Spark could not read it."""
+
+    text: str
+
+
+def _refuse(payload: object) -> None:
+    if isinstance(payload, _Unreadable):
+        raise InvalidPayload(expected="readable", kind=repr(payload.text[:200]))
+    raise InvalidPayload(expected="there", kind="null")
+
+
+def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
+    """How the values of a column become a list."""
+    if isinstance(type_, StringType) and name == "payload":
+        return lambda column: _list(column.cast(pa.binary()))
+    value: Callable[[Any], Any] | None = None
+    if isinstance(type_, _NESTED):
+        value = _plain(type_)
+    elif isinstance(type_, DayTimeIntervalType):
+        value = timedelta.total_seconds
+    elif isinstance(type_, DecimalType):
+        value = float
+    if value is None:
+        return _list
+    convert = value
+    return lambda column: [None if each is None else convert(each) for each in _list(column)]
+
+
+def _list(column: pa.Array) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _plain(type_: DataType) -> Callable[[Any], Any] | None:
+    """What makes a value of a type one that JSON and headers have; None where it is one."""
+    if isinstance(type_, MapType):
+        inner = _plain(type_.valueType) or _same
+        return lambda pairs: {_key(key): _or_null(inner, value) for key, value in pairs}
+    if isinstance(type_, StructType):
+        fields = {each.name: made for each in type_.fields if (made := _plain(each.dataType))}
+        if not fields:
+            return None
+        return lambda row: {k: _or_null(fields.get(k, _same), v) for k, v in row.items()}
+    if isinstance(type_, ArrayType):
+        element = _plain(type_.elementType)
+        if element is None:
+            return None
+        return lambda values: [_or_null(element, each) for each in values]
+    if isinstance(type_, DecimalType):
+        return float
+    if isinstance(type_, BinaryType):
+        return lambda data: base64.b64encode(data).decode()
+    if isinstance(type_, DayTimeIntervalType):
+        return timedelta.total_seconds
+    if isinstance(type_, TimestampType | TimestampNTZType | DateType):
+        return lambda moment: moment.isoformat()
+    return None
+
+
+def _or_null(convert: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else convert(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)

@@ -1,0 +1,83 @@
+"""Ctrl-C at any moment: never a traceback."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fdbqueue import Queue, fdb
+from tests.acceptance.running import FDBQ, Fdbq
+
+MOMENTS = ["typer.core", "typer", "fdbqueue.cli.terminal", "fdb.directory_impl", "fdbqueue.tending"]
+"""Modules that have just been imported when it is pressed."""
+AT_WORK = "fdbqueue.tending"
+"""The last module that every command imports that looks at a queue."""
+
+
+@pytest.mark.parametrize("module", MOMENTS)
+def test_an_interrupt_of_the_start_ends_it_without_a_word(fdbq: Fdbq, module: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-X", "importtime", FDBQ, "queue", "list"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=fdbq.environment,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip() == module:
+                break
+        else:
+            pytest.fail(f"{module} is not imported")
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    told = [line for line in rest.splitlines() if not line.startswith("import time:")]
+    assert told in ([], ["fdbq: interrupted"])
+    assert process.returncode in (-signal.SIGINT, 130)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("browse", "QUEUE", "--json"),
+        ("receive", "QUEUE", "--max", "3000", "--json"),
+        ("doctor", "QUEUE"),
+        ("queue", "purge", "QUEUE", "--yes", "--selector", "n < 0"),
+        ("history", "tail", "QUEUE", "--follow"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_interrupt_of_the_work_is_told_in_one_line(
+    db: fdb.Database, fdbq: Fdbq, name: str, arguments: tuple[str, ...]
+) -> None:
+    queue = Queue(name)
+    queue.set_options(db, history_seconds=3600)
+    queue.enqueue_many(db, [b"x"] * 500)
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-X",
+            "importtime",
+            FDBQ,
+            *(name if a == "QUEUE" else a for a in arguments),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=fdbq.environment,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip() == AT_WORK:
+                break
+        else:
+            pytest.fail(f"{AT_WORK} is not imported")
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert "Traceback" not in rest
+    told = [line for line in rest.splitlines() if not re.match(r"import time:", line)]
+    assert all(not line.startswith(" ") for line in told)

@@ -1,0 +1,86 @@
+"""Streams of queues, on a real Spark: messages are taken, or looked at, batch by batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fdbqueue import Depth, NewMessage, Queue, fdb, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Options = dict[str, Any]
+
+
+class Stream:
+    """One query over and over: with the same checkpoint, into the same rows."""
+
+    def __init__(self, spark: SparkSession, source: Options, checkpoint: Path) -> None:
+        self.spark = spark
+        self.source = source
+        self.checkpoint = checkpoint
+        self.batches: list[list[bytes]] = []
+        self.columns: list[str] = []
+
+    def __call__(self, **options: Any) -> list[list[bytes]]:
+        """Run it until there is nothing more; returns the payloads of the batches of this run."""
+        self.batches = []
+        query = self.start(**options)
+        query.awaitTermination()
+        return self.batches
+
+    def start(self, checkpoint: str = "", **options: Any) -> StreamingQuery:
+        """Start it, for what is there now."""
+
+        def keep(rows: DataFrame, batch: int) -> None:
+            self.columns = rows.columns
+            found = rows.select("payload").collect()
+            self.batches.append([bytes(row.payload) for row in found])
+
+        return (
+            self.spark.readStream.format("fdbqueue")
+            .options(**self.source, **options)
+            .load()
+            .writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(self.checkpoint / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+
+@pytest.fixture
+def stream(spark: SparkSession, source: Options, tmp_path: Path) -> Stream:
+    return Stream(spark, source, tmp_path / "checkpoint")
+
+
+def test_a_stream_takes_all_messages_once_in_batches(
+    stream: Stream, db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(10)])
+    options = {"mode": "consume", "consumer": "stream", "maxMessagesPerBatch": 4}
+    found = stream(**options, partitions=3)
+    assert found == [[b"9", b"8", b"7", b"6"], [b"5", b"4", b"3", b"2"], [b"1", b"0"]]
+    assert queue.depth(db) == Depth(enqueued=10, done=10)
+    queue.enqueue(db, b"later")
+    assert stream(**options) == [[b"later"]]
+    assert stream(**options) == []
+    assert verify(db, queue).ok
+
+
+def test_a_stream_looks_at_all_messages_once_and_leaves_them(
+    stream: Stream, db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(10)])
+    found = stream(maxMessagesPerBatch=4)
+    assert [sorted(batch) for batch in found] == [
+        [b"6", b"7", b"8", b"9"], [b"2", b"3", b"4", b"5"], [b"0", b"1"],
+    ]  # fmt: skip
+    queue.dequeue(db)
+    queue.enqueue_many(db, [NewMessage(b"urgent", priority=9), b"plain"])
+    assert [sorted(batch) for batch in stream()] == [[b"plain", b"urgent"]]
+    assert stream() == []
+    assert queue.depth(db).ready == 11

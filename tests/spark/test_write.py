@@ -1,0 +1,259 @@
+"""Writing tables and streams into queues, on a real Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import fdbqueue
+from fdbqueue import Queue, fdb
+from fdbqueue.sinks import sinks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Options = dict[str, str]
+
+
+def write(frame: DataFrame, source: Options, **options: str) -> None:
+    frame.write.format("fdbqueue").options(**source, **options).mode("append").save()
+
+
+def refused(frame: DataFrame, source: Options, **options: str) -> str:
+    """What a write says that must fail."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - Spark wraps the error in its own
+        write(frame, source, **options)
+    return str(raised.value)
+
+
+def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.browse(db)]
+
+
+def test_rows_become_messages_with_all_that_an_enqueue_takes(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    at = datetime.now(UTC) + timedelta(days=1)
+    rows: list[tuple[Any, ...]] = [
+        (b"plain", 9, {"region": "eu"}, None, None, None, None, None, None, None),
+        (b"rests", None, None, 60.5, None, None, None, None, None, None),
+        (b"scheduled", None, None, None, at, None, None, None, None, None),
+        (b"ends", 0, {}, None, None, timedelta(hours=1), 7, None, None, None),
+        (b"k1", 3, None, None, None, None, None, "k", None, None),
+        (b"k2", 3, None, None, None, None, None, "k", None, None),
+        (b"d", 2, None, None, None, None, None, None, "d", None),
+        (b"d again", 2, None, None, None, None, None, None, "d", None),
+        (b"u", 1, None, None, None, None, None, None, None, "u"),
+    ]
+    columns = (
+        "payload BINARY, priority INT, headers MAP<STRING,STRING>, delay DOUBLE, at TIMESTAMP, "
+        "ttl INTERVAL DAY TO SECOND, max_attempts INT, key STRING, dedup_id STRING, unique STRING"
+    )
+
+    write(spark.createDataFrame(rows, columns).coalesce(1), source)
+
+    found = {message.payload: message for message in queue.peek(db, 20)}
+    assert list(found) == [b"plain", b"k1", b"d", b"u", b"ends"]
+    assert found[b"plain"].headers == {"region": "eu"}
+    assert found[b"plain"].priority == 9
+    assert found[b"ends"].expires_at_ms is not None
+    depth = queue.depth(db)
+    assert (depth.enqueued, depth.ready, depth.delayed) == (8, 6, 2)
+    assert fdbqueue.verify(db, queue).ok
+
+
+def test_payloads_may_be_text_or_anything_nested(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    write(spark.createDataFrame([("grüße",)], "payload STRING"), source)
+    row = (
+        {"n": 1, "when": datetime(2026, 1, 2, 3, 4, 5), "price": Decimal("1.50")},
+        {"carrier": "AA", "delay": 7, "late": True, "none": None},
+    )
+    nested = spark.createDataFrame(
+        [row],
+        "payload STRUCT<n: INT, when: TIMESTAMP_NTZ, price: DECIMAL(5,2)>, "
+        "headers STRUCT<carrier: STRING, delay: INT, late: BOOLEAN, none: STRING>",
+    )
+    write(nested, source)
+    write(spark.createDataFrame([([{"a": 1.5}],)], "payload ARRAY<MAP<STRING,DOUBLE>>"), source)
+
+    text, struct, array = queue.browse(db)
+    assert text.payload == "grüße".encode()
+    assert json.loads(struct.payload) == {"n": 1, "when": "2026-01-02T03:04:05", "price": 1.5}
+    assert struct.content_type == "application/json"
+    assert struct.headers == {"carrier": "AA", "delay": 7, "late": True, "none": None}
+    assert queue.value(array) == [{"a": 1.5}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("body BINARY", {}, "column 'body': there is no such column to write; there are payload,"),
+        ("priority INT", {}, "column 'payload': it is missing"),
+        ("payload INT", {}, "column 'payload': it is BINARY, STRING, or a STRUCT"),
+        ("payload STRING, priority STRING", {}, "column 'priority': it is an integer, not STRING"),
+        ("payload STRING, headers STRING", {}, "column 'headers': it is a MAP from STRING"),
+        ("payload STRING, headers MAP<STRING,BINARY>", {}, "column 'headers'"),
+        ("payload STRING, delay STRING", {}, "column 'delay': it is a number of seconds"),
+        ("payload STRING, key INT", {}, "column 'key': it is STRING, not INT"),
+        ("payload STRING", {"prioritty": "3"}, "option 'prioritty': there is none"),
+        ("payload STRING", {"timeout": "soon"}, "option 'timeout'"),
+        ("payload STRING", {"id": ""}, "is not a name"),
+        ("payload STRING", {"badRows": "drop"}, "option 'badRows'"),
+        ("payload STRING", {"queue": "nowhere"}, "there is no queue 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_is(
+    spark: SparkSession,
+    db: fdb.Database,
+    queue: Queue,
+    source: Options,
+    columns: str,
+    options: Options,
+    said: str,
+) -> None:
+    frame = spark.createDataFrame([], columns)
+    assert said in refused(frame, {**source, **options})
+    assert sinks(db, queue) == {}
+
+
+def test_a_queue_is_not_overwritten(
+    spark: SparkSession, source: Options, queue: Queue, db: fdb.Database
+) -> None:
+    frame = spark.createDataFrame([("a",)], "payload STRING")
+    with pytest.raises(Exception, match="rows are added to a queue"):
+        frame.write.format("fdbqueue").options(**source).mode("overwrite").save()
+    assert payloads(db, queue) == []
+
+
+def test_a_row_that_is_no_message_fails_the_write_and_nothing_is_written(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    rows = [("a", 1), ("b", 2), ("c", 10), ("d", 3), (None, 3)]
+    frame = spark.createDataFrame(rows, "payload STRING, priority INT").coalesce(1)
+
+    said = refused(frame, source)
+    assert re.search(r"row 3 of partition 0: priority 10 is out of range", said)
+    assert queue.depth(db).enqueued == 0
+    assert sinks(db, queue) == {}
+
+    # unless such rows may be left out
+    write(frame, source, badRows="skip")
+    assert sorted(payloads(db, queue)) == [b"a", b"b", b"d"]
+
+
+def test_a_write_of_the_same_id_is_made_once(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    frame = spark.range(1_000).selectExpr("CAST(id AS STRING) AS payload")
+    for _ in range(2):
+        write(frame, source, id="load of Monday")
+    write(frame.limit(5), source, id="load of Tuesday")
+    write(frame.limit(3), source)
+    write(frame.limit(3), source)
+    assert queue.depth(db).enqueued == 1_011
+
+
+def test_a_write_that_stopped_halfway_goes_on_with_its_id(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    # Given a queue that is too small, and a write that does not wait
+    queue.set_options(db, max_messages=20, when_full="block")
+    frame = spark.range(50).selectExpr("CAST(id AS STRING) AS payload").coalesce(1)
+    said = refused(frame, source, timeout="0")
+    name = re.search(r"with the option id at '([^']+)'", said)
+    assert name is not None, said
+    begun = [int(payload) for payload in payloads(db, queue)]
+    assert 0 < len(begun) < 50
+
+    # When there is room, and the write is made again
+    queue.set_options(db, max_messages=None, when_full="reject")
+    write(frame, source, id=name[1])
+
+    assert [int(payload) for payload in payloads(db, queue)] == list(range(50))
+
+
+def test_a_queue_that_rejects_takes_nothing_of_what_has_no_room(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    queue.set_options(db, max_messages=20)
+    frame = spark.range(50).selectExpr("CAST(id AS STRING) AS payload")
+    assert "the queue is full" in refused(frame, source)
+    assert queue.depth(db).enqueued == 0
+    write(frame.limit(20), source)
+    assert queue.depth(db).enqueued == 20
+
+
+def test_tasks_that_fail_or_run_twice_enqueue_once(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    import pyarrow as pa
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from fdbqueue.spark.settings import Place
+    from fdbqueue.spark.stores import look
+    from fdbqueue.spark.writing import Settings, publish, stage
+
+    schema = StructType([StructField("payload", StringType())])
+    settings = Settings.of(source)
+    seen = look(Place(queue.name, source["store"], bytes.fromhex(source["root"])))
+
+    def task(rows: Sequence[str]) -> Any:
+        batches = [pa.record_batch([pa.array([row])], names=["payload"]) for row in rows]
+        return stage(settings, schema, seen, "write", 0, iter(batches))
+
+    # Given a task that ran twice at once (speculation), and one whose first attempt was lost
+    first, second = task(["a", "b"]), task(["b", "a"])
+    task(["c", "d"])
+    again = task(["c", "d"])
+
+    # When the driver is told of one attempt of each, twice
+    publish(settings, seen, "write", 0, [second, None, again])
+    publish(settings, seen, "write", 0, [first, again])
+
+    assert payloads(db, queue) == [b"b", b"a", b"c", b"d"]
+
+
+def test_a_stream_goes_into_a_queue(
+    spark: SparkSession,
+    db: fdb.Database,
+    queue: Queue,
+    source: Options,
+    checkpoint: str,
+    tmp_path: Any,
+) -> None:
+    given = tmp_path / "in"
+    given.mkdir()
+
+    def run(**options: str) -> None:
+        (
+            spark.readStream.schema("payload STRING, priority INT")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(given))
+            .writeStream.format("fdbqueue")
+            .options(**source, **options)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    for n in range(3):
+        (given / f"{n}.json").write_text(json.dumps({"payload": f"file {n}", "priority": n}))
+    run()
+    (given / "3.json").write_text(json.dumps({"payload": "file 3"}))
+    run()
+
+    assert sorted(payloads(db, queue)) == [b"file 0", b"file 1", b"file 2", b"file 3"]
+    (state,) = sinks(db, queue).values()
+    assert (state.done, state.batch) == (3, -1)
+    (given / "4.json").write_text(json.dumps({"payload": "file 4"}))
+    with pytest.raises(Exception, match="has one in its checkpoint"):
+        run(id="mine")
