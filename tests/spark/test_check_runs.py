@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from chaosrun import checker
 from chaosrun.history import Operation
-from chaosrun.place import BROWSERS, MAX_ATTEMPTS, REGIONS
+from chaosrun.rules import rules
 
 from tests.unit.test_chaos_checker import PLANTED, A, B, History, browsed, fifo
 
@@ -23,20 +23,7 @@ from fdbqueue.spark.checking.findings import Verdict
 from fdbqueue.spark.checking.job import check_lines
 from fdbqueue.spark.checking.rules import Rules
 
-RULES = Rules(
-    max_attempts=MAX_ATTEMPTS,
-    min_lease_ns=checker.MIN_LEASE_NS,
-    early_ms=checker.EARLY_MS,
-    strict=("first", "staged", "auto", "filtered", "watched"),
-    exact=("first",),
-    handled=("worked",),
-    filtered="filtered",
-    watched="watched",
-    browsers={
-        name: next((each for each in REGIONS if each in (about or "")), "")
-        for name, about in BROWSERS.items()
-    },
-)
+RULES = Rules.parse(rules())
 
 
 def lines(one: Operation) -> Iterator[str]:

@@ -30,6 +30,7 @@ _FIELDS = {
     "certain": "boolean",
     "wanted": "string",
     "drains": "boolean",
+    "limit": "int",
     "count": "bigint",
     "reason": "string",
 }
@@ -111,6 +112,7 @@ def _taken(operations: DataFrame) -> list[DataFrame]:
         region=row[4],
         wanted=F.col("about.region"),
         drains=F.coalesce("about.drains", F.lit(False)),
+        limit=F.col("about.limit"),
     )
     # A handler is seen when it runs, so when its delivery was asked for and had is not known.
     handled = F.col("name") == "handle"

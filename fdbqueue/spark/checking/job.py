@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from .. import session
-from . import messages, operations, order, runs
+from . import messages, operations, order, runs, window
 from .deeds import MESSAGE, deeds, lives
 from .findings import SCHEMA, Verdict, Violation, together
 from .rules import Rules
@@ -22,52 +22,52 @@ Progress = Callable[[str], None]
 
 def check_runs(
     directories: Iterable[str | Path],
-    rules: Rules,
     *,
     spark: SparkSession | None = None,
     progress: Progress = lambda step: None,
 ) -> Verdict:
     """Verify the guarantees over the histories of runs of tools/chaos, each by itself.
 
-    directories: of the histories, one for each run. rules: what is known of the queues.
-    progress: is told what is being done. Raises ``InvalidArgument``, ``CorruptData``.
+    directories: of the histories, one for each run. progress: is told what is being done.
+    Raises ``InvalidArgument`` where there is none, and ``CorruptData`` for what is no history.
     """
     session_ = spark or session.local()
     progress("reading the histories")
-    return check_lines(operations.read(session_, directories), rules, progress=progress)
+    return check_lines(operations.read(session_, directories), progress=progress)
 
 
 def check_lines(
-    lines: DataFrame, rules: Rules, *, progress: Progress = lambda step: None
+    lines: DataFrame, rules: Rules | None = None, *, progress: Progress = lambda step: None
 ) -> Verdict:
-    """As ``check_runs``, of lines that are a table: run, and value, which is JSON."""
+    """As ``check_runs``, of lines that are a table: run, and value, which is JSON.
+
+    rules: what is known of the queues; None for what the histories say themselves.
+    """
     acts = _kept(operations.settled(operations.paired(lines)))
     known = _kept(lives(deeds(acts)))
-    try:
-        numbers = operations.require_whole(acts)
-        progress("following every message")
-        followed = known.where("rank = 1").count()
-        progress("checking")
-        findings = together(
-            [
-                messages.findings(known, rules),
-                order.findings(known, acts, rules),
-                runs.cursors(acts, known, rules),
-                runs.replayed(acts, known, rules),
-                runs.counters(acts, known),
-                runs.failures(acts),
-            ]
-        )
-        first = _first(findings)
-        shown = _shown(first, acts, known)
-        return Verdict(
-            tuple(sorted(numbers)),
-            {"operations": sum(numbers.values()), "messages": followed},
-            tuple(_violation(row, shown.get(n, [])) for n, row in enumerate(first)),
-        )
-    finally:
-        known.unpersist()
-        acts.unpersist()
+    numbers = operations.require_whole(acts)
+    rules = rules or Rules.parse(operations.told_rules(acts))
+    progress("following every message")
+    followed = known.where("rank = 1").count()
+    progress("checking")
+    findings = together(
+        [
+            messages.findings(known, rules),
+            order.findings(known, acts, rules),
+            window.findings(known, acts, rules),
+            runs.cursors(acts, known, rules),
+            runs.replayed(acts, known, rules),
+            runs.counters(acts, known),
+            runs.failures(acts),
+        ]
+    )
+    first = _first(findings)
+    shown = _shown(first, acts, known)
+    return Verdict(
+        tuple(sorted(numbers)),
+        {"operations": sum(numbers.values()), "messages": followed},
+        tuple(_violation(row, shown.get(n, [])) for n, row in enumerate(first)),
+    )
 
 
 def _kept(frame: DataFrame) -> DataFrame:

@@ -6,8 +6,10 @@ tools/chaosrun/history.py, which writes them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +25,7 @@ WHAT = (
     "marked boolean, drains boolean, region string, actor string, n bigint, value string, "
     "tag string, count bigint, browser string, depth map<string, bigint>, "
     "dead array<array<string>>, deviations array<string>, unchecked array<string>, "
-    "orphans map<string, bigint>"
+    "orphans map<string, bigint>, limit int, window int"
 )
 """What the checks need to know of what an operation was about."""
 STORE = "store"
@@ -116,3 +118,18 @@ def require_whole(operations: DataFrame) -> dict[str, int]:
                 problem=f"{row['others']:,} lines in it are no operations",
             )
     return {row["run"]: row["operations"] for row in rows}
+
+
+def told_rules(operations: DataFrame) -> dict[str, Any]:
+    """What the histories say of themselves. Raises ``CorruptData`` where they do not, or differ."""
+    told = operations.where(F.col("name") == "rules").select("run", "what").collect()
+    silent = {row["run"] for row in operations.select("run").distinct().collect()}
+    silent -= {row["run"] for row in told}
+    if silent:
+        problem = "it does not say what its queues were"
+        raise CorruptData(what=f"the history in {min(silent)}", problem=problem)
+    if len({row["what"] for row in told}) > 1:
+        problem = "they are of different kinds of runs; check them one by one"
+        raise CorruptData(what="the histories", problem=problem)
+    rules: dict[str, Any] = json.loads(told[0]["what"])
+    return rules

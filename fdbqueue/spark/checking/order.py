@@ -44,19 +44,24 @@ def _taken(lives: DataFrame, rules: Rules) -> DataFrame:
     return lives.where(is_(TAKEN) & of_order & ~any_of_all)
 
 
-def _overtaken(
-    lives: DataFrame, taken: DataFrame, operations: DataFrame, rules: Rules
-) -> DataFrame:
-    """Whoever was given a message, or nothing, while another one stood there all the while."""
+def stood(lives: DataFrame) -> DataFrame:
+    """Messages that stood in their queue for certain from the end of told to since."""
     told = F.col("told")
-    stood = lives.where(
+    return lives.where(
         (F.col("rank") == 1)
         & told["certain"]
         & F.col("in_order")
         & told["ended"].isNotNull()
         & F.col("since").isNotNull()
     )
-    standing = stood.select(
+
+
+def _overtaken(
+    lives: DataFrame, taken: DataFrame, operations: DataFrame, rules: Rules
+) -> DataFrame:
+    """Whoever was given a message, or nothing, while another one stood there all the while."""
+    told = F.col("told")
+    standing = stood(lives).select(
         "run",
         "queue",
         _selected(told["region"], rules).alias("selected"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ...errors import CorruptData
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,7 @@ class Rules:
     handled: the queues with a handler, which may see a delivery several times.
     filtered: the queue that is taken from by selectors. watched: the queue that is browsed.
     browsers: the browsers, and the region that each is about; empty where all.
+    relaxed: the queues that keep order within a window only, and its size at the beginning.
     """
 
     max_attempts: int
@@ -27,3 +31,16 @@ class Rules:
     filtered: str
     watched: str
     browsers: Mapping[str, str] = field(default_factory=dict)
+    relaxed: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, told: Mapping[str, Any]) -> Rules:
+        """From what a history says of itself. Raises ``CorruptData``."""
+        try:
+            values: dict[str, Any] = {each.name: told[each.name] for each in fields(cls)}
+        except KeyError as error:
+            raise CorruptData(what="the rules of a run", problem=f"no {error.args[0]}") from None
+        made: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
+        return cls(**made)

@@ -48,30 +48,45 @@ def least_open(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> Dat
 
     intervals: columns ``by``, begin and end (bigint), and what, which can be compared: each is
     open after begin and before end. asked: columns ``by``, at, and any others. Returns the rows of
-    ``asked`` at whose moment anything is open, with the least ``what``.
-
-    Every interval falls into at most two blocks of each power of two, and every moment lies in
-    one block of each: so both are taken apart into blocks and joined on them, n log n rows for n.
-    Source: the segment tree, as in Bentley, "Solutions to Klee's rectangle problems", 1977.
+    ``asked`` at whose moment anything is open, with the least ``what``. n log n for n rows.
     """
-    from_, to = F.col("begin") + 1, F.col("end")
-    length = F.col("end") - F.col("begin") - 1
-    sizes = F.sequence(F.lit(0), F.floor(F.log2(length.cast("double"))).cast("int") + 1)
-    parts = intervals.where(length > 0).select("*", F.explode(sizes).alias("size"))
-    first, last = -_shifted(-from_), _shifted(to)
-    blocks = F.array_compact(F.array(F.when(_odd(first), first), F.when(_odd(last), last - 1)))
-    covered = parts.where(first < last).select(
-        *by, "size", "what", F.explode(blocks).alias("block")
-    )
-    least = covered.groupBy(*by, "size", "block").agg(F.min("what").alias("what"))
-    used = least.select(*by, "size").distinct()
+    parts = _parts(intervals, by)
+    least = parts.groupBy(*by, "size", "block").agg(F.min("what").alias("what"))
     moments = asked.withColumn("moment", F.monotonically_increasing_id())
-    looked = moments.join(F.broadcast(used), list(by)).withColumn("block", _shifted(F.col("at")))
-    found = looked.join(least, [*by, "size", "block"])
+    found = _blocks(moments, least, by).join(least, [*by, "size", "block"])
     columns = [name for name in asked.columns if name not in by]
     return found.groupBy(*by, "moment").agg(
         *(F.first(name).alias(name) for name in columns), F.min("what").alias("what")
     )
+
+
+def open_at(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
+    """As ``least_open``, with a row for each of those that are open: n log n and the answers."""
+    parts = _parts(intervals, by).select(*by, "size", "block", "what")
+    return _blocks(asked, parts, by).join(parts, [*by, "size", "block"]).drop("size", "block")
+
+
+def _parts(intervals: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Intervals taken apart into blocks of powers of two, at most two of each size.
+
+    A moment lies in one block of each size, so that of the blocks of an interval at most one has
+    it. Source: the segment tree, as in Bentley, "Solutions to Klee's rectangle problems", 1977.
+    """
+    from_, to = F.col("begin") + 1, F.col("end")
+    length = to - from_
+    sizes = F.sequence(F.lit(0), F.floor(F.log2(length.cast("double"))).cast("int") + 1)
+    parts = intervals.where(length > 0).select("*", F.explode(sizes).alias("size"))
+    first, last = -_shifted(-from_), _shifted(to)
+    blocks = F.array_compact(F.array(F.when(_odd(first), first), F.when(_odd(last), last - 1)))
+    return parts.where(first < last).select(
+        *by, "size", "what", F.explode(F.array_distinct(blocks)).alias("block")
+    )
+
+
+def _blocks(asked: DataFrame, parts: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Moments with the blocks that they lie in, of the sizes that there are."""
+    used = parts.select(*by, "size").distinct()
+    return asked.join(F.broadcast(used), list(by)).withColumn("block", _shifted(F.col("at")))
 
 
 def _shifted(number: Column) -> Column:
