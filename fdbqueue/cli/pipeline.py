@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from . import pipeline_report
+from . import pipeline_drain, pipeline_load, pipeline_replay, pipeline_report
 
 app = typer.Typer(
     name="pipeline",
     help="Jobs on Spark, which needs Java and fdbqueue[spark].",
     no_args_is_help=True,
 )
+app.command()(pipeline_load.load)
+app.command()(pipeline_drain.drain)
+app.command()(pipeline_replay.replay)
 app.command()(pipeline_report.report)

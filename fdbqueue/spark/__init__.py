@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..api import Queue
     from ..binding import fdb
+    from .draining import Drained, drain
     from .figures import Report
     from .jobs import Step
     from .loading import Loaded, load
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from .reporting import report
 
 __all__ = [
+    "Drained",
     "Loaded",
     "Replayed",
     "Report",
     "Step",
     "check_java",
+    "drain",
     "load",
     "local",
     "options",
@@ -38,10 +41,12 @@ __all__ = [
 ]
 
 _JOBS = {
+    "Drained": "draining",
     "Loaded": "loading",
     "Replayed": "replaying",
     "Report": "figures",
     "Step": "jobs",
+    "drain": "draining",
     "load": "loading",
     "replay": "replaying",
     "report": "reporting",

@@ -1,0 +1,160 @@
+"""The drain: what is ready in a queue becomes files, each message once."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BinaryType, StringType
+
+from ..api import Queue
+from ..binding import fdb
+from ..errors import InvalidArgument
+from ..options import MAX_NAME_LENGTH
+from . import session, stores
+from .jobs import Step, Tell, plainly
+from .settings import LIMITS
+
+FORMATS = ("parquet", "json", "orc")
+CHECKPOINT = "_checkpoint"
+"""Where a drain keeps its place, in the directory of the files; readers pass over it."""
+
+_SEEN = "drained"
+_LOOK_SECONDS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """How many messages were taken and written, in how many batches; ``size`` is the bytes of
+    their payloads, None where these are no bytes and no text."""
+
+    consumer: str
+    rows: int
+    size: int | None
+    batches: int
+    seconds: float
+
+
+def drain(
+    db: fdb.Database,
+    queue: Queue,
+    path: str | Path,
+    *,
+    format: str = "parquet",
+    payload: str = "bytes",
+    payload_schema: str | None = None,
+    bad_payloads: str = "fail",
+    header_columns: str | None = None,
+    columns: Iterable[str] | None = None,
+    consumer: str | None = None,
+    checkpoint: str | Path | None = None,
+    max_messages: int | None = None,
+    spark: SparkSession | None = None,
+    progress: Tell | None = None,
+) -> Drained:
+    """Take what is ready when it begins, and write it to files, each message exactly once.
+
+    path: a directory; a drain of the same queue into the same directory adds to it, and goes on
+        where one was interrupted. format: "parquet", "json" or "orc".
+    payload: "bytes", "string", or "json" with ``payload_schema``, its fields in SQL, like
+        ``carrier STRING, delay INT``. bad_payloads: "fail" at one that does not fit, or "null".
+    header_columns: headers as columns, like ``region, retries BIGINT``.
+    columns: which columns, as those of the table of ready messages; all where None.
+    consumer: the name under which the messages are planned; made of the directory where None.
+    checkpoint: where the drain keeps its place; in the directory where None.
+    max_messages: in a batch, 50,000 if None. spark: a session; None for one on this machine.
+    progress: is told about every second.
+
+    A message is done when its batch is in the files, and listed in the log of the files that
+    Spark keeps beside them: readers must go by that log, as Spark does by itself. Raises
+    ``InvalidInput``, ``QueueNotFound``, ``JobFailed``, ``PlanError``, ``MissingPackage``,
+    ``MissingJava``.
+    """
+    begun = time.monotonic()
+    if format not in FORMATS:
+        raise InvalidArgument(
+            argument="format", value=format, problem=f"name one of {', '.join(FORMATS)}"
+        )
+    total = queue.depth(db).ready
+    name = consumer or _name(queue, str(path))
+    options = {
+        **stores.options_of(db, queue),
+        "mode": "consume",
+        "consumer": name,
+        "payload": payload,
+        "badPayloads": bad_payloads,
+        **({} if payload_schema is None else {"payloadSchema": payload_schema}),
+        **({} if header_columns is None else {"headerColumns": header_columns}),
+        **({} if max_messages is None else {LIMITS[0]: str(max_messages)}),
+    }
+    with plainly():
+        spark = spark or session.local()
+        frame = spark.readStream.format("fdbqueue").options(**options).load()
+        seen = [F.count(F.lit(1)).alias("rows")]
+        if isinstance(frame.schema["payload"].dataType, BinaryType | StringType):
+            seen.append(F.sum(F.octet_length("payload")).alias("size"))
+        frame = frame.observe(_SEEN, *seen)
+        if columns is not None:
+            frame = frame.select(*columns)
+        query = (
+            frame.writeStream.format(format)
+            .option("path", str(path))
+            .option("checkpointLocation", str(checkpoint or Path(path, CHECKPOINT)))
+            .queryName(f"fdbqueue drain of {queue.name}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        counted = _follow(query, partial(_tell, progress, total))
+    sizes = [size for _, size in counted.values()]
+    return Drained(
+        consumer=name,
+        rows=sum(rows for rows, _ in counted.values()),
+        size=sum(size or 0 for size in sizes) if len(seen) > 1 else None,
+        batches=len(counted),
+        seconds=time.monotonic() - begun,
+    )
+
+
+def _name(queue: Queue, path: str) -> str:
+    """A consumer that is the same for the same directory, and no other's."""
+    name = f"drain into {path if '://' in path else Path(path).resolve()}"
+    if len(name) <= MAX_NAME_LENGTH and name.isprintable():
+        return name
+    return f"drain into {hashlib.sha256(name.encode()).hexdigest()}"
+
+
+Counted = dict[int, tuple[int, int | None]]
+
+
+def _follow(query: StreamingQuery, tell: partial[None]) -> Counted:
+    """Wait for a query to end; returns the rows and bytes of each of its batches."""
+    counted: Counted = {}
+    try:
+        while not query.awaitTermination(_LOOK_SECONDS):
+            _note(query, counted)
+            tell(counted)
+    except KeyboardInterrupt:
+        query.stop()
+        raise
+    _note(query, counted)
+    tell(counted)
+    return counted
+
+
+def _note(query: StreamingQuery, counted: Counted) -> None:
+    for each in query.recentProgress:
+        observed = each.observedMetrics.get(_SEEN)
+        if observed is not None and observed.rows:
+            counted[each.batchId] = (observed.rows, observed.asDict().get("size"))
+
+
+def _tell(progress: Tell | None, total: int, counted: Counted) -> None:
+    if progress is not None:
+        progress(Step("draining", sum(rows for rows, _ in counted.values()), total, "messages"))

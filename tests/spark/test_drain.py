@@ -1,0 +1,103 @@
+"""The job that empties a queue into files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import fdbqueue
+from fdbqueue import InvalidInput, JobFailed, Queue, QueueNotFound, fdb
+from fdbqueue.spark import Step, drain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_what_is_ready_goes_to_files_once(
+    spark: SparkSession, db: fdb.Database, queue: Queue, tmp_path: Path
+) -> None:
+    path, steps = tmp_path / "out", list[Step]()
+    for n in range(10):
+        queue.enqueue(db, b"%d" % n, priority=n, headers={"n": n})
+
+    done = drain(
+        db, queue, path, max_messages=4, header_columns="n INT", spark=spark, progress=steps.append
+    )
+    queue.enqueue(db, b"later")
+    more = drain(db, queue, path, header_columns="n INT", spark=spark)
+
+    assert (done.rows, done.size, done.batches) == (10, 10, 3)
+    assert (more.rows, more.size, more.batches) == (1, 5, 1)
+    assert steps[-1] == Step("draining", 10, 10, "messages")
+    rows = spark.read.parquet(str(path)).collect()
+    assert sorted(bytes(row.payload) for row in rows) == [*(b"%d" % n for n in range(10)), b"later"]
+    assert {row.n for row in rows} == {*range(10), None}
+    depth = queue.depth(db)
+    assert (depth.done, depth.leased, depth.ready) == (11, 0, 0)
+    assert fdbqueue.verify(db, queue).ok
+
+
+def test_payloads_have_a_schema(
+    spark: SparkSession, db: fdb.Database, queue: Queue, tmp_path: Path
+) -> None:
+    for n in range(3):
+        queue.enqueue(db, json.dumps({"carrier": "AA", "delay": n}).encode())
+    queue.enqueue(db, b"no JSON")
+    path, schema = tmp_path / "out", "carrier STRING, delay INT"
+    with pytest.raises(JobFailed, match="cannot be read"):
+        drain(db, queue, path, payload="json", payload_schema=schema, spark=spark)
+    assert queue.depth(db).done == 0
+
+    done = drain(
+        db,
+        queue,
+        path,
+        payload="json",
+        payload_schema=schema,
+        bad_payloads="null",
+        columns=["id", "payload"],
+        spark=spark,
+    )
+
+    assert (done.rows, done.size) == (4, None)
+    rows = spark.read.parquet(str(path)).selectExpr("payload.delay").collect()
+    assert {row.delay for row in rows} == {0, 1, 2, None}
+    assert queue.depth(db).done == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"format": "xml"}, "name one of parquet"),
+        ({"payload": "json"}, "payloadSchema"),
+        ({"payload": "json", "payload_schema": "a b c"}, "yntax"),
+        ({"columns": ["body"]}, "body"),
+        ({"max_messages": 0}, "maxMessagesPerBatch"),
+        ({"consumer": "\n"}, "is not a name"),
+    ],
+)
+def test_what_cannot_be_drained_is_said_in_a_line(
+    spark: SparkSession,
+    db: fdb.Database,
+    queue: Queue,
+    tmp_path: Path,
+    arguments: dict[str, object],
+    said: str,
+) -> None:
+    queue.enqueue(db, b"x")
+    with pytest.raises(InvalidInput) as raised:
+        drain(db, queue, tmp_path / "out", spark=spark, **arguments)  # type: ignore[arg-type]
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert queue.depth(db).ready == 1
+
+
+def test_a_queue_that_is_not_there_is_not_drained(
+    spark: SparkSession, db: fdb.Database, queue: Queue, tmp_path: Path
+) -> None:
+    queue.delete(db)
+    with pytest.raises(QueueNotFound):
+        drain(db, queue, tmp_path / "out", spark=spark)
