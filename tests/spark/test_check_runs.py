@@ -57,7 +57,7 @@ def both(
     return theirs, check_lines(spark.createDataFrame(rows, "run string, value string"), RULES)
 
 
-def test_both_checkers_find_the_same(spark: SparkSession) -> None:
+def test_both_checkers_find_the_same(quick: SparkSession) -> None:
     # Given histories with every violation that there is, planted one by one, and some without
     histories: dict[str, list[Operation]] = {"clean": History().operations}
     for plant, _ in PLANTED:
@@ -71,7 +71,7 @@ def test_both_checkers_find_the_same(spark: SparkSession) -> None:
         fifo(history)
         histories[f"fifo {queue}"] = history.operations
     # When both look at them
-    theirs, verdict = both(spark, histories)
+    theirs, verdict = both(quick, histories)
     # Then they find the same, kind by kind
     assert {name: verdict.kinds(name) for name in histories} == {
         name: dict(found) for name, found in theirs.items()

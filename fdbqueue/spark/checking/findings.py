@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 REF = "struct<who: string, n: bigint>"
@@ -15,6 +15,8 @@ SCHEMA = (
     f"run string, kind string, queue string, detail string, tags array<string>, refs array<{REF}>"
 )
 """Findings as rows: ``tags`` are the messages that a finding is about, ``refs`` the operations."""
+MOST_SHOWN = 30
+"""Operations or events that a violation is shown by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +144,20 @@ def together(frames: Iterable[DataFrame]) -> DataFrame:
     for each in others:
         first = first.unionByName(each)
     return first
+
+
+def first_of_each(findings: DataFrame) -> list[Row]:
+    """Of every run and kind, how many there are, and one of them."""
+    columns = [name for name in findings.columns if name not in ("run", "kind")]
+    one = F.min(F.struct(*columns)).alias("one")
+    return (
+        findings.groupBy("run", "kind")
+        .agg(F.count("*").alias("count"), one)
+        .orderBy("run", "kind")
+        .collect()
+    )
+
+
+def violation(row: Row, shown: Iterable[str]) -> Violation:
+    """The plain value of a row of ``first_of_each``."""
+    return Violation(row["run"], row["kind"], row["count"], row["one"]["detail"], tuple(shown))

@@ -12,11 +12,9 @@ from pyspark.sql import functions as F
 from .. import session
 from . import messages, operations, order, runs, window
 from .deeds import MESSAGE, deeds, lives
-from .findings import SCHEMA, Verdict, Violation, together
+from .findings import MOST_SHOWN, SCHEMA, Verdict, first_of_each, together, violation
 from .rules import Rules
 
-MOST_SHOWN = 30
-"""Operations that a violation is shown by."""
 Progress = Callable[[str], None]
 
 
@@ -61,12 +59,12 @@ def check_lines(
             runs.failures(acts),
         ]
     )
-    first = _first(findings)
+    first = first_of_each(findings)
     shown = _shown(first, acts, known)
     return Verdict(
         tuple(sorted(numbers)),
         {"operations": sum(numbers.values()), "messages": followed},
-        tuple(_violation(row, shown.get(n, [])) for n, row in enumerate(first)),
+        tuple(violation(row, shown.get(n, [])) for n, row in enumerate(first)),
     )
 
 
@@ -76,18 +74,6 @@ def _kept(frame: DataFrame) -> DataFrame:
     Else every one of some twenty checks would carry the whole of it through its planning.
     """
     return frame.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
-
-
-def _first(findings: DataFrame) -> list[Row]:
-    """Of every run and kind, how many there are, and one of them."""
-    columns = [name for name in findings.columns if name not in ("run", "kind")]
-    one = F.min(F.struct(*columns)).alias("one")
-    return (
-        findings.groupBy("run", "kind")
-        .agg(F.count("*").alias("count"), one)
-        .orderBy("run", "kind")
-        .collect()
-    )
 
 
 def _shown(first: list[Row], acts: DataFrame, known: DataFrame) -> dict[int, list[str]]:
@@ -128,7 +114,3 @@ def _told(row: Row) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 300 else text[:300] + "…"
-
-
-def _violation(row: Row, shown: list[str]) -> Violation:
-    return Violation(row["run"], row["kind"], row["count"], row["one"]["detail"], tuple(shown))

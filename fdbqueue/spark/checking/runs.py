@@ -93,9 +93,10 @@ def replayed(operations: DataFrame, lives: DataFrame, rules: Rules) -> DataFrame
         "queue",
         F.col("row")[0].alias("transition"),
         F.col("row")[1].alias("id"),
+        F.col("row")[2].cast("int").alias("attempt"),
         (F.col("offset") + F.col("at")).cast("bigint").alias("at"),
     )
-    whole = followed(events)
+    whole = followed(events.withColumn("stamp", F.col("at")))
     plain = lives.where((F.col("rank") == 1) & F.col("in_order") & (F.col("takes") > 0))
     ids = plain.select(
         "run", "queue", F.col("taken_id").alias("id"), F.col("taken_id").alias("place")

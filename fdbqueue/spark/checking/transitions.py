@@ -17,13 +17,15 @@ NAMES = [edge.name for edge in TRANSITIONS]
 def followed(events: DataFrame) -> DataFrame:
     """Events of messages with the one before and the one after of the same message.
 
-    events: run, queue, id, transition, at (bigint, the order of the commits), and any others.
-    Adds before and before_at, after_at; null where there is none. One shuffle.
+    events: run, queue, id, transition, attempt, stamp (their order), at (bigint, a moment in
+    that order), and any others. Adds before, before_attempt and after_at; null where there is
+    none. One shuffle.
     """
-    message = Window.partitionBy("run", "queue", "id").orderBy("at")
+    message = Window.partitionBy("run", "queue", "id").orderBy("stamp")
     return events.select(
         "*",
         F.lag("transition").over(message).alias("before"),
+        F.lag("attempt").over(message).alias("before_attempt"),
         F.lead("at").over(message).alias("after_at"),
     )
 
@@ -51,16 +53,19 @@ def illegal(followed: DataFrame, *, began_before: Column) -> DataFrame:
     return judged(followed, [Condition("illegal transition", wrong, what)], tags=F.array("id"))
 
 
-def not_the_first(followed: DataFrame) -> DataFrame:
+def not_the_first(
+    followed: DataFrame, kind: str = "not the first", patience: Column | None = None
+) -> DataFrame:
     """Messages that were taken while another one, whose place is before, was ready.
 
     followed: with a column place, by which messages are in order; null where that is not known.
+    patience: for how long the other one must have been ready before.
     """
     placed = followed.where(F.col("place").isNotNull())
     ready = placed.where(F.col("transition").isin(into(State.READY))).select(
         "run",
         "queue",
-        F.col("at").alias("begin"),
+        (F.col("at") if patience is None else F.col("at") + patience).alias("begin"),
         F.coalesce("after_at", F.lit(NEVER >> 1)).alias("end"),
         F.struct("place", "id").alias("what"),
     )
@@ -81,4 +86,4 @@ def not_the_first(followed: DataFrame) -> DataFrame:
         F.col("what.id"),
         " is ready",
     )
-    return found(passed, "not the first", what, tags=F.array("id", "what.id"))
+    return found(passed, kind, what, tags=F.array("id", "what.id"))
