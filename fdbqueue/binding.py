@@ -182,6 +182,8 @@ def _select() -> Store:
 
 
 DEFAULT = _select()
+FAILURES = (fdb.FDBError, embedded.StoreError)
+"""How a store says that it failed, whichever it is: the disk under an embedded one may be full."""
 
 
 def open(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
-from .binding import fdb
+from .binding import FAILURES, fdb
 from .keys import METADATA_VERSION
 
 log = logging.getLogger("fdbqueue.connection")
@@ -138,7 +138,7 @@ class Connection:
             seconds = min(self.timeout, self.lost_after / 3)
             tr.options.set_timeout(max(1, int(seconds * 1000)))
             tr.get(METADATA_VERSION).wait()
-        except fdb.FDBError as error:
+        except FAILURES as error:
             log.debug("the store does not answer: %s", error)
             return False
         return True

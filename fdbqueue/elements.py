@@ -6,6 +6,8 @@ times slower; a key of a message is packed and parsed many times in its life.
 
 from __future__ import annotations
 
+from .errors import CorruptData
+
 _ZERO = 0x14
 _BYTES = b"\x01"
 _SIZES = tuple(bytes([_ZERO + size]) for size in range(9))
@@ -23,8 +25,11 @@ def pack_bytes(data: bytes) -> bytes:
 
 
 def parse_int(key: bytes, begin: int) -> tuple[int, int]:
-    """The integer that begins there, and where it ends."""
-    end = begin + 1 + key[begin] - _ZERO
+    """The integer that begins there, and where it ends; raises ``CorruptData`` if none does."""
+    try:
+        end = begin + 1 + key[begin] - _ZERO
+    except IndexError:
+        raise CorruptData(what="a key", problem="it ends too soon") from None
     return int.from_bytes(key[begin + 1 : end], "big"), end
 
 

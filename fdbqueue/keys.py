@@ -6,12 +6,16 @@ stay short; the elements that follow are listed at each kind. Values are describ
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
+from types import NoneType
+from typing import Any
 
 from .binding import fdb
 from .elements import pack_bytes, pack_int, parse_int, parse_last_bytes
+from .errors import CorruptData
 from .model import RANDOM_BYTES, Due, Position
 
 METADATA_VERSION = b"\xff/metadataVersion"
@@ -59,6 +63,9 @@ class Kind(IntEnum):
     STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
 
 
+_KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}
+
+
 class RootKeys:
     """The keys beside the queues: the catalogue."""
 
@@ -77,7 +84,7 @@ class RootKeys:
 
     def parse_name(self, key: bytes) -> str:
         """The queue that an entry of the catalogue names."""
-        return str(self._names.unpack(key)[0])
+        return str(_unpacked(key, self._names.key(), str)[0])
 
     def queue(self, name: str) -> QueueKeys:
         """The keys of one queue."""
@@ -126,7 +133,7 @@ class QueueKeys:
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
-        self._kinds = {kind: fdb.tuple.pack((int(kind),), prefix) for kind in Kind}
+        self._kinds = {kind: prefix + packed for kind, packed in _KINDS.items()}
         self.meta = self._kinds[Kind.META]
         self.change = self._kinds[Kind.CHANGE]
         self.idle = self._kinds[Kind.IDLE]
@@ -259,7 +266,7 @@ class QueueKeys:
 
     def parse_planner(self, key: bytes) -> str:
         """The consumer that a PLANNER key names."""
-        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.PLANNER]))[0])
+        return str(_unpacked(key, self._kinds[Kind.PLANNER], str)[0])
 
     def plan(self, consumer: str, batch: int) -> bytes:
         """(consumer, batch)."""
@@ -271,8 +278,8 @@ class QueueKeys:
 
     def parse_plan(self, key: bytes) -> tuple[str, int]:
         """The consumer and the batch that a PLAN key names."""
-        consumer, batch = fdb.tuple.unpack(key, len(self._kinds[Kind.PLAN]))
-        return str(consumer), int(batch)
+        consumer, batch = _unpacked(key, self._kinds[Kind.PLAN], str, int)
+        return consumer, batch
 
     # -- sinks -------------------------------------------------------------------------------
 
@@ -290,8 +297,8 @@ class QueueKeys:
 
     def parse_sink(self, key: bytes) -> tuple[str, int | None]:
         """The sink that a SINK key names, and the number of a part of its attempts."""
-        name, *part = fdb.tuple.unpack(key, len(self._kinds[Kind.SINK]))
-        return str(name), int(part[0]) if part else None
+        name, *part = _unpacked(key, self._kinds[Kind.SINK], str, int, least=1)
+        return name, part[0] if part else None
 
     def staged(self, sink: str, batch: int, attempt: bytes, n: int) -> bytes:
         """(sink, batch, attempt, n)."""
@@ -337,7 +344,7 @@ class QueueKeys:
 
     def parse_subscription(self, key: bytes) -> str:
         """The name that a SUBSCRIPTION key has."""
-        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.SUBSCRIPTION]))[0])
+        return str(_unpacked(key, self._kinds[Kind.SUBSCRIPTION], str)[0])
 
     def holder(self, subscription: str) -> bytes:
         """(subscription): stands before its cursors."""
@@ -353,8 +360,8 @@ class QueueKeys:
 
     def parse_cursor(self, key: bytes) -> tuple[str, int | None]:
         """The subscription and the level that a CURSOR key names; no level for its holder."""
-        name, *level = fdb.tuple.unpack(key, len(self._kinds[Kind.CURSOR]))
-        return str(name), int(level[0]) if level else None
+        name, *level = _unpacked(key, self._kinds[Kind.CURSOR], str, int, least=1)
+        return name, level[0] if level else None
 
     @staticmethod
     def place(position: Position) -> bytes:
@@ -369,7 +376,7 @@ class QueueKeys:
     @staticmethod
     def parse_place(place: bytes) -> int:
         """The index that a cursor has come to; 0 at the lowest place."""
-        return int(fdb.tuple.unpack(place)[0] or 0)
+        return _unpacked(place, b"", (int, NoneType), bytes, NoneType, least=1)[0] or 0
 
     def ready_from(self, level: int, place: bytes) -> slice:
         """The ready messages of one level from a place on."""
@@ -392,7 +399,7 @@ class QueueKeys:
 
     def parse_dead(self, key: bytes) -> tuple[int, bytes]:
         """The index and the random part of a DEAD key."""
-        index, random = fdb.tuple.unpack(key, len(self._kinds[Kind.DEAD]))
+        index, random = _unpacked(key, self._kinds[Kind.DEAD], int, bytes)
         return index, random
 
     def delayed(self, due: Due) -> bytes:
@@ -405,7 +412,7 @@ class QueueKeys:
 
     def parse_delayed(self, key: bytes) -> Due:
         """The place that a DELAYED key names."""
-        return Due(*fdb.tuple.unpack(key, len(self._kinds[Kind.DELAYED])))
+        return Due(*_unpacked(key, self._kinds[Kind.DELAYED], int, bytes))
 
     def moved(self, message_id: str) -> bytes:
         """(message id)."""
@@ -413,7 +420,7 @@ class QueueKeys:
 
     def parse_moved(self, key: bytes) -> str:
         """The message id that a MOVED key names."""
-        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.MOVED]))[0])
+        return str(_unpacked(key, self._kinds[Kind.MOVED], str)[0])
 
     def unique(self, key: str) -> bytes:
         """(unique key)."""
@@ -421,7 +428,7 @@ class QueueKeys:
 
     def parse_unique(self, key: bytes) -> str:
         """The unique key that a UNIQUE key names."""
-        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.UNIQUE]))[0])
+        return str(_unpacked(key, self._kinds[Kind.UNIQUE], str)[0])
 
     def dedup(self, window_ms: int, dedup_id: str) -> bytes:
         """(begin of the window, id)."""
@@ -441,7 +448,7 @@ class QueueKeys:
 
     def parse_mortal(self, key: bytes) -> str:
         """The id of the message that a MORTAL key names."""
-        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.MORTAL]))[1])
+        return str(_unpacked(key, self._kinds[Kind.MORTAL], int, str)[1])
 
     def new_event(self, n: int) -> bytes:
         """(versionstamp, n), the operand of SET_VERSIONSTAMPED_KEY."""
@@ -484,7 +491,7 @@ class QueueKeys:
 
     def parse_line(self, key: bytes) -> tuple[str, int]:
         """The ordering key and the number that a GROUP key names."""
-        name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.GROUP]))
+        name, n = _unpacked(key, self._kinds[Kind.GROUP], str, int)
         return name, n
 
     def head(self, key: str) -> bytes:
@@ -493,7 +500,7 @@ class QueueKeys:
 
     def parse_head(self, key: bytes) -> str:
         """The ordering key that a GROUP_HEAD key names."""
-        return str(fdb.tuple.unpack(key, len(self._kinds[Kind.GROUP_HEAD]))[0])
+        return str(_unpacked(key, self._kinds[Kind.GROUP_HEAD], str)[0])
 
     def chunk(self, name: bytes, n: int) -> bytes:
         """(name, n)."""
@@ -505,7 +512,7 @@ class QueueKeys:
 
     def parse_chunk(self, key: bytes) -> tuple[bytes, int]:
         """The name and the number that a CHUNK key names."""
-        name, n = fdb.tuple.unpack(key, len(self._kinds[Kind.CHUNK]))
+        name, n = _unpacked(key, self._kinds[Kind.CHUNK], bytes, int)
         return name, n
 
     # -- consumers ---------------------------------------------------------------------------
@@ -516,7 +523,7 @@ class QueueKeys:
 
     def parse_consumer(self, key: bytes) -> bytes:
         """The consumer that a CONSUMER key names."""
-        return bytes(fdb.tuple.unpack(key, len(self._kinds[Kind.CONSUMER]))[0])
+        return bytes(_unpacked(key, self._kinds[Kind.CONSUMER], bytes)[0])
 
     def state(self, state: int, priority: int, consumer: bytes) -> bytes:
         """(state, -priority, consumer): a higher priority stands first."""
@@ -535,7 +542,7 @@ class QueueKeys:
 
     def parse_state(self, key: bytes) -> tuple[int, int, bytes]:
         """The state, the priority and the consumer that a STATE key names."""
-        state, negative, consumer = fdb.tuple.unpack(key, len(self._kinds[Kind.STATE]))
+        state, negative, consumer = _unpacked(key, self._kinds[Kind.STATE], int, int, bytes)
         return state, -negative, consumer
 
     def wake(self, consumer: bytes) -> bytes:
@@ -559,6 +566,23 @@ CLAIM_BYTES = 16
 def lease_token(claim: bytes, n: int) -> bytes:
     """The token of the n-th lease under a claim."""
     return claim + n.to_bytes(2, "big")
+
+
+def _unpacked(
+    key: bytes, prefix: bytes, *kinds: type | tuple[type, ...], least: int | None = None
+) -> tuple[Any, ...]:
+    """The elements that follow a prefix, which must be of these kinds; ``least``: so many of them.
+
+    Raises ``CorruptData``: somebody else has written below the queue's subspace.
+    """
+    try:
+        found: tuple[Any, ...] = fdb.tuple.unpack(key, len(prefix))
+    except (ValueError, LookupError, TypeError, RecursionError, struct.error) as error:
+        raise CorruptData(what="a key", problem=repr(error)) from None
+    enough = len(found) >= (len(kinds) if least is None else least)
+    if not enough or len(found) > len(kinds) or not all(map(isinstance, found, kinds)):
+        raise CorruptData(what="a key", problem=f"it has other elements: {found!r}")
+    return found
 
 
 def _within(prefix: bytes) -> slice:

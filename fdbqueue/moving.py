@@ -81,6 +81,16 @@ class Moving(Handle):
         """Remove the messages that a selector matches. As ``move``; ``purge`` removes all."""
         return self._bulk(db, None, selector, state, resume, keep=False)
 
+    def count(
+        self, db: fdb.Database, selector: str | Selector | None = None, *, state: str = "ready"
+    ) -> Iterator[Progress]:
+        """Count the messages that ``move`` or ``remove`` would take, and leave them where they are.
+
+        As ``copy`` into nowhere: the last progress has the number; none comes if there is no
+        message. Snapshot reads: no conflicts.
+        """
+        return self._bulk(db, None, selector, state, b"", keep=True)
+
     def _other(self, target: Handle | str) -> Handle:
         other = target if isinstance(target, Handle) else Handle(target, self._root, self._clock)
         if other._keys.prefix == self._keys.prefix:

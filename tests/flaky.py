@@ -16,11 +16,11 @@ _CODES = {CONFLICT: 1020, UNKNOWN_COMMITTED: 1021, UNKNOWN_LOST: 1021}
 
 
 class _Failed:
-    def __init__(self, code: int) -> None:
-        self.code = code
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
     def wait(self) -> None:
-        raise fdb.FDBError(self.code)
+        raise self.error
 
 
 class FlakyDatabase:
@@ -51,27 +51,28 @@ class FlakyDatabase:
                 if fault is None:
                     return done
                 done.wait()
-            return _Failed(_CODES[str(fault)])
+            return _Failed(fdb.FDBError(_CODES[str(fault)]))
 
         tr.commit = flaky  # type: ignore[method-assign]
         return tr
 
 
 class CuttableDatabase:
-    """Lends transactions of ``db``, as long as it is not ``cut`` off."""
+    """Lends transactions of ``db``, as long as it is not ``cut`` off; then ``error`` is raised."""
 
-    def __init__(self, db: fdb.Database) -> None:
+    def __init__(self, db: fdb.Database, error: Exception | None = None) -> None:
         self._db = db
+        self._error = error or fdb.FDBError(_TIMED_OUT)
         self.cut = False
 
     def create_transaction(self) -> fdb.Transaction:
         if self.cut:
-            raise fdb.FDBError(_TIMED_OUT)
+            raise self._error
         tr = self._db.create_transaction()
         commit = tr.commit
 
         def cuttable() -> Any:
-            return _Failed(_TIMED_OUT) if self.cut else commit()
+            return _Failed(self._error) if self.cut else commit()
 
         tr.commit = cuttable  # type: ignore[method-assign]
         return tr

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ..spark.rows import TABLES
@@ -40,6 +50,15 @@ class Constants(DataSource):
         """For ``spark.read``."""
         return ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``; ``batch`` says how many rows a batch has."""
+        rows, batch, size = (int(self.options[name]) for name in ("rows", "batch", "size"))
+        return ConstantStream(rows, batch, size, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``DataFrame.write``."""
+        return Dropper()
+
 
 class ConstantReader(DataSourceReader):
     """Yields the same batch again and again."""
@@ -59,10 +78,55 @@ class ConstantReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """As many rows as the piece has."""
-        assert isinstance(partition, Piece)
-        batch = constant(self._schema, min(partition.rows, BATCH_ROWS), self._size)
-        for begin in range(0, partition.rows, BATCH_ROWS):
-            yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
+        return repeated(self._schema, partition, self._size)
+
+
+class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Yields the same batch again and again, in micro-batches."""
+
+    def __init__(self, rows: int, batch: int, size: int, schema: StructType) -> None:
+        self._rows = rows
+        self._batch = batch
+        self._size = size
+        self._schema = schema
+
+    def initialOffset(self) -> dict[str, int]:
+        """Before the first row."""
+        return {"row": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing comes later."""
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Behind the next batch."""
+        return {"row": min(self._rows, start["row"] + self._batch)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """One piece for each core."""
+        rows, cores = end["row"] - start["row"], os.cpu_count() or 1
+        return [Piece(rows // cores + (n < rows % cores)) for n in range(cores)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """As many rows as the piece has."""
+        return repeated(self._schema, partition, self._size)
+
+
+class Dropper(DataSourceArrowWriter):
+    """Does nothing with what is written."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Take it."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+def repeated(schema: StructType, partition: InputPartition, size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece."""
+    assert isinstance(partition, Piece)
+    batch = constant(schema, min(partition.rows, BATCH_ROWS), size)
+    for begin in range(0, partition.rows, BATCH_ROWS):
+        yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
 
 
 def constant(schema: StructType, rows: int, size: int) -> pa.RecordBatch:

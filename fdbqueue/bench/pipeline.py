@@ -2,92 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import spark as pipeline
-from ..api import Queue
-from ..binding import fdb
-from ..model import NewMessage
-from . import measure
-from .bars import Bar
+from . import flows, measure
+from .ground import Ground, Rate
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-BATCH = 2_000
-LEVELS = 10
-RUNS = 3
+    from pyspark.sql import DataFrame
 
 BROWSE_RATE = 60_000
 
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """One thing that was measured; ``figure`` is rows a second, or what its name says."""
-
-    name: str
-    figure: float
-    bar: Bar | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What all groups measure on: a session, a store, messages of ``size`` bytes, ``rows`` of
-    them, and a name for queues that nobody else has."""
-
-    spark: SparkSession
-    db: fdb.Database
-    root: fdb.Subspace
-    rows: int
-    size: int
-
-    def queue(self, name: str, **options: Any) -> Queue:
-        """A fresh queue."""
-        return Queue.create(self.db, name, root=self.root, levels=LEVELS, **options)
-
-    def filled(self, name: str, **options: Any) -> Queue:
-        """A fresh queue with all rows as messages."""
-        queue = self.queue(name, **options)
-        payload = bytes(self.size)
-        for begin in range(0, self.rows, BATCH):
-            numbers = range(begin, min(begin + BATCH, self.rows))
-            queue.enqueue_many(
-                self.db,
-                [NewMessage(payload, priority=n % LEVELS, headers={"n": n}) for n in numbers],
-            )
-        return queue
-
-    def read(self, queue: Queue, **options: str) -> DataFrame:
-        """A table of a queue."""
-        named = {**pipeline.options(self.db, queue), **options}
-        return self.spark.read.format("fdbqueue").options(**named).load()
-
-    def constants(self) -> DataFrame:
-        """As many rows of the same columns, from a data source that has nothing to do."""
-        options = {"rows": str(self.rows), "size": str(self.size)}
-        return self.spark.read.format("constants").options(**options).load()
-
-
 Group = Callable[[Ground], Iterator[Rate]]
-
-
-def timed(runs: int, action: Callable[[], object]) -> float:
-    """The median seconds of several runs, after one that is not counted."""
-    action()
-    taken = []
-    for _ in range(runs):
-        began = time.perf_counter()
-        action()
-        taken.append(time.perf_counter() - began)
-    return median(taken)
 
 
 def drop(frame: DataFrame) -> None:
@@ -97,19 +24,22 @@ def drop(frame: DataFrame) -> None:
 
 def browse(ground: Ground) -> Iterator[Rate]:
     """A batch read of all ready messages."""
-    yield Rate(
-        "batch read of constants", ground.rows / timed(RUNS, lambda: drop(ground.constants()))
-    )
+    yield ground.measured("batch read of constants", lambda: drop(ground.constants()))
     queue = ground.filled("browsed")
-    rate = ground.rows / timed(RUNS, lambda: drop(ground.read(queue)))
     name = "batch read of ready messages"
-    yield Rate(name, rate, Bar(f"{name}: rows/s", rate, BROWSE_RATE, False))
+    yield ground.measured(name, lambda: drop(ground.read(queue)), BROWSE_RATE)
 
 
-GROUPS: dict[str, Group] = {"browse": browse}
+GROUPS: dict[str, Group] = {
+    "browse": browse,
+    "write": flows.write,
+    "consume": flows.consume,
+}
 
 
-def run(rows: int, size: int, groups: Sequence[str] | None, master: str) -> Iterator[Rate]:
+def run(
+    rows: int, size: int, runs: int, groups: Sequence[str] | None, master: str
+) -> Iterator[Rate]:
     """Measure; the figures come as they are known. What is written is removed in the end.
 
     Raises ``MissingPackage`` and ``MissingJava``.
@@ -120,7 +50,7 @@ def run(rows: int, size: int, groups: Sequence[str] | None, master: str) -> Iter
     session.dataSource.register(Constants)
     try:
         with measure.scratch() as space:
-            ground = Ground(session, *measure.opened(space), rows, size)
+            ground = Ground(session, *measure.opened(space), rows, size, runs)
             for group in groups or GROUPS:
                 yield from GROUPS[group](ground)
     finally:

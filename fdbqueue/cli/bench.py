@@ -242,7 +242,8 @@ def bars(
 @app.command()
 def spark(
     only: Annotated[
-        str | None, typer.Option(metavar="GROUP,…", help="Of browse only these.")
+        str | None,
+        typer.Option(metavar="GROUP,…", help="Of browse, write and consume only these."),
     ] = None,
     rows: Annotated[
         int, typer.Option(metavar="N", min=1_000, help="Messages of each queue.")
@@ -251,6 +252,9 @@ def spark(
         int,
         typer.Option("--bytes", metavar="N", min=0, max=50_000, help="Bytes of each payload."),
     ] = 100,
+    repeat: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Runs of each kind; the median counts.")
+    ] = 3,
     cores: Annotated[int, typer.Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
     json_file: JsonFile = None,
     as_json: AsJson = False,
@@ -271,11 +275,14 @@ def spark(
         if name not in pipeline.GROUPS:
             raise terminal.Refused(f"{name!r} is no group; there are {', '.join(pipeline.GROUPS)}")
     found = []
+    if not as_json:
+        print(f"{'':<50}{'rows/s':>12}{'CPU µs/row':>14}")
     with _ending_well():
-        for rate in pipeline.run(rows, size, groups, f"local[{cores}]"):
+        for rate in pipeline.run(rows, size, repeat, groups, f"local[{cores}]"):
             found.append(rate)
             if not as_json:
-                print(f"{rate.name:<50}{rate.figure:>12,.0f}")
+                cpu = "" if rate.cpu_us is None else f"{rate.cpu_us:,.1f}"
+                print(f"{rate.name:<50}{rate.figure:>12,.0f}{cpu:>14}")
                 terminal.flush()
     bars_ = [rate.bar for rate in found if rate.bar is not None]
     if as_json:

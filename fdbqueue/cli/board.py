@@ -68,7 +68,12 @@ def _state(title: str, width: int, state: str) -> Column:
 
 
 COLUMNS = (
-    Column("queue", 0, lambda row: row.name, lambda row: terminal.visible(row.name)),
+    Column(
+        "queue",
+        0,
+        lambda row: row.name,
+        lambda row: f"{terminal.visible(row.name)}{' (paused)' if row.paused else ''}",
+    ),
     _state("ready", 8, "ready"),
     _state("delayed", 8, "delayed"),
     _state("leased", 7, "leased"),
@@ -175,7 +180,7 @@ def draw(board: Board, look: Look, width: int, height: int, now: float) -> list[
     lines += [Line("")] * (room - len(lines))
     lines += [*details, *[Line("")] * DETAIL_LINES][: height - 1 - room]
     lines.append(Line(HELP, "dim"))
-    return [Line(line.text[:width], line.style) for line in lines[:height]]
+    return [Line(terminal.cut(line.text, width, ""), line.style) for line in lines[:height]]
 
 
 def _title(look: Look, now: float) -> Line:
@@ -217,10 +222,8 @@ def _row(row: Row, width: int) -> str:
 def _aligned(texts: Sequence[str], width: int) -> str:
     first, *others = texts
     name_width = _name_width(width)
-    if len(first) > name_width:
-        first = f"{first[: name_width - 1]}…"
     cells = [text.rjust(column.width) for text, column in zip(others, COLUMNS[1:], strict=True)]
-    return " ".join([first.ljust(name_width), *cells])
+    return " ".join([terminal.filled(first, name_width), *cells])
 
 
 def _details(row: Row, width: int) -> list[Line]:
@@ -240,7 +243,7 @@ def _details(row: Row, width: int) -> list[Line]:
     consumers = [f"{count} {state}" for state, count in row.consumers.items() if count]
     depth = row.depth
     return [
-        Line(f"─ {terminal.visible(row.name)}{paused} ".ljust(width, "─"), "dim"),
+        Line(terminal.filled(f"─ {terminal.visible(row.name)}{paused} ", width, "─"), "dim"),
         *(Line(text) for text in by_level),
         Line(f"consumers        {', '.join(consumers) or 'none'}"),
         Line(

@@ -12,7 +12,7 @@ import typer
 import fdbqueue
 
 from . import terminal
-from .params import AsJson, DryRun, QueueName, Selecting, Yes
+from .params import AsJson, DryRun, QueueName, Selecting, Yes, complete_queue
 
 EVERYTHING = "TRUE"
 """The selector that matches every message."""
@@ -29,7 +29,12 @@ class Which(Enum):
 State = Annotated[
     Which, typer.Option("--state", metavar="STATE", help="Which: ready, delayed or dead.")
 ]
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="Name of the queue they go to.")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="Name of the queue they go to.", autocompletion=complete_queue
+    ),
+]
 
 
 def purge(
@@ -55,7 +60,7 @@ def purge(
     queue = fdbqueue.Queue(name)
     found = _matching(db, queue, selector, state)
     if dry_run:
-        _told(as_json, name, "purged", "would purge", 0, _known(found))
+        _told(as_json, name, "purged", "would purge", 0, found)
         return
     terminal.confirm(f"Remove {_counted(found, state)} of queue {name!r}?", yes)
     gone = 0
@@ -99,7 +104,7 @@ def move(
     found = _matching(db, queue, selector, state)
     fdbqueue.Queue(target).options(db)
     if dry_run:
-        _told(as_json, name, "moved", "would move", 0, _known(found), target)
+        _told(as_json, name, "moved", "would move", 0, found, target)
         return
     terminal.confirm(f"Move {_counted(found, state)} of queue {name!r} to queue {target!r}?", yes)
     done = _carry(queue.move(db, target, selector, state=state.value), "moved", found)
@@ -125,7 +130,7 @@ def copy(
     if dry_run:
         found = _matching(db, queue, selector, state)
         fdbqueue.Queue(target).options(db)
-        _told(as_json, name, "copied", "would copy", 0, _known(found), target)
+        _told(as_json, name, "copied", "would copy", 0, found, target)
         return
     done = _carry(queue.copy(db, target, selector, state=state.value), "copied", None)
     _told(as_json, name, "copied", "copied", done, target=target)
@@ -142,30 +147,14 @@ def _carry(progress: Iterator[fdbqueue.Progress], verb: str, total: int | None) 
 
 def _matching(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, selector: str | None, state: Which
-) -> int | None:
-    """How many messages there are to take; None where that is not known. They are counted one by
-    one only where a selector says which."""
+) -> int:
+    """How many messages there are to take; counted one by one where a selector says which."""
     if selector is None:
         return int(getattr(queue.depth(db), state.value))
-    wanted = fdbqueue.Selector(selector)
-    clock = fdbqueue.Clock()
-    if state is Which.DELAYED:
-        return None
-    messages = (
-        queue.browse(db) if state is Which.READY else (each.message for each in dead(db, queue))
-    )
-    return sum(wanted.matches(message, clock.wall_ms()) for message in messages)
+    return _carry(queue.count(db, selector, state=state.value), "looked at", None)
 
 
-def _known(found: int | None) -> int:
-    if found is None:
-        raise terminal.Refused("--dry-run cannot count delayed messages by a selector")
-    return found
-
-
-def _counted(found: int | None, state: Which) -> str:
-    if found is None:
-        return f"the {state.value} messages that match"
+def _counted(found: int, state: Which) -> str:
     return terminal.count(found, f"{state.value} message")
 
 

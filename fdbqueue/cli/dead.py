@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated
 
@@ -45,7 +47,7 @@ def list_(
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
-        found = list(islice(_matching(db, queue, selector), max_letters))
+        found = list(islice(_matching(db, queue, selector), min(max_letters, sys.maxsize)))
         return listing.Listing(
             ["id", "died", "failed", "reason", "payload"],
             [
@@ -76,7 +78,9 @@ def _matching(
 
 
 @app.command()
-def show(name: QueueName, message_id: MessageId, as_json: AsJson = False) -> None:
+def show(
+    name: QueueName, message_id: MessageId, as_json: AsJson = False, watch: Watch = None
+) -> None:
     """Show one dead letter: why and when it died, its headers and payload.
 
     \b
@@ -85,14 +89,15 @@ def show(name: QueueName, message_id: MessageId, as_json: AsJson = False) -> Non
     """
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
-    letter = queue.dead.show(db, message_id)
-    if letter is None:
-        raise terminal.Refused(f"queue {name!r} has no dead letter {message_id}", 1)
-    if as_json:
-        terminal.print_json(shapes.dead_json(letter))
-    else:
+
+    def look() -> listing.Fields:
+        letter = queue.dead.show(db, message_id)
+        if letter is None:
+            raise terminal.Refused(f"queue {name!r} has no dead letter {message_id}", 1)
         state = fdbqueue.MessageState(letter.message, fdbqueue.State.DEAD, death=letter.death)
-        messages.print_state(state)
+        return replace(messages.stated(state), value=shapes.dead_json(letter))
+
+    listing.show(look, as_json, watch)
 
 
 @app.command()

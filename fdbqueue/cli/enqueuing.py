@@ -278,7 +278,7 @@ def _batches(
                 settle()
     except fdbqueue.InvalidInput as error:
         raise terminal.Refused(f"{error}; {_before(done.messages)}") from None
-    except (fdbqueue.QueueError, fdbqueue.fdb.FDBError) as error:
+    except (fdbqueue.QueueError, *fdbqueue.binding.FAILURES) as error:
         raise terminal.Refused(f"{error}; {_before(done.messages)}", exit_code=1) from None
     except (KeyboardInterrupt, TimeoutError):
         known = terminal.count(done.messages, "message")

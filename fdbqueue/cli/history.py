@@ -49,16 +49,8 @@ def tail(
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
     check(db, queue)
-    last = b""
-    kept: deque[fdbqueue.Event] = deque(maxlen=max_events)
-    for event in _events(db, queue, b""):
-        kept.append(event)
-        last = event.stamp
-    for event in kept:
-        _print(event, as_json)
-    if not kept and not follow:
-        terminal.note(f"queue {name} has no history yet")
     try:
+        last = _past(db, queue, max_events, as_json, follow)
         while follow:
             terminal.flush()
             for event in _events(db, queue, last):
@@ -67,7 +59,24 @@ def tail(
             terminal.flush()
             time.sleep(FOLLOW_SECONDS)
     except KeyboardInterrupt:
-        return
+        if not follow:
+            raise
+
+
+def _past(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, max_events: int, as_json: bool, follow: bool
+) -> bytes:
+    """Print the last events that there are; returns the stamp of the last one."""
+    last = b""
+    kept: deque[fdbqueue.Event] = deque(maxlen=max_events)
+    for event in _events(db, queue, b""):
+        kept.append(event)
+        last = event.stamp
+    for event in kept:
+        _print(event, as_json)
+    if not kept and not follow:
+        terminal.note(f"queue {queue.name} has no history yet")
+    return last
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
@@ -48,7 +49,7 @@ def list_(
     def look() -> listing.Listing:
         now_ms = fdbqueue.Clock().wall_ms()
         found = sorted(
-            islice(_of(db, queue, consumer), max_leases),
+            islice(_of(db, queue, consumer), min(max_leases, sys.maxsize)),
             key=lambda each: (each.planned, each.delivery.expires_at_ms),
         )
         return listing.Listing(

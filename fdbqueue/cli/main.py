@@ -27,6 +27,7 @@ from . import (
     leases,
     messages,
     pipeline,
+    plans,
     queues,
     settling,
     status,
@@ -43,7 +44,8 @@ app = typer.Typer(
     name="fdbq",
     help="Look after fdbqueue's queues: transactional priority queues on FoundationDB.",
     epilog="The store is --store, else FDBQUEUE_STORE, else the cluster of FDB_CLUSTER_FILE or of "
-    "the default cluster file, else an embedded store in your data directory.",
+    "the default cluster file, else an embedded store in your data directory. Exit codes: 0 done, "
+    "1 failed, 2 wrong usage or invalid input, 130 interrupted. fdbq COMMAND --help has examples.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -75,6 +77,7 @@ for group in (
     subscriptions.app,
     history.app,
     pipeline.app,
+    plans.app,
     upkeep.metrics,
     bench.app,
 ):
@@ -144,14 +147,22 @@ def _report(error: BaseException) -> int:
         terminal.complain(str(error))
         return 2 if isinstance(error, fdbqueue.InvalidInput) else 1
     if hasattr(error, "format_message"):  # what typer says about a wrong command line
-        if text := str(error.format_message()):  # none where the help was printed instead
-            terminal.complain(f"{text.rstrip('.')} (fdbq --help tells what there is)")
+        text = str(error.format_message())
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(text, file=sys.stderr)
+        else:
+            path = getattr(getattr(error, "ctx", None), "command_path", "fdbq")
+            terminal.complain(f"{text.rstrip('.')} ({path} --help tells what there is)")
         return 2
     if isinstance(error, OSError):
         terminal.complain(f"{error.filename or 'the system'}: {error.strerror or error}")
         return 1
-    if type(error).__name__ == "FDBError":  # its class is there only when the bindings are loaded
+    # Classes that are there only when the bindings are loaded.
+    if type(error).__name__ == "FDBError":
         terminal.complain(f"the database answered: {error}")
+        return 1
+    if type(error).__module__ == "fdbqueue.embedded.errors":
+        terminal.complain(str(error))
         return 1
     terminal.complain_of(error)
     return 1

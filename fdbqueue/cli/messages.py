@@ -11,15 +11,17 @@ from typing import Annotated, Any
 import typer
 
 import fdbqueue
+from fdbqueue.states import State
 
 from . import listing, shapes, terminal
-from .params import AsJson, MessageId, QueueName, Selecting, Watch
+from .params import AsJson, DryRun, MessageId, QueueName, Selecting, Watch, Yes
 
 LEASED_AT_ONCE = 500
 PEEKED_AT_MOST = 10_000
 HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json has them all."""
 SHOWN_AT_ONCE = 1_000
+CANCELLED = (State.READY, State.DELAYED)
 
 
 def receive(
@@ -146,11 +148,12 @@ def browse(
         int | None, typer.Option("--max", metavar="N", min=1, help="Messages at most.")
     ] = None,
     as_json: AsJson = False,
+    watch: Watch = None,
 ) -> None:
     """Show all ready messages, or those that match, and leave them where they are.
 
     It reads page after page, so it is no picture of one instant. With --json, one message to a
-    line.
+    line. With --watch, the first thousand, unless --max says how many.
 
     \b
     Examples:
@@ -159,14 +162,21 @@ def browse(
     """
     wanted = None if selector is None else fdbqueue.Selector(selector)
     db = fdbqueue.open()
+    queue = fdbqueue.Queue(name)
     clock = fdbqueue.Clock()
-    found = (
-        message
-        for message in fdbqueue.Queue(name).browse(db, levels=level or None)
-        if wanted is None or wanted.matches(message, clock.wall_ms())
-    )
+    empty = f"queue {name} is empty" if wanted is None else "no message matches"
+
+    def found() -> Iterator[fdbqueue.Message]:
+        for message in queue.browse(db, levels=level or None):
+            if wanted is None or wanted.matches(message, clock.wall_ms()):
+                yield message
+
+    if watch is not None:
+        most = min(max_messages or SHOWN_AT_ONCE, sys.maxsize)
+        listing.show(lambda: listed([*islice(found(), most)], empty), as_json, watch)
+        return
     shown = 0
-    for messages in _batches(islice(found, max_messages)):
+    for messages in _batches(islice(found(), min(max_messages or sys.maxsize, sys.maxsize))):
         shown += len(messages)
         if as_json:
             for message in messages:
@@ -175,7 +185,7 @@ def browse(
             _print_messages(messages)
         terminal.flush()
     if not shown:
-        terminal.note(f"queue {name} is empty" if wanted is None else "no message matches")
+        terminal.note(empty)
 
 
 def _batches(messages: Iterator[fdbqueue.Message]) -> Iterator[list[fdbqueue.Message]]:
@@ -191,6 +201,7 @@ def show(
         typer.Option("--raw", help="Write the payload alone, as it is: not for a terminal."),
     ] = False,
     as_json: AsJson = False,
+    watch: Watch = None,
 ) -> None:
     """Show one message, wherever it is: its state, headers and payload.
 
@@ -199,41 +210,54 @@ def show(
     \b
     Examples:
       fdbq show orders 05-000000000001-83ca4e58174f03bb
+      fdbq show orders 05-000000000001-83ca4e58174f03bb --watch 1
       fdbq show orders 05-000000000001-83ca4e58174f03bb --raw > payload
     """
-    found = fdbqueue.Queue(name).get(fdbqueue.open(), message_id)
-    if found is None:
-        raise terminal.Refused(f"queue {name!r} has no message {message_id}: it is gone", 1)
-    if raw:
-        if sys.stdout.isatty():
-            raise terminal.Refused("--raw does not write to a terminal: redirect it")
-        sys.stdout.buffer.write(found.message.payload)
-    elif as_json:
-        terminal.print_json(shapes.state_json(found))
-    else:
-        print_state(found)
+    db = fdbqueue.open()
+    queue = fdbqueue.Queue(name)
+
+    def look() -> fdbqueue.MessageState:
+        found = queue.get(db, message_id)
+        if found is None:
+            raise terminal.Refused(f"queue {name!r} has no message {message_id}: it is gone", 1)
+        return found
+
+    if not raw:
+        listing.show(lambda: stated(look()), as_json, watch)
+        return
+    if as_json or watch is not None:
+        raise terminal.Refused("--raw goes neither with --json nor with --watch")
+    if sys.stdout.isatty():
+        raise terminal.Refused("--raw does not write to a terminal: redirect it")
+    sys.stdout.buffer.write(look().message.payload)
 
 
-def print_state(found: fdbqueue.MessageState) -> None:
+def stated(found: fdbqueue.MessageState) -> listing.Fields:
     """A message with all that is known of it."""
     value = shapes.state_json(found)
-    death = value.pop("death", None) or {}
-    for name in ("payload", "payload_base64", "headers"):
-        value.pop(name, None)
-    terminal.print_fields(
+    fields = {
+        name: text
+        for name, text in value.items()
+        if name not in ("death", "payload", "payload_base64", "headers")
+    }
+    death = value.get("death") or {}
+    return listing.Fields(
         [
-            *((name.replace("_", " "), text) for name, text in value.items()),
+            *((name.replace("_", " "), text) for name, text in fields.items()),
             *((name.replace("_", " "), death[name]) for name in ("reason", "died_at") if death),
             *((f"header {name}", json.dumps(v)) for name, v in found.message.headers.items()),
             ("bytes", len(found.message.payload)),
             ("payload", terminal.excerpt(found.message.payload)),
-        ]
+        ],
+        value,
     )
 
 
 def cancel(
     name: QueueName,
     message_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of messages.")],
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove messages that are ready or delayed, before they are delivered.
@@ -241,18 +265,29 @@ def cancel(
     One that is leased, dead or gone stays as it is; then this ends with 1.
 
     \b
-    Example:
-      fdbq cancel orders 05-000000000001-83ca4e58174f03bb
+    Examples:
+      fdbq cancel orders 05-000000000001-83ca4e58174f03bb --dry-run
+      fdbq cancel orders 05-000000000001-83ca4e58174f03bb --yes
     """
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
-    results = {each: queue.cancel(db, each) for each in message_ids}
-    missed = [each for each, done in results.items() if not done]
-    done = len(results) - len(missed)
+    ids = [*dict.fromkeys(message_ids)]
+    found = {each: queue.get(db, each) for each in ids}
+    waiting = [each for each, state in found.items() if state and state.state in CANCELLED]
+    cancelled = waiting
+    if not dry_run:
+        if waiting:
+            terminal.confirm(
+                f"Remove {terminal.count(len(waiting), 'message')} of queue {name!r}?", yes
+            )
+        cancelled = [each for each in waiting if queue.cancel(db, each)]
+    missed = [each for each in ids if each not in cancelled]
     if as_json:
-        terminal.print_json({"queue": name, "cancelled": done, "missed": missed})
+        done = {"cancelled": 0, "would_be_cancelled": len(waiting)} if dry_run else {}
+        terminal.print_json({"queue": name, "cancelled": len(cancelled), **done, "missed": missed})
     else:
-        print(f"cancelled {terminal.count(done, 'message')}")
+        verb = "would be cancelled:" if dry_run else "cancelled"
+        print(f"{verb} {terminal.count(len(cancelled), 'message')}")
     if missed:
         raise terminal.Refused(f"not ready or delayed: {', '.join(missed)}", 1)
 

@@ -14,7 +14,7 @@ from fdbqueue.options import QueueOptions
 from . import bulk, listing, options, terminal
 from .params import AsJson, DryRun, NewName, QueueName, Watch, Yes
 
-LISTED_AT_ONCE = 200
+LISTED_AT_ONCE = 1_000
 """Queues that one transaction surveys."""
 
 app = typer.Typer(
@@ -93,7 +93,7 @@ def set_(
     Options:
       max_attempts, lease, backoff, expired, dead_letter_queue, dedup_window, history_seconds,
       contention, window, max_payload, compression, compress_from, max_messages, max_bytes,
-      when_full, resume_at, auto_delete, auto_delete_after
+      when_full, resume_at, dropped, auto_delete, auto_delete_after
 
     \b
     Examples:
@@ -138,7 +138,9 @@ def _listing(db: fdbqueue.fdb.Database) -> listing.Listing:
             for row, (_, _, paused) in zip(rows, found, strict=True)
         ]
     values = [{"queue": name, **asdict(depth), "paused": paused} for name, depth, paused in found]
-    return listing.Listing(headers, rows, values, "no queues: fdbq queue create makes one")
+    return listing.Listing(
+        headers, rows, values, f"no queues in {fdbqueue.describe(db)}: fdbq queue create makes one"
+    )
 
 
 def surveyed(db: fdbqueue.fdb.Database) -> Iterator[tuple[str, fdbqueue.Surveyed]]:
@@ -156,33 +158,12 @@ def show(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
 
     \b
     Examples:
-      fdbq queue show orders
+      fdbq queue show orders --watch 1
       fdbq queue show orders --json | jq .options
     """
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
-    if watch is None and not as_json:
-        found = _look(db, queue)
-        total, stored = found.depth, found.options
-        terminal.print_fields(
-            [
-                ("queue", name),
-                ("levels", stored.levels),
-                ("max attempts", stored.max_attempts or "no limit"),
-                ("lease", f"{stored.lease:g} s"),
-                *_others(stored),
-                *((field.replace("_", " "), number) for field, number in asdict(total).items()),
-            ]
-        )
-        if found.levels:
-            print()
-            shown = _levels(name, found)
-            terminal.print_table(shown.headers, shown.rows)
-    elif watch is None:
-        (value,) = _levels(name, _look(db, queue)).values
-        terminal.print_json(value)
-    else:
-        listing.show(lambda: _levels(name, _look(db, queue)), as_json, watch)
+    listing.show(lambda: _shown_queue(name, _look(db, queue)), as_json, watch)
 
 
 def _look(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.Surveyed:
@@ -192,23 +173,33 @@ def _look(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.Surveyed
     return found
 
 
-def _levels(name: str, found: fdbqueue.Surveyed) -> listing.Listing:
+def _shown_queue(name: str, found: fdbqueue.Surveyed) -> listing.Fields:
+    stored, total = found.options, found.depth
     levels = sorted(found.levels.items())
-    return listing.Listing(
-        ["level", "ready", "delayed", "leased", "dead", "done", "enqueued", "ready bytes"],
+    return listing.Fields(
         [
-            (level, d.ready, d.delayed, d.leased, d.dead, d.done, d.enqueued, d.ready_bytes)
-            for level, d in levels
+            ("queue", name),
+            ("levels", stored.levels),
+            ("max attempts", stored.max_attempts or "no limit"),
+            ("lease", f"{stored.lease:g} s"),
+            *_others(stored),
+            *((field.replace("_", " "), number) for field, number in asdict(total).items()),
         ],
-        [
-            {
-                "queue": name,
-                "options": found.options.to_json(),
-                "depth": asdict(found.depth),
-                "levels": {str(level): asdict(depth) for level, depth in levels},
-            }
-        ],
-        f"queue {name} never had a message",
+        {
+            "queue": name,
+            "options": stored.to_json(),
+            "depth": asdict(total),
+            "levels": {str(level): asdict(depth) for level, depth in levels},
+        },
+        listing.Listing(
+            ["level", "ready", "delayed", "leased", "dead", "done", "enqueued", "ready bytes"],
+            [
+                (level, d.ready, d.delayed, d.leased, d.dead, d.done, d.enqueued, d.ready_bytes)
+                for level, d in levels
+            ],
+            [],
+            f"queue {name} never had a message",
+        ),
     )
 
 

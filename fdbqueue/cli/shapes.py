@@ -15,6 +15,7 @@ from fdbqueue.model import (
     LeasedMessage,
     Message,
     MessageState,
+    PlanConsumer,
 )
 
 if TYPE_CHECKING:
@@ -98,6 +99,25 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
         "expires_at": None if lease.planned else when(delivery.expires_at_ms),
         "lapsed": lease.lapsed,
         "planned": lease.planned,
+    }
+
+
+def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
+    """What a stream has in hand, as ``plan list --json`` prints it."""
+    return {
+        "consumer": consumer.name,
+        "acknowledged": consumer.acknowledged,
+        "plans": [
+            {
+                "batch": plan.batch,
+                "state": plan.state,
+                "messages": plan.messages,
+                "left": plan.left,
+                "bytes": plan.size,
+                "planned_at": when(plan.planned_at_ms),
+            }
+            for plan in consumer.plans
+        ],
     }
 
 

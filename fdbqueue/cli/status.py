@@ -43,6 +43,11 @@ def status(
 
     Prints the store and its engine, the versions, the number of queues, and the latency of a
     transaction, as the median of five. Writes nothing. Ends with 1 if the store does not answer.
+
+    \b
+    Examples:
+      fdbq status
+      fdbq --store /etc/foundationdb/fdb.cluster status --timeout 2 --json
     """
     from importlib.metadata import version
 

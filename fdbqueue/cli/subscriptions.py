@@ -10,7 +10,7 @@ import typer
 import fdbqueue
 
 from . import listing, shapes, terminal
-from .params import AsJson, QueueName, Selecting, SubscriptionName, Watch, Yes
+from .params import AsJson, DryRun, QueueName, Selecting, SubscriptionName, Watch, Yes
 
 app = typer.Typer(
     name="subscription",
@@ -109,26 +109,29 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
 
 
 @app.command()
-def show(name: QueueName, subscription: SubscriptionName, as_json: AsJson = False) -> None:
+def show(
+    name: QueueName, subscription: SubscriptionName, as_json: AsJson = False, watch: Watch = None
+) -> None:
     """Show a subscription, and by level the index of the next message that it looks at.
 
     \b
-    Example:
+    Examples:
       fdbq subscription show orders eu
+      fdbq subscription show orders audit --watch 1
     """
     db = fdbqueue.open()
     found = fdbqueue.Queue(name).subscriptions.open(db, subscription)
-    value = shapes.subscription_json(found.definition(db))
-    places = {str(level): index for level, index in sorted(found.places(db).items()) if index}
-    if as_json:
-        terminal.print_json({"queue": name, **value, "places": places})
-        return
-    terminal.print_fields(
-        [
+
+    def look() -> listing.Fields:
+        value = shapes.subscription_json(found.definition(db))
+        places = {str(level): index for level, index in sorted(found.places(db).items()) if index}
+        fields = [
             *((field.replace("_", " "), text) for field, text in value.items()),
             *((f"level {level}", index) for level, index in places.items()),
         ]
-    )
+        return listing.Fields(fields, {"queue": name, **value, "places": places})
+
+    listing.show(look, as_json, watch)
 
 
 @app.command()
@@ -162,16 +165,27 @@ def seek(
 
 @app.command()
 def delete(
-    name: QueueName, subscription: SubscriptionName, yes: Yes = False, as_json: AsJson = False
+    name: QueueName,
+    subscription: SubscriptionName,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a subscription and its place; the messages stay, and its leases go on.
 
     \b
-    Example:
+    Examples:
+      fdbq subscription delete orders eu --dry-run
       fdbq subscription delete orders eu --yes
     """
     db = fdbqueue.open()
     found = fdbqueue.Queue(name).subscriptions.open(db, subscription)
+    if dry_run:
+        if as_json:
+            terminal.print_json({"queue": name, "subscription": subscription, "deleted": False})
+        else:
+            print(f"would delete subscription {terminal.visible(subscription)}")
+        return
     terminal.confirm(f"Delete subscription {subscription!r} of queue {name!r}?", yes)
     found.remove(db)
     if as_json:

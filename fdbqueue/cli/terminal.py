@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import _thread
 import json
+import shutil
 import sys
 import threading
 from collections.abc import Container, Iterable, Sequence
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
-    from rich.table import Table
 
 # rich is imported where it is used: half of the commands, and --json, do without.
 
 UNLIMITED_WIDTH = 100_000
 SHOWN_CHARACTERS = 2_000
+NARROWEST = 12
 AGAIN_SECONDS = 0.005
 
 
@@ -112,70 +113,91 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
+def width() -> int | None:
+    """The columns of the terminal that is printed to; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def print_table(
     headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Container[str] = ()
 ) -> None:
-    """Rows below headers, see ``table``; a pipe gets them in full, and sooner."""
-    if sys.stdout.isatty():
-        console().print(table(headers, rows, numbers))
-        return
-    texts = [[cell(value) for value in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headers, *texts, strict=True)]
-    right = [*map(_is_number, headers, rows[0], repeat(numbers))]
-    print(_line(headers, widths, right))
-    print("-" * (sum(widths) + len(widths) - 1))
-    for row in texts:
-        print(_line(row, widths, right))
-
-
-def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = (
-        text.rjust(width) if number else text.ljust(width)
-        for text, width, number in zip(texts, widths, right, strict=True)
-    )
-    return " ".join(padded).rstrip()
-
-
-def _is_number(header: str, value: object, numbers: Container[str]) -> bool:
-    return isinstance(value, int) or header in numbers
+    """Rows below headers, see ``table``. A pipe gets them in full."""
+    print("\n".join(table(headers, rows, numbers, width())))
 
 
 def table(
-    headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Container[str] = ()
-) -> Table:
-    """Rows below headers. The last column gives way to the width.
+    headers: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    numbers: Container[str] = (),
+    room: int | None = None,
+) -> list[str]:
+    """The lines of a table: the headers, a rule, and the rows.
 
     numbers: the headers of columns whose texts are numbers; these and integers stand to the right.
+    room: columns that a line has, at most; the last column gives way first, and then the widest.
     """
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-    )
-    for header, value in zip(headers, rows[0], strict=True):
-        # To rich, a column that wraps is one to make narrower; its texts do not wrap, though.
-        narrows = header == headers[-1]
-        justify: Literal["right", "left"] = (
-            "right" if _is_number(header, value, numbers) else "left"
-        )
-        made.add_column(header, justify=justify, no_wrap=not narrows)
-    for row in rows:
-        made.add_row(*(Text(cell(value), no_wrap=True, overflow="ellipsis") for value in row))
-    return made
+    texts = [[cell(value) for value in row] for row in rows]
+    right = [isinstance(v, int) or h in numbers for h, v in zip(headers, rows[0], strict=True)]
+    widths = [max(map(columns, column)) for column in zip(headers, *texts, strict=True)]
+    if room is not None:
+        widths = fitted(widths, room)
+    rule = "-" * (sum(widths) + len(widths) - 1)
+    return [_line(headers, widths, right), rule, *(_line(row, widths, right) for row in texts)]
 
 
-def print_fields(fields: Iterable[tuple[str, object]]) -> None:
+def fitted(widths: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that together have room: the last gives way first, then the widest."""
+    *others, last = widths
+    room = max(1, room - len(others))
+    last = max(min(last, NARROWEST), min(last, room - sum(others)))
+    while sum(others) + last > room and max(others, default=1) > 1:
+        others[others.index(max(others))] -= 1
+    return [*others, min(last, max(1, room - sum(others)))]
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    cells = []
+    for text, room, number in zip(texts, widths, right, strict=True):
+        shown = cut(text, room)
+        cells.append(" " * (room - columns(shown)) + shown if number else filled(shown, room))
+    return " ".join(cells).rstrip()
+
+
+def filled(text: str, room: int, space: str = " ") -> str:
+    """A text that takes all of the room: cut, or with spaces behind it."""
+    shown = cut(text, room)
+    return shown + space * (room - columns(shown))
+
+
+def cut(text: str, room: int, mark: str = "…") -> str:
+    """A text if it has room, else its beginning, and the mark."""
+    if columns(text) <= room:
+        return text
+    taken = columns(mark)
+    for n, character in enumerate(text):
+        taken += columns(character)
+        if taken > room:
+            return f"{text[:n]}{mark}"
+    return text
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a visible text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in ("W", "F") else 1 for c in text)
+
+
+def print_fields(named: Iterable[tuple[str, object]]) -> None:
     """Names and values, one to a line."""
-    shown = [(visible(name), value) for name, value in fields]
-    width = max(len(name) for name, _ in shown)
-    for name, value in shown:
-        print(f"{name:<{width}}  {cell(value)}")
+    print("\n".join(fields(named)))
+
+
+def fields(named: Iterable[tuple[str, object]]) -> list[str]:
+    """Lines of a name and a value each."""
+    shown = [(visible(name), value) for name, value in named]
+    longest = max(columns(name) for name, _ in shown)
+    return [f"{filled(name, longest)}  {cell(value)}" for name, value in shown]
 
 
 def cell(value: object) -> str:

@@ -71,7 +71,12 @@ def serve(
     ] = "127.0.0.1",
     names: Annotated[
         list[str] | None,
-        typer.Option("--queue", metavar="QUEUE", help="Only this queue; several times."),
+        typer.Option(
+            "--queue",
+            metavar="QUEUE",
+            help="Only this queue; several times.",
+            autocompletion=complete_queue,
+        ),
     ] = None,
 ) -> None:
     """Serve how the queues stand at /metrics, until Ctrl-C.

@@ -24,6 +24,10 @@ def worker(
 
     SIGTERM or Ctrl-C lets it finish what it handles and give back the rest; a second one stops it
     at once.
+
+    \b
+    Example:
+      fdbq worker shop.orders:worker --verbose
     """
     from ..worker import runner  # the store is chosen when this is imported
 

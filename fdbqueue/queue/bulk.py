@@ -88,7 +88,8 @@ def page(
     """Carry out an order for a page of messages; returns how many it took, how many it looked at,
     and the key to go on from, empty at the end.
 
-    target: the queue that they come into; None for nowhere. Snapshot reads; conflicts only with
+    target: the queue that they come into; None for nowhere. An order that ends none and has no
+    target counts them. Snapshot reads; conflicts only with
     whoever takes the messages that leave the queue. Raises ``QueueFull``.
     """
     rows: list[Row] = []

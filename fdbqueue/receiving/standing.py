@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import tenacity
 
-from ..binding import fdb
+from ..binding import FAILURES, fdb
 from ..consumers import promotion, wakeups
 from ..errors import QueueError
 from ..model import Delivery
@@ -50,7 +50,7 @@ def collect(
         return stand.collect()
     except BaseException:
         # Whoever is interrupted leaves the line as it was; else it would be taken for dead later.
-        with contextlib.suppress(fdb.FDBError, QueueError):
+        with contextlib.suppress(*FAILURES, QueueError):
             give_back(db, access, withdraw(db, access, ticket))
         raise
 

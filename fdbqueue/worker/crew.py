@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import backoff
-from ..binding import fdb
+from ..binding import FAILURES
 from ..connection import ConnectionState
 from ..errors import LeaseLost, QueueError
 from ..model import Delivery
@@ -114,7 +114,7 @@ class Crew:
             except LeaseLost as error:
                 with self.lock:
                     lane.lose_returned(exchanged, error.message_id)
-            except (fdb.FDBError, QueueError) as error:
+            except (*FAILURES, QueueError) as error:
                 self._failed(lane, exchanged, error)
             except Exception as error:
                 log.exception("the worker met an error that it does not know")
@@ -178,7 +178,7 @@ class Crew:
                 lane.gave_back(deliveries)
             if lane.member is None:
                 continue
-            with contextlib.suppress(fdb.FDBError, QueueError):
+            with contextlib.suppress(*FAILURES, QueueError):
                 _give_back(lane.member, deliveries)
                 lane.member.leave()
         with self.lock:
@@ -246,7 +246,7 @@ class Crew:
         def give_back() -> None:
             for lane, deliveries in abandoned:
                 if lane.member is not None:
-                    with contextlib.suppress(fdb.FDBError, QueueError):
+                    with contextlib.suppress(*FAILURES, QueueError):
                         _give_back(lane.member, deliveries)
 
         if any(deliveries for _, deliveries in abandoned):

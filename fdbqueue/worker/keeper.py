@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..binding import fdb
+from ..binding import FAILURES
 from ..consumers.wakeups import DEAD_SECONDS
 from ..errors import LeaseLost, QueueError
 from ..model import Delivery
@@ -48,7 +48,7 @@ class Keeper:
                 try:
                     self._extend(lane)
                     self._beat(lane)
-                except (fdb.FDBError, QueueError) as error:
+                except (*FAILURES, QueueError) as error:
                     log.warning("cannot keep what is held of %s: %s", lane.queue.name, error)
                     self.crew.worker.connection.suspect()
             if time.monotonic() >= self._beat_at:

@@ -200,7 +200,9 @@ def test_hostile_payloads_are_shown_harmlessly(
 
 
 def test_a_hostile_payload_does_not_reach_a_terminal(fdbq: Fdbq, name: str) -> None:
-    fdbq.ok("enqueue", name, given=json.dumps({"payload": HOSTILE[0].decode() + "\x1b[2J"}))
+    fdbq.ok(
+        "enqueue", name, given=json.dumps({"payload": HOSTILE[0].decode() + "\x1b[2J" + "x" * 80})
+    )
     ours, theirs = os.openpty()
     with open(ours, "rb", buffering=0) as terminal:
         subprocess.run(

@@ -6,11 +6,12 @@ import json
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from fdbqueue import Queue, fdb
+from fdbqueue import Queue, fdb, verify
 from tests.acceptance.running import FDBQ, Fdbq
 
 USAGE = 2
@@ -38,6 +39,8 @@ def enqueued(db: fdb.Database, name: str) -> int:
         ("ack", "nowhere", "00"),
         ("dead", "redrive", "nowhere", "--all", "--yes"),
         ("lease", "list", "nowhere"),
+        ("plan", "list", "nowhere"),
+        ("plan", "release", "nowhere", "stream", "--yes"),
         ("consumer", "evict", "nowhere"),
         ("subscription", "list", "nowhere"),
         ("history", "export", "nowhere"),
@@ -94,6 +97,7 @@ def test_an_existing_queue_is_not_created_again(db: fdb.Database, fdbq: Fdbq, na
         ("peek", "QUEUE", "--watch", "0"),
         ("show", "QUEUE", "no-id"),
         ("cancel", "QUEUE", "no-id"),
+        ("show", "QUEUE", "05-000000000001-83ca4e58174f03bb", "--raw", "--json"),
         ("ack", "QUEUE", "no token"),
         ("ack", "QUEUE"),
         ("dead", "redrive", "QUEUE"),
@@ -196,6 +200,27 @@ def test_a_damaged_store_is_told_in_one_line(fdbq: Fdbq, tmp_path: Path, embedde
     file.write_bytes(b"SQLite format 3\0" + b"\xee" * 8000)
 
     assert str(file) in fdbq.refused("--store", str(file), "status", code=FAILURE)
+
+
+def test_a_full_disk_is_told_in_one_line_and_nothing_is_half_there(
+    db: fdb.Database, fdbq: Fdbq, name: str, embedded: bool
+) -> None:
+    if not embedded:
+        pytest.skip("a file of the embedded engine")
+    Queue(name).enqueue(db, b"x" * 50_000)
+    program = (
+        "import os, resource as r, sys; r.setrlimit(r.RLIMIT_FSIZE, (40_000, r.RLIM_INFINITY)); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    limited = [sys.executable, "-c", program, str(FDBQ), "enqueue", name, "y" * 50_000]
+
+    done = subprocess.run(limited, env=fdbq.environment, capture_output=True, check=False)
+
+    assert done.returncode == FAILURE
+    assert done.stderr.startswith(b"fdbq: there is no room left for the embedded store")
+    assert done.stderr.count(b"\n") == 1
+    assert [message.payload[:1] for message in Queue(name).peek(db, 2)] == [b"x"]
+    assert verify(db, Queue(name)).ok
 
 
 def test_help_works_where_the_store_does_not(fdbq: Fdbq) -> None:

@@ -69,6 +69,7 @@ def test_a_session_prints_what_it_printed_before(db: fdb.Database, fdbq: Fdbq, n
         the_life_of_a_queue(run)
         messages_out_of_order(run)
         whom_it_concerns(run, db, name)
+        what_streams_have(run, db, name)
         the_end(run)
     finally:
         if f"{name}-other" in fdbq.ok("queue", "list").out:
@@ -99,8 +100,9 @@ def messages_out_of_order(run: Session) -> None:
     run("enqueue", "Q", "--json", given="\n".join(lines))
     delayed = run("enqueue", "Q", "next year", "--delay", "31536000", "--json").json["id"]
     run("show", "Q", delayed, "--json")
-    run("cancel", "Q", delayed, "--json")
-    run("cancel", "Q", delayed, "--json", code=1)
+    run("cancel", "Q", delayed, "--dry-run", "--json")
+    run("cancel", "Q", delayed, "--yes", "--json")
+    run("cancel", "Q", delayed, "--yes", "--json", code=1)
     first, *_ = run("peek", "Q", "--json").lines
     run("browse", "Q", "--selector", "region = 'eu' OR priority = 0", "--json")
     run("show", "Q", first["id"], "--json")
@@ -132,6 +134,7 @@ def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
     run("receive", "Q", "--subscription", "eu", "--ack", "--json")
     run("subscription", "seek", "Q", "audit", "first", "--json")
     run("subscription", "show", "Q", "audit", "--json")
+    run("subscription", "delete", "Q", "audit", "--dry-run", "--json")
     run("subscription", "delete", "Q", "audit", "--yes", "--json")
     # Given a consumer
     scope = Queue(name)._scope(db.create_transaction())
@@ -142,6 +145,21 @@ def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
     run("consumer", "evict", "Q", consumer.hex(), "--yes", "--json")
 
 
+def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:
+    # Given a stream that has stopped
+    run("enqueue", "R", "--json", given='{"payload": "x"}\n' * 3)
+    stream = Queue(f"{name}-other").plans.planner("stream")
+    stream.next(db, stream.begin(db), messages=2)
+    run("plan", "list", "R", "--json")
+    run("plan", "show", "R", "stream", "--max", "1")
+    run("plan", "show", "R", "stream", "--json")
+    (token, _) = (each["token"] for each in run("lease", "list", "R", "--json").json)
+    run("lease", "release", "R", token, "--yes", code=1)
+    run("plan", "release", "R", "stream", "--dry-run", "--json")
+    run("plan", "release", "R", "stream", "--yes", "--forget", "--json")
+    run("plan", "release", "R", "stream", "--yes", "--json", code=1)
+
+
 def the_end(run: Session) -> None:
     run("history", "tail", "Q", "--max", "3", "--json")
     run("history", "export", "Q")
@@ -149,6 +167,11 @@ def the_end(run: Session) -> None:
     run("queue", "copy", "Q", "R", "--selector", "n = 1", "--json")
     run("queue", "move", "Q", "R", "--dry-run", "--json")
     run("queue", "move", "Q", "R", "--yes", "--json")
+    run("enqueue", "Q", "later", "--delay", "3600", "--header", "region=eu")
+    late = ("--state", "delayed", "--selector", "region = 'eu'")
+    run("queue", "purge", "Q", *late, "--dry-run", "--json")
+    run("queue", "move", "Q", "R", *late, "--dry-run", "--json")
+    run("queue", "purge", "Q", *late, "--yes", "--json")
     run("queue", "purge", "R", "--selector", "n = 1", "--dry-run", "--json")
     run("queue", "purge", "R", "--selector", "n = 1", "--yes", "--json")
     run("queue", "purge", "R", "--yes", "--json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import Queue, QueueError, Selector
+from fdbqueue import Queue, QueueError
 from fdbqueue.binding import fdb
 from fdbqueue.codec import unpack_dead, unpack_delayed, unpack_envelope
-from fdbqueue.errors import CorruptData, FormatTooNew
+from fdbqueue.errors import CorruptData
 from fdbqueue.keys import RootKeys
-from fdbqueue.model import parse_id
 
 PACKAGE = Path(fdbqueue.__file__).parent
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -87,27 +85,6 @@ def test_tokens_share_nothing_and_are_long(db: fdb.Database, queue: Queue) -> No
         assert len({token[n] for token in tokens}) > 10, "a byte that is always the same"
 
 
-def fuzz_envelope(data: bytes) -> None:
-    with contextlib.suppress(CorruptData, FormatTooNew):
-        unpack_envelope(data)
-
-
-STORED = (
-    b"\x01\x86\x01\xc4\x05hello\x02\x04\x03\xcf\x00\x00\x01\xa1\xfb\xe2n\xf3\x04\x84\xa1a\x01\xa1b\xc0"
-    b"\xa1c\xa1x\xa1d\xcb?\xf8\x00\x00\x00\x00\x00\x00\x05\x01\x13\xa2no"
-)
-BYTES = st.binary(max_size=200)
-SPOILED = st.one_of(
-    BYTES,
-    st.builds(
-        lambda at, cut, put: STORED[:at] + put + STORED[at + cut :],
-        st.integers(0, len(STORED)),
-        st.integers(0, 3),
-        st.binary(max_size=3),
-    ),
-)
-
-
 @pytest.mark.parametrize(
     ("unpack", "before"),
     [(unpack_dead, [0, 1, b"x", "reason", 1]), (unpack_delayed, [0, 1, b"x"])],
@@ -129,48 +106,3 @@ def test_what_stands_in_the_place_of_an_envelope_is_corrupt_data(
 def test_what_msgpack_cannot_make_a_value_of_is_corrupt_data(body: bytes) -> None:
     with pytest.raises(CorruptData):
         unpack_envelope(b"\x01" + body)
-
-
-def fuzz_selector(text: str) -> None:
-    with contextlib.suppress(QueueError):
-        Selector(text)
-
-
-def fuzz_id(text: str) -> None:
-    with contextlib.suppress(QueueError):
-        parse_id(text)
-
-
-WORDS = [
-    "a",
-    "'x'",
-    "1",
-    "=",
-    "<>",
-    "AND",
-    "NOT",
-    "(",
-    ")",
-    "LIKE",
-    "IN",
-    "BETWEEN",
-    "NULL",
-    "-",
-    ",",
-]
-SELECTORS = st.one_of(TEXT, st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join))
-FUZZED = [
-    (fuzz_envelope, SPOILED),
-    (fuzz_selector, SELECTORS),
-    (fuzz_id, TEXT),
-]
-
-
-@pytest.mark.parametrize(("fuzz", "cases"), FUZZED, ids=lambda each: getattr(each, "__name__", ""))
-@pytest.mark.parametrize(
-    "examples", [300, pytest.param(300_000, marks=pytest.mark.slow)], ids=["short", "long"]
-)
-def test_only_the_errors_of_the_package_come_of_any_input(
-    fuzz: Any, cases: st.SearchStrategy[Any], examples: int
-) -> None:
-    settings(max_examples=examples, deadline=None, database=None)(given(cases)(fuzz))()

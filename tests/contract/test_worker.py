@@ -13,6 +13,7 @@ from fdbqueue.binding import fdb
 from fdbqueue.connection import ConnectionState
 from fdbqueue.consumers import registry, wakeups
 from fdbqueue.consumers.credit import Credit
+from fdbqueue.embedded import StoreFull
 from fdbqueue.keys import Kind, RootKeys
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
@@ -361,10 +362,15 @@ def test_what_is_not_finished_by_the_deadline_of_a_stop_is_given_back(
     assert queue.depth(db) == Depth(enqueued=1, ready=1, ready_bytes=1)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [None, StoreFull("store.fdbq", "database or disk is full")],
+    ids=["no answer", "no room"],
+)
 def test_no_work_is_taken_while_the_store_is_away_and_it_goes_on_afterwards(
-    db: Database, queue: Queue, recorder: Recorder
+    db: Database, queue: Queue, recorder: Recorder, error: Exception | None
 ) -> None:
-    store = CuttableDatabase(db)
+    store = CuttableDatabase(db, error)
     worker = Worker(store, 1).add(queue, recorder)  # type: ignore[arg-type]
     states: list[ConnectionState] = []
     worker.connection.interval = 0.02

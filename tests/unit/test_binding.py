@@ -64,6 +64,8 @@ def test_a_cluster_file_is_told_from_a_store(tmp_path: Path) -> None:
     cluster = tmp_path / "any.name"
     cluster.write_text("# comment\ndocker:docker@127.0.0.1:4500,127.0.0.2:4500\n")
     assert locate(cluster).engine is Engine.FOUNDATIONDB
+    cluster.write_text("secure:Zq9@10.0.0.1:4500:tls,[fd00::1]:4500:tls\n")
+    assert locate(cluster).engine is Engine.FOUNDATIONDB
     assert locate(tmp_path / "new.fdbq").engine is Engine.EMBEDDED
 
 

@@ -309,10 +309,67 @@ def test_order_is_checked_in_every_queue_that_has_one(queue: str) -> None:
     assert "fifo" in history.kinds()
 
 
-def test_a_relaxed_queue_may_confuse_the_order() -> None:
+def crowd(size: int) -> tuple[History, Operation]:
+    """A relaxed queue with many messages, of which one reader takes the last first."""
     history = History("relaxed")
-    fifo(history)
+    tags = [chr(0x200 + n) for n in range(size)]
+    for n, tag in enumerate(tags):
+        history.enqueue(6_100 + n, tag)
+    last = history.receive(6_400, tags[-1])
+    for n, tag in enumerate(tags[:-1]):
+        history.receive(6_500 + n, tag)
+    history.settle(6_800, *tags, name="effect")
+    for tag in tags:
+        history.store("effect of", tag=tag, count=1)
+    history.final.what.update(final(done=2 + size))
+    return history, last
+
+
+def test_a_relaxed_queue_may_confuse_the_order_within_its_window_only() -> None:
+    assert crowd(16)[0].kinds() == set()
+    assert crowd(17)[0].kinds() == {"behind the window"}
+
+
+def test_a_batch_that_is_larger_than_the_window_may_reach_as_far() -> None:
+    history, last = crowd(17)
+    last.what["limit"] = 17
     assert history.kinds() == set()
+
+
+def test_a_dequeue_takes_the_first_message_of_a_relaxed_queue_too() -> None:
+    history, last = crowd(2)
+    last.name = "dequeue"
+    assert "behind the window" in history.kinds()
+
+
+@pytest.mark.parametrize(
+    ("at", "size", "kinds"),
+    [
+        (6_300, 64, set()),  # larger before
+        (6_300, 4, {"behind the window"}),  # smaller before
+        (6_400, 4, set()),  # perhaps smaller meanwhile
+        (6_700, 4, set()),  # smaller afterwards
+    ],
+)
+def test_the_window_is_that_of_the_moment(at: int, size: int, kinds: set[str]) -> None:
+    history, _ = crowd(10)
+    history.operations.append(
+        Operation("nemesis", 1, "options", "relaxed", at * MS, at, {"window": size}, at * MS + MS)
+    )
+    history.operations.sort(key=lambda one: one.began)
+    assert history.kinds() == kinds
+
+
+def test_an_operation_that_met_a_full_disk_wrote_nothing() -> None:
+    # Given a history with an enqueue that there was no room for
+    history = History()
+    refused = history.enqueue(6_100, "c")
+    refused.error, refused.result = "StoreFull: there is no room left", None
+    assert history.kinds() == set()
+    # When its message is there after all
+    history.receive(6_500, "c")
+    # Then something was written
+    assert "phantom" in history.kinds()
 
 
 def test_a_paused_queue_may_look_empty() -> None:
@@ -360,8 +417,23 @@ def test_a_history_is_read_as_it_was_written_also_where_its_process_was_killed(
     recorder.end("p", first, result=[["t"]])
     recorder.begin("p", "ack", "q", tags=["t"])
     # When they are read
-    one, two = read([tmp_path / "p.jsonl"])
+    one, two = read(tmp_path.glob("*.jsonl"))
     # Then both are there, with what is known of them
     assert (one.name, one.what, one.result, one.ok) == ("receive", {"wait": 1}, [["t"]], True)
     assert (two.name, two.ended, two.ok) == ("ack", None, False)
     assert "killed before it ended" in str(two)
+
+
+def test_a_history_that_fills_several_files_is_read_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a process whose files may not become large
+    monkeypatch.setattr("chaosrun.history.FILE_BYTES", 300)
+    recorder = Recorder(tmp_path / "p.jsonl")
+    for n in range(50):
+        recorder.end("p", recorder.begin("p", "receive", "q", wait=n), result=[n])
+    # Then it has written many, and they are read as one
+    found = sorted(tmp_path.glob("*.jsonl"))
+    assert len(found) > 10
+    assert max(path.stat().st_size for path in found) <= 300
+    assert [one.result for one in read(reversed(found))] == [[n] for n in range(50)]

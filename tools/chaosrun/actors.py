@@ -10,11 +10,16 @@ from typing import Any
 
 import fdbqueue
 from fdbqueue import Delivery, Message, NewMessage, Queue, QueueError, Worker, fdb
+from fdbqueue.binding import FAILURES
+from fdbqueue.embedded import StoreFull
 
 from .history import Recorder
 from .place import BROWSERS, FILTERS, LEASE, QUEUES, REGIONS, TAKEN, Job, Place
 
 BATCH = 20
+DEEP = 400
+FULL_SECONDS = 0.1
+"""How long to let be a store that has no room."""
 
 
 class Actor:
@@ -49,8 +54,10 @@ class Actor:
         n = self.recorder.begin(self.who, name, queue, **what)
         try:
             result = body(n)
-        except (QueueError, fdb.FDBError) as error:
+        except (QueueError, *FAILURES) as error:
             self.recorder.end(self.who, n, error=f"{type(error).__name__}: {error}")
+            if isinstance(error, StoreFull):
+                time.sleep(FULL_SECONDS)
             return None
         self.recorder.end(self.who, n, result=result)
         return result
@@ -70,6 +77,9 @@ class Producer(Actor):
         """Enqueue once."""
         # The watched queue grows for the whole run, so it gets little.
         name = self.random.choice([*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"])
+        if name != "watched" and self._deep(name):
+            time.sleep(0.005)
+            return
         count = self.random.choice([1, 1, BATCH // 2, BATCH])
         if name == "watched":
             count = 1
@@ -113,18 +123,13 @@ class Producer(Actor):
             messages=told,
             marked=how != "alone",
         )
-        self._hold_back(name)
 
-    def _hold_back(self, name: str) -> None:
-        """Let consumers keep up: a long queue tells less than a short one."""
-        while not self.stopped:
-            try:
-                depths = {q: self.queue(q).depth(self.db) for q in (*TAKEN, "worked", "filtered")}
-            except (fdb.FDBError, QueueError):
-                return
-            if max(depth.ready for depth in depths.values()) < 400:
-                return
-            time.sleep(0.02)
+    def _deep(self, name: str) -> bool:
+        """Whether to let consumers keep up: a long queue tells less than a short one."""
+        try:
+            return self.queue(name).depth(self.db).ready >= DEEP
+        except (QueueError, *FAILURES):
+            return False
 
 
 QUEUE_LEVEL: dict[str, Callable[[int], int]] = {

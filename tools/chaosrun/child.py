@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from fdbqueue import embedded, fdb
+from fdbqueue import StoreError, embedded, fdb
 from fdbqueue.queue import once
 
 from .actors import ROLES, Actor
@@ -29,7 +29,7 @@ def main() -> int:
         fdb.options.set_client_buggify_section_fired_probability(5)
     once.retried.append(_count)
     recorder = Recorder(job.history)
-    place = Place(job.store, job.root, Skewed(job.skew_ms))
+    place = _open(job)
     failures: list[BaseException] = []
     actors = [ROLES[job.role](job, place, recorder, thread) for thread in range(job.threads)]
     threads = [threading.Thread(target=_guarded(actor, failures), daemon=True) for actor in actors]
@@ -41,6 +41,15 @@ def main() -> int:
     _report(recorder, job)
     recorder.note(job.name, "stopped")
     return 1 if failures else 0
+
+
+def _open(job: Job) -> Place:
+    """The place of the run, as soon as the disk has room for opening it."""
+    while True:
+        try:
+            return Place(job.store, job.root, Skewed(job.skew_ms))
+        except StoreError:
+            time.sleep(0.1)
 
 
 def _guarded(actor: Actor, failures: list[BaseException]) -> Callable[[], None]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+FILE_BYTES = 1 << 19
+
 
 @dataclass(slots=True)
 class Operation:
@@ -53,12 +55,20 @@ def _short(value: Any) -> str:
 
 
 class Recorder:
-    """Writes the history of one process; its threads share it."""
+    """Writes the history of one process; its threads share it.
+
+    It goes on in another file when one has grown, and so is written also where none may be large.
+    """
 
     def __init__(self, path: str | Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._path = Path(path)
         self._lock = threading.Lock()
-        self._n = 0
+        self._n = self._files = self._size = 0
+        self._file = self._open()
+
+    def _open(self) -> int:
+        path = self._path.with_suffix(f".{self._files:05}{self._path.suffix}")
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def begin(self, who: str, name: str, queue: str, **what: Any) -> int:
         """Write down an intent; returns its number."""
@@ -93,19 +103,19 @@ class Recorder:
         self.end(who, self.begin(who, name, queue, **what))
 
     def _write(self, **line: Any) -> None:
-        os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            if self._size and self._size + len(data) > FILE_BYTES:
+                os.close(self._file)
+                self._files, self._size = self._files + 1, 0
+                self._file = self._open()
+            self._size += os.write(self._file, data)
 
 
 def read(paths: Iterable[Path]) -> list[Operation]:
     """The operations of several files, by when they began."""
-    found = [operation for path in paths for operation in _read_one(path)]
-    return sorted(found, key=lambda operation: operation.began)
-
-
-def _read_one(path: Path) -> Iterator[Operation]:
     found: dict[tuple[str, int], Operation] = {}
-    for text in path.read_bytes().splitlines():
-        line = json.loads(text)
+    for line in _lines(paths):
         key = (line["who"], line["n"])
         if "began" in line:
             found[key] = Operation(
@@ -121,4 +131,11 @@ def _read_one(path: Path) -> Iterator[Operation]:
             operation = found[key]
             operation.ended, operation.ended_wall_ms = line["ended"], line["wall"]
             operation.result, operation.error = line["result"], line["error"]
-    return iter(found.values())
+    return sorted(found.values(), key=lambda operation: operation.began)
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """The lines of all files, those of one process in the order in which it wrote them."""
+    for path in sorted(paths):
+        for text in path.read_bytes().splitlines():
+            yield json.loads(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import signal
 import subprocess
 import threading
@@ -16,6 +17,10 @@ from fdbqueue import QueueError, fdb
 
 from .history import Recorder
 from .place import LEASE, TAKEN, Place
+
+QUOTA_BYTES = 1 << 20
+"""Beyond which no file grows while the disk is full: the log of a store in use soon does."""
+CAN_FILL = hasattr(resource, "prlimit")
 
 
 @dataclass
@@ -42,6 +47,10 @@ class Victim:
             self.process.send_signal(signal.SIGCONT)
             self.timer = None
 
+    def limit(self, size: int) -> None:
+        """Let it write no file beyond a size, as a disk does that is full."""
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
     @property
     def paused(self) -> bool:
         """Whether it stands still."""
@@ -53,6 +62,7 @@ class Nemesis:
     """Picks a misfortune every now and then.
 
     server: called with what to do to the server (kill, start, pause, resume), where there is one.
+    disk: whether the processes write the store's files themselves, so that the disk can be full.
     """
 
     seed: int
@@ -60,12 +70,14 @@ class Nemesis:
     recorder: Recorder
     victims: list[Victim]
     server: Callable[[str], None] | None = None
+    disk: bool = False
     every: float = 0.8
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"nemesis:{self.seed}")
         self.paused: dict[str, float] = {}
+        self.full = False
 
     def turn(self) -> None:
         """One misfortune, and the end of those whose time has come."""
@@ -78,6 +90,8 @@ class Nemesis:
         ]
         if self.server is not None:
             deeds.append((self._strike_server, 0.4))
+        if self.disk and CAN_FILL:
+            deeds.append((self._fill_disk, 1))
         deed = self.random.choices([d for d, _ in deeds], [weight for _, weight in deeds])[0]
         try:
             deed()
@@ -143,9 +157,19 @@ class Nemesis:
             self.server("resume")
             self.counts["pauses of the server"] += 1
 
+    def _fill_disk(self) -> None:
+        for victim in self.victims:
+            victim.limit(QUOTA_BYTES)
+        self.full = True
+        self.counts["full disks"] += 1
+
     # -- healing -----------------------------------------------------------------------------
 
     def _mend(self) -> None:
+        if self.full:
+            for victim in self.victims:
+                victim.limit(resource.RLIM_INFINITY)
+            self.full = False
         for name in list(self.paused):
             self._resume_queue(name)
 
@@ -154,4 +178,6 @@ class Nemesis:
         self.recorder.end("nemesis", int(self.paused.pop(name)))
 
     def _set(self, name: str, **changes: Any) -> None:
+        n = self.recorder.begin("nemesis", "options", name, **changes)
         self.place.queues[name].set_options(self.place.db, **changes)
+        self.recorder.end("nemesis", n)

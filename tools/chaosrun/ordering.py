@@ -57,12 +57,18 @@ def _group(queue: str, region: str) -> Group:
 def _standing(view: View) -> dict[tuple[Group, int], Standing]:
     """By group and level: when messages stood in the queue for certain."""
     stood: dict[tuple[Group, int], list[tuple[float, float, Told]]] = defaultdict(list)
-    for key, told in view.told.items():
-        until = _first(view, key)
-        if told.certain and told.in_order and told.operation.ended and until is not None:
-            group = _group(told.queue, told.region)
-            stood[group, told.level].append((told.operation.ended, until, told))
+    for one in standing(view):
+        told = one[2]
+        stood[_group(told.queue, told.region), told.level].append(one)
     return {key: Standing(each) for key, each in stood.items()}
+
+
+def standing(view: View, queue: str | None = None) -> Iterator[tuple[float, float, Told]]:
+    """Since when and until when messages stood in a queue for certain, or in all."""
+    for key, told in view.told.items():
+        until = _first(view, key) if queue in (None, told.queue) else None
+        if told.certain and told.in_order and told.operation.ended and until is not None:
+            yield told.operation.ended, until, told
 
 
 def _taken(view: View) -> Iterator[tuple[Told, Taken]]:

@@ -94,6 +94,7 @@ class Run:
             self.recorder,
             victims,
             self._server if self.options.strike_server else None,
+            self.embedded,
             self.options.every,
         )
         began = time.monotonic()
@@ -216,6 +217,7 @@ def figures(history: list[Operation]) -> dict[str, Any]:
         "by name": dict(Counter(one.name for one in acts)),
         "unknown": sum(one.ended is None for one in acts),
         "failed": sum(one.error is not None for one in acts),
+        "without room": sum((one.error or "").startswith("StoreFull") for one in acts),
         "faults": sum(injected.values()),
         "injected": dict(injected),
         "retried": dict(retried),

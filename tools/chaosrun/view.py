@@ -10,6 +10,8 @@ from typing import Any
 from .history import Operation
 
 STORE = "store"
+NOTHING_WRITTEN = ("LeaseLost", "StoreFull")
+"""Errors that promise that nothing of the operation was written."""
 SETTLES = ("ack", "effect", "reject")
 """Operations that end a message; a dequeue is another."""
 
@@ -80,6 +82,8 @@ class View:
     effects: dict[tuple[str, str], int] = field(default_factory=dict)
     empties: list[Operation] = field(default_factory=list)
     pauses: dict[str, list[Operation]] = field(default_factory=lambda: defaultdict(list))
+    options: dict[str, list[Operation]] = field(default_factory=lambda: defaultdict(list))
+    """By queue: changes of its options, in the order in which they began."""
     finals: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: dict[str, list[list[Any]]] = field(default_factory=dict)
     events: dict[str, list[list[Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -102,7 +106,7 @@ class View:
         if one.what.get("marked"):
             mark = self.marks.get((one.who, one.n))
             return mark is not None, mark
-        if one.error is not None and one.error.startswith("LeaseLost"):
+        if one.error is not None and one.error.startswith(NOTHING_WRITTEN):
             return False, None
         return None, None
 
@@ -156,6 +160,9 @@ class View:
     def _paused(self, one: Operation) -> None:
         self.pauses[one.queue].append(one)
 
+    def _options(self, one: Operation) -> None:
+        self.options[one.queue].append(one)
+
     def _final(self, one: Operation) -> None:
         self.finals[one.queue] = one.what
 
@@ -178,6 +185,7 @@ _SORTS = {
     "fail": View._give_back,
     "effect of": View._effect_of,
     "paused": View._paused,
+    "options": View._options,
     "final": View._final,
     "seen": View._seen,
     "events": View._events,

@@ -1,0 +1,144 @@
+"""``fdbq plan …``: what streams have in hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import fdbqueue
+
+from . import listing, shapes, terminal
+from .params import AsJson, DryRun, QueueName, Watch, Yes
+
+app = typer.Typer(
+    name="plan", help="Look at what streams have in hand, and take it back.", no_args_is_help=True
+)
+
+ConsumerName = Annotated[
+    str, typer.Argument(metavar="CONSUMER", help="The stream's option consumer.")
+]
+
+
+@app.command("list")
+def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
+    """List the consumers that take messages by plans, and the plan that each has in hand.
+
+    The messages of a plan are leased until the stream acknowledges the batch, and never lapse: if
+    a stream is not to run again, give them back with fdbq plan release.
+
+    \b
+    Examples:
+      fdbq plan list orders
+      fdbq plan list orders --json
+    """
+    db = fdbqueue.open()
+    queue = fdbqueue.Queue(name)
+
+    def look() -> listing.Listing:
+        now_ms = fdbqueue.Clock().wall_ms()
+        found = queue.plans.list(db)
+        return listing.Listing(
+            ["consumer", "acknowledged", "batch", "messages", "bytes", "state", "age"],
+            [
+                (each.name, each.acknowledged, *_columns(plan, now_ms))
+                for each in found
+                for plan in each.plans or (None,)
+            ],
+            [shapes.plans_json(each) for each in found],
+            f"no stream takes messages of queue {name}",
+        )
+
+    listing.show(look, as_json, watch)
+
+
+def _columns(plan: fdbqueue.Plan | None, now_ms: int) -> tuple[object, ...]:
+    if plan is None:
+        return ("", "", "", "nothing in hand", "")
+    age = terminal.age(now_ms - plan.planned_at_ms)
+    return (plan.batch, plan.left, plan.size, plan.state, age)
+
+
+@app.command()
+def show(
+    name: QueueName,
+    consumer: ConsumerName,
+    max_messages: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, max=10_000, help="Messages at most.")
+    ] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a stream has in hand: its messages, in the order of delivery.
+
+    \b
+    Example:
+      fdbq plan show orders billing --json
+    """
+    db = fdbqueue.open()
+    queue = fdbqueue.Queue(name)
+    found = queue.plans.show(db, consumer)
+    messages = queue.plans.messages(db, consumer, max_messages)
+    if as_json:
+        told = {**shapes.plans_json(found), "ids": [message.id for message in messages]}
+        terminal.print_json(told)
+        return
+    print(f"acknowledged: batch {found.acknowledged}")
+    for plan in found.plans:
+        print(
+            f"batch {plan.batch}: {terminal.count(plan.left, 'message')} {plan.state}, since "
+            f"{shapes.when(plan.planned_at_ms)}"
+        )
+    if not found.plans:
+        print("nothing in hand")
+    for message in messages:
+        print(f"  {message.id}")
+    left = sum(plan.left for plan in found.plans) - len(messages)
+    if left > 0:
+        print(f"  and {terminal.count(left, 'message')} more")
+
+
+@app.command()
+def release(
+    name: QueueName,
+    consumer: ConsumerName,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="Forget the consumer, too: its next run begins anew."),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give back what a stream has in hand: it is delivered again, the attempt does not count.
+
+    Only for a stream that does not run. Its checkpoint is worth nothing then: what the sink has of
+    the batch comes again. A stream that has only stopped takes its plan up when it starts.
+
+    \b
+    Examples:
+      fdbq plan release orders billing --dry-run
+      fdbq plan release orders billing --yes
+    """
+    db = fdbqueue.open()
+    queue = fdbqueue.Queue(name)
+    found = queue.plans.show(db, consumer)
+    held = sum(plan.left for plan in found.plans if plan.batch > found.acknowledged)
+    if dry_run:
+        if as_json:
+            told = {"queue": name, "consumer": consumer, "released": 0, "would_be_released": held}
+            terminal.print_json(told)
+        else:
+            print(f"would be released: {terminal.count(held, 'message')}")
+        return
+    what = f"{terminal.count(held, 'message')} of queue {name!r}"
+    terminal.confirm(f"Take {what} back from consumer {consumer!r}?", yes)
+    released = 0
+    with terminal.progress("messages released", held or None) as bar:
+        for released in queue.plans.release(db, consumer):
+            bar.update(bar.task_ids[0], completed=released, done=released)
+    if forget:
+        queue.plans.forget(db, consumer)
+    if as_json:
+        terminal.print_json({"queue": name, "consumer": consumer, "released": released})
+    else:
+        print(f"released {terminal.count(released, 'message')}")

@@ -1,0 +1,108 @@
+"""A driver that streams one queue into another, and is killed at a step.
+
+``consume_stream.py STEP DIR``: it starts Spark, waits for a line on its standard input, and goes.
+In ``DIR`` is the checkpoint, and is noted whom to kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import fdbqueue.spark
+from fdbqueue.spark import consuming, writing
+from fdbqueue.spark.source import FdbQueueSource
+
+STEP, DIRECTORY = sys.argv[1], Path(sys.argv[2])
+BATCH = 60
+
+
+def first_time(name: str) -> bool:
+    try:
+        (DIRECTORY / name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def die(step: str) -> None:
+    """At its step the driver is killed: its Java, its Python, and the process that serves it."""
+    if step != STEP:
+        return
+    (DIRECTORY / f"killed {step}").touch()
+    for pid in json.loads((DIRECTORY / "pids").read_text()):
+        os.kill(pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Reader(consuming.ConsumeReader):
+    def latestOffset(self, start: Any, limit: Any) -> Any:
+        if start["batch"] > self._planner().begin(self._db()).batch:
+            die("before the batch is acknowledged")
+        end = super().latestOffset(start, limit)
+        if end != start:
+            die("before the offset is written")
+        return end
+
+    def commit(self, end: Any) -> None:
+        die("before the batch before is committed")
+        super().commit(end)
+        die("after the batch before is committed")
+
+    def partitions(self, start: Any, end: Any) -> Any:
+        found = super().partitions(start, end)
+        die("before the tasks read")
+        return found
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        for batch in super().read(partition):
+            yield batch
+            if first_time("a worker was killed"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Writer(writing.StreamWriter):
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        die("before the sink commits")
+        super().commit(messages, batchId)
+        die("before the commit is written")
+
+
+class Source(FdbQueueSource):
+    def streamReader(self, schema: Any) -> Reader:
+        made = consuming.reader(self.options, schema)
+        return Reader(made._settings, made._schema, made._seen)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Writer:
+        made = writing.stream_writer(self.options, schema, overwrite)
+        return Writer(made._settings, made._schema, made._seen)
+
+
+def main() -> None:
+    spark = fdbqueue.spark.local(master="local[2,3]", short=True)
+    spark.dataSource.register(Source)
+    sys.stdin.readline()
+    java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    (DIRECTORY / "pids").write_text(json.dumps([java, os.getpid()]))
+    (
+        spark.readStream.format("fdbqueue")
+        .option("mode", "consume")
+        .option("consumer", "stream")
+        .option("maxMessagesPerBatch", BATCH)
+        .load("source")
+        .select("payload", "priority")
+        .writeStream.format("fdbqueue")
+        .option("checkpointLocation", str(DIRECTORY / "checkpoint"))
+        .trigger(availableNow=True)
+        .start("sink")
+        .awaitTermination()
+    )
+
+
+if __name__ == "__main__":
+    main()

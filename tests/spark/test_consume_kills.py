@@ -1,0 +1,104 @@
+"""Drivers and workers that are really killed: every message comes to the far end once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import Depth, NewMessage, Queue, fdb, verify
+
+PROGRAM = Path(__file__).parent / "programs" / "consume_stream.py"
+MESSAGES = 240
+DEADLINE = 240
+STEPS = (
+    "before the offset is written",
+    "before the tasks read",
+    "before the sink commits",
+    "before the commit is written",
+    "before the batch is acknowledged",
+    "before the batch before is committed",
+    "after the batch before is committed",
+)
+"""In the order in which Spark comes by them; the one of a dead planner is in the contract tests."""
+
+pytestmark = pytest.mark.usefixtures("spark")  # skipped where there is no Java
+
+
+class Driver:
+    """A process that has begun to start, and goes when it is told to."""
+
+    def __init__(self, step: str, directory: Path, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, PROGRAM, step, directory],
+            env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def go(self) -> int:
+        """Let it go until it ends; returns its exit code."""
+        _, said = self._process.communicate(b"go\n", timeout=DEADLINE)
+        assert self._process.returncode in (0, -signal.SIGKILL), said.decode()
+        return self._process.returncode
+
+    def stop(self) -> None:
+        """Let nothing of it go on."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+
+
+@contextmanager
+def drivers(
+    steps: Sequence[str], directory: Path, environment: dict[str, str]
+) -> Iterator[Iterator[Driver]]:
+    """One driver for each step; the next one starts while the one before is at work."""
+    started: list[Driver] = []
+
+    def one_after_another() -> Iterator[Driver]:
+        for n in range(len(steps)):
+            for step in steps[len(started) : n + 2]:
+                started.append(Driver(step, directory, environment))
+            yield started[n]
+
+    try:
+        yield one_after_another()
+    finally:
+        for driver in started:
+            driver.stop()
+
+
+def test_a_stream_whose_driver_is_killed_at_every_step_takes_each_message_once(
+    db: fdb.Database, environment: dict[str, str], tmp_path: Path
+) -> None:
+    source, sink = Queue.open(db, "source"), Queue.open(db, "sink")
+    sent = [NewMessage(b"%d" % n, priority=n % 10) for n in range(MESSAGES)]
+    try:
+        source.enqueue_many(db, sent)
+        with drivers([*STEPS, ""], tmp_path, environment) as runs:
+            for step in STEPS:
+                assert next(runs).go() == -signal.SIGKILL
+                assert (tmp_path / f"killed {step}").exists()
+                assert verify(db, source).ok
+            assert source.depth(db).leased
+            assert next(runs).go() == 0
+        assert (tmp_path / "a worker was killed").exists()
+        assert Counter(each.payload for each in sink.browse(db)) == Counter(
+            each.payload for each in sent
+        )
+        assert source.depth(db) == Depth(enqueued=MESSAGES, done=MESSAGES)
+        assert verify(db, source).ok
+        assert verify(db, sink).ok
+    finally:
+        source.delete(db)
+        sink.delete(db)

@@ -1,0 +1,56 @@
+"""Tables and texts as a terminal shows them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdbqueue.cli.terminal import columns, cut, table, visible
+
+texts = st.text(max_size=40).map(visible)
+
+
+rows_of_three = st.lists(st.lists(texts, min_size=3, max_size=3), min_size=1, max_size=5)
+
+
+@given(rows_of_three, st.integers(8, 99))
+def test_a_table_is_never_wider_than_there_is_room(rows: list[list[str]], room: int) -> None:
+    lines = table(["name", "state", "payload"], rows, room=room)
+
+    assert len(lines) == len(rows) + 2
+    assert all(columns(line) <= room for line in lines)
+
+
+@given(rows_of_three)
+def test_a_pipe_gets_everything(rows: list[list[str]]) -> None:
+    lines = table(["name", "state", "payload"], rows)
+
+    for row, line in zip(rows, lines[2:], strict=True):
+        assert all(text.rstrip() in line for text in row)
+
+
+@given(texts, st.integers(1, 50))
+def test_a_cut_text_is_the_beginning_and_says_that_there_is_more(text: str, room: int) -> None:
+    shown = cut(text, room)
+
+    assert columns(shown) <= room
+    assert shown == text or (shown.endswith("…") and text.startswith(shown[:-1]))
+
+
+def test_numbers_stand_to_the_right_and_the_last_column_gives_way_first() -> None:
+    rows = [("orders", 7, "x" * 50), ("mail", 1_200, "y")]
+
+    assert table(["queue", "ready", "payload"], rows, room=30) == [
+        "queue  ready payload",
+        "-" * 30,
+        "orders     7 xxxxxxxxxxxxxxxx…",
+        "mail   1,200 y",
+    ]
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert columns("注文 orders") == 11
+    assert table(["queue", "ready"], [("注文", 1), ("mail", 2)])[2:] == [
+        "注文      1",
+        "mail      2",
+    ]
