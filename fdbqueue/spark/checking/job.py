@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from .. import session
+from ..jobs import plainly
 from . import messages, operations, order, runs, window
 from .deeds import MESSAGE, deeds, lives
 from .findings import MOST_SHOWN, SCHEMA, Verdict, first_of_each, together, violation
@@ -31,7 +32,8 @@ def check_runs(
     """
     session_ = spark or session.local()
     progress("reading the histories")
-    return check_lines(operations.read(session_, directories), progress=progress)
+    with plainly():
+        return check_lines(operations.read(session_, directories), progress=progress)
 
 
 def check_lines(

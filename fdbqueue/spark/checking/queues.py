@@ -16,6 +16,7 @@ from ...model import Depth
 from ...states import ENDS, State
 from .. import events as histories
 from .. import session
+from ..jobs import plainly
 from . import transitions
 from .findings import (
     MOST_SHOWN,
@@ -72,8 +73,9 @@ def check(
     handles = list(queues)
     progress("looking at the counters")
     known = [_look(db, queue, max_attempts) for queue in handles]
-    history = histories.read(session_, db, handles)
-    return check_history(history, known, progress=progress)
+    with plainly():
+        history = histories.read(session_, db, handles)
+        return check_history(history, known, progress=progress)
 
 
 def _look(db: fdb.Database, queue: Queue, max_attempts: int | None) -> Known:
