@@ -65,6 +65,7 @@ class _Verifier:
         self.pages(auditplans.leases)
         self.plans()
         self.pages(checking.cursors)
+        self.pages(belongings.known)
         self.whole("owners of chunks, names, pointers and turns", belongings.check)
         self.counters()
         return self.result()

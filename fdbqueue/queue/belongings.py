@@ -9,8 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..keys import Kind
-from . import groups
+from ..binding import fdb
+from ..codec import Grave, Place, Turn, pack_place, unpack_known, unpack_place
+from ..errors import CorruptData, FormatTooNew, InvalidArgument
+from ..keys import Kind, QueueKeys
+from ..model import parse_id
+from . import groups, places
 from .audit import HOLDERS, Audit
 
 _LIVING = (Kind.READY, Kind.GROUP, Kind.LEASE, Kind.DELAYED)
@@ -20,11 +24,13 @@ _LIVING = (Kind.READY, Kind.GROUP, Kind.LEASE, Kind.DELAYED)
 class Messages:
     """What all messages of a queue say that belongs to them.
 
-    ids: of all. chunks: names of payloads. unique: keys, and mortal: ends of times to live with
+    ids: of all. places: by id, where those stand that are not leased; none of an id that several
+    have. chunks: names of payloads. unique: keys, and mortal: ends of times to live with
     ids, of those that live. out: ids by ordering key of those that do not wait for their turn.
     """
 
     ids: set[str] = field(default_factory=set)
+    places: dict[str, Place | None] = field(default_factory=dict)
     chunks: set[bytes] = field(default_factory=set)
     unique: dict[str, str] = field(default_factory=dict)
     mortal: set[bytes] = field(default_factory=set)
@@ -54,6 +60,9 @@ def _gather(audit: Audit) -> Messages | None:
                 return None
             position, envelope = read
             message_id = envelope.id or position.to_id()
+            named = kind is Kind.READY and not envelope.id  # after where it stands
+            place = None if named or message_id in messages.ids else _place(keys, kind, kv)
+            messages.places[message_id] = place
             messages.ids.add(message_id)
             messages.chunks.add(envelope.chunks)
             if kind not in _LIVING:
@@ -66,6 +75,20 @@ def _gather(audit: Audit) -> Messages | None:
             if envelope.key and kind is not Kind.GROUP and position.index:
                 messages.out.setdefault(envelope.key, set()).add(message_id)
     return messages
+
+
+def _place(keys: QueueKeys, kind: Kind, kv: fdb.KeyValue) -> Place | None:
+    """Where a message stands; None where its id need not lead there: it is leased."""
+    match kind:
+        case Kind.READY:
+            return keys.parse_ready(kv.key)
+        case Kind.DELAYED:
+            return keys.parse_delayed(kv.key)
+        case Kind.DEAD:
+            return Grave(*keys.parse_dead(kv.key))
+        case Kind.GROUP:
+            return Turn(*keys.parse_line(kv.key))
+    return None
 
 
 def _chunks(audit: Audit, messages: Messages) -> None:
@@ -105,10 +128,40 @@ def _names(audit: Audit, messages: Messages) -> None:
 
 def _pointers(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
+    pointers: dict[str, bytes] = {}
     for kv in audit.whole(keys.kind(Kind.MOVED)):
         message_id = keys.parse_moved(kv.key)
+        pointers[message_id] = kv.value
         if message_id not in messages.ids:
             audit.report("pointer astray", message_id, "it is gone", _clear(audit, kv.key))
+    for message_id, place in messages.places.items():
+        if place is None or _leads(keys, message_id, pointers.get(message_id), place):
+            continue
+        stored = "" if message_id in pointers else ", and nothing leads there"
+        mend = partial(_set, audit, keys.moved(message_id), pack_place(place))
+        audit.report("pointer astray", message_id, f"it is at {place}{stored}", mend)
+
+
+def _leads(keys: QueueKeys, message_id: str, pointer: bytes | None, place: Place) -> bool:
+    """Whether who looks for a message by its id comes to where it stands."""
+    there = places.key(keys, place)
+    try:
+        if places.key(keys, parse_id(message_id)) == there:
+            return True
+        return pointer is not None and places.key(keys, unpack_place(pointer)) == there
+    except (CorruptData, FormatTooNew, InvalidArgument):
+        return False
+
+
+def known(audit: Audit, begin: bytes) -> bytes:
+    """Every dedup id says which message has it, and until when that counts."""
+    rows, following = audit.page(Kind.DEDUP, begin)
+    for kv in rows:
+        try:
+            parse_id(unpack_known(kv.value)[0])
+        except (CorruptData, FormatTooNew, InvalidArgument):
+            audit.report("unreadable", kv.key.hex(), "a value of kind dedup")
+    return following
 
 
 def _turns(audit: Audit, messages: Messages) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -73,7 +74,8 @@ def load(
     columns: what becomes of the columns: an expression in SQL for each of ``payload``,
         ``priority``, ``delay``, ``at``, ``ttl``, ``max_attempts``, ``key``, ``dedup_id`` and
         ``unique``. Where no payload is named, it is the column ``payload``, and the other columns
-        go by their names; where there is none, it is the whole row, as JSON.
+        go by their names, but for those that an expression is of; where there is none, it is the
+        whole row, as JSON.
     headers: an expression in SQL for each header.
     schema: of the files, in SQL; they are asked for it where None. options: of Spark's reader.
     id: a name of the load: loads of the same name enqueue once, and one that was interrupted is
@@ -175,6 +177,12 @@ def _read(
     return reader.schema(fields).load(paths)
 
 
+def _words(expressions: Iterable[str]) -> set[str]:
+    """What may be a column's name in some expressions."""
+    found = (re.findall(r"`((?:[^`]|``)+)`|(\w+)", text.lower()) for text in expressions)
+    return {quoted.replace("``", "`") or plain for each in found for quoted, plain in each}
+
+
 def _messages(
     frame: DataFrame, columns: Mapping[str, str], headers: Mapping[str, str]
 ) -> tuple[DataFrame, str]:
@@ -188,7 +196,9 @@ def _messages(
         made["payload"] = F.to_json(whole, {"ignoreNullFields": "false"})
         content_type = BUILT_IN["json"].content_type
     if shaped:
-        made |= {name: F.col(_quoted(name)) for name in names if name not in _READ_ONLY}
+        used = _words([*columns.values(), *headers.values()]) - set(COLUMNS)
+        left = (name for name in names if name not in _READ_ONLY and name.lower() not in used)
+        made |= {name: F.col(_quoted(name)) for name in left}
     made |= {name: F.expr(text) for name, text in columns.items()}
     if headers:
         made["headers"] = F.struct(*(F.expr(text).alias(name) for name, text in headers.items()))

@@ -12,7 +12,7 @@ import pytest
 
 from fdbqueue import Deviation, NewMessage, Queue, QueueNotFound, rebuild_counters, verify
 from fdbqueue.binding import fdb
-from fdbqueue.codec import pack_counters, pack_index, unpack_envelope, unpack_lease
+from fdbqueue.codec import pack_counters, pack_index, pack_place, unpack_envelope, unpack_lease
 from fdbqueue.keys import Kind, QueueKeys
 from fdbqueue.model import Depth, Position
 from fdbqueue.queue import audit
@@ -141,6 +141,24 @@ def astray_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
     db[keys.moved("05-000000000001-0000000000000000")] = b"x"
 
 
+def wrong_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"dies", priority=7)
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "no")
+    db[keys.moved(delivery.id)] = pack_place(Position(2, 1, bytes(8)))
+
+
+def lost_pointer(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    wrong_pointer(db, queue, keys)
+    del db[rows(db, queue, Kind.MOVED)[0].key]
+
+
+def unreadable_dedup(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"x", dedup_id="once")
+    db[rows(db, queue, Kind.DEDUP)[0].key] = b"\x01nonsense"
+
+
 def astray_unique(db: Database, queue: Queue, keys: QueueKeys) -> None:
     db[keys.unique("mine")] = b"05-000000000001-0000000000000000"
 
@@ -183,6 +201,9 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
     (other_head, {"head astray"}, True),
     (out_twice, {"key out twice"}, False),
     (astray_pointer, {"pointer astray"}, True),
+    (wrong_pointer, {"pointer astray"}, True),
+    (lost_pointer, {"pointer astray"}, True),
+    (unreadable_dedup, {"unreadable"}, False),
     (astray_unique, {"unique key astray"}, True),
     (missing_unique, {"unique key missing"}, True),
     (astray_end, {"end astray"}, True),

@@ -64,6 +64,25 @@ def test_expressions_say_what_becomes_of_columns(
     assert message.headers == {"carrier": "AA", "delay": 7}
 
 
+def test_columns_that_an_expression_is_of_need_not_be_columns_of_a_message(
+    spark: SparkSession, db: fdb.Database, queue: Queue, tmp_path: Path
+) -> None:
+    path = tmp_path / "flights.csv"
+    path.write_text("payload,LateBy,Of Day\nlate,75,1\n")
+
+    load(
+        db,
+        queue,
+        path,
+        columns={"priority": "lateby div 10"},
+        headers={"day": "`of day`"},
+        spark=spark,
+    )
+
+    (message,) = queue.browse(db)
+    assert (message.payload, message.priority, message.headers) == (b"late", 7, {"day": 1})
+
+
 def test_what_was_read_from_a_queue_is_loaded_again(
     spark: SparkSession, db: fdb.Database, queue: Queue, source: dict[str, str], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,3 +85,26 @@ def test_a_stream_looks_at_all_messages_once_and_leaves_them(
     assert [sorted(batch) for batch in stream()] == [[b"plain", b"urgent"]]
     assert stream() == []
     assert queue.depth(db).ready == 11
+
+
+def test_what_is_wrong_is_said_by_the_query(stream: Stream, db: fdb.Database, queue: Queue) -> None:
+    with pytest.raises(Exception, match="mode consume needs it"):
+        stream(mode="consume")
+    with pytest.raises(Exception, match="option 'levles': there is none"):
+        stream.start(levles="1")
+    queue.enqueue(db, b"a")
+    assert stream() == [[b"a"]]
+    with pytest.raises(Exception, match="the checkpoint belongs to mode 'browse'"):
+        stream(mode="consume", consumer="stream")
+
+
+def test_progress_has_what_waits_in_the_queue(
+    stream: Stream, db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    query = stream.start(mode="consume", consumer="stream", maxMessagesPerBatch=2)
+    query.awaitTermination()
+    (source,) = query.recentProgress[0]["sources"]
+    told = json.loads(source["latestOffset"])
+    assert (told["queue"], told["ready"], told["leased"]) == ("orders", 1, 2)
+    assert source["numInputRows"] == 2

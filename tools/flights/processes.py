@@ -33,8 +33,13 @@ class Job:
     def open(self) -> tuple[fdb.Database, Queue, Ledger]:
         """The database, the queue, and the demo's own keys."""
         space = fdb.Subspace(rawPrefix=self.root)
-        queue = Queue(self.queue, space.subspace(("queues",)))
+        queue = Queue(self.queue, self.queues)
         return fdbqueue.open(self.store), queue, Ledger(space.subspace(("ledger",)))
+
+    @property
+    def queues(self) -> fdb.Subspace:
+        """Where the queues of the demo are."""
+        return fdb.Subspace(rawPrefix=self.root).subspace(("queues",))
 
 
 # -- producers --------------------------------------------------------------------------------

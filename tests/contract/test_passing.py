@@ -1,0 +1,175 @@
+"""Passing messages for a stream that keeps its places itself: none is missed, none comes twice."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fdbqueue
+from fdbqueue import InvalidArgument, NewMessage, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.queue import once
+from fdbqueue.queue.planning import Limits
+from fdbqueue.subscriptions import passing
+from fdbqueue.subscriptions.passing import Passed
+from fdbqueue.subscriptions.place import Place
+from tests.flaky import FlakyDatabase
+
+Database = fdb.Database
+Places = dict[int, bytes]
+
+EVERYTHING = Limits()
+
+
+def onward(db: Database, queue: Queue, places: Places, limits: Limits = EVERYTHING) -> Passed:
+    return once.run(
+        db,
+        queue._keys.once,
+        lambda tr: passing.onward(tr, queue._scope(tr), places, limits),
+    )
+
+
+def begin(db: Database, queue: Queue, place: str) -> Places:
+    def body(tr: fdb.Transaction) -> Places:
+        return passing.begin(tr, queue._scope(tr), Place.of("startingPosition", place))
+
+    return once.run(db, queue._keys.once, body)
+
+
+def between(db: Database, queue: Queue, since: Places, until: Places) -> list[bytes]:
+    """The messages that stand between places now, by level."""
+    found = []
+    for level, place in sorted(until.items()):
+        start = queue._keys.ready_from(level, since.get(level, fdbqueue.keys.LOWEST)).start
+        stop = queue._keys.ready_from(level, place).start
+        if start < stop:
+            rows = db.get_range(start, stop)
+            found += [fdbqueue.codec.unpack_envelope(kv.value).payload for kv in rows]
+    return found
+
+
+def test_messages_are_passed_in_order_as_far_as_the_limits_go(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(10)])
+    first = onward(db, queue, {}, Limits(messages=4))
+    assert (first.messages, first.ended) == (4, True)
+    assert between(db, queue, {}, first.places) == [b"9", b"8", b"7", b"6"]
+    second = onward(db, queue, first.places)
+    assert (second.messages, second.ended) == (6, True)
+    assert between(db, queue, first.places, second.places) == [
+        b"5", b"4", b"3", b"2", b"1", b"0",
+    ]  # fmt: skip
+    assert onward(db, queue, second.places).places == second.places
+
+
+def test_bytes_limit_it_but_one_message_goes_in_any_case(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [bytes(200_000), bytes(1_000), bytes(1_000), bytes(1_000)])
+    first = onward(db, queue, {}, Limits(size=2_500))
+    assert first.messages == 1
+    second = onward(db, queue, first.places, Limits(size=2_500))
+    assert second.messages == 2
+    assert second.size < 2_500
+
+
+def test_what_came_after_the_ends_were_taken_is_not_passed(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    ends = queue.plans.planner("any").ends(db)
+    queue.enqueue_many(db, [b"b", NewMessage(b"urgent", priority=9)])
+    passed = onward(db, queue, {}, Limits(ends=ends))
+    assert between(db, queue, {}, passed.places) == [b"a"]
+    later = onward(db, queue, passed.places)
+    assert between(db, queue, passed.places, later.places) == [b"urgent", b"b"]
+
+
+def test_an_enqueue_that_commits_late_comes_behind_what_was_passed(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"a")
+    passed: list[Passed] = []
+
+    def move() -> None:
+        if not passed:
+            # The enqueue has taken its index; another one there commits, and is passed.
+            queue.enqueue(db, b"first")
+            passed.append(onward(db, queue, {}))
+
+    late = FlakyDatabase(db, [], before=move)
+    queue.enqueue(cast("Database", late), b"late")
+    assert late.commits == 2, "it failed by the fence"
+    assert between(db, queue, {}, passed[0].places) == [b"a", b"first"]
+    rest = onward(db, queue, passed[0].places)
+    assert between(db, queue, passed[0].places, rest.places) == [b"late"]
+
+
+def test_an_enqueue_that_commits_before_the_move_does_is_seen(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    tr = db.create_transaction()
+    queue.enqueue(tr, b"at the same time")
+    queue.enqueue(db, b"b")
+    flaky = FlakyDatabase(db, [], before=lambda: tr.commit().wait())
+    passed = onward(cast("Database", flaky), queue, {})
+    rest = onward(db, queue, passed.places)
+    seen = between(db, queue, {}, passed.places)
+    seen += between(db, queue, passed.places, rest.places)
+    assert sorted(seen) == [b"a", b"at the same time", b"b"]
+
+
+def test_nothing_that_stands_before_now_is_in_what_follows(db: Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
+    now = begin(db, queue, "now")
+    queue.dequeue(db)
+    queue.enqueue_many(db, [b"d", NewMessage(b"e", priority=0)])
+    rest = onward(db, queue, now)
+    assert between(db, queue, now, rest.places) == [b"d", b"e"]
+    assert begin(db, queue, "first") == {}
+    second = begin(db, queue, ids[1])
+    rest = onward(db, queue, second)
+    assert between(db, queue, second, rest.places) == [b"b", b"c", b"d", b"e"]
+    with pytest.raises(InvalidArgument, match="no such level"):
+        begin(db, queue, "20-000000000001-0011223344556677")
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("enqueue"), st.integers(0, 3)),
+            st.tuples(st.just("pass"), st.integers(1, 5)),
+            st.tuples(st.just("take"), st.integers(1, 3)),
+        ),
+        max_size=25,
+    )
+)
+def test_every_message_that_stays_is_passed_once(
+    db: Database, steps: list[tuple[str, int]]
+) -> None:
+    queue = Queue.create(db, "model", levels=4)
+    try:
+        places: Places = {}
+        seen: list[bytes] = []
+        taken: list[bytes] = []
+        sent = 0
+
+        def go_on(limit: int | None) -> None:
+            nonlocal places
+            passed = onward(db, queue, places, Limits(messages=limit))
+            seen.extend(between(db, queue, places, passed.places))
+            places = passed.places
+
+        for step, n in steps:
+            if step == "enqueue":
+                queue.enqueue(db, b"%d" % sent, priority=(3, 4, 5, 6)[n])
+                sent += 1
+            elif step == "pass":
+                go_on(n)
+            else:
+                taken += [each.payload for _ in range(n) if (each := queue.dequeue(db))]
+        go_on(None)
+        assert len(seen) == len(set(seen))
+        assert {b"%d" % n for n in range(sent)} - set(taken) <= set(seen)
+    finally:
+        queue.delete(db)

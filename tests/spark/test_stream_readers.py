@@ -1,0 +1,289 @@
+"""The stream readers, called as Spark calls them, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+import fdbqueue.spark
+from fdbqueue import (
+    BrowsedLost,
+    CheckpointMismatch,
+    CorruptData,
+    Depth,
+    InvalidArgument,
+    InvalidName,
+    InvalidOptions,
+    NewMessage,
+    PlanLost,
+    PlanTaken,
+    Queue,
+    QueueNotFound,
+    fdb,
+)
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, BooleanType, IntegerType, StructField, StructType
+
+from fdbqueue.spark import browsing, consuming
+from fdbqueue.spark.streams import StreamReader
+
+SCHEMA = StructType(
+    [
+        StructField("payload", BinaryType()),
+        StructField("level", IntegerType()),
+        StructField("blocked", BooleanType()),
+    ]
+)
+Offset = dict[str, Any]
+
+
+def consumer(source: Mapping[str, str], **options: Any) -> consuming.ConsumeReader:
+    given = {**source, "mode": "consume", "consumer": "stream", **options}
+    return consuming.reader({name: str(value) for name, value in given.items()}, SCHEMA)
+
+
+def browser(source: Mapping[str, str], **options: Any) -> browsing.BrowseReader:
+    given = {**source, **options}
+    return browsing.reader({name: str(value) for name, value in given.items()}, SCHEMA)
+
+
+def latest(reader: StreamReader, start: Offset) -> Offset:
+    found: Offset = reader.latestOffset(start, reader.getDefaultReadLimit())
+    return found
+
+
+def rows(reader: StreamReader, start: Offset, end: Offset) -> list[bytes]:
+    """The payloads of a batch, as tasks read them: by readers and partitions that were pickled."""
+    found = []
+    for partition in reader.partitions(start, end):
+        there = pickle.loads(pickle.dumps((fresh(reader), partition)))
+        for batch in there[0].read(there[1]):
+            found += batch.column("payload").to_pylist()
+    return found
+
+
+def fresh(reader: Any) -> Any:
+    return type(reader)(reader._settings, reader._schema, reader._seen)
+
+
+def test_the_calls_of_a_stream_that_takes(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(6)])
+    reader = consumer(source, maxmessagesperbatch=4, partitions=3)
+    start = reader.initialOffset()
+    assert fresh(reader).initialOffset() == start
+    first = latest(reader, start)
+    assert fresh(reader).initialOffset() == start
+    assert len(reader.partitions(start, first)) == 2
+    assert rows(reader, start, first) == [b"5", b"4", b"3", b"2"]
+    second = latest(reader, first)
+    reader.commit(first)
+    assert rows(reader, first, second) == [b"1", b"0"]
+    assert latest(reader, second) == second
+    assert reader.partitions(second, second) == []
+    assert queue.depth(db) == Depth(enqueued=6, done=6)
+
+
+def test_a_stream_that_takes_goes_on_with_what_a_dead_one_left(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    dead = consumer(source, maxmessagesperbatch=1)
+    start = dead.initialOffset()
+    first = latest(dead, start)
+    alive = consumer(source)
+    assert rows(alive, start, first) == [b"a"]
+    with pytest.raises(PlanTaken):
+        dead.commit(first)
+    with pytest.raises(PlanTaken):
+        dead.partitions(start, first)
+    assert latest(alive, start) == first
+
+
+def test_all_that_is_there_is_taken_at_once_where_spark_asks_for_it(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    for reader in (browser(source, maxmessagesperbatch=1), consumer(source, maxmessagesperbatch=1)):
+        assert reader.getDefaultReadLimit() == ReadMaxRows(1)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert rows(reader, start, end) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("make", [browser, consumer])
+def test_what_comes_later_is_left_by_a_stream_that_ends(
+    db: fdb.Database, queue: Queue, source: dict[str, str], make: Callable[..., Any]
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    reader = make(source, maxmessagesperbatch=1)
+    reader.prepareForTriggerAvailableNow()
+    queue.enqueue_many(db, [NewMessage(b"late", priority=9), b"late"])
+    offset, seen = reader.initialOffset(), []
+    while (end := latest(reader, offset)) != offset:
+        seen += rows(reader, offset, end)
+        offset = end
+    assert seen == [b"a", b"b"]
+    again = make(source)
+    assert rows(again, offset, latest(again, offset)) == [b"late", b"late"]
+
+
+def test_a_batch_that_was_given_back_ends_the_stream_or_is_passed_over(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue(db, b"a")
+    reader = consumer(source)
+    start = reader.initialOffset()
+    first = latest(reader, start)
+    (partition,) = reader.partitions(start, first)
+    list(queue.plans.release(db, "stream"))
+    for call in (
+        lambda: latest(reader, first),
+        lambda: reader.partitions(start, first),
+        lambda: reader.commit(first),
+        lambda: list(reader.read(partition)),
+    ):
+        with pytest.raises(PlanLost, match="given back"):
+            call()
+    lenient = consumer(source, failondataloss="false")
+    assert lenient.partitions(start, first) == []
+    again = latest(lenient, first)
+    assert rows(lenient, first, again) == [b"a"]
+
+
+def test_the_calls_of_a_stream_that_looks(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(6)])
+    reader = browser(source, maxmessagesperbatch=4, partitions=3)
+    start = reader.initialOffset()
+    first = latest(reader, start)
+    assert rows(reader, start, first) == [b"5", b"4", b"3", b"2"]
+    queue.enqueue(db, b"urgent", priority=9)
+    second = latest(fresh(reader), first)
+    assert rows(fresh(reader), first, second) == [b"urgent", b"1", b"0"]
+    assert latest(reader, second) == second
+    assert reader.partitions(second, second) == []
+    assert queue.depth(db).ready == 7
+
+
+def test_a_stream_that_begins_now_begins_at_one_place_also_after_a_crash(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    ids = queue.enqueue_many(db, [b"before", b"at"])
+    reader = browser(source, startingposition="now")
+    start = reader.initialOffset()
+    assert latest(reader, start) == start
+    queue.enqueue(db, b"after")
+    assert reader.initialOffset() == start
+    end = latest(reader, start)
+    assert rows(reader, start, end) == [b"after"]
+    queue.enqueue(db, b"later")
+    # Spark asks again where it begins, and has noted where the first batch ends.
+    restarted = browser(source, startingposition="now")
+    assert rows(restarted, restarted.initialOffset(), end) == [b"after"]
+    assert rows(restarted, end, latest(restarted, end)) == [b"later"]
+    by_id = browser(source, startingposition=ids[1])
+    start = by_id.initialOffset()
+    assert rows(by_id, start, latest(by_id, start)) == [b"at", b"after", b"later"]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_messages_that_are_gone_before_they_are_read_end_a_strict_stream(
+    db: fdb.Database, queue: Queue, source: dict[str, str], partitions: int
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b", b"c"])
+    strict = browser(source, failondataloss="true", partitions=partitions)
+    start = strict.initialOffset()
+    end = latest(strict, start)
+    assert rows(strict, start, end) == [b"a", b"b", b"c"]
+    (first, *_) = strict.partitions(start, end)
+    queue.dequeue(db)
+    with pytest.raises(BrowsedLost, match="1 messages"):
+        strict.partitions(start, end)
+    with pytest.raises(BrowsedLost):
+        list(strict.read(first))
+    assert rows(browser(source), start, end) == [b"b", b"c"]
+
+
+def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[str, str]) -> None:
+    reader = consumer(source, maxmessagesperbatch=1)
+    assert reader.reportLatestOffset()["lagMs"] == 0
+    queue.enqueue_many(db, [b"a", b"b", NewMessage(b"c", delay=60)])
+    latest(reader, reader.initialOffset())
+    told = reader.reportLatestOffset()
+    assert told["lagMs"] >= 0
+    del told["lagMs"]
+    assert told == {"queue": queue.name, "ready": 1, "delayed": 1, "leased": 1, "dead": 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"mode": "consume"}, "mode consume needs it"),
+        ({"mode": "take"}, "'take' is none of"),
+        ({"consumer": "c"}, "it needs mode to be 'consume'"),
+        ({"mode": "consume", "consumer": "c", "startingposition": "now"}, "with the first message"),
+        ({"table": "dead"}, "a stream is of ready messages"),
+        ({"levels": "1"}, "there is none"),
+        ({"maxmessagesperbatch": "0"}, "is not from 1"),
+        ({"maxbytesperbatch": "much"}, "no size"),
+        ({"failondataloss": "perhaps"}, "failOnDataLoss"),
+        ({"partitions": "many"}, "no integer"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    queue: Queue, source: dict[str, str], options: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(InvalidOptions, match=problem):
+        browsing.reader({**source, **options}, SCHEMA)
+
+
+def test_names_that_are_none_are_refused(queue: Queue, source: dict[str, str]) -> None:
+    with pytest.raises(InvalidName):
+        consumer(source, consumer="\n")
+    with pytest.raises(InvalidArgument, match="message id"):
+        browser(source, startingposition="yesterday")
+    with pytest.raises(QueueNotFound):
+        consumer({**source, "queue": "nowhere"})
+
+
+def test_a_checkpoint_of_something_else_is_refused(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    taking, looking = consumer(source), browser(source)
+    taken, looked = taking.initialOffset(), latest(looking, looking.initialOffset())
+    other = Queue.create(db, "other", root=space)
+    elsewhere = fdbqueue.spark.options(db, other)
+    for reader, offset, what in (
+        (consumer(elsewhere), taken, "queue 'orders'"),
+        (browser(elsewhere), looked, "queue 'orders'"),
+        (consumer(source, consumer="another"), taken, "consumer 'stream'"),
+        (browser(source), taken, "mode 'consume'"),
+        (taking, looked, "mode 'browse'"),
+    ):
+        with pytest.raises(CheckpointMismatch, match=what):
+            latest(reader, offset)
+    for offset in ({}, {**taken, "batch": "one"}):
+        with pytest.raises(CorruptData, match="checkpoint"):
+            latest(taking, offset)
+    with pytest.raises(CorruptData, match="checkpoint"):
+        latest(looking, {**looked, "places": {"0": "x"}})
+    queue.delete(db)
+    Queue.create(db, "orders", root=space, levels=1)
+    with pytest.raises(CheckpointMismatch, match="level"):
+        latest(browser(source), looked)
+    queue.delete(db)
+    Queue.create(db, "orders", root=space)
+    with pytest.raises(CheckpointMismatch, match="earlier queue"):
+        latest(browser(source), looked)
+    with pytest.raises(PlanLost, match="made anew"):
+        latest(consumer(source), taken)
