@@ -282,7 +282,8 @@ def spark(
             found.append(rate)
             if not as_json:
                 cpu = "" if rate.cpu_us is None else f"{rate.cpu_us:,.1f}"
-                print(f"{rate.name:<50}{rate.figure:>12,.0f}{cpu:>14}")
+                figure = f"{rate.figure:,.{0 if rate.figure >= 100 else 2}f}"
+                print(f"{rate.name:<50}{figure:>12}{cpu:>14}")
                 terminal.flush()
     bars_ = [rate.bar for rate in found if rate.bar is not None]
     if as_json:

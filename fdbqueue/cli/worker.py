@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from . import terminal
+
+
+class _Harmless(logging.Formatter):
+    """Log lines that do nothing to a terminal and cannot be forged: what fails may quote a message.
+
+    A record is one line, and the lines of a traceback are set off from it.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return terminal.visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  {terminal.visible(line)}" for line in lines)
 
 
 def worker(
@@ -31,8 +47,7 @@ def worker(
     """
     from ..worker import runner  # the store is chosen when this is imported
 
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Harmless("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     runner.run(target)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.needs import require_spark
+
 TOOLS = Path(__file__).parents[2] / "tools"
 
 
@@ -52,3 +54,14 @@ def test_nothing_is_violated_in_ten_minutes_of_it(
 ) -> None:
     figures = chaos(environment, tmp_path / "h", "--seed", seed, "--seconds", 600, deadline=1_500)
     assert figures["kills"] >= 100
+
+
+@pytest.mark.slow
+def test_nothing_is_violated_while_a_spark_query_takes_part(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    require_spark()
+    arguments = ("--spark", "--seed", 5, "--seconds", 300, "--processes", 3, "--every", 8)
+    figures = chaos(environment, tmp_path / "h", *arguments, deadline=900)
+    assert figures["kills"] > 0
+    assert any((tmp_path / "h" / "checkpoint" / "commits").iterdir())

@@ -30,6 +30,14 @@ def handle(message):
         time.sleep(0.01)
 
 
+quoting = fdbqueue.Worker(db, concurrency=1)
+
+
+@quoting.handler(queue, max_attempts=1)
+def quote(message):
+    raise ValueError(message.payload.decode())
+
+
 effects = fdbqueue.Worker(db, concurrency=2)
 
 
@@ -53,12 +61,15 @@ class Workers:
         self._environment = environment
         self._started: list[subprocess.Popen[str]] = []
 
-    def start(self, name: str = "worker", **environment: str) -> subprocess.Popen[str]:
+    def start(
+        self, name: str = "worker", stderr: bool = False, **environment: str
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [FDBQ, "worker", f"app:{name}"],
             cwd=self._directory,
             env={**self._environment, **environment},
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if stderr else None,
             text=True,
         )
         self._started.append(process)
@@ -175,6 +186,23 @@ def test_effects_are_counted_once_each_however_often_workers_are_killed(
         assert verify(db, queue).deviations == ()
     finally:
         del db[name.encode()]
+
+
+def test_an_error_that_quotes_a_hostile_message_does_nothing_on_a_terminal(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    # Given a worker whose handler fails with the text of the message
+    queue = Queue(name)
+    forged = "\n2030-01-01 00:00:00,000 ERROR fdbqueue.worker: all is lost"
+    queue.enqueue(db, b"\x1b]0;owned\x07\x1b[2J" + forged.encode())
+    process = workers.start("quoting", stderr=True)
+    eventually(lambda: queue.depth(db).dead == 1)
+    process.terminate()
+    _, logged = process.communicate(timeout=DEADLINE)
+    # Then it is logged, without a control character, and as no line of its own
+    assert "ValueError: \\x1b]0;owned\\x07\\x1b[2J" in logged
+    assert all(line.isprintable() for line in logged.split("\n"))
+    assert not any(line.startswith("2030") for line in logged.split("\n"))
 
 
 def test_fdbq_worker_says_what_is_wrong_with_its_argument(fdbq: Fdbq) -> None:

@@ -323,19 +323,37 @@ def test_any_command_line_ends_with_a_result_or_one_line_that_says_why(
     fuzz_commands(*commands, SHORT, 0)
 
 
+def tell(began: float, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        for name, count in CASES.items():
+            print(f"\n{name}: {count:,} cases in {time.monotonic() - began:,.0f} s", flush=True)
+    CASES.clear()
+
+
 @pytest.mark.slow
-def test_a_million_cases(
+@pytest.mark.parametrize(
+    ("body", "cases", "runs"), FUZZED, ids=lambda each: getattr(each, "__name__", "")
+)
+def test_a_million_cases_of_input(
+    body: Any, cases: st.SearchStrategy[Any], runs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    CASES.clear()
+    began = time.monotonic()
+    for n in range(runs):
+        fuzz(body, cases, LONG, n + 1)
+    tell(began, capsys)
+
+
+@pytest.mark.slow
+def test_a_million_cases_with_command_lines(
     commands: tuple[Commands, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     CASES.clear()
     began = time.monotonic()
-    for body, cases, runs in FUZZED:
-        for n in range(runs):
-            fuzz(body, cases, LONG, n + 1)
-        with capsys.disabled():
-            print(f"\n{body.__name__}: {CASES[body.__name__]:,}", flush=True)
     for n in range(COMMAND_LINES):
         fuzz_commands(*commands, LONG, n + 1)
-    with capsys.disabled():
-        print(f"\n{dict(CASES)}: {sum(CASES.values()):,} in {time.monotonic() - began:,.0f} s")
-    assert sum(CASES.values()) >= 1_000_000
+    tell(began, capsys)
+
+
+def test_the_long_version_makes_a_million() -> None:
+    assert (sum(runs for _, _, runs in FUZZED) + COMMAND_LINES) * LONG == 1_000_000

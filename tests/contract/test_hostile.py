@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
+import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgpack
 import pytest
@@ -12,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import Queue, QueueError
+from fdbqueue import Message, NewMessage, Queue, QueueError, Selector, Worker
 from fdbqueue.binding import fdb
 from fdbqueue.codec import unpack_dead, unpack_delayed, unpack_envelope
-from fdbqueue.errors import CorruptData
+from fdbqueue.errors import CorruptData, InvalidSelector
 from fdbqueue.keys import RootKeys
+from fdbqueue.serializers import BytesSerializer
 
 PACKAGE = Path(fdbqueue.__file__).parent
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -106,3 +110,78 @@ def test_what_stands_in_the_place_of_an_envelope_is_corrupt_data(
 def test_what_msgpack_cannot_make_a_value_of_is_corrupt_data(body: bytes) -> None:
     with pytest.raises(CorruptData):
         unpack_envelope(b"\x01" + body)
+
+
+HOSTILE = [
+    b"",
+    b"\x1b]0;owned\x07\x1b[2J",
+    b"\x80\x04\x95\x1e\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94.",
+    b"[" * 50_000,
+    b'{"__class__": "os.system", "payload": "\\ud800"}',
+    b"\xff\xfe" * 1_000,
+    b"9" * 10_000,
+]
+HEADERS = {"\x1b[31m": "\x07", "__reduce__": "x", "a" * 1_000: "\x00", "": None, "%s": 2**63 - 1}
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_hostile_message_fails_by_itself_and_the_worker_goes_on(
+    db: fdb.Database, space: fdb.Subspace, transactional: bool
+) -> None:
+    # Given a queue with hostile messages that say they are JSON, and a good one behind them
+    queue = Queue.create(db, "hostile", root=space, max_attempts=1, serializer="json")
+    raw = Queue("hostile", space)
+    lies = [NewMessage(each, headers=HEADERS) for each in HOSTILE]
+    with mock.patch.object(BytesSerializer, "content_type", "application/json"):
+        raw.enqueue_many(db, lies)
+    queue.enqueue(db, {"order": 17})
+    seen: list[Any] = []
+    arrived = threading.Event()
+
+    def handle(*arguments: Any) -> None:
+        value = queue.value(arguments[-1])
+        seen.append(value)
+        if value == {"order": 17}:
+            arrived.set()
+
+    # When a worker handles them
+    with Worker(db, 1).add(queue, handle, transactional=transactional):
+        assert arrived.wait(60)
+    # Then those that are none are dead letters that say so, and the rest was handled
+    letters = queue.dead.list(db)
+    bad = [each for each in HOSTILE if not readable(each)]
+    assert [letter.message.payload for letter in letters] == bad
+    assert all("cannot be read" in (letter.message.last_error or "") for letter in letters)
+    assert all(letter.message.headers == HEADERS for letter in letters)
+    assert fdbqueue.verify(db, queue).ok
+
+
+def readable(payload: bytes) -> bool:
+    try:
+        json.loads(payload)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "().__class__.__bases__",
+        "a; b",
+        "lambda: 1",
+        "\\x41 = 1",
+        "exec('x') = 1",
+    ],
+)
+def test_a_selector_is_no_program(text: str) -> None:
+    with pytest.raises(InvalidSelector):
+        Selector(text)
+
+
+def test_a_name_in_a_selector_is_a_header_and_nothing_else() -> None:
+    message = Message("id", b"", {"__class__": "x", "payload": "y"}, 4, 0, 0, 0)
+    assert Selector("__class__ = 'x' AND payload = 'y'").matches(message, 0)
+    for name in ("__dict__", "id_", "__init__", "self", "headers", "os"):
+        assert Selector(f"{name} IS NULL").matches(message, 0)

@@ -18,3 +18,14 @@ def test_named_tests_exist(page: Path) -> None:
         assert re.search(rf"^(def {name}\(|{name} = )", (ROOT / file).read_text(), re.MULTILINE), (
             f"{file} has no {name}"
         )
+
+
+def test_every_guarantee_names_its_tests() -> None:
+    # Given the guarantees, by their numbers and names
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    promised = re.findall(r"^(\d)\. \*\*(.+?)\.\*\*", page, re.MULTILINE)
+    assert promised
+    # Then each has a row of tests
+    rows = dict(re.findall(r"^\| (\d\. .+?) \| (.+) \|$", page, re.MULTILINE))
+    assert list(rows) == [f"{number}. {name.lower()}" for number, name in promised]
+    assert all(NAMED.search(tests) for tests in rows.values())

@@ -14,7 +14,7 @@ from fdbqueue.binding import FAILURES
 from fdbqueue.embedded import StoreFull
 
 from .history import Recorder
-from .place import BROWSERS, FILTERS, LEASE, QUEUES, REGIONS, TAKEN, Job, Place
+from .place import BROWSERS, FILTERS, LEASE, QUEUES, REGIONS, STREAMED, TAKEN, Job, Place
 
 BATCH = 20
 DEEP = 400
@@ -76,7 +76,8 @@ class Producer(Actor):
     def step(self) -> None:
         """Enqueue once."""
         # The watched queue grows for the whole run, so it gets little.
-        name = self.random.choice([*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"])
+        names = [*TAKEN, *TAKEN, "worked", "worked", "filtered", "watched"]
+        name = self.random.choice([*names, *[STREAMED] * 3] if self.job.streamed else names)
         if name != "watched" and self._deep(name):
             time.sleep(0.005)
             return

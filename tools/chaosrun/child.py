@@ -31,7 +31,7 @@ def main() -> int:
     recorder = Recorder(job.history)
     place = _open(job)
     failures: list[BaseException] = []
-    actors = [ROLES[job.role](job, place, recorder, thread) for thread in range(job.threads)]
+    actors = [_role(job)(job, place, recorder, thread) for thread in range(job.threads)]
     threads = [threading.Thread(target=_guarded(actor, failures), daemon=True) for actor in actors]
     for thread in threads:
         thread.start()
@@ -41,6 +41,14 @@ def main() -> int:
     _report(recorder, job)
     recorder.note(job.name, "stopped")
     return 1 if failures else 0
+
+
+def _role(job: Job) -> type[Actor]:
+    if job.role == "stream":
+        from .streaming import Streaming  # needs Spark
+
+        return Streaming
+    return ROLES[job.role]
 
 
 def _open(job: Job) -> Place:

@@ -9,6 +9,7 @@ import fdbqueue
 from fdbqueue import fdb
 from fdbqueue.keys import Kind, QueueKeys
 
+from . import planned
 from .actors import row
 from .history import Recorder
 from .place import BROWSERS, FILTERS, QUEUES, Place
@@ -30,6 +31,7 @@ def drain(place: Place, recorder: Recorder) -> None:
     """See every browser to the end, and take everything that is left."""
     for name in BROWSERS:
         _look_to_the_end(place, name)
+    planned.give_back(place, recorder, DRAINER)
     for name, queue in place.queues.items():
         deadline = time.monotonic() + PATIENCE
         while True:

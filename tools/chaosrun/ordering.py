@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from .view import Taken, Told, View
 from .violations import Violation, violation
 
-STRICT = ("first", "staged", "auto", "filtered", "watched")
+STRICT = ("first", "staged", "auto", "filtered", "watched", "streamed")
 
 Group = tuple[str, str]
 """A queue, and for one with selectors what is selected."""

@@ -22,7 +22,10 @@ QUEUES: dict[str, dict[str, Any]] = {
     "worked": {"levels": 3},
     "watched": {"levels": 3},
     "filtered": {"levels": 2},
+    "streamed": {"levels": 3},
 }
+STREAMED = "streamed"
+"""The queue that a Spark query takes from, where one takes part."""
 TAKEN = ("first", "staged", "auto", "relaxed")
 """Queues that plain, transactional and batch consumers take from."""
 BROWSERS: dict[str, str | None] = {"all": None, "eu": "region = 'eu'"}
@@ -45,6 +48,7 @@ class Job:
     skew_ms: int = 0
     buggify: bool = False
     pace: float = 0.0
+    streamed: bool = False
 
     def to_text(self) -> str:
         """For the command line."""

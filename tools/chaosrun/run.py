@@ -24,6 +24,7 @@ from . import checker, final
 from .history import Operation, Recorder, read
 from .nemesis import Nemesis, Victim
 from .place import MAX_SKEW_MS, Job, Later, Place
+from .rules import rules
 
 CREW = ("producer", "plain", "transactional", "batch", "worker", "filter", "browser", "plain")
 SERVER = Path(__file__).parent.parent / "fdbserver"
@@ -56,6 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--every", type=float, default=0.8, help="seconds between misfortunes")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between operations")
     parser.add_argument("--strike-server", action="store_true", help="tools/fdbserver, too")
+    parser.add_argument("--spark", action="store_true", help="a Spark query takes part")
     parser.add_argument("--history", help="directory for the histories, which are then kept")
     parser.add_argument("--check", help="only check the histories of a directory")
     return parser.parse_args()
@@ -82,9 +84,10 @@ class Run:
         """From the beginning to the verdict."""
         place = Place(self.store, self.root)
         place.create()
+        self.recorder.note("run", "rules", **rules())
         victims = []
-        for n in range(self.options.processes):
-            role = CREW[n % len(CREW)]
+        crew = [CREW[n % len(CREW)] for n in range(self.options.processes)]
+        for role in [*crew, *["stream"] * self.options.spark]:
             victims.append(Victim(role, partial(self.start, role), self.start(role)))
         nemesis = Nemesis(
             self.options.seed,
@@ -140,10 +143,11 @@ class Run:
             root=self.root,
             history=str(self.directory / f"{name}.jsonl"),
             stop=str(self.stop),
-            threads=1 if role in ("worker", "browser") else self.options.threads,
+            threads=1 if role in ("worker", "browser", "stream") else self.options.threads,
             skew_ms=self.random.randint(-MAX_SKEW_MS, MAX_SKEW_MS),
             buggify=not self.embedded and self.options.faults > 0,
             pace=self.options.pace,
+            streamed=self.options.spark,
         )
         environment = {**os.environ, "FDBQUEUE_STORE": self.store}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
