@@ -431,16 +431,37 @@ def unpack_known(value: bytes) -> tuple[str, int]:
     raise CorruptData(what="a known id", problem="it is no pair")
 
 
-def pack_event(*fields: str | int) -> bytes:
+def pack_event(
+    transition: str,
+    message_id: str,
+    level: int,
+    attempt: int,
+    consumer: str,
+    at_ms: int,
+    place: str,
+) -> bytes:
     """The stored form of one line of history, without its stamp."""
-    return _versioned(fields)
+    fields = (transition, message_id, level, attempt, consumer, at_ms)
+    # The id of most messages names their place.
+    return _versioned(fields if place == message_id else (*fields, place))
 
 
-def unpack_event(value: bytes) -> tuple[str, str, int, int, str, int]:
+def unpack_event(value: bytes) -> tuple[str, str, int, int, str, int, str]:
     """What ``pack_event`` stored; raises ``FormatTooNew`` or ``CorruptData``."""
-    match _unversioned(value, "an event"):
-        case [str(transition), str(message_id), int(level), int(attempt), str(consumer), int(at)]:
-            return transition, message_id, level, attempt, consumer, at
+    fields = _unversioned(value, "an event")
+    if isinstance(fields, list) and len(fields) == 6:
+        fields = [*fields, fields[1]]
+    match fields:
+        case [
+            str(transition),
+            str(message_id),
+            int(level),
+            int(attempt),
+            str(consumer),
+            int(at),
+            str(place),
+        ]:
+            return transition, message_id, level, attempt, consumer, at, place
     raise CorruptData(what="an event", problem="it has other fields")
 
 

@@ -459,6 +459,9 @@ class QueueKeys:
         """What an EVENT key adds to its kind: its place in history."""
         return key[len(self._kinds[Kind.EVENT]) :]
 
+    EVENT_VERSION = slice(1, 9)
+    """Where in an event's stamp the version of its commit stands, the highest byte first."""
+
     def events_after(self, stamp: bytes) -> slice:
         """The history that follows a stamp; all of it after an empty one."""
         events = _within(self._kinds[Kind.EVENT])

@@ -211,7 +211,9 @@ class Event:
     """One line of a queue's history: a message made a transition.
 
     ``stamp`` orders events as they were committed and names the place to read on from. ``attempt``
-    is how many deliveries had been made; ``at_ms`` the wall clock of whoever did it.
+    is how many deliveries had been made; ``at_ms`` the wall clock of whoever did it. ``place``
+    names the position of the message, by which the ready ones are delivered; it is empty where
+    the message waits for others of its ordering key.
     """
 
     stamp: bytes
@@ -221,6 +223,7 @@ class Event:
     attempt: int
     consumer: str
     at_ms: int
+    place: str
 
 
 @dataclass(frozen=True, slots=True)

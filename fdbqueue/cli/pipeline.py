@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import pipeline_drain, pipeline_load, pipeline_replay, pipeline_report
+from . import pipeline_check, pipeline_drain, pipeline_load, pipeline_replay, pipeline_report
 
 app = typer.Typer(
     name="pipeline",
@@ -15,3 +15,4 @@ app.command()(pipeline_load.load)
 app.command()(pipeline_drain.drain)
 app.command()(pipeline_replay.replay)
 app.command()(pipeline_report.report)
+app.command()(pipeline_check.check)

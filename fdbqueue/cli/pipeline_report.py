@@ -10,7 +10,7 @@ import typer
 
 import fdbqueue
 
-from . import history, terminal
+from . import history, pipeline_session, terminal
 from .params import AsJson, complete_queue
 
 if TYPE_CHECKING:
@@ -61,10 +61,7 @@ def report(
     queues = [fdbqueue.Queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
         history.check(db, queue)
-    from fdbqueue import spark
-
-    terminal.note("starting Spark, which takes some seconds")
-    session = spark.local("fdbq pipeline report", short=True)
+    spark, session = pipeline_session.start("report")
     found = spark.report(db, queues, spark=session, since=since, until=until, width=span)
     if html is not None:
         html.write_text(found.to_html(), "utf-8")

@@ -39,6 +39,7 @@ def record(
             message.envelope.attempts,
             message.consumer,
             now_ms,
+            "" if message.turn else message.position.to_id(),
         )
         tr.set_versionstamped_key(scope.keys.new_event(next(_numbers)), line)
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from ..api import Queue
     from ..binding import fdb
+    from .checking.findings import Verdict, Violation
+    from .checking.job import check_runs
+    from .checking.queues import check
     from .draining import Drained, drain
     from .figures import Report
     from .jobs import Step
@@ -30,7 +33,11 @@ __all__ = [
     "Replayed",
     "Report",
     "Step",
+    "Verdict",
+    "Violation",
+    "check",
     "check_java",
+    "check_runs",
     "drain",
     "load",
     "local",
@@ -46,6 +53,10 @@ _JOBS = {
     "Replayed": "replaying",
     "Report": "figures",
     "Step": "jobs",
+    "Verdict": "checking.findings",
+    "Violation": "checking.findings",
+    "check": "checking.queues",
+    "check_runs": "checking.job",
     "drain": "draining",
     "load": "loading",
     "replay": "replaying",

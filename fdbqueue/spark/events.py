@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from ..api import Queue
 from ..binding import fdb
+from ..keys import QueueKeys
 from ..states import TRANSITIONS, State, Transition
 from . import stores
 
@@ -24,7 +25,7 @@ TAKES = ("lease", "dequeue")
 
 COLUMNS = (
     "queue string, stamp binary, transition string, id string, level int, attempt int, "
-    "consumer string, at timestamp"
+    "consumer string, at timestamp, place string"
 )
 
 
@@ -47,6 +48,13 @@ def read(
         rows = reader.options(**stores.options_of(db, queue)).load()
         history = history.unionByName(rows.withColumn("queue", F.lit(queue.name)))
     return history
+
+
+def version(stamp: Column) -> Column:
+    """The version of the commit that a stamp is of."""
+    first, past = QueueKeys.EVENT_VERSION.start, QueueKeys.EVENT_VERSION.stop
+    digits = F.hex(F.substring(stamp, first + 1, past - first))
+    return F.conv(digits, 16, 10).cast("bigint")
 
 
 def named(transitions: Iterable[Transition]) -> list[str]:

@@ -30,6 +30,7 @@ from .figures import (
     Report,
     Span,
 )
+from .jobs import plainly
 
 PERCENTILES = (0.5, 0.95, 0.99)
 ACCURACY = 10_000
@@ -67,8 +68,10 @@ def report(
     Reads by the data source, in transactions of its own. Raises ``QueueNotFound``,
     ``StoreError``, ``MissingPackage``, ``MissingJava``.
     """
-    history = histories.read(spark or session.local(), db, queues, since=since, until=until)
-    return summarize(history, width=width)
+    session_ = spark or session.local()
+    with plainly():
+        history = histories.read(session_, db, queues, since=since, until=until)
+        return summarize(history, width=width)
 
 
 def summarize(history: DataFrame, *, width: float | None = None) -> Report:

@@ -76,6 +76,7 @@ TABLES: dict[str, dict[str, str]] = {
         "attempt": INT,
         "consumer": STRING,
         "at": TIME,
+        "place": STRING,
     },
 }
 """The columns of every table, with their types in SQL."""

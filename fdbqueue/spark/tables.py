@@ -25,7 +25,7 @@ from .rows import Block
 
 HISTORY = "history"
 _ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
-_EVENT = ("transition", "id", "level", "attempt", "consumer", "at")
+_EVENT = ("transition", "id", "level", "attempt", "consumer", "at", "place")
 
 
 @dataclass(frozen=True, slots=True)

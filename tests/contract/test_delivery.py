@@ -456,6 +456,28 @@ def test_history_tells_every_transition_in_order(
     assert kept == ["enqueue", "enqueue", "dequeue"] or "schedule" not in kept
 
 
+def test_history_tells_where_messages_stand(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    # Given a message, two of an ordering key, and a delayed one
+    queue = Queue.create(db, "q", root=space, clock=clock, history_seconds=1000)
+    plain = queue.enqueue(db, b"a")
+    first, second = queue.enqueue_many(db, [NewMessage(b"b", key="k"), NewMessage(b"c", key="k")])
+    later = queue.enqueue(db, b"d", delay=5)
+    clock.seconds += 6
+    # When all of them are delivered
+    for _ in range(4):
+        queue.ack(db, taken(queue, db))
+    # Then the places at which they were ready are in the order of delivery; ids alone are not
+    events = queue.history(db)
+    leased = [event for event in events if event.transition == "lease"]
+    assert [event.id for event in leased] == [plain, first, later, second]
+    assert leased == sorted(leased, key=lambda event: event.place)
+    # And a message that waits for others of its key stands nowhere
+    waiting = [(e.id, e.transition) for e in events if not e.place]
+    assert waiting == [(second, "enqueue")]
+
+
 def test_a_queue_without_history_has_none(db: Database, queue: Queue) -> None:
     queue.enqueue(db, b"a")
     assert queue.history(db) == []

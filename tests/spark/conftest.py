@@ -34,6 +34,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def quick(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session, for large plans over few rows: it compiles nothing."""
+    settings = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name in settings:
+        spark.conf.unset(name)
+
+
+@pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     """Where a streaming query keeps its offsets."""
     return str(tmp_path / "checkpoint")

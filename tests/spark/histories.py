@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NOON_MS = 1_750_000_000_000
 COLUMNS = (
     "queue string, stamp binary, transition string, id string, level int, attempt int, "
-    "consumer string, at timestamp"
+    "consumer string, at timestamp, place string"
 )
 
 
@@ -32,19 +32,22 @@ class Line:
     attempt: int
     consumer: str
     at_ms: int
+    version: int = 0
+    place: str | None = None
 
     def row(self) -> tuple[object, ...]:
         """As a row of ``COLUMNS``."""
         at = datetime.fromtimestamp(self.at_ms / 1000, UTC)
         return (
             self.queue,
-            self.n.to_bytes(13, "big"),
+            b"\x33" + (self.version or self.n).to_bytes(8, "big") + self.n.to_bytes(4, "big"),
             self.transition,
             self.id,
             self.level,
             self.attempt,
             self.consumer,
             at,
+            self.id if self.place is None else self.place,
         )
 
 

@@ -1,0 +1,1 @@
+"""The check: the guarantees verified over histories, by Spark."""
