@@ -67,34 +67,38 @@ def show(
         int, typer.Option("--max", metavar="N", min=1, max=10_000, help="Messages at most.")
     ] = 100,
     as_json: AsJson = False,
+    watch: Watch = None,
 ) -> None:
     """Show what a stream has in hand: its messages, in the order of delivery.
 
     \b
-    Example:
+    Examples:
       fdbq plan show orders billing --json
+      fdbq plan show orders billing --watch 1
     """
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
-    found = queue.plans.show(db, consumer)
-    messages = queue.plans.messages(db, consumer, max_messages)
-    if as_json:
-        told = {**shapes.plans_json(found), "ids": [message.id for message in messages]}
-        terminal.print_json(told)
-        return
-    print(f"acknowledged: batch {found.acknowledged}")
-    for plan in found.plans:
-        print(
-            f"batch {plan.batch}: {terminal.count(plan.left, 'message')} {plan.state}, since "
-            f"{shapes.when(plan.planned_at_ms)}"
-        )
-    if not found.plans:
-        print("nothing in hand")
-    for message in messages:
-        print(f"  {message.id}")
-    left = sum(plan.left for plan in found.plans) - len(messages)
-    if left > 0:
-        print(f"  and {terminal.count(left, 'message')} more")
+
+    def look() -> listing.Fields:
+        found = queue.plans.show(db, consumer)
+        messages = queue.plans.messages(db, consumer, max_messages)
+        ids = [message.id for message in messages]
+        left = sum(plan.left for plan in found.plans) - len(ids)
+        fields = [
+            ("acknowledged", f"batch {found.acknowledged}"),
+            *((f"batch {plan.batch}", _told(plan)) for plan in found.plans),
+            *([] if found.plans else [("in hand", "nothing")]),
+            *([("not shown", terminal.count(left, "message"))] if left > 0 else []),
+        ]
+        below = listing.Listing(["message"], [(each,) for each in ids], [], "")
+        return listing.Fields(fields, {**shapes.plans_json(found), "ids": ids}, below)
+
+    listing.show(look, as_json, watch)
+
+
+def _told(plan: fdbqueue.Plan) -> str:
+    since = shapes.when(plan.planned_at_ms)
+    return f"{terminal.count(plan.left, 'message')} {plan.state}, since {since}"
 
 
 @app.command()

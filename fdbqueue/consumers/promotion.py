@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..binding import fdb
 from ..queue import delayed, lapse
+from ..queue.portion import BESIDE_BYTES
 from ..queue.scope import Scope
 from . import wakeups
 
@@ -26,10 +27,12 @@ def look(tr: fdb.Transaction, scope: Scope) -> Looked:
 
 
 class Promoted(NamedTuple):
-    """How many messages became ready, and how many moved at all: some die, rest or expire."""
+    """How many messages became ready, how many moved at all (some die, rest or expire), and how
+    many bytes more that was than a receiver has room for beside what it takes."""
 
     ready: int
     moved: int
+    excess: int
 
 
 @fdb.transactional
@@ -44,9 +47,12 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: Looked) -> int:
 @fdb.transactional
 def promote_all(tr: fdb.Transaction, scope: Scope, looked: Looked) -> Promoted:
     """As ``promote``; tells also whether there was anything to do."""
-    returned, lapsed = lapse.return_lapsed(tr, scope, looked.lapsed)
-    ready, due = delayed.promote(tr, scope, looked.due)
-    promoted = Promoted(returned + ready, lapsed + due)
+    returned, lapsed, size = lapse.return_lapsed(tr, scope, looked.lapsed)
+    ready = due = 0
+    if size <= BESIDE_BYTES:  # else there is no room for another large one: it is for the next
+        ready, due, more = delayed.promote(tr, scope, looked.due)
+        size += more
+    promoted = Promoted(returned + ready, lapsed + due, max(0, size - BESIDE_BYTES))
     if promoted.ready:
         wakeups.wake(tr, scope.keys, wakeups.look(tr, scope.keys, promoted.ready))
     return promoted

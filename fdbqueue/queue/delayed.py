@@ -14,7 +14,7 @@ from ..codec import pack_delayed, pack_index, unpack_delayed
 from ..model import Due
 from ..states import DEFER, PROMOTE, SCHEDULE, State, Transition
 from . import enqueue, expiring, life, places, placing, returning
-from .portion import BESIDE_BYTES, portion
+from .portion import BESIDE_BYTES, portion, weight
 from .scope import Scope, Standing
 
 SOON_MS = 10_000
@@ -44,8 +44,9 @@ def rest(tr: fdb.Transaction, scope: Scope, due_ms: int, message: Standing) -> N
 
 
 @fdb.transactional
-def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int]:
-    """Make messages ready whose time has come; returns how many, and how many were due.
+def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int, int]:
+    """Make messages ready whose time has come; returns how many, how many were due, and the
+    weight of these.
 
     A message whose time to live is over goes the way of those. A second round trip if there are
     any. Reads just the keys of these messages with a conflict: conflicts with others who promote
@@ -55,7 +56,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     each = (((key, position), envelope) for key, position, envelope in seen)
     candidates = [one for one, _ in portion(each, BESIDE_BYTES)]
     if not candidates:
-        return 0, 0
+        return 0, 0, 0
     values = [tr.get(key) for key, _ in candidates]
     levels = {position.level for _, position in candidates}
     looks = {level: placing.look(tr, scope.keys, level) for level in levels}
@@ -81,7 +82,8 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     placed = len(fresh) + len(resting)
     # The end of one with an ordering key lets the next one become ready.
     ready = placed + sum(each.envelope.key is not None for each in expired)
-    return ready, placed + len(expired)
+    size = sum(weight(message.envelope) for message in (*fresh, *resting, *expired))
+    return ready, placed + len(expired), size
 
 
 def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[Standing]) -> None:

@@ -33,13 +33,17 @@ def standing(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[Standing]:
     return [_standing(keys, kv) for kv in found]
 
 
-def batch(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[Standing]:
+def batch(
+    keys: QueueKeys, found: Iterable[fdb.KeyValue], room: int = BATCH_BYTES
+) -> list[Standing]:
     """The first messages of READY keys that one transaction can hold: one at least.
+
+    room: bytes of envelopes and payloads; less where the transaction does something else, too.
 
     Reads no further than that, so the rest is not conflicted with either.
     """
     messages: list[Standing] = []
-    left = BATCH_BYTES
+    left = room
     for kv in found:
         message = _standing(keys, kv)
         left -= len(kv.value) + message.envelope.chunk_bytes + MESSAGE_OVERHEAD
@@ -54,12 +58,16 @@ def _standing(keys: QueueKeys, kv: fdb.KeyValue) -> Standing:
 
 
 def conflicting(
-    tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange, limit: int
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    found: fdb.FDBRange,
+    limit: int,
+    room: int = BATCH_BYTES,
 ) -> list[Standing]:
     """The messages of a snapshot read of the first ``limit``, with the conflicts of an ordinary
     one: for callers that learn only from another read whether they rely on it."""
     ready, rows = keys.ready_range(), found.to_list()
-    messages = batch(keys, rows)
+    messages = batch(keys, rows, room)
     everything = len(messages) == len(rows) < limit
     stop = ready.stop if everything else rows[len(messages) - 1].key + b"\0"
     tr.add_read_conflict_range(ready.start, stop)

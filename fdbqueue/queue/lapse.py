@@ -14,7 +14,7 @@ from ..codec import Envelope, Lease, unpack_expiry, unpack_lease
 from ..keys import Kind
 from ..states import LAPSE
 from . import lease, redelivery
-from .portion import BESIDE_BYTES, portion
+from .portion import BESIDE_BYTES, portion, weight
 from .scope import Scope, Standing
 
 MAX_LAPSED = 100
@@ -38,11 +38,11 @@ def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
 
 
 @fdb.transactional
-def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int]:
+def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int, int]:
     """Return messages whose lease has lapsed to their old positions, with one attempt more.
 
     The queue's redelivery policy says whether it rests before, or becomes a dead letter. Returns
-    how many became ready, and how many leases have lapsed.
+    how many became ready, how many leases have lapsed, and the weight of their messages.
     A second round trip if there are any, and more where a consumer whose clock is ahead has left
     so many leases that they fill what was looked at. Conflicts with a settlement of the same
     leases and with others who return them.
@@ -55,7 +55,8 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tu
             scope.options, held.envelope, now_ms, failure="its lease lapsed at the last attempt"
         )
         verdicts.append((held, verdict))
-    return redelivery.carry_out(tr, scope, LAPSE, verdicts), len(verdicts)
+    size = sum(weight(held.envelope) for held, _ in verdicts)
+    return redelivery.carry_out(tr, scope, LAPSE, verdicts), len(verdicts), size
 
 
 def _held(

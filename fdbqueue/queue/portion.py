@@ -16,13 +16,18 @@ ALONE_BYTES = 4_000_000
 _OVERHEAD = 1_000
 
 
+def weight(envelope: Envelope) -> int:
+    """About how many bytes a transaction writes that moves a message, chunks and all."""
+    return len(envelope.payload) + envelope.chunk_bytes + _OVERHEAD
+
+
 def portion(items: Iterable[tuple[T, Envelope]], room: int) -> Iterator[tuple[T, Envelope]]:
     """The first items whose envelopes and payloads fit into ``room`` bytes: one at least.
 
     Chunks count too: whoever sends a message to another queue has to copy them.
     """
     for n, (item, envelope) in enumerate(items):
-        room -= len(envelope.payload) + envelope.chunk_bytes + _OVERHEAD
+        room -= weight(envelope)
         if n and room < 0:
             return
         yield item, envelope

@@ -40,7 +40,9 @@ def look(tr: fdb.Transaction, scope: Scope, limit: int) -> Looked:
 
 
 @fdb.transactional
-def pick(tr: fdb.Transaction, scope: Scope, looked: Looked) -> list[Standing]:
+def pick(
+    tr: fdb.Transaction, scope: Scope, looked: Looked, room: int = dequeue.BATCH_BYTES
+) -> list[Standing]:
     """The messages at the place that was looked at; random ones of those there are, if the place
     is behind the last; none only if there are none at all.
 
@@ -56,7 +58,7 @@ def pick(tr: fdb.Transaction, scope: Scope, looked: Looked) -> list[Standing]:
         )
     if not rows:
         fulfil.read_emptiness(tr, scope.keys)
-    messages = dequeue.batch(scope.keys, rows)
+    messages = dequeue.batch(scope.keys, rows, room)
     for message in messages:
         tr.add_read_conflict_key(scope.keys.ready(message.position))
     return messages

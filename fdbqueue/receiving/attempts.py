@@ -16,6 +16,8 @@ from ..queue.line import Asked, Ticket
 from ..queue.scope import Scope
 
 MAX_MESSAGES = 10_000
+LEAST_BYTES = 200_000
+"""What a batch may hold beside a large message that the same transaction sends elsewhere."""
 
 
 class Access:
@@ -123,17 +125,19 @@ def _take(
 ) -> list[Delivery]:
     if scope.options.paused:
         return []
-    if promotion.promote(tr, scope, looked.due):
+    promoted = promotion.promote_all(tr, scope, looked.due)
+    room = max(LEAST_BYTES, dequeue.BATCH_BYTES - promoted.excess)
+    if promoted.ready:
         looked = _look(tr, scope, asked)
     if isinstance(looked.ready, relaxed.Looked):
         messages = taking.alive(
             tr,
             scope,
-            relaxed.pick(tr, scope, looked.ready),
-            lambda: relaxed.pick(tr, scope, relaxed.look(tr, scope, asked.max_messages)),
+            relaxed.pick(tr, scope, looked.ready, room),
+            lambda: relaxed.pick(tr, scope, relaxed.look(tr, scope, asked.max_messages), room),
         )
     else:
-        found = dequeue.conflicting(tr, scope.keys, looked.ready, asked.max_messages)
+        found = dequeue.conflicting(tr, scope.keys, looked.ready, asked.max_messages, room)
         messages = taking.first(tr, scope, asked.max_messages, found)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
     return lease.grant(tr, scope, lease.Terms(seconds, claim, asked.consumer), messages)

@@ -240,3 +240,30 @@ def test_many_leases_of_a_clock_that_is_ahead_do_not_hold_up_those_that_lapse(
     again = queue.receive(db)
     assert again is not None
     assert (again.payload, again.attempt) == (b"ours", 2)
+
+
+@pytest.mark.parametrize("contention", ["first", "auto", "relaxed"])
+def test_a_large_message_that_dies_elsewhere_leaves_room_for_a_large_batch(
+    db: Database, space: Subspace, clock: ManualClock, contention: str
+) -> None:
+    # Given 8 MB whose last lease has lapsed, which go to another queue, and 7 MB that are ready
+    dead = Queue.create(db, "dead", root=space, clock=clock)
+    queue = Queue.create(
+        db, "large", root=space, clock=clock, max_attempts=1, lease=60,
+        dead_letter_queue="dead", contention=contention, window=2,
+    )  # fmt: skip
+    queue.enqueue(db, bytes(8_000_000))
+    assert queue.receive(db) is not None
+    for _ in range(4):
+        queue.enqueue_many(db, [bytes(88_000)] * 20)
+    clock.seconds += 61
+
+    # When they are received
+    found = queue.receive_many(db, 80)
+
+    # Then some are, and the others follow
+    assert found
+    assert dead.depth(db).ready == 1
+    while more := queue.receive_many(db, 80):
+        found += more
+    assert len(found) == 80
