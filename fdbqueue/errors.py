@@ -434,7 +434,7 @@ class SinkBehind(SinkError):
 
     text = (
         "batch {batch} of sink {sink!r} cannot be published: batch {before} is not published to "
-        "its end; finish that first, or forget the sink"
+        "its end; finish that first (fdbq sink finish), or forget the sink (fdbq sink forget)"
     )
 
 

@@ -6,6 +6,7 @@ See ``queue.staging`` for how, and why that holds.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,12 +35,15 @@ from .queue.staging import Attempt
 from .serializers import BUILT_IN, Serializer
 
 TIMEOUT_SECONDS = 3600.0
-FLUSH_PIECES = 20
+FLUSH_PIECES = 40
 """Pieces of 90 kB that one transaction stages."""
 ANONYMOUS_DAYS = 7
 """For how long what an interrupted write of no name has staged is kept."""
 
 _DAY_MS = 24 * 3600 * 1000
+_TOO_LARGE = 2101
+_SLOW_SECONDS = 1.0
+"""How long a transaction may take that enqueues: it lasts for five seconds at most."""
 
 
 _ANONYMOUS = "write:"
@@ -88,16 +92,21 @@ class Sink:
             done; if it was decided before which attempts count, those do.
         timeout: seconds to wait for room, where the queue is full and lets producers wait.
 
-        Spans transactions of about 2,000 messages each. Messages become ready as they are
+        Spans transactions of up to about 5,000 messages each. Messages become ready as they are
         enqueued. Conflicts as ``Queue.enqueue_many``. Raises ``QueueFull`` and ``SinkBehind``
         before anything is enqueued, and ``SinkUnfinished`` later.
         """
         counting = list(attempts)
         state, counting = _fix(db, self, batch, counting)
+        pace = _Pace()
         while state.batch == batch:
-            step = partial(_step, db, self, batch, counting)
+            step = partial(_step, db, self, batch, counting, pace)
             try:
                 state = producing.patiently(step, timeout)
+            except fdb.FDBError as error:
+                if error.code != _TOO_LARGE or not pace.slow_down():
+                    raise
+                continue
             except QueueFull as error:
                 raise SinkUnfinished(
                     sink=self.name, published=state.published, rows=state.rows, problem=str(error)
@@ -105,7 +114,14 @@ class Sink:
             if not staging.fixed(state, batch):
                 problem = "somebody has removed the sink meanwhile"
                 raise SinkUnfinished(sink=self.name, published=0, rows=0, problem=problem)
+            pace.end()
             yield state
+
+    def finish(self, db: fdb.Database, *, timeout: float = TIMEOUT_SECONDS) -> Iterator[SinkState]:
+        """Enqueue what is left of the batch that is being published, if one is; as ``publish``."""
+        batch = self.state(db).batch
+        if batch >= 0:
+            yield from self.publish(db, batch, (), timeout=timeout)
 
     def discard(self, db: fdb.Database, batch: int, attempts: Iterable[Attempt]) -> None:
         """Remove what attempts have staged for a batch, unless it is decided that they count."""
@@ -209,6 +225,30 @@ class Stager:
         self._full = []
 
 
+class _Pace:
+    """How much one transaction is to enqueue: less where that was too much, in bytes or in time."""
+
+    def __init__(self) -> None:
+        self.share = 1.0
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """An attempt begins; the one before, if it has not ended, has failed."""
+        self.end()
+        self._began = time.monotonic()
+
+    def end(self) -> None:
+        """The attempt that has begun is over."""
+        if self._began is not None and time.monotonic() - self._began > _SLOW_SECONDS:
+            self.slow_down()
+        self._began = None
+
+    def slow_down(self) -> bool:
+        """Do less from now on; returns whether less can be done."""
+        self.share /= 2
+        return self.share * staging.STEP_ROWS >= 1
+
+
 def sinks(tr: Transactor, queue: Queue) -> dict[str, SinkState]:
     """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
 
@@ -231,15 +271,21 @@ def _fix(
 
 @fdb.transactional
 def _step(
-    tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[Attempt], resuming: bool
+    tr: fdb.Transaction,
+    sink: Sink,
+    batch: int,
+    attempts: Sequence[Attempt],
+    pace: _Pace,
+    resuming: bool,
 ) -> SinkState:
     """Enqueue the rows that come next. A retry after an unknown outcome reads how far the sink has
     come, as any other does: so it needs no record of its own."""
+    pace.begin()
     scope = sink._queue._scope(tr)
     found = staging.state(tr, scope.keys, sink.name)
     if found.batch != batch:
         return found
-    page = staging.page(tr, scope, sink.name, found, attempts)
+    page = staging.page(tr, scope, sink.name, found, attempts, pace.share)
     waiting = wakeups.look(tr, scope.keys, len(page.rows))
     following = staging.publish(tr, scope, sink.name, found, page, resuming)
     if following.new > found.new:

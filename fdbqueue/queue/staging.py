@@ -39,13 +39,13 @@ from .pieces import parts, rows
 from .scope import Scope
 
 NAME_BYTES = 16
-STEP_ROWS = 2_000
-STEP_BYTES = 2_000_000
-"""What one transaction enqueues at most, but for a row that is larger by itself."""
+STEP_ROWS = 5_000
+STEP_BYTES = 4_000_000
+"""What one transaction enqueues at most, of envelopes, but for a row that is larger by itself."""
 PART_ATTEMPTS = 1_000
 """Attempts in one value of the list of those that count."""
 
-_STEP_PIECES = 30
+_STEP_PIECES = 60
 _FILLED = 0.1
 """The share of a queue's bounds that one step fills at most."""
 
@@ -150,11 +150,19 @@ def fix(
 
 @fdb.transactional
 def page(
-    tr: fdb.Transaction, scope: Scope, sink: str, found: SinkState, attempts: Sequence[Attempt]
+    tr: fdb.Transaction,
+    scope: Scope,
+    sink: str,
+    found: SinkState,
+    attempts: Sequence[Attempt],
+    share: float = 1.0,
 ) -> Page:
-    """The rows that come next. Snapshot reads, one round trip for most: what is staged for a batch
-    that is fixed does not change. Raises ``CorruptData`` if some of it is gone."""
-    limits = _limits(scope)
+    """The rows that come next, up to a share of what one transaction enqueues.
+
+    Snapshot reads, one round trip for most: what is staged for a batch that is fixed does not
+    change. Raises ``CorruptData`` if some of it is gone.
+    """
+    limits = _limits(scope, share)
     taken: list[StagedRow] = []
     size = 0
     pieces = _pieces(tr, scope.keys, sink, found, attempts, limits.rows)
@@ -163,7 +171,7 @@ def page(
         step = 1 if limits.exact else len(unit)
         for begin in range(first, len(unit), step):
             some = unit[begin : begin + step]
-            more = sum(row.size for row in some)
+            more = sum(len(row.envelope) for row in some)
             if taken and (len(taken) + step > limits.rows or size + more > limits.size):
                 return Page(taken, (*place, begin))
             taken += some
@@ -241,11 +249,11 @@ class _Limits(NamedTuple):
     exact: bool
 
 
-def _limits(scope: Scope) -> _Limits:
+def _limits(scope: Scope, share: float) -> _Limits:
     """A queue with bounds is filled in small steps: a step that is larger than the room that
     consumers make would wait for ever."""
     options = scope.options
-    most, size, exact = STEP_ROWS, STEP_BYTES, False
+    most, size, exact = max(1, int(STEP_ROWS * share)), int(STEP_BYTES * share), share < 1
     room = min(_FILLED, 1 - options.resume_at)
     if options.max_messages is not None:
         most, exact = max(1, min(most, int(options.max_messages * room))), True

@@ -138,6 +138,19 @@ def test_a_driver_that_is_killed_is_gone_on_with(
     assert left_over(db, queue) == 0
 
 
+def test_what_was_interrupted_is_finished_by_anybody(
+    db: Database, queue: Queue, sink: Sink, small_steps: None
+) -> None:
+    assert list(sink.finish(db)) == []
+    next(sink.publish(db, 0, [staged(db, sink, 0, rows(8))]))
+
+    *_, last = sink.finish(db)
+
+    assert (last.done, last.published) == (0, 8)
+    assert payloads(db, queue) == rows(8)
+    assert list(sink.finish(db)) == []
+
+
 def test_a_batch_that_is_published_is_not_published_again(
     db: Database, queue: Queue, sink: Sink
 ) -> None:
@@ -283,6 +296,34 @@ def test_what_no_queue_takes_is_refused_before_anything_is_enqueued(
         sink.stage(db, 0)
     with pytest.raises(QueueNotFound):
         publish(db, sink, 0)
+
+
+def test_rows_that_are_more_than_a_transaction_takes_come_in_smaller_steps(
+    db: Database, queue: Queue, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given steps that are by far too large
+    monkeypatch.setattr(staging, "STEP_BYTES", 100_000_000)
+    stager = sink.stage(db, 0)
+    for n in range(1_500):
+        stager.plain(b"%d" % n, 4, {"large": "x" * 7_990})
+
+    publish(db, sink, 0, stager.finish())
+
+    assert payloads(db, queue) == [b"%d" % n for n in range(1_500)]
+
+
+def test_transactions_that_take_too_long_become_smaller(
+    db: Database, queue: Queue, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "STEP_ROWS", 8)
+    monkeypatch.setattr("fdbqueue.queue.pieces.PIECE_ROWS", 2)
+    monkeypatch.setattr("fdbqueue.sinks._SLOW_SECONDS", -1.0)
+    attempt = staged(db, sink, 0, rows(20))
+
+    progress = [each.published for each in sink.publish(db, 0, [attempt])]
+
+    assert progress[:3] == [8, 12, 14]
+    assert payloads(db, queue) == rows(20)
 
 
 # -- bounded queues ---------------------------------------------------------------------------

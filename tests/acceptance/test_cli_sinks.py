@@ -1,0 +1,47 @@
+"""``fdbq sink``: what was interrupted is listed, finished, or forgotten."""
+
+from __future__ import annotations
+
+from fdbqueue import Queue, Sink, fdb
+from tests.acceptance.running import Fdbq
+
+
+def interrupted(db: fdb.Database, name: str, sink: str) -> None:
+    """Publish a part of a batch."""
+    queue = Queue(name)
+    queue.set_options(db, max_messages=10, when_full="block")
+    stager = Sink(queue, sink).stage(db, 0)
+    for n in range(25):
+        stager.plain(b"%d" % n, 4)
+    next(Sink(queue, sink).publish(db, 0, [stager.finish()], timeout=0))
+    queue.set_options(db, max_messages=None, when_full="reject")
+
+
+def test_a_write_that_was_interrupted_is_listed_and_finished(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    interrupted(db, name, "load of Monday")
+    before = Queue(name).depth(db).enqueued
+    assert 0 < before < 25
+
+    (told,) = fdbq.ok("sink", "list", name, "--unfinished", "--json").json
+    assert (told["sink"], told["rows"], told["enqueued"]) == ("load of Monday", 25, before)
+    assert not told["complete"]
+    assert "unfinished" in fdbq.ok("sink", "list", name).out
+
+    done = fdbq.ok("sink", "finish", name, "load of Monday", "--json").json
+    assert done["enqueued"] == 25 - before
+    assert Queue(name).depth(db).enqueued == 25
+    assert fdbq.ok("sink", "list", name, "--unfinished", "--json").json == []
+    assert "complete" in fdbq.ok("sink", "list", name).out
+
+
+def test_a_sink_is_forgotten(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    interrupted(db, name, "s")
+    left = 25 - Queue(name).depth(db).enqueued
+    assert f"and {left} rows of it" in fdbq.ok("sink", "forget", name, "s", "--dry-run").out
+    assert "Say so with --yes" in fdbq.refused("sink", "forget", name, "s", code=2)
+    assert fdbq.ok("sink", "forget", name, "s", "--yes", "--json").json["lost"] == left
+    assert "has no sink 's'" in fdbq.refused("sink", "forget", name, "s", "--yes", code=1)
+    assert "has no sink 's'" in fdbq.refused("sink", "finish", name, "s", code=1)
+    assert "has no sinks" in fdbq.ok("sink", "list", name).err
