@@ -55,12 +55,13 @@ def check(
         for queue in queues:
             history.check(db, queue)
     spark, session = pipeline_session.start("check")
-    if names:
-        verdict = spark.check(
-            db, queues, max_attempts=max_attempts, spark=session, progress=terminal.note
-        )
-    else:
-        verdict = spark.check_runs(runs or [], spark=session, progress=terminal.note)
+    with pipeline_session.told("tasks") as tell:
+        if names:
+            verdict = spark.check(
+                db, queues, max_attempts=max_attempts, spark=session, progress=tell
+            )
+        else:
+            verdict = spark.check_runs(runs or [], spark=session, progress=tell)
     if as_json:
         terminal.print_json(verdict.to_json())
     else:

@@ -62,7 +62,10 @@ def report(
     for queue in queues:
         history.check(db, queue)
     spark, session = pipeline_session.start("report")
-    found = spark.report(db, queues, spark=session, since=since, until=until, width=span)
+    with pipeline_session.told("tasks") as tell:
+        found = spark.report(
+            db, queues, spark=session, since=since, until=until, width=span, progress=tell
+        )
     if html is not None:
         html.write_text(found.to_html(), "utf-8")
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -81,6 +82,25 @@ def watched(look: Callable[[], Step | None], tell: Tell | None) -> Iterator[None
     finally:
         over.set()
         watcher.join()
+
+
+@contextmanager
+def stepped(spark: SparkSession, job: str, tell: Tell | None) -> Iterator[Callable[[str], None]]:
+    """Tell how far a job is whose steps are said one after another; errors as ``plainly``."""
+    group, doing = f"{job} {uuid.uuid4().hex}", job
+    spark.sparkContext.setJobGroup(group, job)
+
+    def look() -> Step:
+        return Step(doing, *tasks(spark, group), "tasks")
+
+    def goes_on(step: str) -> None:
+        nonlocal doing
+        doing = step
+        if tell is not None:
+            tell(look())
+
+    with watched(look, tell), plainly():
+        yield goes_on
 
 
 def tasks(spark: SparkSession, group: str) -> tuple[int, int]:

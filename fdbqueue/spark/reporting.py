@@ -30,7 +30,7 @@ from .figures import (
     Report,
     Span,
 )
-from .jobs import plainly
+from .jobs import Tell, stepped
 
 PERCENTILES = (0.5, 0.95, 0.99)
 ACCURACY = 10_000
@@ -59,17 +59,19 @@ def report(
     since: datetime | None = None,
     until: datetime | None = None,
     width: float | None = None,
+    progress: Tell | None = None,
 ) -> Report:
     """The report on the delivery history of queues, which their option history_seconds keeps.
 
     spark: a session; None for one on this machine. since, until: only what happened from then
     and before then. width: as ``summarize``, which does the same for any table of history.
+    progress: is told how far it is.
 
     Reads by the data source, in transactions of its own. Raises ``QueueNotFound``,
     ``StoreError``, ``MissingPackage``, ``MissingJava``.
     """
     session_ = spark or session.local()
-    with plainly():
+    with stepped(session_, "reading the history", progress):
         history = histories.read(session_, db, queues, since=since, until=until)
         return summarize(history, width=width)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
+from fdbqueue.spark import Step
 from fdbqueue.spark.checking.queues import SLACK, Known, check_history
 
 FIRST, SECOND, THIRD = (identity(0, n) for n in (1, 2, 3))
@@ -214,8 +215,15 @@ def test_queues_in_use_show_no_violation(
         "purge dead",
     } <= names
     # When both are checked
-    verdict = fdbqueue.spark.check(db, [queue, late], max_attempts=3, spark=quick)
+    steps: list[Step] = []
+    verdict = fdbqueue.spark.check(
+        db, [queue, late], max_attempts=3, spark=quick, progress=steps.append
+    )
     # Then nothing is wrong, and one history does not tell everything
     assert verdict.violations == ()
     assert verdict.unchecked == ("the beginning of the history of late: it is not kept",)
     assert verdict.looked_at["messages"] > 100
+    # And it has told what it did meanwhile
+    doing = list(dict.fromkeys(step.doing for step in steps))
+    assert doing[-2:] == ["following every message", "checking"]
+    assert steps[-1].done > 0

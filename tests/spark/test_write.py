@@ -9,11 +9,16 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 import fdbqueue
-from fdbqueue import Queue, fdb
+from fdbqueue import Queue, QueueError, fdb
 from fdbqueue.sinks import sinks
+from fdbqueue.spark.settings import Place
+from fdbqueue.spark.stores import look
+from fdbqueue.spark.writing import Settings, batch_writer, publish, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,8 +124,19 @@ def test_what_cannot_be_written_is_said_before_anything_is(
     options: Options,
     said: str,
 ) -> None:
-    frame = spark.createDataFrame([], columns)
-    assert said in refused(frame, {**source, **options})
+    schema = StructType.fromDDL(columns)
+    assert isinstance(schema, StructType)
+    with pytest.raises(QueueError) as raised:
+        batch_writer({**source, **options}, schema, False)
+    assert said in str(raised.value)
+    assert sinks(db, queue) == {}
+
+
+def test_spark_tells_what_cannot_be_written(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    frame = spark.createDataFrame([], "payload STRING, priority STRING")
+    assert "column 'priority': it is an integer, not STRING" in refused(frame, source)
     assert sinks(db, queue) == {}
 
 
@@ -194,12 +210,7 @@ def test_a_queue_that_rejects_takes_nothing_of_what_has_no_room(
 def test_tasks_that_fail_or_run_twice_enqueue_once(
     spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
 ) -> None:
-    import pyarrow as pa
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    from fdbqueue.spark.settings import Place
-    from fdbqueue.spark.stores import look
-    from fdbqueue.spark.writing import Settings, publish, stage
+    from pyspark.sql.types import StructType
 
     schema = StructType([StructField("payload", StringType())])
     settings = Settings.of(source)

@@ -10,46 +10,47 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from .. import session
-from ..jobs import plainly
+from ..jobs import Tell, stepped
 from . import messages, operations, order, runs, window
 from .deeds import MESSAGE, deeds, lives
 from .findings import MOST_SHOWN, SCHEMA, Verdict, first_of_each, together, violation
 from .rules import Rules
-
-Progress = Callable[[str], None]
 
 
 def check_runs(
     directories: Iterable[str | Path],
     *,
     spark: SparkSession | None = None,
-    progress: Progress = lambda step: None,
+    progress: Tell | None = None,
 ) -> Verdict:
     """Verify the guarantees over the histories of runs of tools/chaos, each by itself.
 
-    directories: of the histories, one for each run. progress: is told what is being done.
+    directories: of the histories, one for each run. progress: is told how far it is.
     Raises ``InvalidArgument`` where there is none, and ``CorruptData`` for what is no history.
     """
     session_ = spark or session.local()
-    progress("reading the histories")
-    with plainly():
-        return check_lines(operations.read(session_, directories), progress=progress)
+    with stepped(session_, "reading the histories", progress) as step:
+        return check_lines(operations.read(session_, directories), step=step)
 
 
 def check_lines(
-    lines: DataFrame, rules: Rules | None = None, *, progress: Progress = lambda step: None
+    lines: DataFrame,
+    rules: Rules | None = None,
+    *,
+    step: Callable[[str], None] = lambda doing: None,
 ) -> Verdict:
     """As ``check_runs``, of lines that are a table: run, and value, which is JSON.
 
-    rules: what is known of the queues; None for what the histories say themselves.
+    rules: what is known of the queues; None for what the histories say themselves. step: is told
+    what is done next.
     """
     acts = _kept(operations.settled(operations.paired(lines)))
     known = _kept(lives(deeds(acts)))
     numbers = operations.require_whole(acts)
     rules = rules or Rules.parse(operations.told_rules(acts))
-    progress("following every message")
+    step("following every message")
     followed = known.where("rank = 1").count()
-    progress("checking")
+    step("checking")
     findings = together(
         [
             messages.findings(known, rules),

@@ -16,7 +16,7 @@ from ...model import Depth
 from ...states import ENDS, State
 from .. import events as histories
 from .. import session
-from ..jobs import plainly
+from ..jobs import Tell, stepped
 from . import transitions
 from .findings import (
     MOST_SHOWN,
@@ -34,7 +34,6 @@ from .transitions import NAMES, followed
 SLACK = 5 * VERSIONS_PER_SECOND
 """Who takes messages has read at a version that is at most so much older than its commit."""
 STATES = tuple(state.value for state in State)
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +57,23 @@ def check(
     *,
     max_attempts: int | None = None,
     spark: SparkSession | None = None,
-    progress: Progress = lambda step: None,
+    progress: Tell | None = None,
 ) -> Verdict:
     """Verify the guarantees over the delivery history of queues, which may be in use meanwhile.
 
     max_attempts: the most attempts that any message may have. None not to check it: messages may
     have a limit of their own, which the history does not tell.
-    progress: is told what is being done.
+    progress: is told how far it is.
 
     Looks at each queue's counters at one version, and at the history up to it. Raises
     ``QueueNotFound``, ``StoreError``, ``MissingPackage``, ``MissingJava``.
     """
     session_ = spark or session.local()
     handles = list(queues)
-    progress("looking at the counters")
     known = [_look(db, queue, max_attempts) for queue in handles]
-    with plainly():
+    with stepped(session_, "reading the histories", progress) as step:
         history = histories.read(session_, db, handles)
-        return check_history(history, known, progress=progress)
+        return check_history(history, known, step=step)
 
 
 def _look(db: fdb.Database, queue: Queue, max_attempts: int | None) -> Known:
@@ -93,9 +91,15 @@ def _look(db: fdb.Database, queue: Queue, max_attempts: int | None) -> Known:
 
 
 def check_history(
-    history: DataFrame, known: Iterable[Known], *, progress: Progress = lambda step: None
+    history: DataFrame,
+    known: Iterable[Known],
+    *,
+    step: Callable[[str], None] = lambda doing: None,
 ) -> Verdict:
-    """As ``check``, of a table of history, and what is known of its queues."""
+    """As ``check``, of a table of history, and what is known of its queues.
+
+    step: is told what is done next.
+    """
     queues = list(known)
     spark = history.sparkSession
     beside = spark.createDataFrame(
@@ -107,10 +111,10 @@ def check_history(
     events = events.join(F.broadcast(beside), "queue").where("at <= until")
     lives = followed(events.withColumn("run", F.col("queue")))
     lives = lives.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
-    progress("following every message")
+    step("following every message")
     counted = _counted(lives)
     partial = _partial(counted, queues)
-    progress("checking")
+    step("checking")
     findings = together([_steps(lives, F.col("queue").isin(partial)), _ordered(lives)])
     found = first_of_each(findings)
     shown = _shown(found, lives)
