@@ -10,7 +10,6 @@ import typer
 
 import fdbqueue
 
-
 HARMLESS = frozenset("-_.,:/+=@%")
 """Characters that mean nothing to a shell, beside letters and digits."""
 
