@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 import fdbqueue
+
+HARMLESS = frozenset("-_.,:/+=@%")
+"""Characters that mean nothing to a shell, beside letters and digits."""
 
 
 def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
@@ -16,7 +20,7 @@ def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
         names = fdbqueue.list_queues(_open(context))
     except Exception:
         return []
-    return [name for name in names if name.startswith(incomplete)]
+    return _offered(names, incomplete)
 
 
 def complete_subscription(context: typer.Context, incomplete: str) -> list[str]:
@@ -26,7 +30,16 @@ def complete_subscription(context: typer.Context, incomplete: str) -> list[str]:
         names = [each.name for each in queue.subscriptions.list(_open(context))]
     except Exception:
         return []
-    return [name for name in names if name.startswith(incomplete)]
+    return _offered(names, incomplete)
+
+
+def _offered(names: Iterable[str], incomplete: str) -> list[str]:
+    """Those that a shell takes as they are: in a name like ``$(reboot)`` it sees a command."""
+    return [
+        name
+        for name in names
+        if name.startswith(incomplete) and all(c.isalnum() or c in HARMLESS for c in name)
+    ]
 
 
 def _open(context: typer.Context) -> fdbqueue.fdb.Database:

@@ -243,7 +243,10 @@ def test_help_is_quick_and_loads_neither_bindings_nor_tables(fdbq: Fdbq) -> None
     assert b"enqueue" in done.stdout
 
 
-def test_the_shell_completes_names_of_queues(fdbq: Fdbq, name: str) -> None:
+def test_the_shell_completes_names_of_queues_that_are_harmless_to_it(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    hostile = Queue.create(db, f"{name}$(reboot)")
     environment = {
         **fdbq.environment,
         "_FDBQ_COMPLETE": "complete_bash",
@@ -254,4 +257,6 @@ def test_the_shell_completes_names_of_queues(fdbq: Fdbq, name: str) -> None:
 
     done = subprocess.run([FDBQ], check=False, capture_output=True, env=environment, text=True)
 
-    assert name in done.stdout.split()
+    hostile.delete(db)
+    assert name in done.stdout.split("\n")
+    assert "reboot" not in done.stdout
