@@ -17,6 +17,7 @@ from fdbqueue.model import (
     MessageState,
     PlanConsumer,
 )
+from fdbqueue.states import State
 
 if TYPE_CHECKING:
     from fdbqueue.consumers.registry import Consumer
@@ -77,7 +78,8 @@ def state_json(found: MessageState) -> dict[str, Any]:
         **message_json(found.message),
         "state": found.state.value,
         **({} if due is None else {"due_at": when(due)}),
-        **({} if leased is None else {"expires_at": when(leased), "consumer": found.consumer}),
+        **({} if leased is None else {"expires_at": when(leased)}),
+        **({"consumer": found.consumer} if found.state is State.LEASED else {}),
         **({"death": _death(found.death)} if found.death else {}),
     }
 

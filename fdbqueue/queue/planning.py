@@ -26,6 +26,10 @@ from .scope import Scope, Standing
 CLAIM_MESSAGES = 5_000
 """Messages that one transaction plans at most."""
 CLAIM_BYTES = ALONE_BYTES
+CLAIM_WATCHED = 1_000
+"""The same where the queue keeps a history: a claim ends in one transaction, too."""
+WEIGHT = 4
+"""How many of those a message counts for to which something belongs elsewhere."""
 MAX_CLAIMS = 2_000
 """Claims of one plan: they have to fit into one value."""
 
@@ -128,7 +132,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     keys, now_ms = scope.keys, scope.clock.wall_ms()
     silent = scope.options.history_seconds is None
     count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
-    room, read = CLAIM_BYTES, 0
+    room, read, weight = CLAIM_BYTES, 0, 0
     for key, value in _ready(tr, scope, limits, count):
         payload, plain = peek_envelope(value)
         position = keys.parse_ready(key)
@@ -155,6 +159,9 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         taken.plain = taken.plain and plain
         if standing is not None:
             taken.watched.append(standing)
+            weight += 1 if plain else WEIGHT
+            if weight >= CLAIM_WATCHED:
+                return taken
         else:
             number, payloads = taken.tallies.get(level, (0, 0))
             taken.tallies[level] = number + 1, payloads + payload

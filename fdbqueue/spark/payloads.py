@@ -68,7 +68,17 @@ def _json(type_: types.DataType, strict: bool) -> Reader:
 
     def read(payloads: Sequence[bytes], ids: Sequence[str]) -> pa.Array:
         found = [_one(parse, *each, strict) for each in zip(payloads, ids, strict=True)]
-        return pa.array(found, arrow)
+        try:
+            return pa.array(found, arrow)
+        except UnicodeEncodeError:
+            found = [_one(text, *each, strict) for each in zip(payloads, ids, strict=True)]
+            return pa.array(found, arrow)
+
+    def text(payload: bytes) -> Any:
+        # Half of a surrogate pair is JSON, but no text that Arrow could hold.
+        value = parse(payload)
+        pa.array([value], arrow)
+        return value
 
     return read
 

@@ -152,7 +152,8 @@ def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:
     stream.next(db, stream.begin(db), messages=2)
     run("plan", "list", "R", "--json")
     run("plan", "show", "R", "stream", "--max", "1")
-    run("plan", "show", "R", "stream", "--json")
+    held = run("plan", "show", "R", "stream", "--json").json["ids"]
+    run("show", "R", held[0], "--json")
     (token, _) = (each["token"] for each in run("lease", "list", "R", "--json").json)
     run("lease", "release", "R", token, "--yes", code=1)
     run("plan", "release", "R", "stream", "--dry-run", "--json")

@@ -359,6 +359,24 @@ def test_one_message_of_an_ordering_key_is_planned_at_a_time(db: Database, queue
     assert sound(db, queue)
 
 
+def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "CLAIM_WATCHED", 2 * planning.WEIGHT)
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, key=f"{n}", ttl=100) for n in range(5)])
+    flaky = FlakyDatabase(db, [])
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    until = run.next(cast("Database", flaky), start)
+    assert flaky.commits == 3
+    assert payloads(db, run, start, until) == [b"%d" % n for n in range(5)]
+    flaky = FlakyDatabase(db, [])
+    run.acknowledge(cast("Database", flaky), until)
+    assert flaky.commits == 3
+    assert queue.depth(db) == Depth(enqueued=5, done=5)
+    assert sound(db, queue)
+
+
 def test_the_history_tells_of_planned_messages(db: Database, queue: Queue) -> None:
     queue.set_options(db, history_seconds=3_600)
     queue.enqueue_many(db, [b"a", b"b"])

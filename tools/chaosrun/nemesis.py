@@ -91,7 +91,7 @@ class Nemesis:
         if self.server is not None:
             deeds.append((self._strike_server, 0.4))
         if self.disk and CAN_FILL:
-            deeds.append((self._fill_disk, 1))
+            deeds.append((self._fill_disk, 0.5))
         deed = self.random.choices([d for d, _ in deeds], [weight for _, weight in deeds])[0]
         try:
             deed()
