@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ def _past(
 ) -> bytes:
     """Print the last events that there are; returns the stamp of the last one."""
     last = b""
-    kept: deque[fdbqueue.Event] = deque(maxlen=max_events)
+    kept: deque[fdbqueue.Event] = deque(maxlen=min(max_events, sys.maxsize))
     for event in _events(db, queue, b""):
         kept.append(event)
         last = event.stamp
