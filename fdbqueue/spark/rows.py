@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,12 +170,22 @@ class Decoder:
 
     def batch(self, block: Block) -> pa.RecordBatch:
         """One batch. Raises ``CorruptData`` for a payload or a stored value that does not fit."""
-        arrays = [
-            made if made.type == wanted.type else made.cast(wanted.type)
-            for wanted, make in zip(self._schema, self._columns, strict=True)
-            for made in (make(block),)
-        ]
+        arrays = []
+        for wanted, make in zip(self._schema, self._columns, strict=True):
+            with trusting(f"the column {wanted.name} of a message"):
+                made = make(block)
+                arrays.append(made if made.type == wanted.type else made.cast(wanted.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+@contextmanager
+def trusting(what: str) -> Iterator[None]:
+    """For what relies on the kinds of stored values: raises ``CorruptData`` where they are others,
+    which is cheaper than to look at each of them."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CorruptData(what=what, problem=str(error)) from None
 
 
 Column = Callable[[Block], pa.Array]
@@ -289,32 +300,24 @@ _FITS: dict[DataType, tuple[Callable[[Any], Any], pa.DataType]] = {
 
 def _stored(name: str, type_: pa.DataType, default: object = None) -> Column:
     number = FIELDS[name]
-    return lambda block: _array(name, [e.get(number, default) for e in block.fields], type_)
+    return lambda block: pa.array([each.get(number, default) for each in block.fields], type_)
 
 
 def _stored_time(name: str) -> Column:
     number = FIELDS[name]
-    return lambda block: _times(name, [each.get(number) for each in block.fields])
+    return lambda block: _times([each.get(number) for each in block.fields])
 
 
 def _extra(name: str, type_: str) -> Column:
     if type_ == TIME:
-        return lambda block: _times(name, block.extra[name])
+        return lambda block: _times(block.extra[name])
     arrow = {STRING: pa.string(), INT: pa.int32(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary()}
-    return lambda block: _array(name, block.extra[name], arrow[type_])
+    return lambda block: pa.array(block.extra[name], arrow[type_])
 
 
-def _times(name: str, milliseconds: Sequence[int | None]) -> pa.Array:
-    return pc.multiply(_array(name, milliseconds, pa.int64()), 1000).cast(
-        pa.timestamp("us", tz="UTC")
-    )
-
-
-def _array(name: str, values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, type_)
-    except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise CorruptData(what=f"the field {name} of a message", problem=str(error)) from None
+def _times(milliseconds: Sequence[int | None]) -> pa.Array:
+    microseconds = pc.multiply_checked(pa.array(milliseconds, pa.int64()), 1000)
+    return microseconds.cast(pa.timestamp("us", tz="UTC"))
 
 
 _MADE: dict[str, Column] = {

@@ -21,7 +21,7 @@ from ..keys import Kind, QueueKeys
 from ..model import Due, Position
 from ..queue import picture
 from ..selector import Selector
-from .rows import Block
+from .rows import Block, trusting
 
 HISTORY = "history"
 _ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
@@ -198,13 +198,14 @@ def blocks(
         return picture.pages(db, within, lambda _, found: _events(keys, found, wanted))
 
     def read(tr: fdb.Transaction, found: list[fdb.KeyValue]) -> tuple[Block, int]:
-        rows = _PARTS[part](keys, found)
-        count = picture.fitting(rows.fields)
-        if count < len(found):
-            rows = _PARTS[part](keys, found[:count])
-        if not wanted.everything:
-            rows = rows.chosen(_mask(rows, wanted, now_ms))
-        return block(tr, keys, rows), count
+        with trusting("a stored message"):
+            rows = _PARTS[part](keys, found)
+            count = picture.fitting(rows.fields)
+            if count < len(found):
+                rows = _PARTS[part](keys, found[:count])
+            if not wanted.everything:
+                rows = rows.chosen(_mask(rows, wanted, now_ms))
+            return block(tr, keys, rows), count
 
     return picture.pages(db, within, read)
 

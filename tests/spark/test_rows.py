@@ -6,12 +6,14 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types
 
-from fdbqueue import CorruptData, HeaderValue, InvalidSchema, Queue, fdb
+from fdbqueue import CorruptData, HeaderValue, InvalidSchema, Position, Queue, fdb
+from fdbqueue.codec import FIELDS
 from fdbqueue.spark import payloads
 
 from .columns import read, schema
@@ -157,3 +159,25 @@ def test_headers_as_json_keep_their_types(
     queue.enqueue(db, b"", headers=headers)
     (row,) = read(source, columns=schema(headers="STRING"))
     assert json.loads(row["headers"]) == headers
+
+
+STORED = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(
+    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(st.dictionaries(st.sampled_from([*FIELDS.values(), 99]), STORED))
+def test_whatever_is_stored_is_a_row_or_told_to_be_corrupt(
+    db: fdb.Database, queue: Queue, source: dict[str, str], stored: dict[int, Any]
+) -> None:
+    db[queue._keys.ready(Position(5, 1, b"random"))] = b"\x01" + msgpack.packb(stored)
+    for options in ({}, {"selector": "priority > 3"}, {"since": "2020-01-01"}):
+        try:
+            assert len(read(source, "ready", None, **options)) <= 1
+        except CorruptData:
+            continue
