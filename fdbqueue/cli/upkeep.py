@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
@@ -101,6 +102,11 @@ def serve(
         queue.options(db)
     registry = CollectorRegistry()
     registry.register(QueueCollector(db, queues))
+    # A scrape that fails is answered with 500; wsgiref would print a traceback, too.
+    handlers: Any = import_module("wsgiref.handlers")
+    handlers.BaseHandler.log_exception = lambda _, error: terminal.complain(
+        f"a scrape failed: {error[1]}"
+    )
     try:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:

@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import subprocess
+import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 
@@ -163,6 +165,34 @@ def test_metrics_are_served(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
         stopped(process)
     assert f'fdbqueue_messages{{level="0",queue="{name}",state="ready"}} 1.0' in text
     assert "no queue 'nowhere'" in fdbq.refused("metrics", "serve", "--queue", "nowhere", code=1)
+
+
+def test_a_scrape_that_fails_is_told_in_one_line(fdbq: Fdbq, name: str) -> None:
+    # Given a store that fails
+    program = (
+        "from fdbqueue import metrics\n"
+        "from fdbqueue.cli.main import run\n"
+        "metrics.QueueCollector.collect = lambda self: 1 / 0\n"
+        f"run(['metrics', 'serve', '--port', '0', '--queue', {name!r}])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=fdbq.environment,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[1]
+
+        try:
+            with pytest.raises(urllib.error.HTTPError, match="500"):
+                urllib.request.urlopen(url, timeout=60)
+        finally:
+            process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert told.startswith("fdbq: a scrape failed: ")
+    assert told.count("\n") == 1
 
 
 def test_what_destroys_asks_first_in_a_terminal(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
