@@ -127,7 +127,7 @@ def enqueue(
         return
     if resume is not None:
         raise terminal.Refused("--resume is for JSON lines on standard input")
-    data = os.fsencode(payload) if payload is not None else _contents(file)
+    data = _encoded(payload) if payload is not None else _contents(file)
     (message_id,) = queue.enqueue_many(db, [replace(given, payload=data)])
     if as_json:
         terminal.print_json({"queue": name, "enqueued": 1, "id": message_id})
@@ -140,6 +140,13 @@ def _header(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise terminal.Refused(f"--header {text}: write NAME=VALUE")
     return name, value
+
+
+def _encoded(payload: str) -> bytes:
+    try:
+        return os.fsencode(payload)
+    except UnicodeEncodeError:
+        raise terminal.Refused("PAYLOAD has half of a surrogate pair") from None
 
 
 def _time(text: str) -> datetime:
