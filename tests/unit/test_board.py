@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fdbqueue import Depth
 from fdbqueue.cli.board import COLUMNS, Board, Look, Row, draw, short
+from fdbqueue.cli.terminal import columns
 from fdbqueue.cli.top import parse_keys
 
 ROWS = [
@@ -38,6 +39,8 @@ def shown(board: Board, width: int = 80, height: int = 24) -> list[str]:
     height=st.integers(6, 60),
     keys=st.lists(st.sampled_from(["left", "right", "up", "down", "r", "x"]), max_size=20),
 )
+@example(rows=[Row("e\u0301" * 60, {})], width=20, height=6, keys=[])
+@example(rows=[Row("幅" * 60, {})], width=20, height=20, keys=[])
 def test_a_screen_is_always_full_and_never_too_large(
     rows: list[Row], width: int, height: int, keys: list[str]
 ) -> None:
@@ -46,7 +49,7 @@ def test_a_screen_is_always_full_and_never_too_large(
     for key in [*keys, ""]:
         lines = draw(board, look, width, height, 0.0)
         assert len(lines) == height
-        assert all(len(line.text) <= width and line.text.isprintable() for line in lines)
+        assert all(columns(line.text) <= width and line.text.isprintable() for line in lines)
         board.press(key, rows)
 
 
