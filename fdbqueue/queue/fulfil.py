@@ -1,15 +1,16 @@
 """One round of fulfilment: the first requests get the first messages.
 
 The published scheme fulfils in every waiting consumer; here one does it for all, in one
-transaction for up to a hundred of them. Both lines are read at snapshot isolation, and only the
-keys that are used conflict: so neither requests nor messages that come in meanwhile disturb a
-round, and no message and no request is used twice.
+transaction for up to a hundred of them and a few hundred messages. Both lines are read at
+snapshot isolation, and only the keys that are used conflict: so neither requests nor messages that
+come in meanwhile disturb a round, and no message and no request is used twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..binding import fdb
@@ -21,6 +22,9 @@ from .scope import Scope, Standing
 
 MAX_SERVED = 100
 """Requests that one round serves."""
+MAX_MESSAGES = 300
+"""Messages that one round hands out, unless its first request asks for more: while those are worked
+on, the next round is made."""
 MAX_BYTES = 1_000_000
 """Bytes of messages, with their payloads and with what a lease costs, that one round moves."""
 FIRST_LOOK = 4
@@ -72,6 +76,13 @@ def share(asked: Sequence[int], available: int) -> list[int]:
     return shares
 
 
+def _round(waiting: list[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
+    """The requests that one round has room for, and those behind them."""
+    asked = accumulate(one.request.max_messages for one in waiting)
+    room = max(1, sum(1 for total in asked if total <= MAX_MESSAGES))
+    return waiting[:room], waiting[room:]
+
+
 def look(tr: fdb.Transaction, keys: QueueKeys, expected: int = 0) -> Looked:
     """Issue snapshot reads of the first requests, and of as many messages as are expected to be
     asked for."""
@@ -115,6 +126,7 @@ def serve(
     for one in dead:
         line.remove(tr, scope.keys, one.index, one.claim)
     spared = [waiting.pop()] if spare and waiting else []
+    waiting, behind = _round(waiting)
     asked = sum(one.request.max_messages for one in waiting)
     found, bounded = _gather(tr, scope, looked, asked)
     taken = iter(found)
@@ -137,6 +149,7 @@ def serve(
     for (terms, _), leases in zip(given, lease.assign(tr, scope, given), strict=True):
         if terms.claim == me:
             answers[me] = lease.answer(mine[0], chunks, leases)
+    unserved += behind
     exhausted = len(found) < asked and not bounded
     if exhausted:
         leaving = [

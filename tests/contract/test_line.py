@@ -14,6 +14,7 @@ import tenacity
 from fdbqueue import Delivery, Depth, InvalidArgument, LeaseLost, Queue, Ticket
 from fdbqueue.binding import fdb
 from fdbqueue.keys import Kind
+from fdbqueue.queue import fulfil
 from fdbqueue.receiving import standing
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
@@ -96,6 +97,23 @@ def test_a_request_for_many_gets_what_is_there(db: Database, queue: Queue) -> No
     assert payloads(queue.collect(db, first)) == [b"0", b"1", b"2"]
     assert payloads(queue.collect(db, second)) == [b"3", b"4"]
     assert queue.collect(db, third, wait=0) == []
+
+
+def test_a_round_hands_out_a_few_hundred_messages_and_leaves_the_rest_of_the_line_to_the_next(
+    db: Database, queue: Queue
+) -> None:
+    # Given a line that asks for more than a round hands out, and enough messages
+    sizes = [fulfil.MAX_MESSAGES + 50, 150, 150, 1]
+    tickets = [queue.request(db, max_messages=size) for size in sizes]
+    queue.enqueue_many(db, [b"%04d" % n for n in range(sum(sizes) - 100)])
+    # When the leader leads
+    found = payloads(queue.collect(db, tickets[0]))
+    # Then every request gets what it asks for, the oldest first, as far as there are messages
+    assert len(found) == sizes[0]
+    rest = [payloads(queue.collect(db, ticket, wait=0)) for ticket in tickets[1:]]
+    assert [len(one) for one in rest] == [150, 51, 0]
+    found += [payload for one in rest for payload in one]
+    assert found == [b"%04d" % n for n in range(sum(sizes) - 100)]
 
 
 def test_large_messages_are_served_in_several_rounds(db: Database, queue: Queue) -> None:
