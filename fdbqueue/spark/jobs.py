@@ -60,9 +60,9 @@ def _plain(error: Exception) -> QueueError:
 
 
 @contextmanager
-def watched(look: Callable[[], Step | None], tell: Tell | None) -> Iterator[None]:
+def watched(tell_now: Callable[[], object] | None) -> Iterator[None]:
     """Tell how far it is, again and again, while something runs."""
-    if tell is None:
+    if tell_now is None:
         yield
         return
     over = threading.Event()
@@ -71,9 +71,7 @@ def watched(look: Callable[[], Step | None], tell: Tell | None) -> Iterator[None
         while not over.wait(_LOOK_SECONDS):
             # What cannot be seen now is seen the next time.
             with suppress(Exception):
-                step = look()
-                if step is not None:
-                    tell(step)
+                tell_now()
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -89,18 +87,18 @@ def stepped(spark: SparkSession, job: str, tell: Tell | None) -> Iterator[Callab
     """Tell how far a job is whose steps are said one after another; errors as ``plainly``."""
     group, doing = f"{job} {uuid.uuid4().hex}", job
     spark.sparkContext.setJobGroup(group, job)
+    one_at_a_time = threading.Lock()
 
-    def look() -> Step:
-        return Step(doing, *tasks(spark, group), "tasks")
-
-    def goes_on(step: str) -> None:
+    def tell_now(step: str | None = None) -> None:
         nonlocal doing
-        doing = step
-        if tell is not None:
-            tell(look())
+        # Else what was seen in the step before may be told after this one has begun.
+        with one_at_a_time:
+            doing = step or doing
+            if tell is not None:
+                tell(Step(doing, *tasks(spark, group), "tasks"))
 
-    with watched(look, tell), plainly():
-        yield goes_on
+    with watched(tell_now if tell is not None else None), plainly():
+        yield tell_now
 
 
 def tasks(spark: SparkSession, group: str) -> tuple[int, int]:

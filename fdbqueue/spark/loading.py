@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -121,7 +120,7 @@ def load(
         )
         spark.sparkContext.setJobGroup(name, f"fdbqueue load into {queue.name}")
         try:
-            with watched(partial(_look, db, sink, spark), progress), plainly():
+            with watched(progress and (lambda: progress(_look(db, sink, spark)))), plainly():
                 writer.save()
         except JobFailed as error:
             raise _unfinished(db, sink, error) from error
