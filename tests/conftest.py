@@ -1,4 +1,7 @@
-"""The store that the tests run on: the one at hand, else a fresh embedded one."""
+"""The store that the tests run on: the one at hand, else fresh embedded ones.
+
+Tests may run in several processes (pytest-xdist), each of which has an embedded store of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,24 @@ from pathlib import Path
 
 import pytest
 
+_OWN_SPARK = "tests/spark/processes/"
+_SHARED = os.environ.get("FDBQUEUE_TESTS_DIRECTORY")
 _TEMPORARY: str | None = None
 if not os.environ.get("FDBQUEUE_STORE") and not os.environ.get("FDB_CLUSTER_FILE"):
     _TEMPORARY = tempfile.mkdtemp(prefix="fdbqueue-tests-")
+    os.environ["FDBQUEUE_TESTS_DIRECTORY"] = _TEMPORARY
     os.environ["FDBQUEUE_STORE"] = f"embedded:{_TEMPORARY}/session.fdbq"
     os.environ.setdefault("FDBQUEUE_SYNCHRONOUS", "normal")
+elif _SHARED is not None:
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    os.environ["FDBQUEUE_STORE"] = f"embedded:{_SHARED}/{worker}.fdbq"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where the tests run in the background; the processes that they start and interrupt
     # would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+from xdist.scheduler import LoadScopeScheduling
 
 import fdbqueue
 from fdbqueue.binding import DEFAULT, Engine, fdb
@@ -34,6 +45,19 @@ def pytest_sessionfinish() -> None:
 
 def pytest_report_header() -> str:
     return f"store: {DEFAULT}"
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Which process runs a test: any, but the one Spark session stays in one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        session = nodeid.startswith("tests/spark/") and not nodeid.startswith(_OWN_SPARK)
+        return "session" if session else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling:
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

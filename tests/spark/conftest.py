@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.fixture
+def java() -> None:
+    """Something that Spark runs on, for tests whose processes start it."""
+    require_spark()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two cores, that starts fast."""
@@ -26,26 +32,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         short=True,
         config={
             "spark.sql.shuffle.partitions": "2",
+            # For large plans over few rows it pays to compile nothing.
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },
     )
     yield session
     session.stop()
-
-
-@pytest.fixture
-def quick(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, for large plans over few rows: it compiles nothing."""
-    settings = {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name in settings:
-        spark.conf.unset(name)
 
 
 @pytest.fixture

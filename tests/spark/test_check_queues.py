@@ -117,14 +117,14 @@ CASES = {
 }
 
 
-def test_every_planted_violation_is_found_and_nothing_else(quick: SparkSession) -> None:
+def test_every_planted_violation_is_found_and_nothing_else(spark: SparkSession) -> None:
     # Given queues, each with a history in which something else is wrong
     lines = [replace(line, queue=name) for name, case in CASES.items() for line in case.lines]
     known = [
         Known(name, case.until, {0: case.depth}, case.ordered, 3) for name, case in CASES.items()
     ]
     # When all are checked at once
-    verdict = check_history(table(quick, lines), known)
+    verdict = check_history(table(spark, lines), known)
     # Then each shows what was planted
     found = {name: set(verdict.kinds(name)) for name in CASES}
     assert found == {name: case.kinds for name, case in CASES.items()}
@@ -192,7 +192,7 @@ def used(db: fdb.Database, queue: Queue, clock: ManualClock, seed: int) -> None:
 
 
 def test_queues_in_use_show_no_violation(
-    quick: SparkSession, db: fdb.Database, space: fdb.Subspace
+    spark: SparkSession, db: fdb.Database, space: fdb.Subspace
 ) -> None:
     clock = ManualClock()
     # Given two queues that were used in every way, one of which has kept its history only later
@@ -217,7 +217,7 @@ def test_queues_in_use_show_no_violation(
     # When both are checked
     steps: list[Step] = []
     verdict = fdbqueue.spark.check(
-        db, [queue, late], max_attempts=3, spark=quick, progress=steps.append
+        db, [queue, late], max_attempts=3, spark=spark, progress=steps.append
     )
     # Then nothing is wrong, and one history does not tell everything
     assert verdict.violations == ()

@@ -63,7 +63,7 @@ def both(
     return theirs, check_lines(spark.createDataFrame(rows, "run string, value string"), RULES)
 
 
-def test_both_checkers_find_the_same(quick: SparkSession) -> None:
+def test_both_checkers_find_the_same(spark: SparkSession) -> None:
     # Given histories with every violation that there is, planted one by one, and some without
     histories: dict[str, list[Operation]] = {"clean": History().operations}
     for plant, _ in PLANTED:
@@ -91,7 +91,7 @@ def test_both_checkers_find_the_same(quick: SparkSession) -> None:
         change.queue = "relaxed"
         histories[f"window {size} at {at}"] = history.operations
     # When both look at them
-    theirs, verdict = both(quick, histories)
+    theirs, verdict = both(spark, histories)
     # Then every kind is among what they find, and they find the same, kind by kind
     kinds = {kind for found in theirs.values() for kind in found}
     assert kinds >= {kind for _, kind in PLANTED} | {"behind the window", "not seen", "seen twice"}
@@ -124,7 +124,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_of_two_runs_the_violations_of_one_are_shown(
-    quick: SparkSession, ran: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, ran: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Given a run without violations, and the same with another end of a message
     spoilt = tmp_path / "spoilt"
@@ -162,7 +162,7 @@ def test_of_two_runs_the_violations_of_one_are_shown(
     ],
 )
 def test_what_is_no_history_is_refused(
-    quick: SparkSession,
+    spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     lines: list[str],

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +16,7 @@ import pytest
 import fdbqueue
 from fdbqueue import InvalidInput, JobFailed, Queue, QueueNotFound, fdb
 from fdbqueue.spark import Step, drain
+from tests.acceptance.running import FDBQ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,3 +107,41 @@ def test_a_queue_that_is_not_there_is_not_drained(
     queue.delete(db)
     with pytest.raises(QueueNotFound):
         drain(db, queue, tmp_path / "out", spark=spark)
+
+
+@pytest.mark.slow
+def test_a_drain_that_is_killed_goes_on_and_writes_each_message_once(
+    spark: SparkSession, db: fdb.Database, environment: dict[str, str], tmp_path: Path
+) -> None:
+    queue, path = Queue.open(db, "drained"), tmp_path / "out"
+    names = [b"%d" % n for n in range(3_000)]
+    queue.enqueue_many(db, names)
+    process = subprocess.Popen(
+        [FDBQ, "pipeline", "drain", "drained", path, "--batch", "100"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        # Given a drain that is killed, with its Java, when it has done some batches
+        while queue.depth(db).done < 300:
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert queue.depth(db).done < len(names)
+
+        # When it is run again
+        drain(db, queue, path, spark=spark)
+
+        # Then the files have each message once
+        rows = spark.read.parquet(str(path)).select("payload").collect()
+        assert Counter(bytes(row.payload) for row in rows) == Counter(names)
+        depth = queue.depth(db)
+        assert (depth.done, depth.leased) == (len(names), 0)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        queue.delete(db)

@@ -13,7 +13,6 @@ import pytest
 import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.cli.main import run
-from tests.acceptance.running import Fdbq
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -41,25 +40,6 @@ def flights(tmp_path: Path) -> str:
 
 def printed(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
-
-
-def test_a_real_process_loads_a_file_and_tells_a_bad_row_in_one_line(
-    db: fdb.Database, environment: dict[str, str], flights: str
-) -> None:
-    fdbq = Fdbq(environment)
-    queue = Queue.create(db, "flights")
-    try:
-        bad = fdbq("pipeline", "load", "flights", flights, "--priority", "delay + 1")
-        assert bad.code == 2
-        *_, said = bad.err.splitlines()
-        assert said == (
-            "fdbq: row 10 of partition 0: priority 10 is out of range: "
-            "it must be an integer from 0 to 9"
-        )
-        assert "Traceback" not in bad.err
-        assert queue.depth(db).enqueued == 0
-    finally:
-        queue.delete(db)
 
 
 def test_files_go_in_and_out(

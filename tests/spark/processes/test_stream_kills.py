@@ -14,14 +14,16 @@ from pathlib import Path
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue, fdb, verify
+from fdbqueue.sinks import sinks
 
-PROGRAM = Path(__file__).parent / "programs" / "consume_stream.py"
-MESSAGES = 240
+PROGRAM = Path(__file__).with_name("killed_stream.py")
+MESSAGES, BATCH = 180, 60
 DEADLINE = 240
 STEPS = (
     "before the offset is written",
     "before the tasks read",
     "before the sink commits",
+    "while the sink publishes",
     "before the commit is written",
     "before the batch is acknowledged",
     "before the batch before is committed",
@@ -29,7 +31,7 @@ STEPS = (
 )
 """In the order in which Spark comes by them; the one of a dead planner is in the contract tests."""
 
-pytestmark = pytest.mark.usefixtures("spark")  # skipped where there is no Java
+pytestmark = pytest.mark.usefixtures("java")
 
 
 class Driver:
@@ -90,13 +92,22 @@ def test_a_stream_whose_driver_is_killed_at_every_step_takes_each_message_once(
                 assert next(runs).go() == -signal.SIGKILL
                 assert (tmp_path / f"killed {step}").exists()
                 assert verify(db, source).ok
+                if step == "while the sink publishes":
+                    assert 0 < sink.depth(db).enqueued < BATCH
             assert source.depth(db).leased
             assert next(runs).go() == 0
-        assert (tmp_path / "a worker was killed").exists()
+        for event in (
+            "a worker was killed",
+            "a worker was killed that had staged",
+            "a task failed",
+        ):
+            assert (tmp_path / event).exists()
         assert Counter(each.payload for each in sink.browse(db)) == Counter(
             each.payload for each in sent
         )
         assert source.depth(db) == Depth(enqueued=MESSAGES, done=MESSAGES)
+        (state,) = sinks(db, sink).values()
+        assert state.batch == -1
         assert verify(db, source).ok
         assert verify(db, sink).ok
     finally:

@@ -1,6 +1,6 @@
 """A driver that streams one queue into another, and is killed at a step.
 
-``consume_stream.py STEP DIR``: it starts Spark, waits for a line on its standard input, and goes.
+``killed_stream.py STEP DIR``: it starts Spark, waits for a line on its standard input, and goes.
 In ``DIR`` is the checkpoint, and is noted whom to kill.
 """
 
@@ -14,7 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pyspark import TaskContext
+
 import fdbqueue.spark
+from fdbqueue.queue import staging
+from fdbqueue.sinks import Sink
 from fdbqueue.spark import consuming, writing
 from fdbqueue.spark.source import FdbQueueSource
 
@@ -38,6 +42,19 @@ def die(step: str) -> None:
     for pid in json.loads((DIRECTORY / "pids").read_text()):
         os.kill(pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_publishing() -> None:
+    """The driver is killed when the first of the rows are published."""
+    staging.STEP_ROWS = 1
+    publish = Sink.publish
+
+    def some(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for _ in publish(*arguments, **options):
+            die(STEP)
+            yield
+
+    Sink.publish = some  # type: ignore[method-assign]
 
 
 class Reader(consuming.ConsumeReader):
@@ -67,8 +84,20 @@ class Reader(consuming.ConsumeReader):
 
 
 class Writer(writing.StreamWriter):
+    def write(self, iterator: Iterator[Any]) -> writing.Staged:
+        staged = super().write(iterator)
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 0 and first_time("a worker was killed that had staged"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if context.partitionId() == 1 and first_time("a task failed"):
+            raise RuntimeError("once")
+        return staged
+
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         die("before the sink commits")
+        if STEP == "while the sink publishes":
+            die_publishing()
         super().commit(messages, batchId)
         die("before the commit is written")
 
@@ -84,7 +113,7 @@ class Source(FdbQueueSource):
 
 
 def main() -> None:
-    spark = fdbqueue.spark.local(master="local[2,3]", short=True)
+    spark = fdbqueue.spark.local(master="local[2,5]", short=True)
     spark.dataSource.register(Source)
     sys.stdin.readline()
     java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
