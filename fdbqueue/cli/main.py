@@ -94,6 +94,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _everywhere(
+    ctx: typer.Context,
     store: Annotated[
         str | None,
         typer.Option(
@@ -111,6 +112,15 @@ def _everywhere(
         os.environ["FDBQUEUE_STORE"] = store
         if not store:
             raise terminal.Refused("--store '': it names no file")
+        path = store.removeprefix("embedded:")
+        if not os.path.exists(path):
+            ctx.call_on_close(lambda: _tell_of_new(path))
+
+
+def _tell_of_new(path: str) -> None:
+    """A mistyped path is a new store, and an empty one."""
+    if os.path.exists(path):
+        terminal.note(f"{path} is a new store: there was none")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -44,10 +44,12 @@ def test_the_store_option_wins_over_the_environment(
         pytest.skip("a second store needs the embedded engine")
     other = tmp_path / "other.fdbq"
 
-    status = fdbq.ok("--store", str(other), "status", "--json").json
+    first = fdbq.ok("--store", str(other), "status", "--json")
+    again = fdbq.ok("--store", str(other), "status", "--json")
 
-    assert status["store"] == str(other)
-    assert other.exists()
+    assert first.json["store"] == again.json["store"] == str(other)
+    assert first.err == f"{other} is a new store: there was none\n"
+    assert again.err == ""
 
 
 def test_a_queue_is_created_listed_shown_and_deleted(fdbq: Fdbq, name: str) -> None:
