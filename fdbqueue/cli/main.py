@@ -140,14 +140,20 @@ def run(arguments: Sequence[str]) -> int:
         return _report(error)
     signal.signal(signal.SIGINT, quiet)
     if code == INTERRUPTED:  # what typer makes of an interrupt
-        terminal.complain("interrupted")
+        return _interrupted()
     return code if isinstance(code, int) else 0
+
+
+def _interrupted() -> int:
+    # What it was about to start, such as the thread of the bindings, may now fail to end.
+    sys.unraisablehook = lambda _: None
+    terminal.complain("interrupted")
+    return INTERRUPTED
 
 
 def _report(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        terminal.complain("interrupted")
-        return INTERRUPTED
+        return _interrupted()
     if isinstance(error, BrokenPipeError):
         # Whoever read our output has gone: say nothing more to them, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

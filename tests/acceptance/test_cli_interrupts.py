@@ -40,6 +40,25 @@ def test_an_interrupt_of_the_start_ends_it_without_a_word(fdbq: Fdbq, module: st
     assert process.returncode in (-signal.SIGINT, 130)
 
 
+def test_what_was_half_started_may_fail_to_end_after_an_interrupt() -> None:
+    # Given an interrupt that comes when a thread is made that is joined at exit, and not started
+    program = """
+import atexit, importlib, sys, threading
+main = importlib.import_module("fdbqueue.cli.main")
+
+def interrupted(**_):
+    atexit.register(threading.Thread().join)
+    raise KeyboardInterrupt
+
+main.app = interrupted
+sys.exit(main.run([]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (130, "fdbq: interrupted\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
