@@ -99,7 +99,8 @@ def _everywhere(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="The store: an embedded store's path, embedded:PATH, or a cluster file.",
+            help="The store: an embedded store's path, embedded:PATH, or a cluster file. "
+            "A path where nothing is becomes a new store.",
         ),
     ] = None,
     version: Annotated[
