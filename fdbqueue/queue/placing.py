@@ -4,11 +4,18 @@ After FoundationDB's queue recipe: the index of a new message follows the last o
 read sees, and a random part tells apart the messages that took the same index at the same time.
 TAIL is an addition: it remembers the highest index that was ever removed, so that indexes grow for
 ever, also when the queue runs empty.
+
+A cursor that passes an index aborts whoever is about to take it (FENCE). A transaction that takes
+long would meet that again and again, so every time that it is tried again it *leaps*: it takes an
+index further ahead, where no cursor comes by that soon. Gaps are no harm, and whoever begins after
+it has committed sees its key, and goes behind it.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,6 +24,11 @@ from ..codec import Envelope, unpack_index
 from ..keys import QueueKeys
 from ..model import RANDOM_BYTES, Position
 from .scope import Scope, Standing
+
+FIRST_LEAP = 16
+MAX_LEAP = 65_536
+_VERSIONS_PER_INDEX = 1_000
+"""A message a millisecond: more than others enqueue beside a transaction that takes long."""
 
 
 class Looked(NamedTuple):
@@ -41,6 +53,59 @@ def next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
     return 1 + max(highest, unpack_index(tail.value))
 
 
+def leap(retries: int, versions: int) -> int:
+    """How many indexes a transaction leaves out.
+
+    retries: how often it was tried before. versions: how long the last time took, by the
+        database's version: as many messages may come meanwhile as come in that time.
+    """
+    if not retries:
+        return 0
+    return min(MAX_LEAP, max(FIRST_LEAP << (retries - 1), versions // _VERSIONS_PER_INDEX))
+
+
+class _Tries(NamedTuple):
+    """What is known of a transaction: the version at which it reads, how often it was tried
+    before, and how far it leaps."""
+
+    version: int
+    retries: int
+    leap: int
+
+
+# The bindings try a transaction again with the same object, which then reads at another version.
+_tries: weakref.WeakKeyDictionary[fdb.Transaction, _Tries] = weakref.WeakKeyDictionary()
+
+
+def _ahead(tr: fdb.Transaction) -> int:
+    """How far a transaction leaps, in the caller's own retry loop as in ours.
+
+    No round trip after a read.
+    """
+    version = int(tr.get_read_version().wait())
+    known = _tries.get(tr)
+    if known is None:
+        known = _tries[tr] = _Tries(version, 0, 0)
+    elif known.version != version:
+        retries = known.retries + 1
+        known = _tries[tr] = _Tries(version, retries, leap(retries, version - known.version))
+    return known.leap
+
+
+def _begin(
+    tr: fdb.Transaction, keys: QueueKeys, looks: Mapping[int, Looked], counts: Mapping[int, int]
+) -> dict[int, int]:
+    """The first of the indexes, by level, that so many messages take; they conflict with cursors
+    that pass these."""
+    following = {level: next_index(keys, *looks[level]) for level in counts}
+    ahead = _ahead(tr) if counts else 0
+    begins = {level: index + ahead for level, index in following.items()}
+    for level, begin in begins.items():
+        end = keys.fence(level, begin + counts[level])
+        tr.add_read_conflict_range(keys.fence(level, begin), end)
+    return begins
+
+
 def assign(
     tr: fdb.Transaction,
     scope: Scope,
@@ -51,21 +116,17 @@ def assign(
 
     One round trip of snapshot reads, unless the caller has issued them: ``looks`` by level. Adds
     a read conflict on the FENCE keys of the indexes, which nothing writes but a cursor that
-    passes them.
+    passes them. A transaction that is tried again leaves out more and more indexes before them.
     """
-    keys = scope.keys
-    levels = {level for level, _ in entries}
-    looks = looks or {level: look(tr, keys, level) for level in levels}
+    counts = Counter(level for level, _ in entries)
+    looks = looks or {level: look(tr, scope.keys, level) for level in counts}
     randoms = os.urandom(RANDOM_BYTES * len(entries))
-    first = {level: next_index(keys, *looks[level]) for level in levels}
-    following = dict(first)
+    following = _begin(tr, scope.keys, looks, counts)
     placed = []
     for n, (level, envelope) in enumerate(entries):
         random = randoms[RANDOM_BYTES * n : RANDOM_BYTES * (n + 1)]
         placed.append(Standing(Position(level, following[level], random), envelope))
         following[level] += 1
-    for level, begin in first.items():
-        tr.add_read_conflict_range(keys.fence(level, begin), keys.fence(level, following[level]))
     return placed
 
 
@@ -73,6 +134,5 @@ def reserve(
     tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, looked: Looked
 ) -> list[bytes]:
     """READY keys behind all others of a level, for ``count`` messages; as ``assign``."""
-    begin = next_index(keys, *looked)
-    tr.add_read_conflict_range(keys.fence(level, begin), keys.fence(level, begin + count))
+    begin = _begin(tr, keys, {level: looked}, {level: count})[level]
     return keys.ready_keys(level, begin, os.urandom(RANDOM_BYTES * count))

@@ -1,0 +1,160 @@
+"""Enqueues of long transactions beside readers that keep a place: none of them fails for ever.
+
+Each test is a fixed interleaving, or a random one of a fixed seed.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from fdbqueue import Queue
+from fdbqueue.binding import fdb
+from fdbqueue.queue.planning import Limits
+from fdbqueue.subscriptions import passing
+
+Pass = Callable[[], object]
+
+
+@pytest.fixture(params=["browser", "selector", "stream"])
+def pass_all(
+    request: pytest.FixtureRequest,
+    db: fdb.Database,
+    queue: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Pass:
+    """A reader that passes every message that is there, and lets no more come in before."""
+    if request.param == "browser":
+        browser = queue.subscribe(db, "browser", mode="browse")
+        return lambda: browser.browse(db, 1_000)
+    if request.param == "selector":
+        monkeypatch.setattr("fdbqueue.subscriptions.acquire.WORTHWHILE", 1)
+        selective = queue.subscribe(db, "selective", selector="region = 'eu'")
+        return lambda: selective.receive(db)
+
+    def onward() -> object:
+        # What a stream that keeps its places in its checkpoint does.
+        return queue._read(db, lambda tr: passing.onward(tr, queue._scope(tr), {}, Limits()))
+
+    return onward
+
+
+def attempts_until_committed(db: fdb.Database, work: Callable[[fdb.Transaction], None]) -> int:
+    """How often the bindings' own loop runs a function until it is committed, at most ten."""
+    attempts = 0
+
+    @fdb.transactional
+    def run(tr: fdb.Transaction) -> None:
+        nonlocal attempts
+        attempts += 1
+        assert attempts <= 10, "it is starved"
+        work(tr)
+
+    run(db)
+    return attempts
+
+
+def test_a_long_transaction_commits_at_the_second_attempt_beside_producers_and_a_reader(
+    db: fdb.Database, queue: Queue, pass_all: Pass
+) -> None:
+    def work(tr: fdb.Transaction) -> None:
+        queue.enqueue(tr, b"long")
+        for _ in range(5):  # What comes meanwhile, and is passed at once.
+            queue.enqueue(db, b"short")
+            pass_all()
+
+    assert attempts_until_committed(db, work) == 2
+
+
+def test_what_comes_after_a_leap_stands_behind_it(
+    db: fdb.Database, queue: Queue, pass_all: Pass
+) -> None:
+    def work(tr: fdb.Transaction) -> None:
+        queue.enqueue(tr, b"long")
+        queue.enqueue(db, b"before")
+        pass_all()
+
+    attempts_until_committed(db, work)
+    queue.enqueue(db, b"after")
+    payloads = [message.payload for message in queue.browse(db)]
+    assert payloads == [b"before", b"before", b"long", b"after"]
+
+
+def test_several_enqueues_of_a_transaction_keep_their_order_when_they_leap(
+    db: fdb.Database, queue: Queue, pass_all: Pass
+) -> None:
+    def work(tr: fdb.Transaction) -> None:
+        queue.enqueue(tr, b"1")
+        queue.enqueue_many(tr, [b"2", b"3"])
+        queue.enqueue(tr, b"4")
+        queue.enqueue(db, b"0")
+        pass_all()
+
+    attempts_until_committed(db, work)
+    assert [message.payload for message in queue.browse(db)][2:] == [b"1", b"2", b"3", b"4"]
+
+
+def test_what_is_known_of_a_transaction_goes_with_it(db: fdb.Database, queue: Queue) -> None:
+    tr = db.create_transaction()
+    queue.enqueue(tr, b"gone")
+    tr.commit().wait()
+    seen = weakref.ref(tr)
+    del tr
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_transaction_object_that_is_used_again_and_again_goes_on_working(
+    db: fdb.Database, queue: Queue
+) -> None:
+    tr = db.create_transaction()
+    for n in range(30):
+        queue.enqueue(tr, b"%d" % n)
+        tr.commit().wait()
+        tr.reset()
+    assert [int(message.payload) for message in queue.browse(db)] == [*range(30)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_is_tried_again_a_browser_sees_each_message_once_and_in_order(
+    db: fdb.Database, queue: Queue, seed: int
+) -> None:
+    choices = random.Random(seed)
+    browser = queue.subscribe(db, "browser", mode="browse")
+    open_ones: list[tuple[fdb.Transaction, int, str]] = []
+    began: dict[str, int] = {}
+    returned: dict[str, int] = {}
+    seen: list[str] = []
+    now = 0
+    for now in range(120):
+        step = choices.random()
+        if step < 0.35 and len(open_ones) < 6:
+            tr = db.create_transaction()
+            open_ones.append((tr, now, queue.enqueue(tr, b"")))
+        elif step < 0.65 and open_ones:
+            tr, at, message = open_ones.pop(choices.randrange(len(open_ones)))
+            try:
+                tr.commit().wait()
+            except fdb.FDBError as error:
+                tr.on_error(error).wait()
+                open_ones.append((tr, now, queue.enqueue(tr, b"")))
+            else:
+                began[message], returned[message] = at, now
+        elif step < 0.85:
+            seen += [message.id for message in browser.browse(db, choices.randrange(1, 4))]
+        else:
+            taken = queue.dequeue(db)
+            if taken is not None and taken.id not in seen:
+                began.pop(taken.id)  # Taken before the browser came by.
+                returned.pop(taken.id)
+    seen += [message.id for message in browser.browse(db, 1_000)]
+    assert sorted(seen) == sorted(began)
+    places = {message: place for place, message in enumerate(seen)}
+    for one in seen:
+        for other in seen:
+            if returned[one] < began[other]:
+                assert places[one] < places[other]
