@@ -109,11 +109,8 @@ def locate(name: str | os.PathLike[str]) -> Store:
     if not text:
         raise NotAStore(store="''", problem="it names no file")
     path = _absolute(text)
-    if os.path.realpath(path) in _embedded_paths:
-        return Store(Engine.EMBEDDED, path)
     try:
-        with Path(path).open("rb") as file:
-            head = file.read(4096)
+        head = embedded.look_into(path, 4096)
     except FileNotFoundError:
         if path.endswith(".cluster"):
             raise StoreNotFound(store=path, problem="a cluster file must exist") from None
@@ -127,11 +124,6 @@ def locate(name: str | os.PathLike[str]) -> Store:
     if re.search(rb"^\s*\w+:\w+@\S+", head, re.MULTILINE):
         return Store(Engine.FOUNDATIONDB, path)
     raise NotAStore(store=path, problem="it is neither an embedded store nor a cluster file")
-
-
-# POSIX takes all of a process's locks on a file away when the process closes the file, whoever
-# opened it: so a store that SQLite has open is not looked into again.
-_embedded_paths: set[str] = set()
 
 
 def _absolute(path: str) -> str:
@@ -226,9 +218,7 @@ def _open_embedded(store: Store) -> fdb.Database:
     assert store.path is not None
     try:
         Path(store.path).parent.mkdir(parents=True, exist_ok=True)
-        db = fdb.open(store.path)
-        _embedded_paths.add(os.path.realpath(store.path))
-        return db
+        return fdb.open(store.path)
     except OSError as error:
         raise StoreNotWritable(store=store.path, problem=error.strerror or str(error)) from None
     except embedded.NewerFormat as error:

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import errors, faults
 from .capi import Library
-from .database import OpenStore, open_store
+from .database import OpenStore, look_into, open_store
 from .errors import (
     EngineError,
     NewerFormat,
@@ -44,6 +44,7 @@ __all__ = [
     "faults",
     "install",
     "installed",
+    "look_into",
     "open_store",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 
@@ -89,10 +90,38 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
     mode = synchronous or os.environ.get(SYNCHRONOUS_VARIABLE) or "full"
     real = os.path.realpath(path)
     with _stores_lock:
-        store = _stores.get(real)
+        store = _find(real)
         if store is None:
             store = _stores[real] = OpenStore(real, mode.lower())
         return store
+
+
+def look_into(path: str, size: int) -> bytes | None:
+    """The first bytes of a file, or None if this process has it open as a store.
+
+    POSIX takes all of a process's locks on a file away when the process closes the file, whoever
+    opened it. So nothing but SQLite may open and close a store's file: another process would
+    take the store for closed, and delete the log that this one goes on writing to.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with _stores_lock:
+        if _find(os.path.realpath(path)) is not None:
+            return None
+        with open(path, "rb") as file:
+            return file.read(size)
+
+
+def _find(real: str) -> OpenStore | None:
+    """The open store of a file, by whichever of its names; the caller holds the lock."""
+    store = _stores.get(real)
+    if store is None:
+        for other in _stores.values():
+            with contextlib.suppress(OSError):
+                if os.path.samefile(real, other.file.path):
+                    return other
+    return store
 
 
 class Database:

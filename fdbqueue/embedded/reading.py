@@ -30,11 +30,14 @@ class Selector(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """The key that a selector found, or an end of the key space that it ran off."""
+    """The key that a selector found, or the end of the key space that it ran off.
+
+    off: how many keys are missing for it to be found: below 0 before the beginning, above 0
+        behind the end. The end itself is what a selector finds that has passed the last key.
+    """
 
     key: bytes
-    off_begin: bool = False
-    off_end: bool = False
+    off: int = 0
 
 
 class RangeResult(NamedTuple):
@@ -134,13 +137,13 @@ class Reader:
                 remaining -= 1
                 if not remaining:
                     return Resolved(key)
-            return Resolved(self._limit, off_end=True)
+            return Resolved(self._limit, remaining - 1)
         remaining = 1 - selector.offset
         for key, _ in self.rows(b"", min(selector.key, self._limit), True, remaining):
             remaining -= 1
             if not remaining:
                 return Resolved(key)
-        return Resolved(b"", off_begin=True)
+        return Resolved(b"", -remaining)
 
     def range(
         self, begin: Selector, end: Selector, limit: int, byte_limit: int, reverse: bool
@@ -148,10 +151,11 @@ class Reader:
         """The rows between two selectors, up to a number of rows and of bytes (-1: no limit)."""
         first = Resolved(begin.key) if begin.offset == 1 else self.resolve(begin)
         last = Resolved(end.key) if end.offset == 1 else self.resolve(end)
-        off_begin = first.off_begin or last.off_begin
-        off_end = first.off_end or last.off_end
-        if first.key >= last.key:
-            return RangeResult([], False, off_begin, off_end)
+        if first.key >= last.key and first.off >= last.off:
+            # However many keys are added beyond the ends, the range stays empty.
+            return RangeResult([], False)
+        off_begin = first.off < 0 or last.off < 0
+        off_end = first.off > 0 or last.off > 0
         found: list[Row] = []
         for row in self.rows(first.key, last.key, reverse, max(limit, 0)):
             found.append(row)
@@ -159,6 +163,9 @@ class Reader:
             if byte_limit >= 0:
                 byte_limit = max(byte_limit - ROW_OVERHEAD - len(row[0]) - len(row[1]), 0)
             if limit == 0 or byte_limit == 0:
+                # What lies beyond the last row returned can no longer change the result.
+                if reverse:
+                    return RangeResult(found, True, False, off_end)
                 return RangeResult(found, True, off_begin, False)
         return RangeResult(found, False, off_begin, off_end)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -113,6 +113,56 @@ def test_a_selector_conflicts_with_what_lies_between_it_and_what_it_found(
     assert conflicts(db, space, before, writing(keys(3)))
     assert conflicts(db, space, before, writing(keys(2)))
     assert not conflicts(db, space, before, writing(keys(4)))
+
+
+@pytest.fixture(params=["first", "last"])
+def edge(request: pytest.FixtureRequest, db: Any) -> Iterator[Callable[[int], bytes]]:
+    """Keys before, or behind, all others of the store, of which the even ones up to 8 are set."""
+    prefix = b"\0\0" if request.param == "first" else b"\xfe\xff"
+
+    def key(number: int) -> bytes:
+        return prefix + b"%d" % number
+
+    def clear() -> None:
+        del db[prefix : prefix + b"\xff"]
+
+    clear()
+    for number in range(2, 10, 2):
+        db[key(number)] = b""
+    yield key
+    clear()
+
+
+def test_a_selector_that_ran_off_an_end_matters_where_the_result_was_not_cut_short_before_it(
+    db: Any, space: Any, edge: Any
+) -> None:
+    last = edge(0) > b"\x01"
+    within = fdb.KeySelector.first_greater_or_equal(edge(5))
+    off = within + 100 if last else within - 100
+    begin, end = (edge(1), off) if last else (off, edge(9))
+
+    def reading(limit: int, reverse: bool) -> Step:
+        return lambda tr: tr.get_range(begin, end, limit=limit, reverse=reverse).to_list()
+
+    beyond = writing(edge(9) if last else edge(1))
+    # Cut short at the other end: the rows that it gave do not depend on where it would have ended.
+    assert not conflicts(db, space, reading(1, reverse=not last), beyond)
+    # Cut short, but it began where the selector led it; and not cut short.
+    assert conflicts(db, space, reading(1, reverse=last), beyond)
+    assert conflicts(db, space, reading(0, reverse=last), beyond)
+
+
+@pytest.mark.parametrize("edge", ["last"], indirect=True)
+def test_a_range_that_is_empty_because_its_begin_ran_off_the_end_depends_on_nothing_behind_it(
+    db: Any, space: Any, edge: Any
+) -> None:
+    far = fdb.KeySelector.first_greater_or_equal(edge(3)) + 100
+
+    def read(tr: Any) -> object:
+        return tr.get_range(far, edge(5)).to_list()
+
+    assert conflicts(db, space, read, writing(edge(4)))
+    assert not conflicts(db, space, read, writing(edge(7)))
 
 
 def test_an_atomic_mutation_reads_nothing(db: Any, space: Any, keys: Any) -> None:

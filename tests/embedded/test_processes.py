@@ -246,3 +246,37 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     assert f"no room left for the embedded store: {os.path.realpath(store)}" in worker.lines[0]
     assert worker.lines[1] == "recovered"
     check_file(store)
+
+
+def elsewhere(store: str, statement: str) -> Any:
+    """What a statement gives in another process, the last to close the file unless one has it."""
+    program = (
+        "import sqlite3, sys; "
+        "print(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone()[0])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", program, store, statement],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return int(found.stdout)
+
+
+@pytest.mark.parametrize("other_name", [False, True])
+def test_opening_a_store_again_in_its_process_loses_no_commit(
+    store: str, tmp_path: Path, other_name: bool
+) -> None:
+    link = tmp_path / "link.fdbq"
+    link.symlink_to(store)
+    db = fdb.open(store)
+    db[b"key/before"] = b""
+
+    # Looking what kind of file it is must not take away the locks on it: another process would
+    # be the last to close it, and would delete the log that this one goes on writing to.
+    assert fdbqueue.open(link if other_name else store)[b"key/before"] == b""
+    elsewhere(store, "SELECT count(*) FROM kv")
+    for number in range(20):
+        db[b"key/%d" % number] = b""
+
+    assert elsewhere(store, "SELECT count(*) FROM kv WHERE k >= x'6b6579' AND k < x'6c'") == 21
