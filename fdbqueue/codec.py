@@ -104,10 +104,19 @@ class Envelope:
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """When a lease ends: the database's version and the wall clock."""
+
+    version: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
 
-    One of a plan never lapses: its expiry is 0.
+    The expiry is the one it was granted with; one that was extended ends later, see ``Until``. One
+    of a plan never lapses: its expiry is 0.
     """
 
     position: Position
@@ -120,6 +129,12 @@ class Lease:
     def planned(self) -> bool:
         """Whether it belongs to a plan: it does not lapse, and is settled with the plan alone."""
         return self.expiry_version == 0
+
+    def ends(self, extended: bytes | None) -> Until:
+        """When it ends, given what is stored of its extension."""
+        if extended is None:
+            return Until(self.expiry_version, self.expiry_ms)
+        return unpack_until(extended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -773,6 +788,16 @@ def pack_expiry(wall_ms: int) -> bytes:
 
 
 unpack_expiry = unpack_index
+
+
+def pack_until(until: Until) -> bytes:
+    """The stored form of the end of a lease."""
+    return pack_index(until.version) + pack_index(until.wall_ms)
+
+
+def unpack_until(value: bytes) -> Until:
+    """The end of a lease from its stored form."""
+    return Until(unpack_index(value[:_COUNTER_BYTES]), unpack_index(value[_COUNTER_BYTES:]))
 
 
 def pack_beat(beat: Beat, consumer: bytes = b"") -> bytes:

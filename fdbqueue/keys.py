@@ -61,6 +61,7 @@ class Kind(IntEnum):
     PLAN = 37  # (consumer, batch) -> the claims of the leases that the batch consists of
     SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
     STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
+    UNTIL = 42  # (token) -> when a lease that was extended ends
 
 
 _KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}
@@ -117,6 +118,7 @@ class QueueKeys:
         "_fence",
         "_kinds",
         "_lease",
+        "_lease_until",
         "_ready",
         "_request",
         "_tail",
@@ -147,6 +149,7 @@ class QueueKeys:
         self._tail = self._kinds[Kind.TAIL]
         self._lease = self._kinds[Kind.LEASE]
         self._expiry = self._kinds[Kind.EXPIRY]
+        self._lease_until = self._kinds[Kind.UNTIL]
         self._request = self._kinds[Kind.REQUEST]
         self._fence = self._kinds[Kind.FENCE]
         self._count = self._kinds[Kind.COUNT]
@@ -242,6 +245,14 @@ class QueueKeys:
     def parse_lease(self, key: bytes) -> bytes:
         """The token that a LEASE key names."""
         return parse_last_bytes(key, len(self._lease))
+
+    def until(self, token: bytes) -> bytes:
+        """(token)."""
+        return self._lease_until + pack_bytes(token)
+
+    def parse_until(self, key: bytes) -> bytes:
+        """The token that an UNTIL key names."""
+        return parse_last_bytes(key, len(self._lease_until))
 
     def expiry(self, version: int, token: bytes) -> bytes:
         """(version, token)."""

@@ -22,7 +22,8 @@ class Settling(Handle):
     """What ends a delivery.
 
     Every operation takes one round trip, and conflicts only with another settlement of the same
-    lease: of several exactly one succeeds. All raise ``LeaseLost`` where a lease is gone: then
+    lease, or its lapse: of several exactly one succeeds. An extension makes no settlement fail.
+    All raise ``LeaseLost`` where a lease is gone: then
     nothing is written, and the effect of the delivery must not be committed. The ``_many``
     operations settle all deliveries or none.
     """
@@ -35,7 +36,7 @@ class Settling(Handle):
         """
 
         def look(tr: fdb.Transaction) -> Delivery | None:
-            found = leases.named(tr, tr.snapshot, self._scope(tr).keys, token)
+            found = leases.named(tr, self._scope(tr).keys, token)
             return found[0] if found else None
 
         return self._run(tr, look, wrote=lambda _: False)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 
 from ..binding import fdb
+from ..clock import VERSIONS_PER_SECOND
 from ..codec import (
     Envelope,
     pack_counters,
@@ -35,6 +36,7 @@ from ..codec import (
 from ..errors import CorruptData, FormatTooNew
 from ..keys import Kind
 from ..model import Depth, Deviation, Position
+from ..options import MAX_LEASE_SECONDS
 from .scope import Scope
 
 PAGE_ROWS = 500
@@ -202,19 +204,23 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         if audit.envelope(Kind.LEASE, kv) is None:
             continue
         lease, token = unpack_lease(kv.value), keys.parse_lease(kv.key)
-        expiry = keys.expiry(lease.expiry_version, token)
         ready = audit.reads.get(keys.ready(lease.position))
-        looks.append((lease, expiry, audit.reads.get(expiry), ready))
-    for lease, expiry, value, ready in looks:
+        looks.append((lease, token, audit.reads.get(keys.until(token)), ready))
+    ended = []
+    for lease, token, extended, ready in looks:
+        until = lease.ends(extended.value)
+        expiry = keys.expiry(until.version, token)
+        ended.append((lease, until, expiry, audit.reads.get(expiry), ready))
+    for lease, until, expiry, value, ready in ended:
         subject = lease.position.to_id()
         stored = None if lease.planned else value.value
-        if not lease.planned and (stored is None or unpack_expiry(stored) != lease.expiry_ms):
+        if not lease.planned and (stored is None or unpack_expiry(stored) != until.wall_ms):
             what = "none" if stored is None else f"another one, at {unpack_expiry(stored)} ms"
             audit.report(
                 "lease without expiry",
                 subject,
-                f"leased until {lease.expiry_ms} ms, but among the expiries there is {what}",
-                partial(audit.tr.set, expiry, pack_expiry(lease.expiry_ms)),
+                f"leased until {until.wall_ms} ms, but among the expiries there is {what}",
+                partial(audit.tr.set, expiry, pack_expiry(until.wall_ms)),
             )
         if ready.present():
             audit.report("ready and leased", subject, "it would be delivered twice")
@@ -222,17 +228,23 @@ def leases(audit: Audit, begin: bytes) -> bytes:
 
 
 def expiries(audit: Audit, begin: bytes) -> bytes:
-    """Every expiry belongs to a lease."""
+    """Every expiry belongs to a lease, or has been left by an extension and will fall due."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.EXPIRY, begin)
+    latest = audit.scope.version(audit.tr) + int(MAX_LEASE_SECONDS * VERSIONS_PER_SECOND)
     looks = []
     for kv in rows:
         version, token = keys.parse_expiry(kv.key)
-        looks.append((kv.key, version, token, audit.reads.get(keys.lease(token))))
-    for key, version, token, value in looks:
+        extended = audit.reads.get(keys.until(token))
+        looks.append((kv.key, version, audit.reads.get(keys.lease(token)), extended, token))
+    for key, version, value, extended, token in looks:
         stored = value.value
         try:
-            agrees = stored is not None and unpack_lease(stored).expiry_version == version
+            agrees = (
+                version <= latest
+                if stored is None
+                else unpack_lease(stored).ends(extended.value).version == version
+            )
         except (CorruptData, FormatTooNew):
             continue
         if not agrees:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..binding import fdb
-from ..codec import Envelope, Lease, unpack_expiry, unpack_lease
+from ..codec import Envelope, unpack_expiry
 from ..keys import Kind
 from ..states import LAPSE
 from . import lease, redelivery
@@ -44,8 +44,8 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tu
     The queue's redelivery policy says whether it rests before, or becomes a dead letter. Returns
     how many became ready, how many leases have lapsed, and the weight of their messages.
     A second round trip if there are any, and more where a consumer whose clock is ahead has left
-    so many leases that they fill what was looked at. Conflicts with a settlement of the same
-    leases and with others who return them.
+    so many leases that they fill what was looked at. Conflicts with a settlement or an extension
+    of the same leases and with others who return them.
     """
     verdicts = []
     now_ms = scope.clock.wall_ms()
@@ -61,28 +61,30 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tu
 
 def _held(
     tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange
-) -> Iterator[tuple[tuple[bytes, Lease, Standing], Envelope]]:
+) -> Iterator[tuple[tuple[bytes, lease.Held, Standing], Envelope]]:
     """The leases that have lapsed, and their messages, as far as they are still there."""
-    for token, value in _lapsed(tr, scope, looked):
-        packed = value.value
-        if packed is not None:
-            ended = unpack_lease(packed)
-            held = lease.standing(ended)
-            yield (token, ended, held), held.envelope
+    for expiry, token, reads in _lapsed(tr, scope, looked):
+        ended = lease.holding(reads)
+        if ended is None:  # It was extended while it was settled.
+            del tr[expiry]
+            continue
+        held = lease.standing(ended.lease)
+        yield (token, ended, held), held.envelope
 
 
 def _lapsed(
     tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange
-) -> list[tuple[bytes, fdb.Value]]:
-    """The tokens of the leases that have lapsed, and a read of each, issued with a conflict."""
+) -> list[tuple[bytes, bytes, lease.Looked]]:
+    """The expiries that are over, the tokens of their leases, and the reads of each, issued with a
+    conflict."""
     now_ms = scope.clock.wall_ms()
-    lapsed: list[tuple[bytes, fdb.Value]] = []
+    lapsed: list[tuple[bytes, bytes, lease.Looked]] = []
     for _ in range(MAX_PAGES):
         rows = looked.to_list()
         for kv in rows:
             if unpack_expiry(kv.value) <= now_ms:
                 _, token = scope.keys.parse_expiry(kv.key)
-                lapsed.append((token, tr.get(scope.keys.lease(token))))
+                lapsed.append((kv.key, token, lease.look_ending(tr, scope.keys, token)))
         if len(rows) < MAX_LAPSED or len(lapsed) >= MAX_LAPSED:
             break
         # Leases of a wrong clock must not hold up those behind them.

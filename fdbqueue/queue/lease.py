@@ -1,13 +1,38 @@
-"""Leases: messages handed to a consumer until they are settled or lapse."""
+"""Leases: messages handed to a consumer until they are settled or lapse.
+
+LEASE says who has the message, EXPIRY when that ends. An extension must not make a settlement fail
+that is under way, perhaps in a transaction of the user's own. So it leaves LEASE as it is, and
+notes the new end under UNTIL:
+
+| | LEASE | UNTIL |
+|---|---|---|
+| settling | reads with a conflict, clears | reads at snapshot, clears |
+| extending | reads with a conflict | reads with a conflict, writes |
+| lapsing | reads with a conflict, clears | reads with a conflict, clears |
+
+Of a settlement and a lapse one fails, and of an extension and a lapse; an extension that commits
+while a settlement is under way leaves an EXPIRY of no lease, which who looks for lapsed leases
+removes when it falls due.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..binding import fdb
 from ..clock import VERSIONS_PER_SECOND
-from ..codec import Lease, pack_envelope, pack_expiry, pack_lease, unpack_envelope, unpack_lease
+from ..codec import (
+    Lease,
+    Until,
+    pack_envelope,
+    pack_expiry,
+    pack_lease,
+    pack_until,
+    unpack_envelope,
+    unpack_lease,
+)
 from ..errors import LeaseLost, MessagePlanned
 from ..keys import Kind, QueueKeys, lease_token
 from ..model import Delivery, LeasedMessage
@@ -26,6 +51,20 @@ class Terms:
     seconds: float
     claim: bytes
     consumer: str
+
+
+class Looked(NamedTuple):
+    """The reads of a lease and of its end, issued and not awaited."""
+
+    lease: fdb.Value
+    until: fdb.Value
+
+
+class Held(NamedTuple):
+    """A lease, and when it ends."""
+
+    lease: Lease
+    until: Until
 
 
 @fdb.transactional
@@ -63,13 +102,14 @@ def assign(
 def _assign(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[Standing]
 ) -> list[tuple[bytes, Lease]]:
-    version, wall_ms = _expiry(tr, scope, terms.seconds)
+    until = _until(tr, scope, terms.seconds)
     leases = []
     for n, message in enumerate(messages):
         token = lease_token(terms.claim, n)
         packed = pack_envelope(message.envelope)
-        lease = Lease(message.position, version, wall_ms, terms.consumer, packed)
-        _store(tr, scope, token, lease)
+        lease = Lease(message.position, until.version, until.wall_ms, terms.consumer, packed)
+        tr[scope.keys.lease(token)] = pack_lease(lease)
+        tr[scope.keys.expiry(until.version, token)] = pack_expiry(until.wall_ms)
         leases.append((token, lease))
     return leases
 
@@ -86,29 +126,37 @@ def answer(
     ]
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[fdb.Value]:
-    """Issue the reads of the leases of deliveries, each with a conflict."""
-    return [tr.get(keys.lease(delivery.token)) for delivery in deliveries]
+def look(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Looked]:
+    """Issue the reads of leases that are to be settled: a conflict on each, none on its end."""
+    return [
+        Looked(tr.get(keys.lease(one.token)), tr.snapshot.get(keys.until(one.token)))
+        for one in deliveries
+    ]
+
+
+def look_ending(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> Looked:
+    """Issue the reads of a lease whose end is relied on: a conflict on both."""
+    return Looked(tr.get(keys.lease(token)), tr.get(keys.until(token)))
 
 
 def end(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    looked: Sequence[fdb.Value] | None = None,
+    looked: Sequence[Looked] | None = None,
 ) -> list[Standing]:
     """End leases; what becomes of their messages, and to record it, is the caller's.
 
     looked: their reads, if they have been issued.
 
-    One round trip. Conflicts only with another settlement of the same leases. Raises
-    ``LeaseLost`` for the first that is gone, and ``MessagePlanned`` for one of a plan, before
-    anything is written.
+    One round trip. Conflicts only with another settlement of the same leases and with their
+    lapse, never with an extension. Raises ``LeaseLost`` for the first that is gone, and
+    ``MessagePlanned`` for one of a plan, before anything is written.
     """
-    leases = _held(deliveries, look(tr, scope.keys, deliveries) if looked is None else looked)
-    for delivery, lease in zip(deliveries, leases, strict=True):
-        remove(tr, scope, delivery.token, lease)
-    return [standing(lease) for lease in leases]
+    held = _held(deliveries, look(tr, scope.keys, deliveries) if looked is None else looked)
+    for delivery, one in zip(deliveries, held, strict=True):
+        remove(tr, scope, delivery.token, one)
+    return [standing(one.lease) for one in held]
 
 
 @fdb.transactional
@@ -117,15 +165,17 @@ def extend(
 ) -> int:
     """Let leases end ``seconds`` from now; returns the wall clock of that in milliseconds.
 
-    One round trip. Conflicts and errors as in ``end``.
+    One round trip. Conflicts with whatever else becomes of the same leases, and makes nothing
+    fail but their lapse. Errors as in ``end``.
     """
-    leases = _held(deliveries, look(tr, scope.keys, deliveries))
-    version, wall_ms = _expiry(tr, scope, seconds)
-    for delivery, lease in zip(deliveries, leases, strict=True):
-        remove(tr, scope, delivery.token, lease)
-        extended = replace(lease, expiry_version=version, expiry_ms=wall_ms)
-        _store(tr, scope, delivery.token, extended)
-    return wall_ms
+    keys = scope.keys
+    held = _held(deliveries, [look_ending(tr, keys, one.token) for one in deliveries])
+    until = _until(tr, scope, seconds)
+    for delivery, one in zip(deliveries, held, strict=True):
+        del tr[keys.expiry(one.until.version, delivery.token)]
+        tr[keys.until(delivery.token)] = pack_until(until)
+        tr[keys.expiry(until.version, delivery.token)] = pack_expiry(until.wall_ms)
+    return until.wall_ms
 
 
 def standing(lease: Lease) -> Standing:
@@ -134,57 +184,61 @@ def standing(lease: Lease) -> Standing:
 
 
 def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> list[Delivery]:
-    """The deliveries under a claim that asked for ``at_most`` messages.
+    """The deliveries under a claim that asked for ``at_most`` messages, as they were granted.
 
     One round trip, and one more for payloads in chunks. Conflicts with their settlement.
     """
     if at_most == 1:
-        return named(tr, tr, keys, lease_token(claim, 0))
+        token = lease_token(claim, 0)
+        value = tr.get(keys.lease(token)).value
+        return [] if value is None else _deliveries(tr, keys, [(token, unpack_lease(value))])
     leases = keys.leases(claim)
     found = tr.get_range(leases.start, leases.stop, streaming_mode=fdb.StreamingMode.want_all)
-    return _deliveries(tr, keys, [(keys.parse_lease(kv.key), kv.value) for kv in found])
+    held = [(keys.parse_lease(kv.key), unpack_lease(kv.value)) for kv in found]
+    return _deliveries(tr, keys, held)
 
 
-def named(
-    tr: fdb.Transaction, reader: fdb.TransactionRead, keys: QueueKeys, token: bytes
-) -> list[Delivery]:
-    """The delivery that a token names, if there is one.
-
-    reader: the transaction, for a conflict as of ``under``, or its snapshot.
-    """
-    value = reader.get(keys.lease(token)).value
-    return [] if value is None else _deliveries(tr, keys, [(token, value)])
+def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
+    """The delivery that a token names, if there is one. As ``under``, but at snapshot isolation
+    and with the end that it has by now."""
+    looked = Looked(tr.snapshot.get(keys.lease(token)), tr.snapshot.get(keys.until(token)))
+    held = holding(looked)
+    if held is None:
+        return []
+    (found,) = _deliveries(tr, keys, [(token, held.lease)])
+    return [replace(found, expires_at_ms=held.until.wall_ms)]
 
 
 @fdb.transactional
 def listed(
     tr: fdb.Transaction, scope: Scope, limit: int, after: bytes | None
 ) -> list[LeasedMessage]:
-    """Leases in the order of their tokens. Snapshot reads in one round trip, no conflicts."""
+    """Leases in the order of their tokens. Snapshot reads in two round trips, no conflicts."""
     every = scope.keys.kind(Kind.LEASE)
     begin = every.start if after is None else scope.keys.lease(after) + b"\x00"
-    found = tr.snapshot.get_range(begin, every.stop, limit=limit)
+    found = tr.snapshot.get_range(begin, every.stop, limit=limit).to_list()
+    tokens = [scope.keys.parse_lease(kv.key) for kv in found]
+    extended = [tr.snapshot.get(scope.keys.until(token)) for token in tokens]
     version, now_ms = scope.version(tr), scope.clock.wall_ms()
     leases = []
-    for kv in found:
+    for kv, token, until in zip(found, tokens, extended, strict=True):
         lease = unpack_lease(kv.value)
+        ends = lease.ends(until.value)
         envelope = unpack_envelope(lease.envelope)
         delivery = Delivery(
             message=envelope.properties(lease.position),
-            token=scope.keys.parse_lease(kv.key),
+            token=token,
             attempt=envelope.attempts + 1,
-            expires_at_ms=lease.expiry_ms,
+            expires_at_ms=ends.wall_ms,
         )
-        lapsed = lease.expiry_version < version and lease.expiry_ms <= now_ms
-        lapsed = lapsed and not lease.planned
+        lapsed = ends.version < version and ends.wall_ms <= now_ms and not lease.planned
         leases.append(LeasedMessage(delivery, lease.consumer, lapsed, lease.planned))
     return leases
 
 
 def _deliveries(
-    tr: fdb.Transaction, keys: QueueKeys, found: Sequence[tuple[bytes, bytes]]
+    tr: fdb.Transaction, keys: QueueKeys, held: Sequence[tuple[bytes, Lease]]
 ) -> list[Delivery]:
-    held = [(token, unpack_lease(value)) for token, value in found]
     messages = [standing(lease) for _, lease in held]
     return answer(messages, payloads.look(tr, keys, messages), held)
 
@@ -198,33 +252,38 @@ def _delivery(message: Standing, token: bytes, lease: Lease) -> Delivery:
     )
 
 
-def remove(tr: fdb.Transaction, scope: Scope, token: bytes, lease: Lease) -> None:
+def remove(tr: fdb.Transaction, scope: Scope, token: bytes, held: Held) -> None:
     """Remove a lease that was read with a conflict."""
     del tr[scope.keys.lease(token)]
-    del tr[scope.keys.expiry(lease.expiry_version, token)]
+    # Also where there was none: an extension may have committed since.
+    del tr[scope.keys.until(token)]
+    del tr[scope.keys.expiry(held.until.version, token)]
 
 
-def _store(tr: fdb.Transaction, scope: Scope, token: bytes, lease: Lease) -> None:
-    tr[scope.keys.lease(token)] = pack_lease(lease)
-    tr[scope.keys.expiry(lease.expiry_version, token)] = pack_expiry(lease.expiry_ms)
+def holding(looked: Looked) -> Held | None:
+    """The lease that was looked at, and when it ends; None if it is gone."""
+    packed = looked.lease.value
+    if packed is None:
+        return None
+    lease = unpack_lease(packed)
+    return Held(lease, lease.ends(looked.until.value))
 
 
-def _held(deliveries: Sequence[Delivery], looked: Sequence[fdb.Value]) -> list[Lease]:
-    leases = []
-    for delivery, value in zip(deliveries, looked, strict=True):
-        packed = value.value
-        if packed is None:
+def _held(deliveries: Sequence[Delivery], looked: Sequence[Looked]) -> list[Held]:
+    held = []
+    for delivery, one in zip(deliveries, looked, strict=True):
+        found = holding(one)
+        if found is None:
             raise LeaseLost(message_id=delivery.id)
-        lease = unpack_lease(packed)
-        if lease.planned:
-            raise MessagePlanned(message_id=delivery.id, consumer=lease.consumer)
-        leases.append(lease)
-    return leases
+        if found.lease.planned:
+            raise MessagePlanned(message_id=delivery.id, consumer=found.lease.consumer)
+        held.append(found)
+    return held
 
 
-def _expiry(tr: fdb.Transaction, scope: Scope, seconds: float) -> tuple[int, int]:
-    """The database's version and the wall clock in milliseconds, ``seconds`` from now."""
-    return (
+def _until(tr: fdb.Transaction, scope: Scope, seconds: float) -> Until:
+    """The moment ``seconds`` from now."""
+    return Until(
         scope.version(tr) + int(seconds * VERSIONS_PER_SECOND),
         scope.clock.wall_ms() + int(seconds * 1000),
     )

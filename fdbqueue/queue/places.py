@@ -87,16 +87,19 @@ def leased(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState |
 
     Snapshot reads, no conflicts.
     """
-    held = scope.keys.kind(Kind.LEASE)
-    for kv in tr.snapshot.get_range(held.start, held.stop):
+    keys = scope.keys
+    every = keys.kind(Kind.LEASE)
+    for kv in tr.snapshot.get_range(every.start, every.stop):
         lease = unpack_lease(kv.value)
         standing = Standing(lease.position, unpack_envelope(lease.envelope))
         if standing.id == message_id:
+            extended = tr.snapshot.get(keys.until(keys.parse_lease(kv.key)))
             (standing,) = _loaded(tr, scope, standing)
+            until = lease.ends(extended.value)
             return MessageState(
                 message=standing.envelope.message(lease.position),
                 state=State.LEASED,
-                lease_expires_at_ms=None if lease.planned else lease.expiry_ms,
+                lease_expires_at_ms=None if lease.planned else until.wall_ms,
                 consumer=lease.consumer,
             )
     return None

@@ -21,7 +21,7 @@ def ack(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    looked: Sequence[fdb.Value] | None = None,
+    looked: Sequence[lease.Looked] | None = None,
 ) -> None:
     """The messages are done. ``looked``: the reads of their leases, if they have been issued."""
     life.moved(tr, scope, ACK, lease.end(tr, scope, deliveries, looked))

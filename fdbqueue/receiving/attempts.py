@@ -71,7 +71,8 @@ def attempt(
         looked = line.look(tr, access.keys, first=not access.crowded)
     leases = lease.look(tr, access.keys, ack)
     if leases:
-        leases[-1].block_until_ready()  # What comes with the read version is there as well then.
+        # What comes with the read version is there as well then.
+        leases[-1].until.block_until_ready()
     scope = access.scope(tr)
     if ack:
         settle.ack(tr, scope, ack, leases)

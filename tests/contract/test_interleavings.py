@@ -75,6 +75,71 @@ def test_expiry_against_ack_and_another_receiver(
     assert explore(db, start) >= 6
 
 
+def test_an_extension_makes_no_acknowledgement_fail(
+    db: fdb.Database, space: fdb.Subspace, fresh: Callable[..., Queue]
+) -> None:
+    runs: list[int] = []
+
+    def start() -> Start:
+        # Given a message that is leased
+        queue = fresh(lease=10, contention="first")
+        queue.enqueue(db, b"m")
+        held = queue.receive_many(db, 1)
+        runs.append(0)
+
+        def handle(tr: fdb.Transaction) -> None:
+            runs[-1] += 1
+            queue.ack_many(tr, held)
+
+        def check(results: list[Any]) -> None:
+            # Then it is done at the first try, and the extension came before it or failed
+            acked, _ = results
+            assert (acked, runs[-1], queue.depth(db).done) == (None, 1, 1)
+            clean(db, queue)
+            # And what the extension left is gone when it falls due
+            Queue(queue.name, space, clock=ManualClock(seconds=60)).sweep(db)
+            for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY):
+                every = queue._keys.kind(kind)
+                assert not db.get_range(every.start, every.stop), kind.name
+
+        # When it is acknowledged while its lease is extended
+        return [
+            lambda db: once.run(db, queue._keys.once, handle),
+            lambda db: queue.extend_many(db, held, 30),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+def test_a_lease_is_extended_or_lapses(
+    db: fdb.Database, space: fdb.Subspace, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a message whose lease was extended, and is over
+        queue = fresh(lease=10, contention="first")
+        queue.enqueue(db, b"m")
+        held = queue.extend_many(db, queue.receive_many(db, 1), 20)
+        later = Queue(queue.name, space, clock=ManualClock(seconds=60))
+
+        def check(results: list[Any]) -> None:
+            # Then its holder has it, or another receiver, and never both
+            *extended, again = results
+            lost = [isinstance(each, LeaseLost) for each in extended]
+            assert all(lost) if again else not any(lost)
+            assert [one.attempt for one in again] == [2] * len(again)
+            later.ack_many(db, again or held)
+            clean(db, queue)
+
+        # When it is extended twice at once while another looks for messages
+        return [
+            lambda db: later.extend_many(db, held),
+            lambda db: later.extend_many(db, held),
+            lambda db: later.receive_many(db, 1),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
 def test_fulfilment_against_withdrawal(db: fdb.Database, fresh: Callable[..., Queue]) -> None:
     def start() -> Start:
         # Given a leader and another consumer in line, and one message

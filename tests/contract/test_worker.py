@@ -263,7 +263,7 @@ def test_a_lease_is_extended_as_long_as_the_handler_runs(
     db: Database, space: fdb.Subspace, recorder: Recorder, clock: ManualClock
 ) -> None:
     queue = Queue.create(db, "brief", root=space, lease=0.3, clock=clock)
-    leases = RootKeys(space).queue("brief").kind(Kind.LEASE)
+    leases = RootKeys(space).queue("brief").kind(Kind.UNTIL)
     recorder.gate.clear()
     queue.enqueue(db, b"a")
     with Worker(db, 1).add(queue, recorder):
@@ -279,6 +279,30 @@ def test_a_lease_is_extended_as_long_as_the_handler_runs(
         recorder.gate.set()
         eventually(lambda: queue.depth(db).done == 1)
     assert recorder.handled == [b"a"]
+
+
+def test_a_transactional_handler_is_not_run_again_because_its_lease_is_extended(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "brief", root=space, lease=0.3)
+    every = queue._keys.kind(Kind.UNTIL)
+    runs: list[bytes] = []
+
+    def handle(tr: fdb.Transaction, message: Message) -> None:
+        runs.append(message.payload)
+        until = None
+
+        def extended() -> bool:
+            return any(kv.value != until for kv in db.get_range(every.start, every.stop))
+
+        for _ in range(2):
+            eventually(extended)
+            until = db.get_range(every.start, every.stop)[0].value
+
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, handle):
+        eventually(lambda: queue.depth(db).done == 1)
+    assert runs == [b"a"]
 
 
 def test_one_busy_queue_does_not_starve_another(

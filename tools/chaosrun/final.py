@@ -17,6 +17,7 @@ from .place import BROWSERS, FILTERS, QUEUES, Place
 ORPHANS = (
     Kind.REQUEST,
     Kind.LEASE,
+    Kind.UNTIL,
     Kind.EXPIRY,
     Kind.CONSUMER,
     Kind.STATE,
@@ -46,7 +47,9 @@ def drain(place: Place, recorder: Recorder) -> None:
                 recorder.end(DRAINER, n)
             depth = queue.depth(place.db)
             # The last look finds nothing: it has waited, and so has done away with dead leaders.
-            if not held and depth.ready == depth.leased == depth.delayed == 0:
+            # What an extension left of a lease that was being settled goes when it falls due.
+            over = depth.ready == depth.leased == depth.delayed == 0
+            if not held and over and not _count(place, queue._keys.kind(Kind.EXPIRY)):
                 break
             if time.monotonic() > deadline:
                 recorder.note(DRAINER, "stuck", name, depth=str(depth))
@@ -106,14 +109,14 @@ def _letters(place: Place, name: str) -> list[fdbqueue.DeadMessage]:
 def _orphans(place: Place, name: str) -> dict[str, int]:
     keys: QueueKeys = place.queues[name]._keys
 
-    @fdb.transactional
-    def count(tr: fdb.Transaction, every: slice) -> int:
-        return len(list(tr.get_range(every.start, every.stop, limit=1000)))
-
-    found = {kind.name: count(place.db, keys.kind(kind)) for kind in ORPHANS}
-    found["LEADER"] = count(place.db, slice(keys.led, keys.leader + b"\0"))
-    found["GUARD"] = count(place.db, slice(keys.guard, keys.guard + b"\0"))
+    found = {kind.name: _count(place, keys.kind(kind)) for kind in ORPHANS}
+    found["LEADER"] = _count(place, slice(keys.led, keys.leader + b"\0"))
+    found["GUARD"] = _count(place, slice(keys.guard, keys.guard + b"\0"))
     return {kind: number for kind, number in found.items() if number}
+
+
+def _count(place: Place, every: slice) -> int:
+    return len(list(place.db.get_range(every.start, every.stop, limit=1000)))
 
 
 def _events(place: Place, recorder: Recorder, name: str) -> None:
