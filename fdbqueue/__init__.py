@@ -1,322 +1,204 @@
 """fdbqueue: a transactional priority queue layer on FoundationDB.
 
 ``open`` a store, ``Queue.open`` a queue, and use both inside your own FoundationDB transactions.
+What is needed every day is here; the errors are in ``fdbqueue.errors``, and what belongs to the
+pipeline on Spark is in ``fdbqueue.spark``.
 
 Everything is imported when it is first named. So ``import fdbqueue`` costs nothing, and
 ``FDBQUEUE_STORE`` can be set until a name is used that stands on the FoundationDB bindings: that
 import decides which store the bindings load. ``from fdbqueue import fdb`` gives the bindings
-themselves, ready for ``@fdb.transactional`` at the top of a module.
+themselves, with types, and ``transactional`` is their decorator, which keeps the types of what it
+decorates.
 """
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import errors
+
 if TYPE_CHECKING:
-    from .api import Queue, list_queues
-    from .binding import Engine, Store, describe, fdb, open
-    from .clock import Clock
-    from .connection import ConnectionState
-    from .consumers.credit import Credit
-    from .consumers.registry import Consumer
-    from .errors import (
-        BrowsedLost,
-        CatalogueError,
-        CheckpointMismatch,
-        CorruptData,
-        ExpiredBacklog,
-        FormatTooNew,
-        HandlerTooSlow,
-        ImportMoved,
-        InvalidArgument,
-        InvalidHeaders,
-        InvalidInput,
-        InvalidName,
-        InvalidOptions,
-        InvalidPayload,
-        InvalidPriority,
-        InvalidRow,
-        InvalidSchema,
-        InvalidSelector,
-        JobFailed,
-        LeaseLost,
-        MessagePlanned,
-        MissingJava,
-        MissingPackage,
-        NoSuchWorker,
-        NotAStore,
-        OptionsMismatch,
-        OutcomeUnknown,
-        PayloadTooLarge,
-        PlanError,
-        PlanHeld,
-        PlanLost,
-        PlanNotFound,
-        PlanTaken,
-        QueueError,
-        QueueExists,
-        QueueFull,
-        QueueNotFound,
-        SinkBehind,
-        SinkError,
-        SinkUnfinished,
-        StoreError,
-        StoreMismatch,
-        StoreNotFound,
-        StoreNotShared,
-        StoreNotWritable,
-        StoreUnreachable,
-        SubscriptionError,
-        SubscriptionHeld,
-        SubscriptionMismatch,
-        SubscriptionNotFound,
-        TransactionTooLarge,
-        UnknownContentType,
-        UnsupportedVersion,
+    from . import (
+        backoff as backoff,
     )
-    from .importing import Import
+    from . import (
+        binding as binding,
+    )
+    from . import (
+        clock as clock,
+    )
+    from . import (
+        connection as connection,
+    )
+    from . import (
+        consumers as consumers,
+    )
+    from . import (
+        importing as importing,
+    )
+    from . import (
+        metrics as metrics,
+    )
+    from . import (
+        model as model,
+    )
+    from . import (
+        sinks as sinks,
+    )
+    from . import (
+        spark as spark,
+    )
+    from . import (
+        surveying as surveying,
+    )
+    from . import (
+        verification as verification,
+    )
+    from .api import Queue, list_queues
+    from .binding import describe, fdb, open, transactional
+    from .consumers.credit import Credit
     from .model import (
         DeadMessage,
-        Death,
         Delivery,
         Depth,
-        Deviation,
         Event,
         Headers,
-        HeaderValue,
         LeasedMessage,
         Message,
         MessageState,
         NewMessage,
-        Plan,
-        PlanConsumer,
-        Position,
         Progress,
-        Swept,
-        Verification,
     )
     from .options import QueueOptions
     from .queue.line import Ticket
     from .selector import Selector
     from .serializers import Serializer
-    from .sinks import Sink
     from .states import State
     from .subscribing import Subscription
-    from .surveying import Surveyed, survey
-    from .verification import rebuild_counters, verify
+    from .surveying import survey
+    from .verification import verify
     from .worker import Reject, Retry, Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BrowsedLost",
-    "CatalogueError",
-    "CheckpointMismatch",
-    "Clock",
-    "ConnectionState",
-    "Consumer",
-    "CorruptData",
     "Credit",
     "DeadMessage",
-    "Death",
     "Delivery",
     "Depth",
-    "Deviation",
-    "Engine",
     "Event",
-    "ExpiredBacklog",
-    "FormatTooNew",
-    "HandlerTooSlow",
-    "HeaderValue",
     "Headers",
-    "Import",
-    "ImportMoved",
-    "InvalidArgument",
-    "InvalidHeaders",
-    "InvalidInput",
-    "InvalidName",
-    "InvalidOptions",
-    "InvalidPayload",
-    "InvalidPriority",
-    "InvalidRow",
-    "InvalidSchema",
-    "InvalidSelector",
-    "JobFailed",
-    "LeaseLost",
     "LeasedMessage",
     "Message",
-    "MessagePlanned",
     "MessageState",
-    "MissingJava",
-    "MissingPackage",
     "NewMessage",
-    "NoSuchWorker",
-    "NotAStore",
-    "OptionsMismatch",
-    "OutcomeUnknown",
-    "PayloadTooLarge",
-    "Plan",
-    "PlanConsumer",
-    "PlanError",
-    "PlanHeld",
-    "PlanLost",
-    "PlanNotFound",
-    "PlanTaken",
-    "Position",
     "Progress",
     "Queue",
-    "QueueError",
-    "QueueExists",
-    "QueueFull",
-    "QueueNotFound",
     "QueueOptions",
     "Reject",
     "Retry",
     "Selector",
     "Serializer",
-    "Sink",
-    "SinkBehind",
-    "SinkError",
-    "SinkUnfinished",
     "State",
-    "Store",
-    "StoreError",
-    "StoreMismatch",
-    "StoreNotFound",
-    "StoreNotShared",
-    "StoreNotWritable",
-    "StoreUnreachable",
     "Subscription",
-    "SubscriptionError",
-    "SubscriptionHeld",
-    "SubscriptionMismatch",
-    "SubscriptionNotFound",
-    "Surveyed",
-    "Swept",
     "Ticket",
-    "TransactionTooLarge",
-    "UnknownContentType",
-    "UnsupportedVersion",
-    "Verification",
     "Worker",
     "describe",
+    "errors",
     "fdb",
     "list_queues",
     "open",
-    "rebuild_counters",
     "survey",
+    "transactional",
     "verify",
 ]
 
 _LAZY = {
-    "BrowsedLost": "errors",
-    "CatalogueError": "errors",
-    "CheckpointMismatch": "errors",
-    "Clock": "clock",
-    "ConnectionState": "connection",
-    "Consumer": "consumers.registry",
-    "CorruptData": "errors",
     "Credit": "consumers.credit",
     "DeadMessage": "model",
-    "Death": "model",
     "Delivery": "model",
     "Depth": "model",
-    "Deviation": "model",
-    "Engine": "binding",
     "Event": "model",
-    "ExpiredBacklog": "errors",
-    "FormatTooNew": "errors",
-    "HandlerTooSlow": "errors",
-    "HeaderValue": "model",
     "Headers": "model",
-    "Import": "importing",
-    "ImportMoved": "errors",
-    "InvalidArgument": "errors",
-    "InvalidHeaders": "errors",
-    "InvalidInput": "errors",
-    "InvalidName": "errors",
-    "InvalidOptions": "errors",
-    "InvalidPayload": "errors",
-    "InvalidPriority": "errors",
-    "InvalidRow": "errors",
-    "InvalidSchema": "errors",
-    "InvalidSelector": "errors",
-    "JobFailed": "errors",
-    "LeaseLost": "errors",
     "LeasedMessage": "model",
     "Message": "model",
-    "MessagePlanned": "errors",
     "MessageState": "model",
-    "MissingJava": "errors",
-    "MissingPackage": "errors",
     "NewMessage": "model",
-    "NoSuchWorker": "errors",
-    "NotAStore": "errors",
-    "OptionsMismatch": "errors",
-    "OutcomeUnknown": "errors",
-    "PayloadTooLarge": "errors",
-    "Plan": "model",
-    "PlanConsumer": "model",
-    "PlanError": "errors",
-    "PlanHeld": "errors",
-    "PlanLost": "errors",
-    "PlanNotFound": "errors",
-    "PlanTaken": "errors",
-    "Position": "model",
     "Progress": "model",
     "Queue": "api",
-    "QueueError": "errors",
-    "QueueExists": "errors",
-    "QueueFull": "errors",
-    "QueueNotFound": "errors",
     "QueueOptions": "options",
     "Reject": "worker",
     "Retry": "worker",
     "Selector": "selector",
     "Serializer": "serializers",
-    "Sink": "sinks",
-    "SinkBehind": "errors",
-    "SinkError": "errors",
-    "SinkUnfinished": "errors",
     "State": "states",
-    "Store": "binding",
-    "StoreError": "errors",
-    "StoreMismatch": "errors",
-    "StoreNotFound": "errors",
-    "StoreNotShared": "errors",
-    "StoreNotWritable": "errors",
-    "StoreUnreachable": "errors",
     "Subscription": "subscribing",
-    "SubscriptionError": "errors",
-    "SubscriptionHeld": "errors",
-    "SubscriptionMismatch": "errors",
-    "SubscriptionNotFound": "errors",
-    "Surveyed": "surveying",
-    "Swept": "model",
     "Ticket": "queue.line",
-    "TransactionTooLarge": "errors",
-    "UnknownContentType": "errors",
-    "UnsupportedVersion": "errors",
-    "Verification": "model",
     "Worker": "worker",
     "describe": "binding",
     "fdb": "binding",
     "list_queues": "api",
     "open": "binding",
-    "rebuild_counters": "verification",
     "survey": "surveying",
+    "transactional": "binding",
     "verify": "verification",
 }
 
+_MODULES = {
+    "backoff",
+    "binding",
+    "clock",
+    "connection",
+    "consumers",
+    "importing",
+    "metrics",
+    "model",
+    "sinks",
+    "spark",
+    "surveying",
+    "verification",
+}
+"""Modules with the rest of what is public. Of ``testing`` no: it is for those who have pytest."""
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-    globals()[name] = value
-    return value
+_MOVED = {
+    "Clock": "clock",
+    "ConnectionState": "connection",
+    "Consumer": "consumers",
+    "Death": "model",
+    "Deviation": "verification",
+    "Engine": "binding",
+    "HeaderValue": "model",
+    "Import": "importing",
+    "Plan": "spark",
+    "PlanConsumer": "spark",
+    "Position": "model",
+    "Sink": "spark",
+    "Store": "binding",
+    "Surveyed": "surveying",
+    "Swept": "model",
+    "Verification": "verification",
+    "rebuild_counters": "verification",
+}
+"""Names that were here once, beside those of the errors, and the modules that have them now."""
+
+if not TYPE_CHECKING:  # else a misspelt name would have the type Any
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            value = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+            globals()[name] = value
+            return value
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        place = "errors" if hasattr(errors, name) else _MOVED.get(name)
+        if name.startswith("_") or place is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = f"{__name__}.{place}"
+        warnings.warn(f"import {name} from {found}", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(found), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

@@ -14,19 +14,21 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import inspect
 import logging
 import os
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-
-import fdb as fdb
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from . import embedded
 from .errors import (
+    InvalidArgument,
     NotAStore,
     StoreError,
     StoreMismatch,
@@ -35,6 +37,15 @@ from .errors import (
     StoreUnreachable,
     UnsupportedVersion,
 )
+
+if TYPE_CHECKING:
+    from ._stubs import fdb as fdb
+else:
+    import fdb as fdb
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
 API_VERSION = 730
 OLDEST_API_VERSION = 710
@@ -244,6 +255,40 @@ def _open_cluster(store: Store, timeout: float | None) -> fdb.Database:
             raise StoreUnreachable(store=shown, seconds=timeout or 0) from None
         raise StoreError(store=shown, problem=str(error)) from None
     return db
+
+
+@overload
+def transactional(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[fdb.Transaction, P], R], /
+) -> Callable[Concatenate[fdb.Transaction | fdb.Database, P], R]: ...
+
+
+@overload
+def transactional(
+    function: Callable[Concatenate[S, fdb.Transaction, P], R], /
+) -> Callable[Concatenate[S, fdb.Transaction | fdb.Database, P], R]: ...
+
+
+def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
+    """A decorator: the function runs in a transaction, the caller's or one of its own.
+
+    It is ``fdb.transactional`` with types. The parameter ``tr`` is the transaction, or, where no
+    parameter has that name, the first (of a method, the first after ``self``). Called with a
+    transaction, the function is part of it. Called with a database, it gets a new transaction,
+    which is committed when it returns, and runs again after a conflict; also when the outcome of
+    the commit is unknown, so then its effect may be there twice, but for that of fdbqueue's own
+    operations called with a database. Give the transaction by its place, not by its name.
+
+    Raises ``InvalidArgument`` for a function without parameters.
+    """
+    names = list(inspect.signature(function).parameters)
+    free = [name for name in names if name not in ("self", "cls")]
+    if not free:
+        raise InvalidArgument(
+            argument="function", value=function, problem="it needs a parameter for the transaction"
+        )
+    decorate = fdb.transactional(parameter="tr" if "tr" in names else free[0])
+    return decorate(function)
 
 
 TIMED_OUT = 1031

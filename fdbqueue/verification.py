@@ -13,6 +13,8 @@ from .queue import audit, auditplans, belongings, once
 from .queue.audit import Audit
 from .subscriptions import checking
 
+__all__ = ["Deviation", "Verification", "rebuild_counters", "verify"]
+
 Check = Callable[[Audit], None]
 Pages = Callable[[Audit, bytes], bytes]
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fdbqueue import MissingJava, MissingPackage
+from fdbqueue.errors import MissingJava, MissingPackage
 from fdbqueue.spark import check_java
 
 

@@ -6,6 +6,7 @@ import sys
 
 import fdbqueue
 from fdbqueue.binding import DEFAULT, Engine, default_cluster_file
+from fdbqueue.errors import StoreError
 
 SECONDS = 5.0
 
@@ -15,7 +16,7 @@ def main() -> int:
         return 1
     try:
         fdbqueue.open(timeout=SECONDS)
-    except fdbqueue.StoreError:
+    except StoreError:
         return 1
     print(DEFAULT.path or default_cluster_file())
     return 0

@@ -9,7 +9,8 @@ import signal
 import sys
 
 import fdbqueue
-from fdbqueue import Delivery, LeaseLost, Queue, fdb
+from fdbqueue import Delivery, Queue, fdb
+from fdbqueue.errors import LeaseLost
 
 totals = fdb.Subspace(("orders by region",))
 

@@ -36,7 +36,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
-        now_ms = fdbqueue.Clock().wall_ms()
+        now_ms = fdbqueue.clock.Clock().wall_ms()
         found = queue.consumers(db)
         return listing.Listing(
             ["id", "name", "prio", "state", "seen", "where"],
@@ -108,7 +108,7 @@ def evict(
         print(f"evicted {terminal.count(len(gone), 'consumer')} of queue {terminal.visible(name)}")
 
 
-def stale(consumers: list[fdbqueue.Consumer]) -> list[fdbqueue.Consumer]:
+def stale(consumers: list[fdbqueue.consumers.Consumer]) -> list[fdbqueue.consumers.Consumer]:
     """Those that look dead, by their clocks and this one's."""
-    now_ms = fdbqueue.Clock().wall_ms()
+    now_ms = fdbqueue.clock.Clock().wall_ms()
     return [each for each in consumers if now_ms - each.seen_at_ms > DEAD_SECONDS * 1000]

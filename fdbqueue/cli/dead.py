@@ -71,7 +71,7 @@ def _matching(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, selector: str | None
 ) -> Iterator[fdbqueue.DeadMessage]:
     wanted = None if selector is None else fdbqueue.Selector(selector)
-    now_ms = fdbqueue.Clock().wall_ms()
+    now_ms = fdbqueue.clock.Clock().wall_ms()
     for letter in bulk.dead(db, queue):
         if wanted is None or wanted.matches(letter.message, now_ms):
             yield letter

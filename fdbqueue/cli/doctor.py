@@ -13,6 +13,7 @@ import typer
 
 import fdbqueue
 
+from ..errors import QueueNotFound
 from . import consumers, diagnosis, engine, leases, queues, status, terminal
 from .diagnosis import OK, PROBLEM, Finding, Seen
 from .params import AsJson, complete_queue
@@ -64,7 +65,7 @@ def doctor(
             bar.update(bar.task_ids[0], completed=looked, done=looked)
     if names and looked < len(set(names)):
         known = fdbqueue.survey(db, names)
-        raise fdbqueue.QueueNotFound(name=next(name for name in names if name not in known))
+        raise QueueNotFound(name=next(name for name in names if name not in known))
     findings.insert(1, _pace(db, began))
     ill = {finding.subject for finding in findings if finding.state != OK} & {*every}
     well = looked - len(ill)
@@ -119,14 +120,17 @@ def _look(db: fdbqueue.fdb.Database, names: list[str], quick: bool) -> Iterator[
         for name, found in surveyed.items():
             try:
                 yield _seen(db, fdbqueue.Queue(name), found, quick)
-            except fdbqueue.QueueNotFound:  # deleted meanwhile
+            except QueueNotFound:  # deleted meanwhile
                 continue
 
 
 def _seen(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, found: fdbqueue.Surveyed, quick: bool
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    found: fdbqueue.surveying.Surveyed,
+    quick: bool,
 ) -> Seen:
-    now_ms = fdbqueue.Clock().wall_ms()
+    now_ms = fdbqueue.clock.Clock().wall_ms()
     oldest = queue.ready_since_ms(db)
     present = queue.consumers(db)
     target = found.options.dead_letter_queue

@@ -20,6 +20,7 @@ import typer
 import fdbqueue
 from fdbqueue.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
+from ..errors import InvalidInput, QueueError
 from . import lines, resuming, terminal
 from .params import AsJson, QueueName
 
@@ -221,7 +222,7 @@ def _go_on(
 
     Returns how many lines it had before.
     """
-    source = fdbqueue.Import(queue, state.name)
+    source = fdbqueue.importing.Import(queue, state.name)
     stored = source.place(db)
     try:
         since = lines.Place.parse(stored) if stored else state.done or lines.Place()
@@ -264,7 +265,7 @@ def _batches(
             batch, future = under_way
             try:
                 future.result()
-            except fdbqueue.InvalidInput:
+            except InvalidInput:
                 reader.blame(batch)
                 raise
             finally:
@@ -283,9 +284,9 @@ def _batches(
                 if under_way is not None and isinstance(sys.exception(), KeyboardInterrupt):
                     under_way[1].exception(INTERRUPTED_SECONDS)
                 settle()
-    except fdbqueue.InvalidInput as error:
+    except InvalidInput as error:
         raise terminal.Refused(f"{error}; {_before(done.messages)}") from None
-    except (fdbqueue.QueueError, *fdbqueue.binding.FAILURES) as error:
+    except (QueueError, *fdbqueue.binding.FAILURES) as error:
         raise terminal.Refused(f"{error}; {_before(done.messages)}", exit_code=1) from None
     except (KeyboardInterrupt, TimeoutError):
         known = terminal.count(done.messages, "message")

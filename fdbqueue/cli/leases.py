@@ -47,7 +47,7 @@ def list_(
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
-        now_ms = fdbqueue.Clock().wall_ms()
+        now_ms = fdbqueue.clock.Clock().wall_ms()
         found = sorted(
             islice(_of(db, queue, consumer), min(max_leases, sys.maxsize)),
             key=lambda each: (each.planned, each.delivery.expires_at_ms),

@@ -17,6 +17,7 @@ import typer
 
 import fdbqueue
 
+from ..errors import InvalidInput, QueueError
 from . import (
     bench,
     consumers,
@@ -162,9 +163,9 @@ def _report(error: BaseException) -> int:
     if isinstance(error, terminal.Refused):
         terminal.complain(str(error))
         return error.exit_code
-    if isinstance(error, fdbqueue.QueueError):
+    if isinstance(error, QueueError):
         terminal.complain(str(error))
-        return 2 if isinstance(error, fdbqueue.InvalidInput) else 1
+        return 2 if isinstance(error, InvalidInput) else 1
     if hasattr(error, "format_message"):  # what typer says about a wrong command line
         text = str(error.format_message())
         if type(error).__name__ == "NoArgsIsHelpError":

@@ -13,6 +13,7 @@ import typer
 import fdbqueue
 from fdbqueue.states import State
 
+from ..errors import TransactionTooLarge
 from . import listing, shapes, terminal
 from .params import AsJson, DryRun, MessageId, QueueName, Selecting, Watch, Yes
 
@@ -99,7 +100,7 @@ def _deliveries(
     while max_messages:
         try:
             found = take(min(at_once, max_messages), wait)
-        except fdbqueue.TransactionTooLarge:
+        except TransactionTooLarge:
             if at_once == 1:
                 raise
             at_once = max(1, at_once // 8)
@@ -163,7 +164,7 @@ def browse(
     wanted = None if selector is None else fdbqueue.Selector(selector)
     db = fdbqueue.open()
     queue = fdbqueue.Queue(name)
-    clock = fdbqueue.Clock()
+    clock = fdbqueue.clock.Clock()
     empty = f"queue {name} is empty" if wanted is None else "no message matches"
 
     def found() -> Iterator[fdbqueue.Message]:

@@ -36,7 +36,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
-        now_ms = fdbqueue.Clock().wall_ms()
+        now_ms = fdbqueue.clock.Clock().wall_ms()
         found = queue.plans.list(db)
         return listing.Listing(
             ["consumer", "acknowledged", "batch", "messages", "bytes", "state", "age"],
@@ -52,7 +52,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
     listing.show(look, as_json, watch)
 
 
-def _columns(plan: fdbqueue.Plan | None, now_ms: int) -> tuple[object, ...]:
+def _columns(plan: fdbqueue.model.Plan | None, now_ms: int) -> tuple[object, ...]:
     if plan is None:
         return ("", "", "", "nothing in hand", "")
     age = terminal.age(now_ms - plan.planned_at_ms)
@@ -96,7 +96,7 @@ def show(
     listing.show(look, as_json, watch)
 
 
-def _told(plan: fdbqueue.Plan) -> str:
+def _told(plan: fdbqueue.model.Plan) -> str:
     since = shapes.when(plan.planned_at_ms)
     return f"{terminal.count(plan.left, 'message')} {plan.state}, since {since}"
 

@@ -11,6 +11,7 @@ import typer
 import fdbqueue
 from fdbqueue.options import QueueOptions
 
+from ..errors import QueueNotFound
 from . import bulk, listing, options, terminal
 from .params import AsJson, DryRun, NewName, QueueName, Watch, Yes
 
@@ -143,7 +144,7 @@ def _listing(db: fdbqueue.fdb.Database) -> listing.Listing:
     )
 
 
-def surveyed(db: fdbqueue.fdb.Database) -> Iterator[tuple[str, fdbqueue.Surveyed]]:
+def surveyed(db: fdbqueue.fdb.Database) -> Iterator[tuple[str, fdbqueue.surveying.Surveyed]]:
     """All queues, in the order of their names, some hundred from each transaction."""
     names = fdbqueue.list_queues(db)
     for start in range(0, len(names), LISTED_AT_ONCE):
@@ -166,14 +167,14 @@ def show(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
     listing.show(lambda: _shown_queue(name, _look(db, queue)), as_json, watch)
 
 
-def _look(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.Surveyed:
+def _look(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.surveying.Surveyed:
     found = fdbqueue.survey(db, [queue.name]).get(queue.name)
     if found is None:
-        raise fdbqueue.QueueNotFound(name=queue.name)
+        raise QueueNotFound(name=queue.name)
     return found
 
 
-def _shown_queue(name: str, found: fdbqueue.Surveyed) -> listing.Fields:
+def _shown_queue(name: str, found: fdbqueue.surveying.Surveyed) -> listing.Fields:
     stored, total = found.options, found.depth
     levels = sorted(found.levels.items())
     return listing.Fields(

@@ -47,7 +47,7 @@ def list_(
     def look() -> listing.Listing:
         from fdbqueue.sinks import sinks
 
-        now_ms = fdbqueue.Clock().wall_ms()
+        now_ms = fdbqueue.clock.Clock().wall_ms()
         found = {
             sink: state
             for sink, state in sinks(db, queue).items()
@@ -100,7 +100,7 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
     before = _state(db, queue, sink)
     done = 0
     with terminal.progress("rows enqueued", before.rows or None) as bar:
-        for state in fdbqueue.Sink(queue, sink).finish(db):
+        for state in fdbqueue.sinks.Sink(queue, sink).finish(db):
             done = state.published - before.published
             bar.update(bar.task_ids[0], completed=state.published, done=done)
     if as_json:
@@ -134,7 +134,7 @@ def forget(
     if not dry_run:
         lost = f", and {terminal.count(left, 'row')} that are not enqueued" if left else ""
         terminal.confirm(f"Forget sink {sink!r} of queue {name!r}{lost}?", yes)
-        fdbqueue.Sink(queue, sink).forget(db)
+        fdbqueue.sinks.Sink(queue, sink).forget(db)
     if as_json:
         terminal.print_json({"queue": name, "sink": sink, "lost": left, "forgotten": not dry_run})
     else:

@@ -11,6 +11,7 @@ import typer
 
 import fdbqueue
 
+from ..errors import StoreError
 from . import terminal
 from .params import AsJson
 
@@ -64,7 +65,7 @@ def status(
         db = fdbqueue.open(timeout=timeout)
         queues = len(fdbqueue.list_queues(db))
         latency = measure(db)
-    except fdbqueue.StoreError as error:
+    except StoreError as error:
         if as_json:
             terminal.print_json({**report, "reachable": False, "error": str(error)})
         raise

@@ -18,6 +18,7 @@ import typer
 
 import fdbqueue
 
+from ..errors import QueueNotFound
 from . import engine, queues, shapes, terminal
 from .board import Board, Line, Look, Row, draw
 
@@ -168,7 +169,9 @@ class Watcher:
             )
         return rows
 
-    def _rates(self, name: str, seen: fdbqueue.Surveyed, now: float) -> tuple[float, float]:
+    def _rates(
+        self, name: str, seen: fdbqueue.surveying.Surveyed, now: float
+    ) -> tuple[float, float]:
         depth = seen.depth
         at, enqueued, done = self._before.get(name, (now, depth.enqueued, depth.done))
         self._before[name] = now, depth.enqueued, depth.done
@@ -182,10 +185,10 @@ class Watcher:
         try:
             oldest = queue.ready_since_ms(self._db)
             present = queue.consumers(self._db)
-        except fdbqueue.QueueNotFound:  # deleted meanwhile
+        except QueueNotFound:  # deleted meanwhile
             return None, {}
         states = Counter(shapes.consumer_state(each) or "registered" for each in present)
-        age = None if oldest is None else fdbqueue.Clock().wall_ms() - oldest
+        age = None if oldest is None else fdbqueue.clock.Clock().wall_ms() - oldest
         return age, dict(sorted(states.items()))
 
     def _conflicts(self) -> float | None:

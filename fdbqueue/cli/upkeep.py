@@ -11,6 +11,7 @@ import typer
 
 import fdbqueue
 
+from ..errors import QueueNotFound
 from . import terminal
 from .params import AsJson, complete_queue
 
@@ -40,7 +41,7 @@ def sweep(
     for name in names or fdbqueue.list_queues(db):
         try:
             swept = fdbqueue.Queue(name).sweep(db)
-        except fdbqueue.QueueNotFound:
+        except QueueNotFound:
             if names:
                 raise
             continue  # deleted since the names were read

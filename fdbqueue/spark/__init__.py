@@ -9,7 +9,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingPackage
+from ..errors import (
+    BrowsedLost,
+    CheckpointMismatch,
+    InvalidRow,
+    InvalidSchema,
+    JobFailed,
+    MissingJava,
+    MissingPackage,
+    StoreNotShared,
+)
 from .session import check_java, local
 
 if TYPE_CHECKING:
@@ -17,6 +26,8 @@ if TYPE_CHECKING:
 
     from ..api import Queue
     from ..binding import fdb
+    from ..model import Plan, PlanConsumer
+    from ..sinks import Sink
     from .checking.findings import Verdict, Violation
     from .checking.job import check_runs
     from .checking.queues import check
@@ -28,11 +39,21 @@ if TYPE_CHECKING:
     from .reporting import report
 
 __all__ = [
+    "BrowsedLost",
+    "CheckpointMismatch",
     "Drained",
+    "InvalidRow",
+    "InvalidSchema",
+    "JobFailed",
     "Loaded",
+    "MissingJava",
+    "Plan",
+    "PlanConsumer",
     "Replayed",
     "Report",
+    "Sink",
     "Step",
+    "StoreNotShared",
     "Verdict",
     "Violation",
     "check",
@@ -50,8 +71,11 @@ __all__ = [
 _JOBS = {
     "Drained": "draining",
     "Loaded": "loading",
+    "Plan": ".model",
+    "PlanConsumer": ".model",
     "Replayed": "replaying",
     "Report": "figures",
+    "Sink": ".sinks",
     "Step": "jobs",
     "Verdict": "checking.findings",
     "Violation": "checking.findings",
@@ -62,7 +86,7 @@ _JOBS = {
     "replay": "replaying",
     "report": "reporting",
 }
-"""What needs packages that fdbqueue itself does without, and the modules that have it."""
+"""What is imported when it is named, most of it for the packages that it needs."""
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fdbqueue import Queue, QueueNotFound, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.errors import QueueNotFound
 from tests.acceptance.running import Fdbq, Programs
 
 

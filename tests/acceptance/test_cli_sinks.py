@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fdbqueue import Queue, Sink, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.spark import Sink
 from tests.acceptance.running import Fdbq
 
 

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fdbqueue import Position, Queue, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.model import Position
 from tests.acceptance.programs import subscriber
 from tests.acceptance.running import Programs
 

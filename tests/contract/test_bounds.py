@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Depth, InvalidArgument, InvalidOptions, NewMessage, Queue, QueueFull, verify
+from fdbqueue import Depth, NewMessage, Queue, verify
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument, InvalidOptions, QueueFull
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

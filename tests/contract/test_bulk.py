@@ -9,18 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import (
-    Depth,
-    InvalidArgument,
-    InvalidSelector,
-    NewMessage,
-    Queue,
-    QueueFull,
-    QueueNotFound,
-    Selector,
-    verify,
-)
+from fdbqueue import Depth, NewMessage, Queue, Selector, verify
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
 from fdbqueue.queue import bulk
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 

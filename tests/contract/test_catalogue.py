@@ -6,16 +6,16 @@ import pickle
 import pytest
 
 import fdbqueue
-from fdbqueue import (
+from fdbqueue import Queue, QueueOptions
+from fdbqueue.binding import fdb
+from fdbqueue.errors import (
     FormatTooNew,
+    InvalidName,
     InvalidOptions,
     OptionsMismatch,
-    Queue,
     QueueExists,
     QueueNotFound,
-    QueueOptions,
 )
-from fdbqueue.binding import fdb
 from fdbqueue.keys import RootKeys
 
 Database = fdb.Database
@@ -128,6 +128,6 @@ def test_errors_can_be_pickled() -> None:
 def test_names_are_checked_before_anything_is_written(
     db: Database, space: Subspace, name: str
 ) -> None:
-    with pytest.raises(fdbqueue.InvalidName):
+    with pytest.raises(InvalidName):
         Queue.create(db, name, root=space)
     assert fdbqueue.list_queues(db, root=space) == []

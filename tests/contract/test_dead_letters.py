@@ -4,16 +4,10 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import (
-    Death,
-    Depth,
-    InvalidArgument,
-    InvalidSelector,
-    Queue,
-    QueueNotFound,
-    verify,
-)
+from fdbqueue import Depth, Queue, verify
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueNotFound
+from fdbqueue.model import Death
 from fdbqueue.queue import dead
 
 Database = fdb.Database

@@ -8,19 +8,9 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import (
-    Delivery,
-    Depth,
-    InvalidArgument,
-    InvalidInput,
-    InvalidOptions,
-    LeaseLost,
-    NewMessage,
-    Queue,
-    QueueNotFound,
-    State,
-)
+from fdbqueue import Delivery, Depth, NewMessage, Queue, State
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database

@@ -22,11 +22,12 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import Message, NewMessage, Queue, QueueError, Selector, codec, model
+from fdbqueue import Message, NewMessage, Queue, Selector, codec, model
 from fdbqueue.binding import fdb
 from fdbqueue.cli import lines, shapes
 from fdbqueue.cli import options as cli_options
 from fdbqueue.cli.terminal import Refused
+from fdbqueue.errors import QueueError, QueueExists
 from fdbqueue.keys import QueueKeys, RootKeys
 from fdbqueue.model import Due, Position
 from fdbqueue.options import QueueOptions
@@ -284,7 +285,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
 
 def stock(db: fdb.Database, name: str) -> None:
     """See that the queue is there, whatever the command lines have done to it, with messages."""
-    with contextlib.suppress(fdbqueue.QueueExists):
+    with contextlib.suppress(QueueExists):
         Queue.create(db, name, lease=1, history_seconds=60)
     queue = Queue(name)
     with contextlib.suppress(QueueError):

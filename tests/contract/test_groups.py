@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, Depth, InvalidName, NewMessage, Queue, verify
+from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidName
 from fdbqueue.states import State
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import Message, NewMessage, Queue, QueueError, Selector, Worker
+from fdbqueue import Message, NewMessage, Queue, Selector, Worker
 from fdbqueue.binding import fdb
 from fdbqueue.codec import unpack_dead, unpack_delayed, unpack_envelope
-from fdbqueue.errors import CorruptData, InvalidSelector
+from fdbqueue.errors import CorruptData, InvalidSelector, QueueError
 from fdbqueue.keys import RootKeys
 from fdbqueue.serializers import BytesSerializer
 

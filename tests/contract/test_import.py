@@ -5,8 +5,9 @@ from typing import cast
 
 import pytest
 
-from fdbqueue import ImportMoved, InvalidArgument, Queue, QueueNotFound
+from fdbqueue import Queue
 from fdbqueue.binding import fdb
+from fdbqueue.errors import ImportMoved, InvalidArgument, QueueNotFound
 from fdbqueue.importing import Import
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, LeaseLost, Queue, verify
+from fdbqueue import Delivery, Queue, verify
 from fdbqueue.binding import fdb
 from fdbqueue.consumers import wakeups
+from fdbqueue.errors import LeaseLost
 from fdbqueue.keys import Kind
 from fdbqueue.queue import once
 from fdbqueue.testing import ManualClock

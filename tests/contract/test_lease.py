@@ -4,8 +4,9 @@ import threading
 
 import pytest
 
-from fdbqueue import Depth, InvalidArgument, InvalidOptions, LeaseLost, Queue
+from fdbqueue import Depth, Queue
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database

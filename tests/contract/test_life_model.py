@@ -28,8 +28,10 @@ from hypothesis.stateful import (
 )
 
 import fdbqueue
-from fdbqueue import Clock, Delivery, Depth, LeaseLost, NewMessage, Queue, State, verify
+from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
 from fdbqueue.binding import DEFAULT, Engine, fdb
+from fdbqueue.clock import Clock
+from fdbqueue.errors import LeaseLost
 from fdbqueue.keys import Kind
 
 START_MS = 1_700_000_000_000

@@ -11,8 +11,9 @@ from typing import cast
 import pytest
 import tenacity
 
-from fdbqueue import Delivery, Depth, InvalidArgument, LeaseLost, Queue, Ticket
+from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.keys import Kind
 from fdbqueue.queue import fulfil
 from fdbqueue.receiving import standing

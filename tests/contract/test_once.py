@@ -8,8 +8,9 @@ from typing import cast
 
 import pytest
 
-from fdbqueue import Depth, OutcomeUnknown, Queue
+from fdbqueue import Depth, Queue
 from fdbqueue.binding import fdb
+from fdbqueue.errors import OutcomeUnknown
 from fdbqueue.queue import once
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 

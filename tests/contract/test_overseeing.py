@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fdbqueue import Depth, InvalidArgument, LeaseLost, Queue, survey
+from fdbqueue import Depth, Queue, survey
 from fdbqueue.binding import fdb
 from fdbqueue.consumers import registry
+from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database

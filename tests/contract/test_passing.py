@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import InvalidArgument, NewMessage, Queue
+from fdbqueue import NewMessage, Queue
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue import once
 from fdbqueue.queue.planning import Limits
 from fdbqueue.subscriptions import passing

@@ -9,18 +9,16 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import (
+from fdbqueue import Depth, NewMessage, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.errors import (
     CorruptData,
-    Depth,
     InvalidOptions,
     InvalidPayload,
     MissingPackage,
-    NewMessage,
     PayloadTooLarge,
-    Queue,
     UnknownContentType,
 )
-from fdbqueue.binding import fdb
 from fdbqueue.keys import Kind
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 

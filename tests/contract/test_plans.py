@@ -8,21 +8,18 @@ from typing import cast
 
 import pytest
 
-from fdbqueue import (
-    Depth,
+from fdbqueue import Depth, NewMessage, Queue, verify
+from fdbqueue.batches import Mark, Planner
+from fdbqueue.binding import fdb
+from fdbqueue.errors import (
     InvalidName,
     MessagePlanned,
-    NewMessage,
     PlanError,
     PlanHeld,
     PlanLost,
     PlanNotFound,
     PlanTaken,
-    Queue,
-    verify,
 )
-from fdbqueue.batches import Mark, Planner
-from fdbqueue.binding import fdb
 from fdbqueue.queue import planning
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase

@@ -6,18 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import (
-    Depth,
-    Headers,
-    InvalidArgument,
-    InvalidPayload,
-    InvalidPriority,
-    NewMessage,
-    Position,
-    Queue,
-    TransactionTooLarge,
-)
+from fdbqueue import Depth, Headers, NewMessage, Queue
 from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument, InvalidPayload, InvalidPriority, TransactionTooLarge
+from fdbqueue.model import Position
 
 Database = fdb.Database
 Subspace = fdb.Subspace

@@ -12,17 +12,19 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import (
+from fdbqueue import NewMessage, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.clock import Clock
+from fdbqueue.errors import (
+    CorruptData,
     InvalidHeaders,
     InvalidPriority,
-    NewMessage,
     PayloadTooLarge,
-    Queue,
     QueueFull,
     QueueNotFound,
+    SinkBehind,
+    SinkUnfinished,
 )
-from fdbqueue.binding import fdb
-from fdbqueue.errors import SinkBehind, SinkUnfinished
 from fdbqueue.keys import Kind
 from fdbqueue.queue import staging
 from fdbqueue.queue.staging import Attempt
@@ -406,7 +408,7 @@ def test_whoever_sleeps_is_woken(db: Database, queue: Queue, sink: Sink) -> None
 
 
 def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, sink: Sink) -> None:
-    now_ms = fdbqueue.Clock().wall_ms()
+    now_ms = Clock().wall_ms()
     day_ms = 24 * 3600 * 1000
     old = Sink(queue, anonymous(now_ms - (ANONYMOUS_DAYS + 1) * day_ms))
     fresh = Sink(queue, anonymous(now_ms - (ANONYMOUS_DAYS - 1) * day_ms))
@@ -414,7 +416,7 @@ def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, s
 
     publish(db, Sink(queue, "other"), 0)
 
-    with pytest.raises(fdbqueue.CorruptData, match="gone"):
+    with pytest.raises(CorruptData, match="gone"):
         publish(db, old, 0, attempts[0])
     publish(db, fresh, 0, attempts[1])
     publish(db, sink, 0, attempts[2])

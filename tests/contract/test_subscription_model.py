@@ -21,8 +21,9 @@ from hypothesis.stateful import (
 )
 
 import fdbqueue
-from fdbqueue import Delivery, NewMessage, Position, Queue
+from fdbqueue import Delivery, NewMessage, Queue
 from fdbqueue.binding import fdb
+from fdbqueue.model import Position
 from fdbqueue.testing import ManualClock
 
 REGIONS = ("eu", "us", "as")

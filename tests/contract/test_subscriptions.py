@@ -9,23 +9,18 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import (
-    Depth,
+from fdbqueue import Depth, NewMessage, Queue, Subscription, list_queues, verify
+from fdbqueue.binding import fdb
+from fdbqueue.errors import (
     InvalidArgument,
     InvalidName,
     InvalidSelector,
     LeaseLost,
-    NewMessage,
-    Queue,
-    Subscription,
     SubscriptionHeld,
     SubscriptionMismatch,
     SubscriptionNotFound,
     TransactionTooLarge,
-    list_queues,
-    verify,
 )
-from fdbqueue.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 

@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
-from fdbqueue import Deviation, NewMessage, Queue, QueueNotFound, rebuild_counters, verify
+from fdbqueue import NewMessage, Queue, verify
 from fdbqueue.binding import fdb
 from fdbqueue.codec import pack_counters, pack_index, pack_place, unpack_envelope, unpack_lease
+from fdbqueue.errors import QueueNotFound
 from fdbqueue.keys import Kind, QueueKeys
 from fdbqueue.model import Depth, Position
 from fdbqueue.queue import audit
+from fdbqueue.verification import Deviation, rebuild_counters
 from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

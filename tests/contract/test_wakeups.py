@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fdbqueue import Clock, Queue
+from fdbqueue import Queue
 from fdbqueue.binding import fdb
+from fdbqueue.clock import Clock
 from fdbqueue.consumers import registry, wakeups
 from fdbqueue.keys import QueueKeys, RootKeys
 from fdbqueue.testing import ManualClock

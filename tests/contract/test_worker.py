@@ -8,12 +8,13 @@ from functools import partial
 import pytest
 import tenacity
 
-from fdbqueue import Depth, InvalidArgument, LeaseLost, Message, Queue
+from fdbqueue import Depth, Message, Queue
 from fdbqueue.binding import fdb
 from fdbqueue.connection import ConnectionState
 from fdbqueue.consumers import registry, wakeups
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.embedded import StoreFull
+from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.keys import Kind, RootKeys
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker

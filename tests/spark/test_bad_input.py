@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types
 
-from fdbqueue import (
+from fdbqueue import Queue, fdb
+from fdbqueue.errors import (
     InvalidInput,
     InvalidOptions,
     InvalidSchema,
-    Queue,
     QueueNotFound,
     StoreNotFound,
     StoreNotShared,
-    fdb,
 )
 from fdbqueue.spark import batch, stores
 from fdbqueue.spark.settings import BATCH, Given, Place

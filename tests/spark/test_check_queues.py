@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fdbqueue.spark
-from fdbqueue import Delivery, Depth, LeaseLost, NewMessage, Queue, fdb
+from fdbqueue import Delivery, Depth, NewMessage, Queue, fdb
+from fdbqueue.errors import LeaseLost
 from fdbqueue.testing import ManualClock
 
 from .histories import NOON_MS, Line, identity, lived, table

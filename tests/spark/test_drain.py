@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fdbqueue
-from fdbqueue import InvalidInput, JobFailed, Queue, QueueNotFound, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.errors import InvalidInput, JobFailed, QueueNotFound
 from fdbqueue.spark import Step, drain
 from tests.acceptance.running import FDBQ
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fdbqueue.spark
-from fdbqueue import InvalidInput, Queue, QueueNotFound, SinkUnfinished, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.errors import InvalidInput, QueueNotFound, SinkUnfinished
 from fdbqueue.sinks import sinks
 from fdbqueue.spark import Step, load, replay
 

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types
 
-from fdbqueue import CorruptData, HeaderValue, InvalidSchema, Position, Queue, fdb
+from fdbqueue import Queue, fdb
 from fdbqueue.codec import FIELDS
+from fdbqueue.errors import CorruptData, InvalidSchema
+from fdbqueue.model import HeaderValue, Position
 from fdbqueue.spark import payloads
 
 from .columns import read, schema

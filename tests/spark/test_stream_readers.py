@@ -9,20 +9,17 @@ from typing import Any
 import pytest
 
 import fdbqueue.spark
-from fdbqueue import (
+from fdbqueue import Depth, NewMessage, Queue, fdb
+from fdbqueue.errors import (
     BrowsedLost,
     CheckpointMismatch,
     CorruptData,
-    Depth,
     InvalidArgument,
     InvalidName,
     InvalidOptions,
-    NewMessage,
     PlanLost,
     PlanTaken,
-    Queue,
     QueueNotFound,
-    fdb,
 )
 
 pytest.importorskip("pyspark")

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import fdbqueue.spark
-from fdbqueue import HeaderValue, NewMessage, Queue, fdb
+from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue.model import HeaderValue
 from fdbqueue.spark import batch
 
 from .columns import read, schema

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 import fdbqueue
-from fdbqueue import Queue, QueueError, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.errors import QueueError
 from fdbqueue.sinks import sinks
 from fdbqueue.spark.settings import Place
 from fdbqueue.spark.stores import look

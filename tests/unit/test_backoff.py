@@ -8,7 +8,8 @@ import tenacity as t
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue import InvalidOptions, backoff
+from fdbqueue import backoff
+from fdbqueue.errors import InvalidOptions
 
 SIMPLE = [
     t.wait_none(),

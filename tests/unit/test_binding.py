@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue import NotAStore, StoreNotFound
 from fdbqueue.binding import Engine, locate
+from fdbqueue.errors import NotAStore, StoreNotFound
 
 
 def run(code: str, **variables: str) -> str:

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue import CorruptData, FormatTooNew, InvalidHeaders, InvalidPayload, PayloadTooLarge
 from fdbqueue.codec import (
     DeadLetter,
     Envelope,
@@ -19,6 +18,13 @@ from fdbqueue.codec import (
     unpack_dead,
     unpack_envelope,
     unpack_lease,
+)
+from fdbqueue.errors import (
+    CorruptData,
+    FormatTooNew,
+    InvalidHeaders,
+    InvalidPayload,
+    PayloadTooLarge,
 )
 from fdbqueue.model import Position
 from fdbqueue.options import MAX_PAYLOAD

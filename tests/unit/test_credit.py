@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue import InvalidArgument
 from fdbqueue.consumers.credit import Credit
+from fdbqueue.errors import InvalidArgument
 
 LIMITS = st.none() | st.integers(1, 50)
 SIZES = st.lists(st.integers(0, 60), max_size=30)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fdbqueue import Depth, Deviation, QueueOptions, Verification
+from fdbqueue import Depth, QueueOptions
 from fdbqueue.cli import diagnosis
 from fdbqueue.cli.diagnosis import OK, PROBLEM, WARNING, Finding, Seen
+from fdbqueue.verification import Deviation, Verification
 
 HOUR_MS = 3_600_000
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue import MissingJava
+from fdbqueue.errors import MissingJava
 from fdbqueue.spark import check_java
 from fdbqueue.spark.session import java_version
 from tests.needs import require_spark

@@ -12,7 +12,7 @@ import fdbqueue
 PACKAGE = Path(fdbqueue.__file__).parent
 
 LAYERS = [
-    {"errors"},
+    {"_stubs", "errors"},
     {"states"},
     {"model"},
     {"backoff"},
@@ -31,7 +31,8 @@ LAYERS = [
     {"importing", "sinks", "verification"},
     {"tracing"},
     {"worker"},
-    {"__init__", "metrics", "spark", "testing"},
+    {"metrics", "spark", "testing"},
+    {"__init__"},
     {"bench"},
     {"cli"},
 ]

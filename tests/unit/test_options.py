@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue import InvalidName, InvalidOptions, InvalidPriority, QueueOptions
+from fdbqueue import QueueOptions
+from fdbqueue.errors import InvalidName, InvalidOptions, InvalidPriority
 from fdbqueue.options import check_name
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue import NoSuchWorker
+from fdbqueue.errors import NoSuchWorker
 from fdbqueue.worker.runner import load
 
 MODULE = """

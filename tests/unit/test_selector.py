@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue import Headers, InvalidSelector, Message, Selector
+from fdbqueue import Headers, Message, Selector
+from fdbqueue.errors import InvalidSelector
 from fdbqueue.selector import MAX_DEPTH, MAX_LENGTH
 
 NOW_MS = 61_000

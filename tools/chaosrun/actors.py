@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import fdbqueue
-from fdbqueue import Delivery, Message, NewMessage, Queue, QueueError, Worker, fdb
+from fdbqueue import Delivery, Message, NewMessage, Queue, Worker, fdb
 from fdbqueue.binding import FAILURES
 from fdbqueue.embedded import StoreFull
+from fdbqueue.errors import QueueError
 
 from .history import Recorder
 from .place import BROWSERS, FILTERS, LEASE, QUEUES, REGIONS, STREAMED, TAKEN, Job, Place

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from fdbqueue import StoreError, embedded, fdb
+from fdbqueue import embedded, fdb
+from fdbqueue.errors import StoreError
 from fdbqueue.queue import once
 
 from .actors import ROLES, Actor

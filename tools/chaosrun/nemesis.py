@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fdbqueue import QueueError, fdb
+from fdbqueue import fdb
+from fdbqueue.errors import QueueError
 
 from .history import Recorder
 from .place import LEASE, TAKEN, Place

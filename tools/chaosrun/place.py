@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import fdbqueue
-from fdbqueue import Clock, Queue, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.clock import Clock
 
 LEASE = 2.0
 MAX_ATTEMPTS = 8

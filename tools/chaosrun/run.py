@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fdbqueue import Engine, binding, fdb
+from fdbqueue import binding, fdb
+from fdbqueue.binding import Engine
 
 from . import checker, final
 from .history import Operation, Recorder, read

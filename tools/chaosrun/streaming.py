@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fdbqueue.spark
-from fdbqueue import Message, QueueError, fdb
+from fdbqueue import Message, fdb
+from fdbqueue.errors import QueueError
 from fdbqueue.spark import consuming
 from fdbqueue.spark.source import FdbQueueSource
 

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue import spark as pipeline
+from fdbqueue.errors import MissingJava
 
 from . import alerts, report
 from .alerts import Day
@@ -39,7 +39,7 @@ def missing() -> str | None:
     try:
         pipeline.check_java()
         import pyspark  # noqa: F401
-    except fdbqueue.MissingJava as error:
+    except MissingJava as error:
         return str(error)
     except ImportError:
         return "it needs pyspark: pip install 'fdbqueue[spark]'"

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import fdbqueue
 from fdbqueue import Delivery, NewMessage, Queue, fdb
+from fdbqueue.clock import Clock
+from fdbqueue.errors import LeaseLost
 
 from .ledger import Ledger
 from .table import Flight, totals
@@ -100,14 +102,14 @@ def work(job: Job, worker: int, victim: bool = False) -> None:
             signal.pause()
         try:
             settle(db, deliveries)
-        except fdbqueue.LeaseLost:
+        except LeaseLost:
             # Another worker has them, or has settled them: their effects are not ours to write.
             continue
 
 
 def _count(tr: fdb.Transaction, ledger: Ledger, worker: int, deliveries: list[Delivery]) -> None:
     """Count for the report, in the same transaction: what is counted has happened."""
-    now = fdbqueue.Clock().wall_ms()
+    now = Clock().wall_ms()
     waits: Counter[int] = Counter()
     for delivery in deliveries:
         waits[delivery.message.priority] += now - delivery.message.enqueued_at_ms

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import fdbqueue
-from fdbqueue import Engine, Queue, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.binding import Engine
 
 from . import pipeline, report
 from .processes import LEASE_SECONDS, Job, produce, start, work

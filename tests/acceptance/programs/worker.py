@@ -13,6 +13,7 @@ import sys
 
 import fdbqueue
 from fdbqueue import Delivery, Queue, fdb
+from fdbqueue.errors import LeaseLost
 
 BATCH = 10
 LEASE = 1.0
@@ -42,7 +43,7 @@ def main(root: str, name: str, total: int, stop: str | None) -> None:
             if deliveries:
                 settle(db, deliveries)
                 again += sum(delivery.attempt > 1 for delivery in deliveries)
-        except fdbqueue.LeaseLost:
+        except LeaseLost:
             continue
         if not deliveries and queue.depth(db).done >= total:
             break

@@ -1,4 +1,7 @@
-"""Types for the part of the official FoundationDB bindings that fdbqueue uses."""
+"""Types of the official FoundationDB bindings, which have none of their own: a part of them.
+
+Only type checkers read this; ``fdbqueue.fdb`` is the bindings themselves.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload

@@ -1,0 +1,1 @@
+"""Types of packages that have none of their own; only type checkers read them."""

@@ -1,0 +1,93 @@
+"""What the package offers at its top, and where the rest is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import fdbqueue
+from fdbqueue import errors, fdb, transactional
+from fdbqueue.errors import InvalidArgument
+
+CHANGELOG = Path(fdbqueue.__file__).parent.parent / "CHANGELOG.md"
+MOVED = {
+    name: module
+    for names, module in re.findall(r"^  \| (`.+`) \| `([\w.]+)` \|$", CHANGELOG.read_text(), re.M)
+    for name in re.findall(r"`(\w+)`", names)
+}
+
+
+def test_at_most_forty_names_are_at_the_top() -> None:
+    public = [name for name in dir(fdbqueue) if not name.startswith("_")]
+    assert sorted(public) == fdbqueue.__all__
+    assert len(public) <= 40
+
+
+@pytest.mark.parametrize("name", fdbqueue.__all__)
+def test_every_name_at_the_top_is_there_and_is_no_error(name: str) -> None:
+    value = getattr(fdbqueue, name)
+    assert not (isinstance(value, type) and issubclass(value, errors.QueueError))
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_what_has_moved_is_where_the_changelog_says_and_the_old_place_tells(name: str) -> None:
+    wanted = getattr(import_module(MOVED[name]), name)
+    with pytest.warns(DeprecationWarning, match=f"import {name} from {MOVED[name]}"):
+        assert getattr(fdbqueue, name) is wanted
+
+
+def test_an_error_at_its_old_place_tells_where_it_is() -> None:
+    with pytest.warns(DeprecationWarning, match=r"import LeaseLost from fdbqueue\.errors"):
+        assert fdbqueue.LeaseLost is errors.LeaseLost  # type: ignore[attr-defined]
+
+
+def test_a_name_that_never_was_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="Quue"):
+        _ = fdbqueue.Quue  # type: ignore[attr-defined]
+
+
+def test_importing_the_package_and_its_errors_decides_no_store() -> None:
+    code = "import sys, fdbqueue, fdbqueue.errors; assert 'fdb' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- transactional ----------------------------------------------------------------------------
+
+
+@transactional
+def put(tr: fdb.Transaction, key: bytes, value: bytes = b"1") -> bytes:
+    """Write it."""
+    tr[key] = value
+    return value
+
+
+class Books:
+    @transactional
+    def put(self, transaction: fdb.Transaction, key: bytes) -> Books:
+        put(transaction, key)
+        return self
+
+
+def test_a_transactional_function_takes_a_database_or_a_transaction(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    assert put(db, space.pack(("a",)), value=b"2") == b"2"
+    tr = db.create_transaction()
+    put(tr, space.pack(("b",)))
+    books = Books()
+    assert books.put(db, space.pack(("c",))) is books
+    assert (db[space.pack(("a",))], db[space.pack(("b",))]) == (b"2", None)
+    assert db[space.pack(("c",))] == b"1"
+    assert (put.__name__, put.__doc__) == ("put", "Write it.")
+
+
+def test_a_function_without_a_parameter_cannot_be_transactional() -> None:
+    def nothing() -> None: ...
+
+    with pytest.raises(InvalidArgument, match="it needs a parameter for the transaction"):
+        transactional(nothing)  # type: ignore[arg-type]
