@@ -116,9 +116,11 @@ def locate(name: str | os.PathLike[str]) -> Store:
         text = text.removeprefix(EMBEDDED_PREFIX)
         if not text:
             raise NotAStore(store=EMBEDDED_PREFIX, problem="a path must follow the colon")
+        _refuse_url(text)
         return Store(Engine.EMBEDDED, _absolute(text))
     if not text:
         raise NotAStore(store="''", problem="it names no file")
+    _refuse_url(text)
     path = _absolute(text)
     try:
         head = embedded.look_into(path, 4096)
@@ -135,6 +137,11 @@ def locate(name: str | os.PathLike[str]) -> Store:
     if re.search(rb"^\s*\w+:\w+@\S+", head, re.MULTILINE):
         return Store(Engine.FOUNDATIONDB, path)
     raise NotAStore(store=path, problem="it is neither an embedded store nor a cluster file")
+
+
+def _refuse_url(text: str) -> None:
+    if scheme := re.match(r"\w+://", text):
+        raise NotAStore(store=text, problem=f"give the path of a file, without {scheme[0]}")
 
 
 def _absolute(path: str) -> str:
@@ -190,13 +197,17 @@ FAILURES = (fdb.FDBError, embedded.StoreError)
 
 
 def open(
-    store: str | os.PathLike[str] | None = None, *, timeout: float | None = DEFAULT_TIMEOUT
+    store: str | os.PathLike[str] | None = None,
+    *,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    create: bool = True,
 ) -> fdb.Database:
     """Open a store and make sure that it answers.
 
     store: an embedded store's path, ``embedded:PATH``, a cluster file, or None for what was
         decided at import (``FDBQUEUE_STORE``, the default cluster, the user's embedded store).
     timeout: seconds to wait for a cluster's first answer; None not to ask it at all.
+    create: whether an embedded store that does not exist is made; else it is an error.
 
     Which store it is is logged, and ``describe`` tells it for any database opened here.
     Raises ``StoreMismatch``, ``StoreNotFound``, ``StoreNotWritable``, ``NotAStore``,
@@ -208,6 +219,8 @@ def open(
             store=chosen.path, wanted=chosen.engine.value, loaded=DEFAULT.engine.value
         )
     if chosen.engine is Engine.EMBEDDED:
+        if not create:
+            _check_exists(chosen)
         db = _open_embedded(chosen)
     else:
         db = _open_cluster(chosen, timeout)
@@ -223,6 +236,18 @@ def describe(db: fdb.Database) -> Store:
 
 # The bindings keep every database that they opened for the life of the process, so ids stay valid.
 _described: dict[int, Store] = {}
+
+
+def _check_exists(store: Store) -> None:
+    assert store.path is not None
+    try:
+        size = os.stat(store.path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreNotFound(store=store.path, problem="fdbq queue create makes a store") from None
+    except OSError:
+        return  # what is wrong with it is told by who opens it
+    if not size:
+        raise NotAStore(store=store.path, problem="the file is empty")
 
 
 def _open_embedded(store: Store) -> fdb.Database:

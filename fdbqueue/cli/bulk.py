@@ -56,7 +56,7 @@ def purge(
       fdbq queue purge orders --selector "region = 'test'" --yes
       fdbq queue purge orders --state delayed
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     found = _matching(db, queue, selector, state)
     if dry_run:
@@ -99,7 +99,7 @@ def move(
       fdbq queue move orders orders-eu --selector "region = 'eu'"
       fdbq queue move orders parked --state dead --yes
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     found = _matching(db, queue, selector, state)
     fdbqueue.Queue(target).options(db)
@@ -125,7 +125,7 @@ def copy(
     Example:
       fdbq queue copy orders orders-test --selector "priority > 6"
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     if dry_run:
         found = _matching(db, queue, selector, state)
@@ -213,7 +213,7 @@ def verify(
       fdbq queue verify orders
       fdbq queue verify orders --repair
     """
-    found = fdbqueue.verify(fdbqueue.open(), fdbqueue.Queue(name), repair=repair)
+    found = fdbqueue.verify(fdbqueue.open(create=False), fdbqueue.Queue(name), repair=repair)
     if as_json:
         terminal.print_json(
             {

@@ -32,7 +32,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
       fdbq consumer list orders
       fdbq consumer list orders --watch 1
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
@@ -79,7 +79,7 @@ def evict(
       fdbq consumer evict orders
       fdbq consumer evict orders 0f6f3c1e5b9a4d0c8b7a695847362514 --yes
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     known = {each.id.hex(): each for each in queue.consumers(db)}
     if missing := [each for each in ids or [] if each not in known]:

@@ -43,7 +43,7 @@ def list_(
       fdbq dead list orders
       fdbq dead list orders --selector "region = 'eu'" --json
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
@@ -87,7 +87,7 @@ def show(
     Example:
       fdbq dead show orders 05-000000000001-83ca4e58174f03bb
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Fields:
@@ -121,7 +121,7 @@ def redrive(
       fdbq dead redrive orders --selector "region = 'eu'" --dry-run
       fdbq dead redrive orders --all --yes
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     letters = fdbqueue.Queue(name).dead
     _do(
         db, name, message_ids, selector, every, dry_run, yes, as_json,
@@ -148,7 +148,7 @@ def purge(
       fdbq dead purge orders 05-000000000001-83ca4e58174f03bb --yes
       fdbq dead purge orders --all --dry-run
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     letters = fdbqueue.Queue(name).dead
     _do(
         db, name, message_ids, selector, every, dry_run, yes, as_json,

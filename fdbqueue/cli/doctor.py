@@ -53,7 +53,7 @@ def doctor(
     """
     from fdbqueue.binding import DEFAULT
 
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     began = engine.version(db)
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db)]
     every = names or fdbqueue.list_queues(db)

@@ -113,7 +113,7 @@ def enqueue(
         dedup_id=dedup_id,
         unique=unique,
     )
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     if payload is not None and file is not None:
         raise terminal.Refused("give PAYLOAD or --file, not both")

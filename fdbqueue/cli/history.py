@@ -47,7 +47,7 @@ def tail(
       fdbq history tail orders
       fdbq history tail orders --max 0 --follow --json
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     check(db, queue)
     try:
@@ -99,7 +99,7 @@ def export(
         stamp = bytes.fromhex(after or "")
     except ValueError:
         raise terminal.Refused(f"--after {after}: a stamp is hexadecimal") from None
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     check(db, queue)
     printed = 0

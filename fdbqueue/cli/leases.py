@@ -43,7 +43,7 @@ def list_(
       fdbq lease list orders
       fdbq lease list orders --consumer billing --json
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
@@ -122,7 +122,7 @@ def release(
     if sum((bool(tokens), consumer is not None, every)) != 1:
         raise terminal.Refused("name the leases: by TOKEN, with --consumer, or with --all")
     given = [settling.parse_token(each) for each in tokens or []]
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     if not given:
         given = [each.delivery.token for each in _of(db, queue, consumer) if not each.planned]

@@ -101,7 +101,7 @@ def _everywhere(
         typer.Option(
             metavar="FILE",
             help="The store: an embedded store's path, embedded:PATH, or a cluster file. "
-            "A path where nothing is becomes a new store.",
+            "Where there is none, fdbq queue create makes one.",
         ),
     ] = None,
     version: Annotated[

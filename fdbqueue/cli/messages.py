@@ -63,7 +63,7 @@ def receive(
       fdbq receive orders --max 10 --wait 60 --json
       fdbq receive orders --lease 600 --json | tee work.jsonl
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     source = queue if subscription is None else queue.subscriptions.open(db, subscription)
 
@@ -129,7 +129,7 @@ def peek(
       fdbq peek orders
       fdbq peek orders --max 1 --watch 1
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
@@ -162,7 +162,7 @@ def browse(
       fdbq browse orders --level 0 --json > urgent.jsonl
     """
     wanted = None if selector is None else fdbqueue.Selector(selector)
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     clock = fdbqueue.clock.Clock()
     empty = f"queue {name} is empty" if wanted is None else "no message matches"
@@ -214,7 +214,7 @@ def show(
       fdbq show orders 05-000000000001-83ca4e58174f03bb --watch 1
       fdbq show orders 05-000000000001-83ca4e58174f03bb --raw > payload
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> fdbqueue.MessageState:
@@ -270,7 +270,7 @@ def cancel(
       fdbq cancel orders 05-000000000001-83ca4e58174f03bb --dry-run
       fdbq cancel orders 05-000000000001-83ca4e58174f03bb --yes
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     ids = [*dict.fromkeys(message_ids)]
     found = {each: queue.get(db, each) for each in ids}

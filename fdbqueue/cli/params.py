@@ -46,7 +46,7 @@ def _open(context: typer.Context) -> fdbqueue.fdb.Database:
     store = context.find_root().params.get("store")
     if store:
         os.environ["FDBQUEUE_STORE"] = store
-    return fdbqueue.open(timeout=1)
+    return fdbqueue.open(timeout=1, create=False)
 
 
 QueueName = Annotated[

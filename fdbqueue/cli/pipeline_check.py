@@ -50,7 +50,7 @@ def check(
     if bool(names) == bool(runs):
         raise terminal.Refused("name queues, or histories with --run")
     if names:
-        db = fdbqueue.open()
+        db = fdbqueue.open(create=False)
         queues = [fdbqueue.Queue(name) for name in dict.fromkeys(names)]
         for queue in queues:
             history.check(db, queue)

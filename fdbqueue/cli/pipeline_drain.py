@@ -84,7 +84,7 @@ def drain(
       fdbq pipeline drain orders /data/orders
       fdbq pipeline drain flights /data/flights --payload json --schema 'carrier STRING, delay INT'
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     queue.options(db)
     spark, session = pipeline_session.start("drain")

@@ -101,7 +101,7 @@ def load(
     }
     headers = dict(_pair("--header", each, "NAME=SQL") for each in header or [])
     options = dict(_pair("--option", each, "NAME=VALUE") for each in option or [])
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     queue.options(db)
     spark, session = pipeline_session.start("load")

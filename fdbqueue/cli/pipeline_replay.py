@@ -49,7 +49,7 @@ def replay(
     """
     if (where is None) is not every:
         raise terminal.Refused("say which dead letters: with --where, or with --all")
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     found = queue.depth(db).dead
     if not dry_run:

@@ -57,7 +57,7 @@ def report(
       fdbq pipeline report orders payments --html report.html
       fdbq pipeline report orders --since 2026-05-01T12:00 --json
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queues = [fdbqueue.Queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
         history.check(db, queue)

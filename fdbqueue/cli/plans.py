@@ -32,7 +32,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
       fdbq plan list orders
       fdbq plan list orders --json
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
@@ -76,7 +76,7 @@ def show(
       fdbq plan show orders billing --json
       fdbq plan show orders billing --watch 1
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Fields:
@@ -123,7 +123,7 @@ def release(
       fdbq plan release orders billing --dry-run
       fdbq plan release orders billing --yes
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     found = queue.plans.show(db, consumer)
     held = sum(plan.left for plan in found.plans if plan.batch > found.acknowledged)

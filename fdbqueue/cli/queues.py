@@ -103,7 +103,7 @@ def set_(
       fdbq queue set orders 'backoff={"wait": "wait_exponential_jitter", "max": 60}'
     """
     changes = options.parse(settings)
-    stored = fdbqueue.Queue(name).set_options(fdbqueue.open(), **changes)
+    stored = fdbqueue.Queue(name).set_options(fdbqueue.open(create=False), **changes)
     if as_json:
         terminal.print_json({"queue": name, "options": stored.to_json()})
     else:
@@ -121,7 +121,7 @@ def list_(as_json: AsJson = False, watch: Watch = None) -> None:
       fdbq queue list --watch 2
       fdbq queue list --json | jq '.[] | select(.dead > 0) | .queue'
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     listing.show(lambda: _listing(db), as_json, watch)
 
 
@@ -162,7 +162,7 @@ def show(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
       fdbq queue show orders --watch 1
       fdbq queue show orders --json | jq .options
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     listing.show(lambda: _shown_queue(name, _look(db, queue)), as_json, watch)
 
@@ -228,7 +228,7 @@ def pause(name: QueueName, as_json: AsJson = False) -> None:
     Example:
       fdbq queue pause orders
     """
-    fdbqueue.Queue(name).pause(fdbqueue.open())
+    fdbqueue.Queue(name).pause(fdbqueue.open(create=False))
     _told(name, as_json, "paused", True)
 
 
@@ -240,7 +240,7 @@ def resume(name: QueueName, as_json: AsJson = False) -> None:
     Example:
       fdbq queue resume orders
     """
-    fdbqueue.Queue(name).resume(fdbqueue.open())
+    fdbqueue.Queue(name).resume(fdbqueue.open(create=False))
     _told(name, as_json, "paused", False)
 
 
@@ -262,7 +262,7 @@ def delete(
       fdbq queue delete orders --dry-run
       fdbq queue delete orders --yes
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     depth = queue.depth(db)
     held = depth.ready + depth.delayed + depth.leased + depth.dead

@@ -123,7 +123,7 @@ def _settle(
     name: str, tokens: Sequence[str] | None, as_json: bool, done: str, settle: Settle
 ) -> None:
     wanted = [parse_token(token) for token in tokens] if tokens else _given()
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     settled, gone = settle_tokens(db, fdbqueue.Queue(name), wanted, settle)
     if as_json:
         terminal.print_json({"queue": name, done: settled, "gone": [each.hex() for each in gone]})

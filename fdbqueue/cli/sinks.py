@@ -41,7 +41,7 @@ def list_(
       fdbq sink list orders
       fdbq sink list orders --unfinished --json
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
@@ -95,7 +95,7 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
     Example:
       fdbq sink finish orders 'load of Monday'
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     before = _state(db, queue, sink)
     done = 0
@@ -127,7 +127,7 @@ def forget(
       fdbq sink forget orders 'load of Monday' --dry-run
       fdbq sink forget orders 'load of Monday' --yes
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     state = _state(db, queue, sink)
     left = state.rows - state.published

@@ -62,7 +62,7 @@ def status(
         "fdbqueue": fdbqueue.__version__,
     }
     try:
-        db = fdbqueue.open(timeout=timeout)
+        db = fdbqueue.open(timeout=timeout, create=False)
         queues = len(fdbqueue.list_queues(db))
         latency = measure(db)
     except StoreError as error:

@@ -57,7 +57,7 @@ def create(
       fdbq subscription create orders eu --selector "region = 'eu'"
       fdbq subscription create orders audit --mode browse --start now
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     if any(each.name == subscription for each in queue.subscriptions.list(db)):
         raise terminal.Refused(f"subscription {subscription!r} of queue {name!r} exists already", 1)
@@ -84,7 +84,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
     Example:
       fdbq subscription list orders
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
@@ -119,7 +119,7 @@ def show(
       fdbq subscription show orders eu
       fdbq subscription show orders audit --watch 1
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     found = fdbqueue.Queue(name).subscriptions.open(db, subscription)
 
     def look() -> listing.Fields:
@@ -155,7 +155,7 @@ def seek(
       fdbq subscription seek orders audit first
       fdbq subscription seek orders audit 05-000000000001-83ca4e58174f03bb
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     fdbqueue.Queue(name).subscriptions.open(db, subscription).seek(db, place)
     if as_json:
         terminal.print_json({"queue": name, "subscription": subscription, "place": place})
@@ -178,7 +178,7 @@ def delete(
       fdbq subscription delete orders eu --dry-run
       fdbq subscription delete orders eu --yes
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     found = fdbqueue.Queue(name).subscriptions.open(db, subscription)
     if dry_run:
         if as_json:

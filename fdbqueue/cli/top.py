@@ -60,7 +60,7 @@ def top(
         raise terminal.Refused("top needs a terminal; elsewhere: fdbq queue list --watch 2")
     from rich.live import Live
 
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     watcher = Watcher(db, interval)
     board = Board()
     out = terminal.console()

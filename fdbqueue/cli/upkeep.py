@@ -37,7 +37,7 @@ def sweep(
       fdbq sweep orders
       fdbq sweep
     """
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
     for name in names or fdbqueue.list_queues(db):
         try:
             swept = fdbqueue.Queue(name).sweep(db)
@@ -94,7 +94,7 @@ def serve(
 
     from fdbqueue.metrics import QueueCollector
 
-    db = fdbqueue.open()
+    db = fdbqueue.open(create=False)
 
     def queues() -> list[fdbqueue.Queue]:
         return [fdbqueue.Queue(name) for name in names or fdbqueue.list_queues(db)]
