@@ -202,7 +202,8 @@ def _import(
                 terminal.note(f"there was nothing left to enqueue: {resume} says it is all there")
                 return 0
     if not done.messages:
-        raise terminal.Refused("there are no messages on standard input; nothing was enqueued")
+        terminal.note("there were no messages on standard input: nothing was enqueued")
+        return 0
     seconds = time.monotonic() - started
     rate = f" ({done.messages / seconds:,.0f}/s)" if seconds > 1 else ""
     terminal.note(f"enqueued {terminal.count(done.messages, 'message')} in {seconds:.1f} s{rate}")

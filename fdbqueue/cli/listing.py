@@ -111,14 +111,12 @@ def _lines(found: View, width: int | None) -> list[str]:
 
 
 def _on_screen(look: Callable[[], View], seconds: float) -> None:
-    from rich.console import Group
-    from rich.live import Live
     from rich.text import Text
 
-    out = terminal.console()
-    with Live(console=out, screen=True, auto_refresh=False) as live:
+    from .screen import Screen
+
+    with Screen() as screen:
         while True:
-            shown = _lines(look(), out.size.width)
-            texts = [Text(line, no_wrap=True, overflow="crop") for line in shown]
-            live.update(Group(*texts), refresh=True)
+            shown = _lines(look(), screen.size[0])
+            screen.draw(Text(line, no_wrap=True, overflow="crop") for line in shown)
             time.sleep(seconds)

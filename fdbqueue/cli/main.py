@@ -160,6 +160,8 @@ def _report(error: BaseException) -> int:
         # Whoever read our output has gone: say nothing more to them, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    if isinstance(error, terminal.Ended):
+        return error.exit_code
     if isinstance(error, terminal.Refused):
         terminal.complain(str(error))
         return error.exit_code

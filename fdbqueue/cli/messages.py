@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -63,6 +64,8 @@ def receive(
       fdbq receive orders --max 10 --wait 60 --json
       fdbq receive orders --lease 600 --json | tee work.jsonl
     """
+    if ack and 1 in terminal.closed:
+        raise terminal.Refused("standard output is closed: what is acknowledged would be lost")
     db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
     source = queue if subscription is None else queue.subscriptions.open(db, subscription)
@@ -71,16 +74,18 @@ def receive(
         return source.receive_many(db, count, lease=lease, wait=seconds, consumer=consumer)
 
     received = 0
-    for deliveries in _deliveries(take, max_messages, wait):
-        received += len(deliveries)
-        if as_json:
-            for delivery in deliveries:
-                terminal.print_json(shapes.delivery_json(delivery))
-        else:
-            _print_messages([delivery.message for delivery in deliveries])
-        terminal.flush()  # what cannot be printed is not acknowledged
-        if ack:
-            queue.ack_many(db, deliveries)
+    with terminal.ending():
+        for deliveries in _deliveries(take, max_messages, wait):
+            received += len(deliveries)
+            try:
+                _print_deliveries(deliveries, as_json)
+            except BaseException:
+                # What nobody has seen goes back, and the attempt does not count.
+                with contextlib.suppress(fdbqueue.QueueError):
+                    queue.release_many(db, deliveries)
+                raise
+            if ack:
+                queue.ack_many(db, deliveries)
     if not received:
         paused = " (it is paused)" if queue.options(db).paused else ""
         terminal.note(f"queue {name} is empty{paused}")
@@ -90,6 +95,15 @@ def receive(
             f"leased {terminal.count(received, 'message')} for {seconds:g} s; "
             "with --ack they would be done, with --json their tokens are shown"
         )
+
+
+def _print_deliveries(deliveries: Sequence[fdbqueue.Delivery], as_json: bool) -> None:
+    if as_json:
+        for delivery in deliveries:
+            terminal.print_json(shapes.delivery_json(delivery))
+    else:
+        _print_messages([delivery.message for delivery in deliveries])
+    terminal.flush()
 
 
 def _deliveries(

@@ -177,6 +177,4 @@ def _given() -> list[bytes]:
             found.append(parse_token(token))
         elif text:
             found.append(parse_token(text.decode(errors="backslashreplace")))
-    if not found:
-        raise terminal.Refused("there are no tokens on standard input")
     return list(dict.fromkeys(found))

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import _thread
 import json
+import os
 import shutil
+import signal
 import sys
 import threading
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
 
@@ -36,13 +40,54 @@ class Refused(Exception):
         self.exit_code = exit_code
 
 
+class Ended(BaseException):
+    """Raised in the main thread where a signal is to end the program."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise ``Ended`` meanwhile, so that things are left in order."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Ended(number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def prepare() -> None:
     """Make sure that no character can make printing fail, and that nobody prints a traceback."""
+    _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     sys.unraisablehook = lambda failed: _unheard(failed.exc_value)
     threading.excepthook = lambda failed: _unheard(failed.exc_value)
+
+
+closed: set[int] = set()
+"""Which of the standard descriptors were closed when the program began."""
+
+
+def _open_closed() -> None:
+    """Let closed descriptors lead to nowhere: the next file, maybe the store, would get them."""
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.add(number)
+            os.open(os.devnull, mode)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _unheard(error: BaseException | None) -> None:
@@ -69,8 +114,10 @@ def visible(text: str | bytes) -> str:
 
 def excerpt(payload: bytes) -> str:
     """The beginning of a payload, visible; all of it if it is not long."""
-    shown = visible(payload[: 4 * SHOWN_CHARACTERS])[:SHOWN_CHARACTERS]
-    return shown if len(payload) <= len(shown) else f"{shown}… ({len(payload):,} bytes)"
+    shown = visible(payload[: 4 * SHOWN_CHARACTERS])
+    if len(payload) <= 4 * SHOWN_CHARACTERS and len(shown) <= SHOWN_CHARACTERS:
+        return shown
+    return f"{shown[:SHOWN_CHARACTERS]}… ({len(payload):,} bytes)"
 
 
 def complain(text: str) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import select
 import sys
-import termios
 import threading
 import time
-import tty
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,10 +16,7 @@ import fdbqueue
 
 from ..errors import QueueNotFound
 from . import engine, queues, shapes, terminal
-from .board import Board, Line, Look, Row, draw
-
-if TYPE_CHECKING:
-    from rich.console import Group
+from .board import Board, Look, Row, draw
 
 TICK_SECONDS = 0.1
 DETAILED = 100
@@ -58,25 +51,28 @@ def top(
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise terminal.Refused("top needs a terminal; elsewhere: fdbq queue list --watch 2")
-    from rich.live import Live
+    from rich.text import Text
+
+    from .screen import Screen
 
     db = fdbqueue.open(create=False)
     watcher = Watcher(db, interval)
     board = Board()
-    out = terminal.console()
-    with _keys(), Live(console=out, screen=True, auto_refresh=False) as live:
+    with Screen(keys=True) as screen:
         drawn: tuple[object, ...] = ()
         watcher.start()
         try:
             while True:
                 look = watcher.look
-                size = (out.size.width, out.size.height)
                 late = int(time.time() - look.at) if time.time() - look.at > 10 else 0
-                seen = (look.at, size, late, board.column, board.descending, board.chosen)
+                seen = (look.at, screen.size, late, board.column, board.descending, board.chosen)
                 if seen != drawn:
-                    lines = draw(board, look, *size, time.time())
-                    watcher.wanted = {row.name for row in board.visible(look.rows, size[1])}
-                    live.update(_screen(lines), refresh=True)
+                    lines = draw(board, look, *screen.size, time.time())
+                    watcher.wanted = {row.name for row in board.visible(look.rows, screen.size[1])}
+                    screen.draw(
+                        Text(line.text, style=line.style, no_wrap=True, overflow="crop")
+                        for line in lines
+                    )
                     drawn = (*seen[:-1], board.chosen)
                 for key in _pressed(TICK_SECONDS):
                     if key == "q":
@@ -88,26 +84,6 @@ def top(
                     raise watcher.failed
         except KeyboardInterrupt:
             return
-
-
-def _screen(lines: Sequence[Line]) -> Group:
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(
-        *(Text(line.text, style=line.style, no_wrap=True, overflow="crop") for line in lines)
-    )
-
-
-@contextmanager
-def _keys() -> Iterator[None]:
-    """Have keys at once and unseen; the terminal is afterwards as it was."""
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _pressed(seconds: float) -> list[str]:

@@ -92,6 +92,12 @@ class Screen:
         """The first frame that has a text."""
         return self.until(lambda lines: any(text in line for line in lines))
 
+    def receives(self, code: bytes) -> None:
+        """Wait for a code; what came until then counts no more."""
+        while code not in self.received:
+            assert self._read(), f"it ended: {self.received!r}"
+        self.received = self.received.partition(code)[2]
+
     def ended(self) -> int:
         """Its exit code, when it has ended."""
         while self._read():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.cli.terminal import columns, cut, table, visible
+from fdbqueue.cli.terminal import columns, cut, excerpt, table, visible
 
 texts = st.text(max_size=40).map(visible)
 
@@ -54,3 +54,13 @@ def test_wide_characters_take_two_columns() -> None:
         "注文      1",
         "mail      2",
     ]
+
+
+@given(st.text(max_size=3_000))
+def test_an_excerpt_says_how_long_a_payload_is_only_where_something_is_left_out(text: str) -> None:
+    payload = text.encode("utf-8", "surrogatepass")
+
+    shown = excerpt(payload)
+
+    assert shown == visible(payload) or shown.endswith(f"… ({len(payload):,} bytes)")
+    assert len(visible(payload)) > 2_000 or shown == visible(payload)
