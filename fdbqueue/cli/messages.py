@@ -14,7 +14,7 @@ import typer
 import fdbqueue
 from fdbqueue.states import State
 
-from ..errors import TransactionTooLarge
+from ..errors import QueueError, TransactionTooLarge
 from . import listing, shapes, terminal
 from .params import AsJson, DryRun, MessageId, QueueName, Selecting, Watch, Yes
 
@@ -81,7 +81,7 @@ def receive(
                 _print_deliveries(deliveries, as_json)
             except BaseException:
                 # What nobody has seen goes back, and the attempt does not count.
-                with contextlib.suppress(fdbqueue.QueueError):
+                with contextlib.suppress(QueueError):
                     queue.release_many(db, deliveries)
                 raise
             if ack:
