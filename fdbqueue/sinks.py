@@ -32,7 +32,7 @@ from .options import QueueOptions, check_name
 from .queue import staging
 from .queue.pieces import Cutter
 from .queue.staging import Attempt
-from .serializers import BUILT_IN, Serializer
+from .serializers import BUILT_IN
 
 TIMEOUT_SECONDS = 3600.0
 FLUSH_PIECES = 40
@@ -182,12 +182,10 @@ class Stager:
         packed = pack_plain(payload, priority, self._now_ms, checked, self._content_type)
         self._put(StagedRow(self._levels[priority], size, packed))
 
-    def add(self, message: NewMessage, serializer: Serializer | None = None) -> None:
+    def add(self, message: NewMessage) -> None:
         """Take in any message. Raises what ``Queue.enqueue`` raises for its arguments."""
-        made = draft(message, self._now_ms, serializer or BUILT_IN["bytes"])
-        envelope = made.envelope
-        if serializer is None:
-            envelope = replace(envelope, content_type=self._content_type)
+        made = draft(message, self._now_ms, BUILT_IN["bytes"])
+        envelope = replace(made.envelope, content_type=self._content_type)
         check_payload(envelope.payload, self._largest)
         level = self._options.level(envelope.priority)
         packed = pack_envelope(envelope)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +14,6 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
-    DateType,
     DayTimeIntervalType,
     DecimalType,
     FractionalType,
@@ -23,7 +21,6 @@ from pyspark.sql.types import (
     MapType,
     StringType,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 
@@ -32,6 +29,7 @@ from ..model import NewMessage
 from ..options import DEFAULT_PRIORITY
 from ..serializers import BUILT_IN
 from ..sinks import Stager
+from . import jsontext
 
 CORRUPT = "_corrupt_record"
 """The column in which Spark's readers of JSON and CSV keep what they could not read."""
@@ -66,8 +64,12 @@ class Encoder:
         types = {each.name: each.dataType for each in schema.fields}
         self._convert = {name: _converter(name, type_) for name, type_ in types.items()}
         self._json = isinstance(types["payload"], _NESTED)
-        self._plain = not self._json and set(self._names) <= _PLAIN
+        self._plain = set(self._names) <= _PLAIN
         self._before = 0
+
+    def content_type(self, given: str) -> str:
+        """That of the payloads; ``given`` is that of bytes and text."""
+        return BUILT_IN["json"].content_type if self._json else given
 
     def stage(self, rows: pa.RecordBatch, stager: Stager, bad: Bad) -> None:
         """Stage the rows of a batch; those that are no messages go to ``bad``."""
@@ -99,7 +101,6 @@ class Encoder:
                 bad(n, str(error))
 
     def _put(self, columns: dict[str, list[Any]], count: int, stager: Stager, bad: Bad) -> None:
-        serializer = BUILT_IN["json"] if self._json else None
         for n, values in enumerate(zip(*columns.values(), strict=True), self._before + 1):
             # What is null is as if it were not there.
             given = {k: v for k, v in zip(columns, values, strict=True) if v is not None}
@@ -107,7 +108,7 @@ class Encoder:
                 payload = given.pop("payload", None)
                 if payload is None or type(payload) is _Unreadable:
                     _refuse(payload)
-                stager.add(NewMessage(payload, **given), serializer)
+                stager.add(NewMessage(payload, **given))
             except InvalidInput as error:
                 bad(n, str(error))
 
@@ -129,6 +130,8 @@ def check(schema: StructType) -> None:
             raise InvalidSchema(
                 column=name, problem=f"it is {COLUMNS[name]}, not {type_.simpleString().upper()}"
             )
+        if name == "payload" and isinstance(type_, _NESTED):
+            jsontext.writer(type_)
     if "payload" not in names:
         raise InvalidSchema(column="payload", problem=f"it is missing; there are {_KNOWN}")
 
@@ -195,8 +198,11 @@ def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
     if isinstance(type_, StringType) and name == "payload":
         return lambda column: _list(column.cast(pa.binary()))
     value: Callable[[Any], Any] | None = None
-    if isinstance(type_, _NESTED):
-        value = _plain(type_)
+    if name == "headers":
+        value = _headers(type_)
+    elif isinstance(type_, _NESTED):
+        text = jsontext.writer(type_)
+        value = lambda each: text(each).encode()  # noqa: E731
     elif isinstance(type_, DayTimeIntervalType):
         value = timedelta.total_seconds
     elif isinstance(type_, DecimalType):
@@ -212,30 +218,29 @@ def _list(column: pa.Array) -> list[Any]:
     return values
 
 
-def _plain(type_: DataType) -> Callable[[Any], Any] | None:
-    """What makes a value of a type one that JSON and headers have; None where it is one."""
+def _headers(type_: DataType) -> Callable[[Any], Any]:
+    """What makes headers of a value of a type."""
     if isinstance(type_, MapType):
-        inner = _plain(type_.valueType) or _same
-        return lambda pairs: {_key(key): _or_null(inner, value) for key, value in pairs}
-    if isinstance(type_, StructType):
-        fields = {each.name: made for each in type_.fields if (made := _plain(each.dataType))}
-        if not fields:
-            return None
-        return lambda row: {k: _or_null(fields.get(k, _same), v) for k, v in row.items()}
-    if isinstance(type_, ArrayType):
-        element = _plain(type_.elementType)
-        if element is None:
-            return None
-        return lambda values: [_or_null(element, each) for each in values]
-    if isinstance(type_, DecimalType):
-        return float
-    if isinstance(type_, BinaryType):
-        return lambda data: base64.b64encode(data).decode()
-    if isinstance(type_, DayTimeIntervalType):
-        return timedelta.total_seconds
-    if isinstance(type_, TimestampType | TimestampNTZType | DateType):
-        return lambda moment: moment.isoformat()
-    return None
+        inner = _header(type_.valueType)
+        return lambda pairs: {name: _or_null(inner, value) for name, value in pairs}
+    assert isinstance(type_, StructType)
+    fields = {each.name: _header(each.dataType) for each in type_.fields}
+    return lambda row: {name: _or_null(fields[name], value) for name, value in row.items()}
+
+
+def _header(type_: DataType) -> Callable[[Any], Any]:
+    """What makes a header of a value of a type. One type is always the same kind of header."""
+    if not isinstance(type_, DecimalType):
+        return _same
+    if type_.scale == 0 and type_.precision <= _INT_DIGITS:
+        return int
+    return float if type_.precision <= _FLOAT_DIGITS else jsontext.plain
+
+
+_INT_DIGITS = 18
+"""So many digits fit into the 64 bits of a header."""
+_FLOAT_DIGITS = 15
+"""So many digits come out of a float as they went in, wherever the point is."""
 
 
 def _or_null(convert: Callable[[Any], Any], value: Any) -> Any:
@@ -244,7 +249,3 @@ def _or_null(convert: Callable[[Any], Any], value: Any) -> Any:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else str(key)

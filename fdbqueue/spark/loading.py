@@ -29,6 +29,13 @@ _ENDINGS = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}
 _READ_ONLY = {name for columns in TABLES.values() for name in columns} - set(COLUMNS)
 """What a table of messages has that an enqueue does not take: it is left out."""
 
+_AS_JSON = {
+    "ignoreNullFields": "false",
+    # Spark's own formats leave out what is shorter than a millisecond.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -192,7 +199,7 @@ def _messages(
     shaped = "payload" in names and "payload" not in columns
     if "payload" not in columns and not shaped:
         whole = F.struct(*(F.col(_quoted(name)) for name in names if name != CORRUPT))
-        made["payload"] = F.to_json(whole, {"ignoreNullFields": "false"})
+        made["payload"] = F.to_json(whole, _AS_JSON)
         content_type = BUILT_IN["json"].content_type
     if shaped:
         used = _words([*columns.values(), *headers.values()]) - set(COLUMNS)
@@ -205,7 +212,7 @@ def _messages(
         made[CORRUPT] = F.col(CORRUPT)
     chosen = frame.select(*(column.alias(name) for name, column in made.items()))
     if isinstance(chosen.schema["payload"].dataType, StructType | ArrayType | MapType):
-        chosen = chosen.withColumn("payload", F.to_json("payload", {"ignoreNullFields": "false"}))
+        chosen = chosen.withColumn("payload", F.to_json("payload", _AS_JSON))
         content_type = BUILT_IN["json"].content_type
     return chosen, content_type
 

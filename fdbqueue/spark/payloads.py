@@ -1,17 +1,20 @@
 """Payloads as columns: bytes, text, or JSON by a schema.
 
 JSON follows Spark's ``from_json``: fields that the schema does not name are left out, those that
-are missing are null, and a text takes any value as it is written. What does not fit, and what is
-no JSON or no UTF-8, makes the read fail, or the payload null, as the user wants it.
+are missing are null, and a text takes any value as it is written. A number goes from its text to
+its column, never by way of a float that cannot hold it. What does not fit, and what is no JSON or
+no UTF-8, makes the read fail, or the payload null, as the user wants it.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +22,8 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_type
 
 from ..errors import CorruptData, InvalidSchema
+from . import jsontext
+from .jsontext import NeedsText, Number
 
 Reader = Callable[[Sequence[bytes], Sequence[str]], pa.Array]
 Convert = Callable[[Any], Any]
@@ -64,7 +69,10 @@ def _json(type_: types.DataType, strict: bool) -> Reader:
     convert, arrow = _converter(type_), to_arrow_type(type_, timezone="UTC")
 
     def parse(payload: bytes) -> Any:
-        return convert(json.loads(payload))
+        try:
+            return convert(jsontext.loads(payload))
+        except NeedsText:
+            return convert(jsontext.loads(payload, exact=True))
 
     def read(payloads: Sequence[bytes], ids: Sequence[str]) -> pa.Array:
         found = [_one(parse, *each, strict) for each in zip(payloads, ids, strict=True)]
@@ -123,9 +131,13 @@ def _map(inner: Convert) -> Convert:
 
 
 def _of(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise ValueError(f"{json.dumps(value)[:80]} is no {_KINDS[kind]}")
+    if type(value) is not kind and not (kind in (dict, list) and isinstance(value, kind)):
+        raise ValueError(f"{_shown(value)} is no {_KINDS[kind]}")
     return value
+
+
+def _shown(value: Any) -> str:
+    return str(value) if type(value) is Number else json.dumps(value)[:80]
 
 
 _KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
@@ -143,31 +155,53 @@ def _integer(bits: int) -> Convert:
     return convert
 
 
-def _number(value: Any) -> float:
-    if type(value) is float:
-        return value
-    return float(_of(int, value))
+def _number(kind: str, largest: float, value: Any) -> float:
+    """NaN and the infinities are texts where Spark writes them."""
+    if type(value) not in (int, Number) and value not in _NO_NUMBERS:
+        raise ValueError(f"{_shown(value)} is no number")
+    found = float(value)
+    if abs(found) > largest and (type(value) is int or value.lstrip("-+") not in _NO_NUMBERS):
+        raise ValueError(f"{_shown(value)} does not fit {kind}")
+    return found
+
+
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+_LARGEST_FLOAT, _LARGEST_DOUBLE = (2 - 2**-24) * 2.0**127, sys.float_info.max
 
 
 def _decimal(precision: int, scale: int) -> Convert:
+    # Spark rounds so, too. Of a number that is longer by far, the digits are not even made.
+    exactly = Context(prec=precision, rounding=ROUND_HALF_UP)
+    last = Decimal(1).scaleb(-scale)
+
     def convert(value: Any) -> Decimal:
-        if type(value) not in (int, float, str):
-            raise ValueError(f"{json.dumps(value)[:80]} is no number")
-        exact = Decimal(str(value)).quantize(Decimal(1).scaleb(-scale))
-        if len(exact.as_tuple().digits) > precision:
-            raise ValueError(f"{value} does not fit DECIMAL({precision},{scale})")
-        return exact
+        if type(value) not in (int, Number, str):
+            raise ValueError(f"{_shown(value)} is no number")
+        try:
+            found = Decimal(value).quantize(last, context=exactly)
+        except ArithmeticError:
+            found = Decimal("NaN")
+        if not found.is_finite():
+            raise ValueError(f"{_shown(value)} does not fit DECIMAL({precision},{scale})")
+        return found
 
     return convert
 
 
 def _text(value: Any) -> str:
-    return value if type(value) is str else json.dumps(value)
+    return value if type(value) is str else jsontext.written(value)
 
 
 def _moment(value: Any) -> datetime:
     moment = datetime.fromisoformat(_of(str, value))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _local_moment(value: Any) -> datetime:
+    moment = datetime.fromisoformat(_of(str, value))
+    if moment.tzinfo:
+        raise ValueError(f"{value} has a time zone")
+    return moment
 
 
 _CONVERTERS: dict[type, Convert] = {
@@ -177,9 +211,10 @@ _CONVERTERS: dict[type, Convert] = {
     types.ShortType: _integer(16),
     types.IntegerType: _integer(32),
     types.LongType: _integer(64),
-    types.FloatType: _number,
-    types.DoubleType: _number,
+    types.FloatType: partial(_number, "FLOAT", _LARGEST_FLOAT),
+    types.DoubleType: partial(_number, "DOUBLE", _LARGEST_DOUBLE),
     types.DateType: lambda value: date.fromisoformat(_of(str, value)),
     types.TimestampType: _moment,
+    types.TimestampNTZType: _local_moment,
     types.BinaryType: lambda value: base64.b64decode(_of(str, value), validate=True),
 }

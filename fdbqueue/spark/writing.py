@@ -196,7 +196,8 @@ def stage(
     """Stage the rows of one task. Raises ``InvalidRow``."""
     db, queue = seen.open()
     encoder = Encoder(schema)
-    stager = Sink(queue, sink).stage(db, batch, settings.content_type)
+    content_type = encoder.content_type(settings.content_type)
+    stager = Sink(queue, sink).stage(db, batch, content_type)
     bad = _Bad(settings.skip)
     try:
         for rows in iterator:
