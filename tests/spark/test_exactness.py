@@ -16,7 +16,8 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_type
 
 import fdbqueue
-from fdbqueue import CorruptData, InvalidSchema, Queue, fdb
+from fdbqueue import Queue, fdb
+from fdbqueue.errors import CorruptData, InvalidSchema
 from fdbqueue.spark import jsontext, payloads
 from fdbqueue.spark.encoding import check
 from fdbqueue.spark.stores import look
