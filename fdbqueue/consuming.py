@@ -79,7 +79,7 @@ class Consuming(Handle):
         scope = self._scope(tr)
         if ack:
             settle.ack(tr, scope, ack)
-        return receiving.take(tr, scope, asked, line.new_claim())
+        return receiving.take(tr, scope, asked, line.new_claim(), len(ack))
 
     def consume(
         self,

@@ -23,10 +23,10 @@ MAX_PROMOTED = 100
 
 
 def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
-    """Issue a snapshot read of the messages whose time has come."""
+    """Issue a snapshot read of the messages whose time has come; it reads as it is iterated."""
     due = scope.keys.delayed_until(scope.clock.wall_ms())
     return tr.snapshot.get_range(
-        due.start, due.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.exact
+        due.start, due.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.want_all
     )
 
 

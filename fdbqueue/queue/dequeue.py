@@ -12,20 +12,26 @@ from .scope import Scope, Standing
 
 BATCH_BYTES = 8_000_000
 """What a batch may hold of envelopes and payloads: a transaction takes 10,000,000 bytes."""
-MESSAGE_OVERHEAD = 600
-"""About what a lease adds to that for each message: keys, conflict ranges, counters."""
+PAGE = 100
+"""Messages that are read in one piece. Of more, no more are read than a batch can hold."""
+_OVERHEAD = 370
+_PREFIXES = 16
 
 
-def first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange:
-    """Issue a read of the first ready messages.
+def overhead(keys: QueueKeys) -> int:
+    """About how many bytes a lease, or its end, adds to each message: counters, keys and conflict
+    ranges, each of these with the queue's prefix."""
+    return _OVERHEAD + _PREFIXES * len(keys.all().start)
 
-    On a transaction it conflicts with whatever changes the keys up to the last one returned, and
-    with any arrival at all where fewer than ``limit`` are there; on its snapshot with nothing.
+
+def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
+    """Issue a snapshot read of the first ready messages, without waiting for it.
+
+    Reads as it is iterated: whoever stops early has read little more.
     """
     ready = keys.ready_range()
-    return tr.get_range(
-        ready.start, ready.stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
-    )
+    mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
+    return tr.snapshot.get_range(ready.start, ready.stop, limit=limit, streaming_mode=mode)
 
 
 def standing(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[Standing]:
@@ -40,13 +46,13 @@ def batch(
 
     room: bytes of envelopes and payloads; less where the transaction does something else, too.
 
-    Reads no further than that, so the rest is not conflicted with either.
+    Reads no further than that.
     """
     messages: list[Standing] = []
-    left = room
+    left, each = room, overhead(keys)
     for kv in found:
         message = _standing(keys, kv)
-        left -= len(kv.value) + message.envelope.chunk_bytes + MESSAGE_OVERHEAD
+        left -= len(kv.value) + message.envelope.chunk_bytes + each
         if left < 0 and messages:
             break
         messages.append(message)
@@ -58,18 +64,17 @@ def _standing(keys: QueueKeys, kv: fdb.KeyValue) -> Standing:
 
 
 def conflicting(
-    tr: fdb.Transaction,
-    keys: QueueKeys,
-    found: fdb.FDBRange,
-    limit: int,
-    room: int = BATCH_BYTES,
+    tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange, room: int = BATCH_BYTES
 ) -> list[Standing]:
-    """The messages of a snapshot read of the first ``limit``, with the conflicts of an ordinary
-    one: for callers that learn only from another read whether they rely on it."""
-    ready, rows = keys.ready_range(), found.to_list()
-    messages = batch(keys, rows, room)
-    everything = len(messages) == len(rows) < limit
-    stop = ready.stop if everything else rows[len(messages) - 1].key + b"\0"
+    """The first messages of a snapshot read that one transaction can hold; as ``batch``.
+
+    Conflicts with whatever changes what stands up to the last of them, but with no arrival
+    behind it, however many were asked for: who takes what there is does not rely on there being
+    no more. Only where there is nothing at all, with any arrival.
+    """
+    ready = keys.ready_range()
+    messages = batch(keys, found, room)
+    stop = keys.ready(messages[-1].position) + b"\0" if messages else ready.stop
     tr.add_read_conflict_range(ready.start, stop)
     return messages
 
@@ -87,6 +92,9 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[Standing]) -
 
 @fdb.transactional
 def peek(tr: fdb.Transaction, scope: Scope, limit: int) -> list[Standing]:
-    """The first ``limit`` ready messages, left where they are. One snapshot read, no conflicts."""
-    found = batch(scope.keys, first(tr.snapshot, scope.keys, limit))
+    """The first ``limit`` ready messages that fit in a batch, left where they are.
+
+    Snapshot reads, no conflicts.
+    """
+    found = batch(scope.keys, first(tr, scope.keys, limit))
     return payloads.load(found, payloads.look(tr, scope.keys, found))

@@ -216,12 +216,12 @@ def _first(
     tr: fdb.Transaction, keys: QueueKeys, looked: Looked, asked: int
 ) -> tuple[list[Standing], bool]:
     messages: list[Standing] = []
-    room = MAX_BYTES
+    room, each = MAX_BYTES, dequeue.overhead(keys)
     source, expected = looked.ready, min(asked, looked.limit)
     while True:
         for kv in source:
             (message,) = dequeue.standing(keys, [kv])
-            room -= len(kv.value) + message.envelope.chunk_bytes + dequeue.MESSAGE_OVERHEAD
+            room -= len(kv.value) + message.envelope.chunk_bytes + each
             if messages and room < 0:
                 return messages, True
             messages.append(message)

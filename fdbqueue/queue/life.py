@@ -72,9 +72,10 @@ def _counted(
 ) -> None:
     for level, (count, size) in tallies.items():
         counters.record(tr, scope.keys, transition, level, count, size)
-    if tallies and transition.target in (State.READY, State.DELAYED):
+    if tallies and transition.target is State.READY:
         # Whoever watches it sees every message become ready, also one whose transaction began
-        # before there was anybody to wake (consumers/wakeups.py); and learns when to look again.
+        # before there was anybody to wake (consumers/wakeups.py). What is for later changes
+        # nothing now: only what is due before anybody looks by itself is told (queue/delayed.py).
         tr.add(scope.keys.change, pack_index(1))
 
 

@@ -10,12 +10,12 @@ from . import dequeue, life
 from .scope import Scope, Standing
 
 BATCH = 500
-"""Messages that one transaction removes; at 90 kB each they are read in several pieces."""
+"""Messages that one transaction removes, or fewer that fill it."""
 
 
 @fdb.transactional
 def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
-    """Remove the first ``limit`` ready messages; returns how many there were.
+    """Remove up to ``limit`` first ready messages; returns how many there were.
 
     Those that wait for others of their ordering key go first, or each would become ready before
     it goes. Conflicts like a dequeue of as many messages.
@@ -29,7 +29,7 @@ def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
     if waiting:
         life.moved(tr, scope, PURGE_READY, waiting)
         return len(waiting)
-    taken = dequeue.standing(scope.keys, dequeue.first(tr, scope.keys, limit))
+    taken = dequeue.conflicting(tr, scope.keys, dequeue.first(tr, scope.keys, limit))
     dequeue.remove(tr, scope.keys, taken)
     life.moved(tr, scope, PURGE_READY, taken)
     return len(taken)

@@ -11,11 +11,13 @@ import random
 from typing import NamedTuple
 
 from ..binding import fdb
-from ..keys import QueueKeys
 from . import dequeue, fulfil
 from .scope import Scope, Standing
 
-_random = random.Random()
+_RANDOM = random.SystemRandom()
+"""What the processes of a fork do not share."""
+SHORT_BYTES = 1_000_000
+"""What is read at most of a queue that is shorter than the window."""
 
 
 class Looked(NamedTuple):
@@ -34,9 +36,11 @@ def offset(window: int, limit: int, source: random.Random) -> int:
 def look(tr: fdb.Transaction, scope: Scope, limit: int) -> Looked:
     """Issue a snapshot read of up to ``limit`` messages at a random place in the window."""
     ready = scope.keys.ready_range()
-    place = offset(scope.options.window, limit, _random)
+    place = offset(scope.options.window, limit, _RANDOM)
     begin = fdb.KeySelector.first_greater_or_equal(ready.start) + place
-    return Looked(_read(tr, scope.keys, begin, limit), limit)
+    mode = fdb.StreamingMode.exact if limit <= dequeue.PAGE else fdb.StreamingMode.want_all
+    found = tr.snapshot.get_range(begin, ready.stop, limit=limit, streaming_mode=mode)
+    return Looked(found, limit)
 
 
 @fdb.transactional
@@ -49,24 +53,16 @@ def pick(
     One round trip, two where the queue is shorter than the window. Conflicts with whoever takes
     the same messages; where there are none, with whatever becomes ready.
     """
-    rows = looked.found.to_list()
-    if not rows:
-        ready = scope.keys.ready_range()
-        rows = _read(tr, scope.keys, ready.start, max(scope.options.window, looked.limit)).to_list()
-        rows = sorted(
-            _random.sample(rows, min(looked.limit, len(rows))), key=lambda kv: bytes(kv.key)
+    messages = dequeue.batch(scope.keys, looked.found, room)
+    if not messages:
+        wanted = max(scope.options.window, looked.limit)
+        found = dequeue.first(tr, scope.keys, wanted)
+        few = dequeue.batch(scope.keys, found, min(room, SHORT_BYTES))
+        messages = sorted(
+            _RANDOM.sample(few, min(looked.limit, len(few))), key=lambda each: each.position
         )
-    if not rows:
+    if not messages:
         fulfil.read_emptiness(tr, scope.keys)
-    messages = dequeue.batch(scope.keys, rows, room)
     for message in messages:
         tr.add_read_conflict_key(scope.keys.ready(message.position))
     return messages
-
-
-def _read(
-    tr: fdb.Transaction, keys: QueueKeys, begin: bytes | fdb.KeySelector, limit: int
-) -> fdb.FDBRange:
-    return tr.snapshot.get_range(
-        begin, keys.ready_range().stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
-    )

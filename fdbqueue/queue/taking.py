@@ -44,12 +44,13 @@ def first(
 ) -> list[Standing]:
     """Up to ``limit`` first messages that are alive, of those that were read and what follows.
 
-    One more round trip for every two hundred that are not. Conflicts as ``dequeue.first``. Raises
-    ``ExpiredBacklog``.
+    One more round trip for every two hundred that are not. Conflicts as
+    ``dequeue.conflicting``. Raises ``ExpiredBacklog``.
     """
 
     def again() -> list[Standing]:
-        return dequeue.batch(scope.keys, dequeue.first(tr, scope.keys, max(limit, _MORE)))
+        more = dequeue.first(tr, scope.keys, max(limit, _MORE))
+        return dequeue.conflicting(tr, scope.keys, more)
 
     return alive(tr, scope, messages, again)[:limit]
 
@@ -59,9 +60,10 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[Standing]:
     """Remove and return the first ``limit`` ready messages; fewer if there are no more.
 
     One round trip. Conflicts with whoever takes or adds a message at or before the last one
-    taken, so the order is serializable; with no enqueue behind it. Raises ``ExpiredBacklog``.
+    taken, so the order is serializable; with no enqueue behind it, unless there is nothing to
+    take. Raises ``ExpiredBacklog``.
     """
-    found = dequeue.batch(scope.keys, dequeue.first(tr, scope.keys, limit))
+    found = dequeue.conflicting(tr, scope.keys, dequeue.first(tr, scope.keys, limit))
     taken = first(tr, scope, limit, found)
     # Issued before the end of the messages removes the chunks.
     chunks = payloads.look(tr, scope.keys, taken)

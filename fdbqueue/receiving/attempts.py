@@ -17,7 +17,7 @@ from ..queue.scope import Scope
 
 MAX_MESSAGES = 10_000
 LEAST_BYTES = 200_000
-"""What a batch may hold beside a large message that the same transaction sends elsewhere."""
+"""What a batch may hold beside what the same transaction sends elsewhere, or settles."""
 
 
 class Access:
@@ -45,9 +45,14 @@ def asking(max_messages: object, lease: object, consumer: object, wait: object) 
     return Asked(max_messages, seconds, check_name(consumer) if consumer else "")
 
 
-def take(tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes) -> list[Delivery]:
-    """Lease what is there to the caller, at once. The conflicts are those of the queue's mode."""
-    return _take(tr, scope, asked, claim, _look(tr, scope, asked))
+def take(
+    tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes, settled: int = 0
+) -> list[Delivery]:
+    """Lease what is there to the caller, at once. The conflicts are those of the queue's mode.
+
+    settled: leases that the same transaction ends.
+    """
+    return _take(tr, scope, asked, claim, _look(tr, scope, asked), settled)
 
 
 def attempt(
@@ -80,7 +85,7 @@ def attempt(
     access.lined = mode in ("auto", "staged")
     access.crowded = access.crowded or mode == "staged"
     if not waits and not access.lined:
-        return take(tr, scope, asked, claim)
+        return take(tr, scope, asked, claim, len(ack))
     looked = looked or line.look(tr, access.keys, first=True)
     if mode == "staged" or (mode == "auto" and crowded):
         return line.join(tr, scope, looked, asked, waits)
@@ -88,7 +93,7 @@ def attempt(
     access.crowded = line.formed(tr, scope, looked)
     if access.crowded:
         return line.join(tr, scope, looked, asked, waits)
-    found = _take(tr, scope, asked, claim, ready or _look(tr, scope, asked))
+    found = _take(tr, scope, asked, claim, ready or _look(tr, scope, asked), len(ack))
     return found if found or not waits else line.join(tr, scope, looked, asked, waits)
 
 
@@ -109,7 +114,7 @@ def _look(tr: fdb.Transaction, scope: Scope, asked: Asked) -> _Looked:
     if scope.options.contention == "relaxed":
         first: fdb.FDBRange | relaxed.Looked = relaxed.look(tr, scope, asked.max_messages)
     else:
-        first = dequeue.first(tr.snapshot, scope.keys, asked.max_messages)
+        first = dequeue.first(tr, scope.keys, asked.max_messages)
     return _Looked(first, promotion.look(tr, scope))
 
 
@@ -122,12 +127,13 @@ class _Looked:
 
 
 def _take(
-    tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes, looked: _Looked
+    tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes, looked: _Looked, settled: int
 ) -> list[Delivery]:
     if scope.options.paused:
         return []
     promoted = promotion.promote_all(tr, scope, looked.due)
-    room = max(LEAST_BYTES, dequeue.BATCH_BYTES - promoted.excess)
+    beside = promoted.excess + settled * dequeue.overhead(scope.keys)
+    room = max(LEAST_BYTES, dequeue.BATCH_BYTES - beside)
     if promoted.ready:
         looked = _look(tr, scope, asked)
     if isinstance(looked.ready, relaxed.Looked):
@@ -138,7 +144,7 @@ def _take(
             lambda: relaxed.pick(tr, scope, relaxed.look(tr, scope, asked.max_messages), room),
         )
     else:
-        found = dequeue.conflicting(tr, scope.keys, looked.ready, asked.max_messages, room)
+        found = dequeue.conflicting(tr, scope.keys, looked.ready, room)
         messages = taking.first(tr, scope, asked.max_messages, found)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
     return lease.grant(tr, scope, lease.Terms(seconds, claim, asked.consumer), messages)

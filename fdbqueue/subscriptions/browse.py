@@ -45,6 +45,6 @@ def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list
     """The next messages of a level from a place on; none at its end. Snapshot, no conflicts."""
     within = keys.ready_from(level, place)
     found = tr.snapshot.get_range(
-        within.start, within.stop, limit=PAGE, streaming_mode=fdb.StreamingMode.exact
+        within.start, within.stop, limit=PAGE, streaming_mode=fdb.StreamingMode.want_all
     )
     return dequeue.batch(keys, found)

@@ -1,0 +1,156 @@
+"""What a batch conflicts with, and how much is read to fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fdbqueue import NewMessage, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.testing import ManualClock
+
+NOT_COMMITTED = 1020
+Take = Callable[[fdb.Transaction], list[Any]]
+KILOBYTES_20 = bytes(20_000)
+
+
+@pytest.fixture(params=["receive", "relaxed", "dequeue"])
+def take(request: pytest.FixtureRequest, db: fdb.Database, queue: Queue) -> Take:
+    """A way to take what is there."""
+    if request.param == "relaxed":
+        queue.set_options(db, contention="relaxed", window=10)
+    if request.param == "dequeue":
+        return lambda tr: [message for message in [queue.dequeue(tr)] if message]
+    return lambda tr: queue.receive_many(tr, 50)
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of values that ranges have brought, read after read."""
+    sizes: list[int] = []
+    wait = fdb.impl.FutureKeyValueArray.wait
+
+    def counting(self: Any) -> Any:
+        found = wait(self)
+        sizes.append(sum(len(kv.value) for kv in found[0]))
+        return found
+
+    monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", counting)
+    return sizes
+
+
+def test_a_batch_that_found_fewer_than_it_may_hold_conflicts_with_no_arrival_behind_it(
+    db: fdb.Database, queue: Queue, take: Take
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    tr = db.create_transaction()
+    taken = take(tr)
+    queue.enqueue(db, b"3")
+    tr.commit().wait()
+    assert taken
+    assert queue.depth(db).ready == 3 - len(taken)
+
+
+def test_a_batch_that_found_nothing_conflicts_with_an_arrival(
+    db: fdb.Database, queue: Queue, take: Take
+) -> None:
+    tr = db.create_transaction()
+    assert take(tr) == []
+    tr[queue._keys.meta + b"x"] = b""  # A commit that only reads conflicts with nothing.
+    queue.enqueue(db, b"1")
+    with pytest.raises(fdb.FDBError) as error:
+        tr.commit().wait()
+    assert error.value.code == NOT_COMMITTED
+
+
+def test_a_more_urgent_arrival_makes_a_batch_that_found_fewer_look_again(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    tr = db.create_transaction()
+    assert len(queue.receive_many(tr, 50)) == 2
+    queue.enqueue(db, b"urgent", priority=9)
+    with pytest.raises(fdb.FDBError) as error:
+        tr.commit().wait()
+    assert error.value.code == NOT_COMMITTED
+
+
+def test_what_is_scheduled_for_later_disturbs_nobody_who_takes_or_waits(
+    db: fdb.Database, queue: Queue
+) -> None:
+    before = db[queue._keys.change]
+    queue.enqueue(db, b"later", delay=3600)
+    assert db[queue._keys.change] == before
+    queue.enqueue(db, b"soon", delay=5)
+    assert db[queue._keys.change] != before, "who sleeps must learn when to look"
+
+
+@pytest.mark.parametrize("mode", ["first", "staged", "relaxed"])
+def test_a_batch_of_large_messages_reads_little_more_than_it_takes(
+    db: fdb.Database,
+    queue: Queue,
+    read_bytes: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    monkeypatch.setattr("fdbqueue.queue.dequeue.BATCH_BYTES", 500_000)
+    queue.set_options(db, contention=mode)
+    for _ in range(2):
+        queue.enqueue_many(db, [KILOBYTES_20] * 75)
+    read_bytes.clear()
+    found = queue.receive_many(db, 150)
+    assert 20 <= len(found) <= 50
+    assert sum(read_bytes) < 1_300_000
+
+
+def test_a_relaxed_receive_of_a_short_queue_reads_a_bounded_part_of_it(
+    db: fdb.Database, queue: Queue, read_bytes: list[int]
+) -> None:
+    queue.set_options(db, contention="relaxed", window=1_000)
+    for _ in range(2):
+        queue.enqueue_many(db, [KILOBYTES_20] * 75)
+    for _ in range(5):  # At a random place, which as a rule is behind the last message.
+        read_bytes.clear()
+        assert queue.receive(db) is not None
+        assert sum(read_bytes) < 1_300_000
+
+
+def test_a_peek_reads_little_more_than_it_returns(
+    db: fdb.Database, queue: Queue, read_bytes: list[int]
+) -> None:
+    for _ in range(3):
+        queue.enqueue_many(db, [bytes(80_000)] * 50)
+    read_bytes.clear()
+    found = queue.peek(db, 150)
+    assert 90 <= len(found) < 110
+    assert sum(read_bytes) < 9_000_000
+
+
+def test_messages_that_fall_due_are_read_as_far_as_they_become_ready_at_once(
+    db: fdb.Database, space: fdb.Subspace, read_bytes: list[int]
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "later", root=space, clock=clock)
+    later = [NewMessage(KILOBYTES_20, delay=60) for _ in range(100)]
+    queue.enqueue_many(db, later)
+    clock.seconds += 61
+    read_bytes.clear()
+    assert queue.receive(db) is not None
+    assert sum(read_bytes) < 1_000_000
+
+
+def test_a_large_batch_fits_in_a_transaction_however_long_the_queues_name_is(
+    db: fdb.Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "語" * 200, root=space)
+    for _ in range(4):
+        queue.enqueue_many(db, [b"x"] * 500)
+    taken = 0
+    # With the settlement of the batch before: what a loop of consume does.
+    held = queue.receive_many(db, 2_000)
+    while held:
+        taken += len(held)
+        held = queue.receive_many(db, 2_000, ack=held)
+    assert taken == 2_000
