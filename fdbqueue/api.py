@@ -15,9 +15,9 @@ from .consumers import promotion, wakeups
 from .consuming import Consuming
 from .drafts import draft
 from .errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueNotFound
-from .handle import Transactor, composed
+from .handle import Transactor, composed, finished
 from .keys import DEFAULT_ROOT, RootKeys
-from .model import Delivery, Depth, Headers, Message, NewMessage
+from .model import Delivery, Depth, Enqueued, Headers, Message, NewMessage
 from .moving import Moving
 from .options import DEFAULT_PRIORITY, QueueOptions
 from .queue import admission, catalogue, counters, dequeue, once, purge, taking
@@ -219,8 +219,11 @@ class Queue(Consuming, Moving, Settling, Tending):
         messages: Iterable[NewMessage | Any],
         *,
         timeout: float = producing.TIMEOUT_SECONDS,
-    ) -> list[str]:
+    ) -> Enqueued:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
+
+        What it returns is a list that also tells how many of them are ``new``: the others were
+        known by their dedup ids or unique keys.
 
         A message is a ``NewMessage``, or its payload alone. One round trip for all, and
         conflicts as in ``enqueue``. Raises what ``enqueue`` raises, ``InvalidArgument`` for no
@@ -245,9 +248,10 @@ class Queue(Consuming, Moving, Settling, Tending):
                 wakeups.wake(tr, self._keys, waiting)
             return admitted
 
-        def attempt(resuming: bool) -> list[str]:
+        def attempt(resuming: bool) -> Enqueued:
             body = partial(put, resuming=resuming)
-            return self._run(tr, body, wrote=lambda admitted: admitted.new > 0).ids
+            admitted = self._run(tr, body, wrote=lambda admitted: admitted.new > 0)
+            return Enqueued(admitted.ids, admitted.new)
 
         return producing.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
 
@@ -367,11 +371,21 @@ class Queue(Consuming, Moving, Settling, Tending):
 
         return self._read(tr, count)
 
-    def purge(self, db: fdb.Database) -> Iterator[int]:
-        """Remove all ready messages; yields how many are gone after each transaction.
+    def purge(self, db: fdb.Database, *, progress: Callable[[int], object] | None = None) -> int:
+        """Remove all ready messages; returns how many.
+
+        progress: called after each transaction with how many are gone so far.
 
         Spans transactions, each removing up to 500 messages; messages that are enqueued
-        meanwhile go too, so it ends when it finds the queue empty.
+        meanwhile go too, so it ends when it finds the queue empty. ``purging`` does the same a
+        transaction at a time. Raises ``QueueNotFound``.
+        """
+        return finished(self.purging(db), progress, 0)
+
+    def purging(self, db: fdb.Database) -> Iterator[int]:
+        """``purge`` as it is iterated over: yields how many are gone after each transaction.
+
+        Nothing is removed before the first is asked for, and nothing more after the last.
         """
 
         def remove(tr: fdb.Transaction) -> int:

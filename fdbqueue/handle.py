@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from .binding import fdb
@@ -14,6 +14,7 @@ from .queue.scope import Scope
 
 Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
+N = TypeVar("N")
 
 
 class Handle:
@@ -54,6 +55,19 @@ class Handle:
             self._clock,
             known.subscriptions,
         )
+
+
+def finished(steps: Iterable[R], progress: Callable[[R], object] | None, so_far: N) -> R | N:
+    """Go through the steps of a long operation; returns how far the last came.
+
+    progress: is told after each, where it is not None. so_far: what is returned if there is none.
+    """
+    last: R | N = so_far
+    for step in steps:
+        last = step
+        if progress is not None:
+            progress(step)
+    return last
 
 
 def composed(

@@ -11,7 +11,7 @@ from .api import Queue
 from .binding import fdb
 from .errors import ImportMoved, InvalidArgument
 from .handle import Transactor
-from .model import NewMessage
+from .model import Enqueued, NewMessage
 from .options import check_name
 from .queue import once
 
@@ -48,8 +48,9 @@ class Import:
         since: bytes,
         until: bytes,
         timeout: float = producing.TIMEOUT_SECONDS,
-    ) -> list[str]:
-        """Enqueue the messages between two places; returns their ids.
+    ) -> Enqueued:
+        """Enqueue the messages between two places; returns their ids, as
+        ``Queue.enqueue_many`` does.
 
         since: the place that the import must be at. until: where it is then; not empty.
         timeout: as in ``Queue.enqueue``.
@@ -64,7 +65,7 @@ class Import:
             )
         given = list(messages)
 
-        def put(tr: fdb.Transaction) -> list[str]:
+        def put(tr: fdb.Transaction) -> Enqueued:
             place = tr.get(self._key)
             ids = self._queue.enqueue_many(tr, given)
             if (place.value or b"") != since:

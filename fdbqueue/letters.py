@@ -8,7 +8,7 @@ from .binding import fdb
 from .codec import Grave
 from .consumers import wakeups
 from .errors import InvalidArgument
-from .handle import Handle, Transactor
+from .handle import Handle, Transactor, finished
 from .model import DeadMessage, Message, MessageState
 from .queue import dead, once, places
 from .queue.scope import Scope, Standing
@@ -57,17 +57,29 @@ class DeadLetters(Handle):
             return None
         return DeadMessage(found.message, found.death)
 
-    def redrive(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
-        """Deliver dead letters again; yields how many are ready again after each transaction.
+    def redrive(
+        self,
+        db: fdb.Database,
+        wanted: Wanted = None,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Deliver dead letters again; returns how many are ready again.
 
         wanted: which of them: a selector, or a function of the message (it does not see the
             payload, and must not raise); all where None.
+        progress: called after each transaction with how many are ready again so far.
 
         Each goes behind all others of its level, with its id and no attempts made; one with a
         unique key that another message has by now stays. Spans transactions of up to 100 letters
-        each; those that die meanwhile are left. Nothing is done before the first is asked for.
-        Raises ``InvalidSelector`` and, when it comes to that, ``QueueNotFound``.
+        each; those that die meanwhile are left. ``redriving`` does the same a transaction at a
+        time. Raises ``InvalidSelector``, ``QueueNotFound``.
         """
+        return finished(self.redriving(db, wanted), progress, 0)
+
+    def redriving(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
+        """``redrive`` as it is iterated over: yields how many are ready again after each
+        transaction. Nothing is done before the first is asked for."""
         return self._through(db, _predicate(wanted, self._clock.wall_ms), self._redriven)
 
     def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
@@ -79,11 +91,19 @@ class DeadLetters(Handle):
         wanted = _ids(message_ids)
         return self._run(tr, lambda tr: self._by_id(tr, wanted, self._redriven), wrote=bool)
 
-    def purge(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
-        """Remove dead letters for good; yields how many are gone after each transaction.
+    def purge(
+        self,
+        db: fdb.Database,
+        wanted: Wanted = None,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Remove dead letters for good; returns how many. Arguments, transactions and errors as
+        ``redrive``."""
+        return finished(self.purging(db, wanted), progress, 0)
 
-        Arguments, transactions and errors as ``redrive``.
-        """
+    def purging(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
+        """``purge`` as it is iterated over; as ``redriving``."""
         return self._through(db, _predicate(wanted, self._clock.wall_ms), dead.purge)
 
     def purge_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -87,6 +87,21 @@ class NewMessage:
     dedup_id: str | None = None
     unique: str | None = None
     key: str | None = None
+
+
+class Enqueued(list[str]):
+    """The ids that ``Queue.enqueue_many`` returns, in the order of its messages.
+
+    new: how many of the messages came in; the others were known by their dedup ids or unique keys,
+    and their ids are those of the messages that were there.
+    """
+
+    def __init__(self, ids: Iterable[str], new: int) -> None:
+        super().__init__(ids)
+        self.new = new
+
+    def __reduce__(self) -> tuple[type[Enqueued], tuple[list[str], int]]:
+        return Enqueued, (list(self), self.new)
 
 
 @dataclass(frozen=True, slots=True)

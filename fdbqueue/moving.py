@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from .binding import fdb
 from .consumers import wakeups
 from .errors import InvalidArgument
-from .handle import Handle
+from .handle import Handle, finished
 from .keys import Kind
 from .model import Message, Progress
 from .queue import bulk, once
@@ -28,12 +28,16 @@ class Moving(Handle):
     """What is done to many messages at once.
 
     Every operation goes through the messages in the order of delivery, up to 200 of them in a
-    transaction, and yields its progress after each. Of every level it ends at the message that was
-    the last when it came to the ready ones; those that are leased meanwhile are left out. A message
-    is taken exactly once, also when the outcome of a commit is unknown. If the program stops,
-    ``resume`` with the ``place`` of the last progress goes on behind it.
+    transaction, to the end, and returns how far it has come. Of every level it ends at the message
+    that was the last when it came to the ready ones; those that are leased meanwhile are left out.
+    A message is taken exactly once, also when the outcome of a commit is unknown. If the program
+    stops, ``resume`` with the ``place`` of the last progress goes on behind it.
 
     selector: which messages; all where None. state: "ready", "delayed" or "dead".
+    progress: called after each transaction with how far it has come.
+
+    Each has a twin that is iterated over, ``moving`` of ``move``: it yields the progress after each
+    transaction, does nothing before the first is asked for, and goes no further than it is asked.
     """
 
     def move(
@@ -44,7 +48,8 @@ class Moving(Handle):
         *,
         state: str = "ready",
         resume: bytes = b"",
-    ) -> Iterator[Progress]:
+        progress: Callable[[Progress], object] | None = None,
+    ) -> Progress:
         """Move messages into another queue, each in one transaction out of here and in there.
 
         target: the queue or its name, beside this one. Messages keep their payloads, headers and
@@ -55,6 +60,19 @@ class Moving(Handle):
         ``InvalidArgument``, and as it goes ``QueueNotFound`` and ``QueueFull``: then what was
         moved is moved, and the rest is untouched.
         """
+        steps = self.moving(db, target, selector, state=state, resume=resume)
+        return finished(steps, progress, Progress(0, 0, resume))
+
+    def moving(
+        self,
+        db: fdb.Database,
+        target: Handle | str,
+        selector: str | Selector | None = None,
+        *,
+        state: str = "ready",
+        resume: bytes = b"",
+    ) -> Iterator[Progress]:
+        """``move`` as it is iterated over."""
         return self._bulk(db, self._other(target), selector, state, resume, keep=False)
 
     def copy(
@@ -65,9 +83,23 @@ class Moving(Handle):
         *,
         state: str = "ready",
         resume: bytes = b"",
-    ) -> Iterator[Progress]:
+        progress: Callable[[Progress], object] | None = None,
+    ) -> Progress:
         """Copy messages into another queue; they stay here as they are. As ``move``, but snapshot
         reads: no conflicts."""
+        steps = self.copying(db, target, selector, state=state, resume=resume)
+        return finished(steps, progress, Progress(0, 0, resume))
+
+    def copying(
+        self,
+        db: fdb.Database,
+        target: Handle | str,
+        selector: str | Selector | None = None,
+        *,
+        state: str = "ready",
+        resume: bytes = b"",
+    ) -> Iterator[Progress]:
+        """``copy`` as it is iterated over."""
         return self._bulk(db, self._other(target), selector, state, resume, keep=True)
 
     def remove(
@@ -77,18 +109,41 @@ class Moving(Handle):
         *,
         state: str = "ready",
         resume: bytes = b"",
-    ) -> Iterator[Progress]:
+        progress: Callable[[Progress], object] | None = None,
+    ) -> Progress:
         """Remove the messages that a selector matches. As ``move``; ``purge`` removes all."""
+        steps = self.removing(db, selector, state=state, resume=resume)
+        return finished(steps, progress, Progress(0, 0, resume))
+
+    def removing(
+        self,
+        db: fdb.Database,
+        selector: str | Selector,
+        *,
+        state: str = "ready",
+        resume: bytes = b"",
+    ) -> Iterator[Progress]:
+        """``remove`` as it is iterated over."""
         return self._bulk(db, None, selector, state, resume, keep=False)
 
     def count(
-        self, db: fdb.Database, selector: str | Selector | None = None, *, state: str = "ready"
-    ) -> Iterator[Progress]:
+        self,
+        db: fdb.Database,
+        selector: str | Selector | None = None,
+        *,
+        state: str = "ready",
+        progress: Callable[[Progress], object] | None = None,
+    ) -> Progress:
         """Count the messages that ``move`` or ``remove`` would take, and leave them where they are.
 
-        As ``copy`` into nowhere: the last progress has the number; none comes if there is no
-        message. Snapshot reads: no conflicts.
+        As ``copy`` into nowhere: ``taken`` is the number. Snapshot reads: no conflicts.
         """
+        return finished(self.counting(db, selector, state=state), progress, Progress(0, 0, b""))
+
+    def counting(
+        self, db: fdb.Database, selector: str | Selector | None = None, *, state: str = "ready"
+    ) -> Iterator[Progress]:
+        """``count`` as it is iterated over."""
         return self._bulk(db, None, selector, state, b"", keep=True)
 
     def _other(self, target: Handle | str) -> Handle:

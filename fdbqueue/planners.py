@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from .batches import Planner, give_back
 from .binding import fdb
 from .codec import Planned, unpack_lease
 from .errors import InvalidArgument, PlanHeld, PlanNotFound
-from .handle import Handle, Transactor
+from .handle import Handle, Transactor, finished
 from .model import Message, Plan, PlanConsumer
 from .options import check_name
 from .queue import lease, once, plans
@@ -57,15 +57,28 @@ class Plans:
 
         return self._queue._read(tr, look)
 
-    def release(self, db: fdb.Database, consumer: str) -> Iterator[int]:
+    def release(
+        self,
+        db: fdb.Database,
+        consumer: str,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
         """Give back what a consumer has in hand: its messages return to their places, and the
-        attempt does not count. Yields how many have, after each transaction.
+        attempt does not count. Returns how many have.
+
+        progress: called after each transaction with how many have so far.
 
         For a consumer that does not run any more: one that still runs fails when it comes to its
         next batch. What it has acknowledged stays so. A release that was interrupted is gone on
         with by the next one. Spans transactions, each of 5,000 messages at most; exactly once.
-        Raises ``PlanNotFound``.
+        ``releasing`` does the same a transaction at a time. Raises ``PlanNotFound``.
         """
+        return finished(self.releasing(db, consumer), progress, 0)
+
+    def releasing(self, db: fdb.Database, consumer: str) -> Iterator[int]:
+        """``release`` as it is iterated over: yields how many messages have returned after each
+        transaction. Nothing is done before the first is asked for."""
         check_name(consumer)
         total = 0
         while True:

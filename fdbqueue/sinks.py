@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +26,7 @@ from .codec import (
 from .consumers import wakeups
 from .drafts import draft
 from .errors import PayloadTooLarge, QueueFull, SinkUnfinished
-from .handle import Transactor
+from .handle import Transactor, finished
 from .model import BYTES, Headers, NewMessage
 from .options import QueueOptions, check_name
 from .queue import staging
@@ -85,17 +85,34 @@ class Sink:
         attempts: Iterable[Attempt],
         *,
         timeout: float = TIMEOUT_SECONDS,
-    ) -> Iterator[SinkState]:
-        """Enqueue what attempts have staged for a batch, in their order; yields the progress.
+        progress: Callable[[SinkState], object] | None = None,
+    ) -> SinkState:
+        """Enqueue what attempts have staged for a batch, in their order; returns how far the sink
+        has come.
 
         batch: 0 or more; published in ascending order. If it was published before, nothing is
             done; if it was decided before which attempts count, those do.
         timeout: seconds to wait for room, where the queue is full and lets producers wait.
+        progress: called after each transaction with how far the sink has come.
 
         Spans transactions of up to about 5,000 messages each. Messages become ready as they are
         enqueued. Conflicts as ``Queue.enqueue_many``. Raises ``QueueFull`` and ``SinkBehind``
-        before anything is enqueued, and ``SinkUnfinished`` later.
+        before anything is enqueued, and ``SinkUnfinished`` later. ``publishing`` does the same a
+        transaction at a time.
         """
+        steps = self.publishing(db, batch, attempts, timeout=timeout)
+        return finished(steps, progress, None) or self.state(db)
+
+    def publishing(
+        self,
+        db: fdb.Database,
+        batch: int,
+        attempts: Iterable[Attempt],
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> Iterator[SinkState]:
+        """``publish`` as it is iterated over: yields how far the sink has come after each
+        transaction. Nothing is done before the first is asked for."""
         counting = list(attempts)
         state, counting = _fix(db, self, batch, counting)
         pace = _Pace()
@@ -117,11 +134,23 @@ class Sink:
             pace.end()
             yield state
 
-    def finish(self, db: fdb.Database, *, timeout: float = TIMEOUT_SECONDS) -> Iterator[SinkState]:
+    def finish(
+        self,
+        db: fdb.Database,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        progress: Callable[[SinkState], object] | None = None,
+    ) -> SinkState:
         """Enqueue what is left of the batch that is being published, if one is; as ``publish``."""
+        return finished(self.finishing(db, timeout=timeout), progress, None) or self.state(db)
+
+    def finishing(
+        self, db: fdb.Database, *, timeout: float = TIMEOUT_SECONDS
+    ) -> Iterator[SinkState]:
+        """``finish`` as it is iterated over; as ``publishing``."""
         batch = self.state(db).batch
         if batch >= 0:
-            yield from self.publish(db, batch, (), timeout=timeout)
+            yield from self.publishing(db, batch, (), timeout=timeout)
 
     def discard(self, db: fdb.Database, batch: int, attempts: Iterable[Attempt]) -> None:
         """Remove what attempts have staged for a batch, unless it is decided that they count."""

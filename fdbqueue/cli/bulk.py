@@ -74,9 +74,9 @@ def _purged(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, selector: str | None, state: Which
 ) -> Iterator[int]:
     if selector is None and state is Which.READY:
-        yield from queue.purge(db)
+        yield from queue.purging(db)
         return
-    for done in queue.remove(db, selector or EVERYTHING, state=state.value):
+    for done in queue.removing(db, selector or EVERYTHING, state=state.value):
         yield done.taken
 
 
@@ -107,7 +107,7 @@ def move(
         _told(as_json, name, "moved", "would move", 0, found, target)
         return
     terminal.confirm(f"Move {_counted(found, state)} of queue {name!r} to queue {target!r}?", yes)
-    done = _carry(queue.move(db, target, selector, state=state.value), "moved", found)
+    done = _carry(queue.moving(db, target, selector, state=state.value), "moved", found)
     _told(as_json, name, "moved", "moved", done, target=target)
 
 
@@ -132,7 +132,7 @@ def copy(
         fdbqueue.Queue(target).options(db)
         _told(as_json, name, "copied", "would copy", 0, found, target)
         return
-    done = _carry(queue.copy(db, target, selector, state=state.value), "copied", None)
+    done = _carry(queue.copying(db, target, selector, state=state.value), "copied", None)
     _told(as_json, name, "copied", "copied", done, target=target)
 
 
@@ -151,7 +151,7 @@ def _matching(
     """How many messages there are to take; counted one by one where a selector says which."""
     if selector is None:
         return int(getattr(queue.depth(db), state.value))
-    return _carry(queue.count(db, selector, state=state.value), "looked at", None)
+    return _carry(queue.counting(db, selector, state=state.value), "looked at", None)
 
 
 def _counted(found: int, state: Which) -> str:

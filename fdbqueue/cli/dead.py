@@ -125,7 +125,7 @@ def redrive(
     letters = fdbqueue.Queue(name).dead
     _do(
         db, name, message_ids, selector, every, dry_run, yes, as_json,
-        ("Deliver", "again", "redriven"), letters.redrive, letters.redrive_ids,
+        ("Deliver", "again", "redriven"), letters.redriving, letters.redrive_ids,
     )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def purge(
     letters = fdbqueue.Queue(name).dead
     _do(
         db, name, message_ids, selector, every, dry_run, yes, as_json,
-        ("Remove", "for good", "purged"), letters.purge, letters.purge_ids,
+        ("Remove", "for good", "purged"), letters.purging, letters.purge_ids,
     )  # fmt: skip
 
 

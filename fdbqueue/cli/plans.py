@@ -138,7 +138,7 @@ def release(
     terminal.confirm(f"Take {what} back from consumer {consumer!r}?", yes)
     released = 0
     with terminal.progress("messages released", held or None) as bar:
-        for released in queue.plans.release(db, consumer):
+        for released in queue.plans.releasing(db, consumer):
             bar.update(bar.task_ids[0], completed=released, done=released)
     if forget:
         queue.plans.forget(db, consumer)

@@ -100,7 +100,7 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
     before = _state(db, queue, sink)
     done = 0
     with terminal.progress("rows enqueued", before.rows or None) as bar:
-        for state in fdbqueue.sinks.Sink(queue, sink).finish(db):
+        for state in fdbqueue.sinks.Sink(queue, sink).finishing(db):
             done = state.published - before.published
             bar.update(bar.task_ids[0], completed=state.published, done=done)
     if as_json:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,8 +244,7 @@ def publish(
     far the sink has come."""
     db, queue = seen.open()
     attempts = [Attempt(*each.attempt) for each in messages if isinstance(each, Staged)]
-    last = deque(Sink(queue, sink).publish(db, batch, attempts, timeout=settings.timeout), 1)
-    return last[0] if last else Sink(queue, sink).state(db)
+    return Sink(queue, sink).publish(db, batch, attempts, timeout=settings.timeout)
 
 
 def _tell(path: str, state: SinkState, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -14,7 +14,7 @@ def interrupted(db: fdb.Database, name: str, sink: str) -> None:
     stager = Sink(queue, sink).stage(db, 0)
     for n in range(25):
         stager.plain(b"%d" % n, 4)
-    next(Sink(queue, sink).publish(db, 0, [stager.finish()], timeout=0))
+    next(Sink(queue, sink).publishing(db, 0, [stager.finish()], timeout=0))
     queue.set_options(db, max_messages=None, when_full="reject")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -53,7 +55,7 @@ def test_what_matches_is_moved_and_the_rest_stays(
     db: Database, filled: Queue, other: Queue
 ) -> None:
     before = filled.peek(db, 99)
-    progress = list(filled.move(db, other, "region = 'us'"))
+    progress = list(filled.moving(db, other, "region = 'us'"))
     assert (progress[-1].taken, progress[-1].looked_at) == (10, 30)
     assert [p.taken for p in progress] == sorted(p.taken for p in progress)
     assert payloads(db, filled) == [m.payload for m in before if m.headers != US]
@@ -67,7 +69,7 @@ def test_priorities_are_mapped_to_the_levels_of_the_target(
 ) -> None:
     many = Queue.create(db, "many", root=space, levels=100)
     many.enqueue_many(db, [NewMessage(b"a", 99), NewMessage(b"b", 4), NewMessage(b"c", 0)])
-    list(many.move(db, other))
+    many.move(db, other)
     assert [(m.payload, m.priority, m.level) for m in other.peek(db, 9)] == [
         (b"a", 9, 0),
         (b"b", 4, 1),
@@ -77,14 +79,14 @@ def test_priorities_are_mapped_to_the_levels_of_the_target(
 
 def test_a_copy_leaves_everything_as_it_is(db: Database, filled: Queue, other: Queue) -> None:
     before = filled.peek(db, 99)
-    assert list(filled.copy(db, "other", Selector("priority >= 8")))[-1].taken == 6
+    assert filled.copy(db, "other", Selector("priority >= 8")).taken == 6
     assert filled.peek(db, 99) == before
     assert len(payloads(db, other)) == 6
     assert sound(db, filled, other)
 
 
 def test_what_matches_is_removed(db: Database, filled: Queue) -> None:
-    assert list(filled.remove(db, "region = 'eu' AND priority < 5"))[-1].taken == 10
+    assert filled.remove(db, "region = 'eu' AND priority < 5").taken == 10
     assert filled.depth(db) == Depth(
         enqueued=30, ready=20, purged=10, ready_bytes=filled.depth(db).ready_bytes
     )
@@ -96,7 +98,7 @@ def test_large_payloads_move_whole(db: Database, queue: Queue, other: Queue) -> 
     queue.enqueue_many(db, [bytes(size) for size in sizes[:2]])
     for size in sizes[2:]:
         queue.enqueue(db, bytes(size))
-    assert list(queue.move(db, other))[-1].taken == 5
+    assert queue.move(db, other).taken == 5
     got = []
     while found := other.receive_many(db, 9):
         got += [len(d.payload) for d in found]
@@ -110,12 +112,12 @@ def test_delayed_messages_stay_delayed(db: Database, queue: Queue, other: Queue)
     )
     due = queue.get(db, moved)
     assert due is not None
-    list(queue.move(db, other, "region IS NOT NULL", state="delayed"))
+    queue.move(db, other, "region IS NOT NULL", state="delayed")
     assert other.depth(db) == Depth(enqueued=1, delayed=1)
     assert queue.get(db, moved) is None
     assert queue.get(db, kept) is not None
     assert sound(db, queue, other)
-    list(other.remove(db, "region = 'eu'", state="delayed"))
+    other.remove(db, "region = 'eu'", state="delayed")
     assert other.depth(db) == Depth(enqueued=1, purged=1)
 
 
@@ -123,7 +125,7 @@ def test_dead_letters_move_with_their_story(db: Database, queue: Queue, other: Q
     queue.enqueue_many(db, [b"a", b"b"])
     for delivery in queue.receive_many(db, 2):
         queue.reject(db, delivery, f"bad {delivery.payload.decode()}")
-    list(queue.move(db, other, state="dead"))
+    queue.move(db, other, state="dead")
     assert [(m.payload, m.death and m.death.reason) for m in other.peek(db, 9)] == [
         (b"a", "bad a"),
         (b"b", "bad b"),
@@ -138,7 +140,7 @@ def test_lines_of_ordering_keys_move_in_their_order(
     queue.enqueue_many(
         db, [NewMessage(b"%d" % n, key="k", headers=EU if n else US) for n in range(4)]
     )
-    list(queue.move(db, other, "region = 'eu'"))
+    queue.move(db, other, "region = 'eu'")
     got = []
     while delivery := other.receive(db):
         got.append(delivery.payload)
@@ -153,7 +155,7 @@ def test_a_line_of_large_messages_moves_in_its_order(
 ) -> None:
     for n in range(4):
         queue.enqueue(db, bytes([n]) * 6_000_000, key="k")
-    list(queue.move(db, other))
+    queue.move(db, other)
     got = []
     while delivery := other.receive(db):
         got.append(delivery.payload[0])
@@ -166,7 +168,7 @@ def test_a_leased_message_is_left_alone(db: Database, queue: Queue, other: Queue
     queue.enqueue_many(db, [b"a", b"b"])
     delivery = queue.receive(db)
     assert delivery is not None
-    list(queue.move(db, other))
+    queue.move(db, other)
     queue.ack(db, delivery)
     assert payloads(db, other) == [b"b"]
 
@@ -175,7 +177,7 @@ def test_a_leased_message_is_left_alone(db: Database, queue: Queue, other: Queue
 def test_what_comes_in_meanwhile_does_not_keep_it_going(
     db: Database, filled: Queue, other: Queue
 ) -> None:
-    for count, _ in enumerate(filled.move(db, other), 1):
+    for count, _ in enumerate(filled.moving(db, other), 1):
         filled.enqueue(db, b"new", priority=4)
         assert count <= 30
     assert len(payloads(db, other)) == 30
@@ -186,16 +188,16 @@ def test_what_comes_in_meanwhile_does_not_keep_it_going(
 def test_a_copy_that_was_interrupted_goes_on_behind(
     db: Database, filled: Queue, other: Queue
 ) -> None:
-    first = next(iter(filled.copy(db, other)))
+    first = next(iter(filled.copying(db, other)))
     assert first.taken == 2
-    *_, last = filled.copy(db, other, resume=first.place)
+    last = filled.copy(db, other, resume=first.place)
     assert last.taken == 28
     assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(30)]
 
 
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
-@pytest.mark.parametrize("action", ["move", "copy"])
+@pytest.mark.parametrize("action", ["moving", "copying"])
 def test_each_message_arrives_once_under_faults(
     db: Database, filled: Queue, other: Queue, fault: str, action: str
 ) -> None:
@@ -203,7 +205,7 @@ def test_each_message_arrives_once_under_faults(
     progress = list(getattr(filled, action)(flaky, other))
     assert progress[-1].taken == 30
     assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(30)]
-    assert filled.depth(db).ready == (0 if action == "move" else 30)
+    assert filled.depth(db).ready == (0 if action == "moving" else 30)
     assert sound(db, filled, other)
 
 
@@ -213,7 +215,7 @@ def test_a_full_target_stops_a_move_and_loses_nothing(
 ) -> None:
     narrow = Queue.create(db, "narrow", root=space, max_messages=5)
     with pytest.raises(QueueFull):
-        list(filled.move(db, narrow))
+        filled.move(db, narrow)
     assert len(payloads(db, narrow)) == 5
     assert len(payloads(db, filled)) == 25
     assert sound(db, filled, narrow)
@@ -238,7 +240,7 @@ def test_bad_input_moves_nothing(
 ) -> None:
     for action in (filled.move, filled.copy):
         with pytest.raises(error):
-            list(action(db, *arguments, **options))
+            action(db, *arguments, **options)
     assert filled.depth(db).ready == 30
 
 
@@ -259,7 +261,7 @@ def test_a_move_splits_a_queue_as_the_model_does(
         source.enqueue(db, b"%d" % n, priority=priority, key=key)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk, "PAGE_ROWS", 3)
-        list(source.move(db, target, f"priority >= {least}"))
+        source.move(db, target, f"priority >= {least}")
     for queue, kept in ((source, False), (target, True)):
         expected = {n for n, (priority, _) in enumerate(messages) if (priority >= least) is kept}
         got = []
@@ -272,3 +274,63 @@ def test_a_move_splits_a_queue_as_the_model_does(
             line = [n for n in got if messages[n][1] == key]
             assert line == sorted(line)
     assert sound(db, source, target)
+
+
+# -- called plainly, and iterated over --------------------------------------------------------
+
+Work = Callable[..., Any]
+WORKS = ["copy", "count", "remove", "move", "purge", "redrive", "purge dead"]
+
+
+def dead(db: Database, queue: Queue) -> Queue:
+    for delivery in queue.receive_many(db, 99):
+        queue.reject(db, delivery, "no")
+    return queue
+
+
+def works(db: Database, queue: Queue, other: Queue) -> dict[str, tuple[Work, Work]]:
+    """What goes through many messages, as it is called and as it is iterated over."""
+    letters = other.dead
+    return {
+        "copy": (partial(queue.copy, db, other), partial(queue.copying, db, other)),
+        "count": (partial(queue.count, db), partial(queue.counting, db)),
+        "remove": (partial(queue.remove, db, "TRUE"), partial(queue.removing, db, "TRUE")),
+        "move": (partial(queue.move, db, other), partial(queue.moving, db, other)),
+        "purge": (partial(queue.purge, db), partial(queue.purging, db)),
+        "redrive": (partial(letters.redrive, db), partial(letters.redriving, db)),
+        "purge dead": (partial(letters.purge, db), partial(letters.purging, db)),
+    }
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_what_is_called_plainly_is_done_and_tells_its_progress(
+    db: Database, space: Subspace, filled: Queue, work: str
+) -> None:
+    other = Queue.create(db, "other", root=space)
+    other.enqueue_many(db, [b"x"] * 30)
+    call, twin = works(db, filled, dead(db, other))[work]
+    told: list[Any] = []
+
+    done = call(progress=told.append)
+
+    assert getattr(done, "taken", done) == 30
+    assert told[-1] == done
+    if work not in ("copy", "count"):
+        assert list(twin()) == [], "nothing is left"
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_nothing_to_do_is_no_error(db: Database, space: Subspace, queue: Queue, work: str) -> None:
+    other = Queue.create(db, "other", root=space)
+    done = works(db, queue, other)[work][0]()
+    assert getattr(done, "taken", done) == 0
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_the_twin_does_no_more_than_it_is_asked_for(
+    db: Database, filled: Queue, other: Queue
+) -> None:
+    steps = filled.moving(db, other)
+    assert payloads(db, other) == []
+    assert next(steps).taken == 2
+    assert len(payloads(db, other)) == 2

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue
@@ -108,7 +110,19 @@ def test_a_dead_letter_frees_its_key_and_takes_it_again(db: Database, queue: Que
     queue.reject_many(db, queue.receive_many(db, 1), "no")
     second = queue.enqueue(db, b"b", unique="report")
     assert second != first
-    assert list(queue.dead.redrive(db)) == [], "another message has the key"
+    assert queue.dead.redrive(db) == 0, "another message has the key"
     settled(db, queue)
-    assert list(queue.dead.redrive(db)) == [1]
+    assert queue.dead.redrive(db) == 1
     assert queue.enqueue(db, b"c", unique="report") == first
+
+
+def test_a_batch_tells_how_many_of_its_messages_are_new(db: Database, queue: Queue) -> None:
+    first = queue.enqueue_many(db, [NewMessage(b"a", dedup_id="1"), NewMessage(b"b", unique="u")])
+    assert first.new == 2
+    again = queue.enqueue_many(
+        db, [NewMessage(b"a", dedup_id="1"), b"c", NewMessage(b"b", unique="u")]
+    )
+    assert (again.new, len(again)) == (1, 3)
+    assert [again[0], again[2]] == first
+    copied = pickle.loads(pickle.dumps(again))
+    assert (copied, copied.new) == (again, 1)

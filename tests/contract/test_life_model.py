@@ -439,7 +439,7 @@ class Life(RuleBasedStateMachine):
     def purge(self, refill: list[int]) -> None:
         """Purges what is ready, alive or not, and fills up again, or there is little to do."""
         there = self.ready()
-        gone = list(self.queue.purge(self.db))
+        gone = list(self.queue.purging(self.db))
         assert gone == ([len(there)] if there else [])
         for record in there:
             self.end(record, "purged")
@@ -495,13 +495,13 @@ class Life(RuleBasedStateMachine):
         result = verify(self.db, self.queue)
         assert not result.deviations, result
         self.queue.resume(self.db)
-        list(self.queue.purge(self.db))
+        self.queue.purge(self.db)
         for record in self.of(State.LEASED):
             assert record.holder is not None
             self.queue.ack(self.db, record.holder)
         for record in self.of(State.DELAYED):
             self.queue.cancel(self.db, record.id)
-        list(self.queue.dead.purge(self.db))
+        self.queue.dead.purge(self.db)
         left = [
             kind.name
             for kind in (Kind.MOVED, Kind.UNIQUE, Kind.MORTAL, Kind.EXPIRY, Kind.CHUNK)

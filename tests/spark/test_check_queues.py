@@ -183,8 +183,8 @@ def used(db: fdb.Database, queue: Queue, clock: ManualClock, seed: int) -> None:
     def others() -> None:
         ways: list[Callable[[], object]] = [
             lambda: queue.dequeue(db),
-            lambda: list(queue.dead.redrive(db)),
-            lambda: list(queue.dead.purge(db)),
+            lambda: queue.dead.redrive(db),
+            lambda: queue.dead.purge(db),
         ]
         dice.choice(ways)()
 

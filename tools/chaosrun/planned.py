@@ -31,6 +31,5 @@ def give_back(place: Place, recorder: Recorder, who: str) -> None:
     held = messages_of(place.db, run, mark) if mark != begin else []
     tags = [each.payload.decode() for each in held]
     n = recorder.begin(who, "release", STREAMED, tags=tags)
-    for _ in queue.plans.release(place.db, CONSUMER):
-        pass
+    queue.plans.release(place.db, CONSUMER)
     recorder.end(who, n)

@@ -47,14 +47,14 @@ def die(step: str) -> None:
 def die_publishing() -> None:
     """The driver is killed when the first of the rows are published."""
     staging.STEP_ROWS = 1
-    publish = Sink.publish
+    publishing = Sink.publishing
 
     def some(*arguments: Any, **options: Any) -> Iterator[Any]:
-        for _ in publish(*arguments, **options):
+        for _ in publishing(*arguments, **options):
             die(STEP)
             yield
 
-    Sink.publish = some  # type: ignore[method-assign]
+    Sink.publishing = some  # type: ignore[method-assign]
 
 
 class Reader(consuming.ConsumeReader):
