@@ -230,7 +230,7 @@ class Queue(Consuming, Moving, Settling, Tending):
         messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
         takes; then nothing is written.
         """
-        now_ms = self._clock.wall_ms()
+        now_ms = self._clock.now_ms(tr)
         drafts = [draft(message, now_ms, self._serializer) for message in messages]
         if not 0 < len(drafts) <= MAX_BATCH:
             raise InvalidArgument(

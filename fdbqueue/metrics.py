@@ -89,7 +89,7 @@ class QueueCollector(Collector):
                 queue.name,
                 depths,
                 oldest.enqueued_at_ms(tr, scope, levels),
-                scope.clock.wall_ms(),
+                scope.now_ms(tr),
                 registry.consumers(tr, scope.keys),
             )
 

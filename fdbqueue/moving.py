@@ -171,11 +171,11 @@ class Moving(Handle):
         if isinstance(selector, str):
             selector = Selector(selector)
         ended = (bulk.REMOVED if target is None else bulk.MOVED)[STATES[state]]
-        order = Order(STATES[state], self._wanted(selector), None if keep else ended)
+        order = Order(STATES[state], self._wanted(db, selector), None if keep else ended)
         return self._pages(db, target, order, resume)
 
-    def _wanted(self, selector: Selector | None) -> partial[bool]:
-        return partial(_matches, selector, self._clock.wall_ms())
+    def _wanted(self, db: fdb.Database, selector: Selector | None) -> partial[bool]:
+        return partial(_matches, selector, self._clock.now_ms(db))
 
     def _pages(
         self, db: fdb.Database, target: Handle | None, order: Order, resume: bytes

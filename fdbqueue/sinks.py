@@ -182,7 +182,7 @@ class Stager:
         self._sink = sink
         self._batch = batch
         self._options = options
-        self._now_ms = sink._queue._clock.wall_ms()
+        self._now_ms = sink._queue._clock.now_ms(db)
         self._name = os.urandom(staging.NAME_BYTES)
         self._cutter = Cutter()
         self._full: list[bytes] = []
@@ -291,7 +291,7 @@ def _fix(
     tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[Attempt]
 ) -> tuple[SinkState, list[Attempt]]:
     scope = sink._queue._scope(tr)
-    old = anonymous(scope.clock.wall_ms() - ANONYMOUS_DAYS * _DAY_MS)
+    old = anonymous(scope.now_ms(tr) - ANONYMOUS_DAYS * _DAY_MS)
     staging.sweep(tr, scope.keys, _ANONYMOUS, old)
     return staging.fix(tr, scope, sink.name, batch, attempts)
 

@@ -43,7 +43,8 @@ _SEARCHED = 10_000
 class ManualClock(Clock):
     """Both clocks of a queue, moved forward by hand: ``clock.seconds += 61`` lets a minute pass.
 
-    wall_only: seconds by which the wall clock alone is ahead, as that of a machine that is wrong.
+    wall_only: seconds by which the wall clock alone is ahead, as that of a machine that is wrong;
+        more than a minute is not believed.
     """
 
     seconds: float = 0.0

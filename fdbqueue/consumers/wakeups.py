@@ -217,7 +217,7 @@ def wait(signal: Signal, seconds: float) -> bool:
 
 def now(tr: fdb.Transaction, clock: Clock) -> Beat:
     """A sign of life, given now."""
-    return Beat(clock.version(tr), clock.wall_ms())
+    return Beat(clock.version(tr), clock.now_ms(tr))
 
 
 def dead(beat: Beat, at: Beat, seconds: float = DEAD_SECONDS) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 
-from . import atomic, lifecycle
+from . import atomic, lifecycle, view
 from .codes import (
     CROSS_MODULE_READ,
     NO_MODULE,
@@ -17,7 +18,9 @@ from .ranges import KeySet, Range
 from .reading import Selector
 from .snapshots import Row
 from .transaction import NO_VERSION, Transaction
+from .versions import VERSIONS_PER_SECOND
 
+TIME_KEEPER = b"\xff\x02/timeKeeper/map/"
 _PREFIX = b"\xff\xff"
 _READ_CONFLICTS = _PREFIX + b"/transaction/read_conflict_range/"
 _WRITE_CONFLICTS = _PREFIX + b"/transaction/write_conflict_range/"
@@ -85,6 +88,25 @@ def get_range(
     if reverse:
         rows.reverse()
     return rows if limit <= 0 else rows[:limit]
+
+
+def time_kept(transaction: Transaction, begin: Selector, end: Selector) -> list[Row]:
+    """The wall clock of the machine and its version, as a cluster notes them every ten seconds.
+
+    A single note, of the second that has just begun. It is read from the system itself: a program
+    may replace what Python's ``time`` says.
+    """
+    view.current(transaction)
+    version = transaction.read_version or 0
+    seconds, rest = divmod(time.clock_gettime_ns(time.CLOCK_REALTIME) // 1000, VERSIONS_PER_SECOND)
+    key = TIME_KEEPER + _integer(seconds)
+    return [(key, _integer(max(0, version - rest)))] if begin.key <= key < end.key else []
+
+
+def _integer(value: int) -> bytes:
+    """A natural number in the tuple layer's encoding."""
+    size = (value.bit_length() + 7) // 8
+    return bytes([0x14 + size]) + value.to_bytes(size, "big")
 
 
 def write(transaction: Transaction, key: bytes) -> None:

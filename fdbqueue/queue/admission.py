@@ -76,7 +76,7 @@ def admit(
     ids: list[str | None] = []
     twins: dict[int, int] = {}
     seen: dict[tuple[str, str], int] = {}
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     for n, (draft, values) in enumerate(zip(drafts, looked.known, strict=True)):
         names = list(_names(draft))
         found = _existing(values, now_ms)
@@ -134,7 +134,7 @@ def _known(
     tr: fdb.Transaction, scope: Scope, draft: Draft
 ) -> tuple[list[fdb.Value], fdb.Value | None]:
     dedup, unique = draft.dedup_id, draft.envelope.unique
-    windows = _windows(scope) if dedup is not None else ()
+    windows = _windows(tr, scope) if dedup is not None else ()
     return (
         [tr.get(scope.keys.dedup(window, dedup or "")) for window in windows],
         None if unique is None else tr.get(scope.keys.unique(unique)),
@@ -158,7 +158,7 @@ def _remember(
 ) -> None:
     keys, envelope = scope.keys, message.envelope
     if draft.dedup_id is not None:
-        before, window, _ = _windows(scope)
+        before, window, _ = _windows(tr, scope)
         until_ms = now_ms + int(scope.options.dedup_window * 1000)
         tr[keys.dedup(window, draft.dedup_id)] = pack_known(message.id, until_ms)
         old = keys.dedup_before(2 * before - window)
@@ -169,9 +169,9 @@ def _remember(
         tr[keys.mortal(envelope.expires_at_ms, message.id)] = b""
 
 
-def _windows(scope: Scope) -> tuple[int, int, int]:
+def _windows(tr: fdb.Transaction, scope: Scope) -> tuple[int, int, int]:
     """When the windows began, or will, that an enqueue of now has to do with."""
     length = int(scope.options.dedup_window * 1000)
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     current = now_ms - now_ms % length
     return current - length, current, current + length

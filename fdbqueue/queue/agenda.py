@@ -35,7 +35,7 @@ def next_event_seconds(tr: fdb.Transaction, scope: Scope, looked: Looked) -> flo
 
     A consumer that waits need not look before, unless it is woken.
     """
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     times = [(scope.keys.parse_delayed(kv.key).due_ms - now_ms) / 1000 for kv in looked.delayed]
     for kv in looked.expiry:
         version, _ = scope.keys.parse_expiry(kv.key)

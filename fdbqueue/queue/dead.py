@@ -61,7 +61,7 @@ def bury(
         leaving = [each for each in messages if each[0].envelope.size <= limit]
         messages = [each for each in messages if each[0].envelope.size > limit]
         _forward(tr, scope, other, source, leaving)
-    version, now_ms = scope.version(tr), scope.clock.wall_ms()
+    version, now_ms = scope.version(tr), scope.now_ms(tr)
     for message, reason in messages:
         grave = Grave(version, message.position.random)
         letter = DeadLetter(message.envelope, reason, now_ms)
@@ -190,7 +190,7 @@ def _forward(
 ) -> None:
     if not messages:
         return
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     standing = [message for message, _ in messages]
     # Read before the end of the messages in this queue removes their chunks.
     loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))

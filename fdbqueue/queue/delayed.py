@@ -24,7 +24,7 @@ MAX_PROMOTED = 100
 
 def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
     """Issue a snapshot read of the messages whose time has come; it reads as it is iterated."""
-    due = scope.keys.delayed_until(scope.clock.wall_ms())
+    due = scope.keys.delayed_until(scope.now_ms(tr))
     return tr.snapshot.get_range(
         due.start, due.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.want_all
     )
@@ -60,7 +60,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     values = [tr.get(key) for key, _ in candidates]
     levels = {position.level for _, position in candidates}
     looks = {level: placing.look(tr, scope.keys, level) for level in levels}
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     fresh, resting, expired = [], [], []
     for (key, _), value in zip(candidates, values, strict=True):
         stored = value.value
@@ -98,7 +98,7 @@ def _put(
 ) -> None:
     key = scope.keys.delayed(Due(due_ms, message.position.random))
     tr[key] = pack_delayed(message.position, message.envelope)
-    if due_ms < scope.clock.wall_ms() + SOON_MS:
+    if due_ms < scope.now_ms(tr) + SOON_MS:
         # Who sleeps must learn of what is due before its next look by itself.
         tr.add(scope.keys.change, pack_index(1))
     life.moved(tr, scope, transition, [message])

@@ -41,7 +41,7 @@ def living(tr: fdb.Transaction, scope: Scope, ready: Sequence[Standing]) -> list
 
     The caller has read them, with a conflict on each.
     """
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     expired = [message for message in ready if message.envelope.expired(now_ms)]
     if not expired:
         return list(ready)
@@ -58,7 +58,7 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     go on from, empty at the end. A leased message is left to the end of its lease. Up to three
     round trips; conflicts with whatever moves these messages.
     """
-    keys, now_ms = scope.keys, scope.clock.wall_ms()
+    keys, now_ms = scope.keys, scope.now_ms(tr)
     over = keys.mortal_until(now_ms)
     entries = tr.snapshot.get_range(
         max(begin, over.start), over.stop, limit=MAX_EXPIRED, streaming_mode=fdb.StreamingMode.exact

@@ -205,7 +205,7 @@ def _gather(
     if not asked or scope.options.paused:
         return [], False
     found, bounded = _first(tr, scope.keys, looked, asked)
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     expired = [message for message in found if message.envelope.expired(now_ms)]
     for message in expired:
         tr.add_read_conflict_key(scope.keys.ready(message.position))

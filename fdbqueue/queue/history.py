@@ -30,7 +30,7 @@ def record(
     """
     if transition.source is State.READY:
         trim(tr, scope)
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     for message in messages:
         line = pack_event(
             transition.name,

@@ -55,7 +55,7 @@ def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
         if mark is not None:
             del tr[scope.keys.idle]
         return False
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     seen, since_ms = unpack_known(mark) if mark is not None else ("", now_ms)
     if seen != str(total):
         since_ms = now_ms

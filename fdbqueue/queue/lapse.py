@@ -48,7 +48,7 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tu
     of the same leases and with others who return them.
     """
     verdicts = []
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     for (token, ended, held), _ in portion(_held(tr, scope, looked), BESIDE_BYTES):
         lease.remove(tr, scope, token, ended)
         verdict = redelivery.decide(
@@ -77,7 +77,7 @@ def _lapsed(
 ) -> list[tuple[bytes, bytes, lease.Looked]]:
     """The expiries that are over, the tokens of their leases, and the reads of each, issued with a
     conflict."""
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     lapsed: list[tuple[bytes, bytes, lease.Looked]] = []
     for _ in range(MAX_PAGES):
         rows = looked.to_list()

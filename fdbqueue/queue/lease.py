@@ -219,7 +219,7 @@ def listed(
     found = tr.snapshot.get_range(begin, every.stop, limit=limit).to_list()
     tokens = [scope.keys.parse_lease(kv.key) for kv in found]
     extended = [tr.snapshot.get(scope.keys.until(token)) for token in tokens]
-    version, now_ms = scope.version(tr), scope.clock.wall_ms()
+    version, now_ms = scope.version(tr), scope.now_ms(tr)
     leases = []
     for kv, token, until in zip(found, tokens, extended, strict=True):
         lease = unpack_lease(kv.value)
@@ -285,5 +285,5 @@ def _until(tr: fdb.Transaction, scope: Scope, seconds: float) -> Until:
     """The moment ``seconds`` from now."""
     return Until(
         scope.version(tr) + int(seconds * VERSIONS_PER_SECOND),
-        scope.clock.wall_ms() + int(seconds * 1000),
+        scope.now_ms(tr) + int(seconds * 1000),
     )

@@ -96,7 +96,7 @@ def fill(
     messages. Conflicts with whoever takes one of the messages or adds one among them; not with
     enqueues behind them.
     """
-    batch, plan = book.current or (book.state.last + 1, Planned(scope.clock.wall_ms()))
+    batch, plan = book.current or (book.state.last + 1, Planned(scope.now_ms(tr)))
     taken = _take(tr, scope, limits, plan, at_most)
     _remove(tr, scope, taken)
     expiring.dispose(tr, scope, State.READY, taken.expired)
@@ -129,7 +129,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     if scope.options.paused:
         taken.ended = True
         return taken
-    keys, now_ms = scope.keys, scope.clock.wall_ms()
+    keys, now_ms = scope.keys, scope.now_ms(tr)
     silent = scope.options.history_seconds is None
     count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
     room, read, weight = CLAIM_BYTES, 0, 0

@@ -179,7 +179,7 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tupl
         claimed = plan.claims[-1]
         messages = _messages(tr, scope, claimed)
         _clear(tr, scope, claimed)
-        now_ms = scope.clock.wall_ms()
+        now_ms = scope.now_ms(tr)
         verdicts = [
             (each, redelivery.decide(scope.options, each.envelope, now_ms, failure=None))
             for each in messages

@@ -24,7 +24,7 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[Standing]) ->
     """
     keys = scope.keys
     skipping = [definition for definition in scope.subscriptions if definition.skips]
-    now_ms = scope.clock.wall_ms() if skipping else 0
+    now_ms = scope.now_ms(tr) if skipping else 0
     lowest: dict[tuple[str, int], bytes] = {}
     for standing in messages:
         position = standing.position

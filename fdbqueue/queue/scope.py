@@ -31,6 +31,10 @@ class Scope:
             self._version.append(self.clock.version(tr))
         return self._version[0]
 
+    def now_ms(self, tr: fdb.Transaction) -> int:
+        """The time, on which all who use the queue agree: see ``Clock.now_ms``."""
+        return self.clock.now_ms(tr)
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:

@@ -40,7 +40,7 @@ def release(
     Without an error the attempt does not count. With one it has failed of that, and the queue's
     redelivery policy says what follows. Returns how many messages became ready.
     """
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     failure = None if error is None else "it failed at the last attempt"
     verdicts = [
         (

@@ -140,7 +140,7 @@ def fix(
     for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
         part = counting[begin : begin + PART_ATTEMPTS]
         tr[keys.counting_part(sink, n)] = pack_attempts(part)
-    count, now_ms = sum(each.rows for each in counting), scope.clock.wall_ms()
+    count, now_ms = sum(each.rows for each in counting), scope.now_ms(tr)
     begun = SinkState(done=found.done, batch=batch, rows=count, changed_at_ms=now_ms)
     if not counting:
         begun = _ended(tr, keys, sink, begun)
@@ -197,7 +197,7 @@ def publish(
         found,
         published=found.published + len(page.rows),
         new=found.new + new,
-        changed_at_ms=scope.clock.wall_ms(),
+        changed_at_ms=scope.now_ms(tr),
     )
     if page.following is not None:
         following = replace(following, place=page.following)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -93,7 +92,7 @@ class BatchReader(DataSourceReader):
         db, queue = self._seen.open()
         decoder = Decoder(self._settings.layout, self._schema)
         within = slice(partition.begin, partition.end)
-        now_ms = round(time.time() * 1000)
+        now_ms = queue._clock.now_ms(db)
         for block in tables.blocks(
             db, queue._keys, partition.part, within, self._settings.wanted, now_ms
         ):

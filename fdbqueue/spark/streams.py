@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader):
         """For the progress report: what waits in the queue, and for how many milliseconds."""
         db, queue = self._seen.open()
         depth, since_ms = queue.depth(db), queue.ready_since_ms(db)
-        lag_ms = 0 if since_ms is None else max(0, queue._clock.wall_ms() - since_ms)
+        lag_ms = 0 if since_ms is None else max(0, queue._clock.now_ms(db) - since_ms)
         return {
             "queue": queue.name,
             "ready": depth.ready,

@@ -69,7 +69,7 @@ def first(
     whoever takes one of the messages, adds one before the last of its level, or moves the cursor.
     """
     walk = Walk(tr, scope, definition.name, limit, resume if definition.timed else None)
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     taken: list[Standing] = []
     skipped: Counter[int] = Counter()
     weight: Counter[int] = Counter()

@@ -24,7 +24,7 @@ def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
     closes itself for what this returns, also with any arrival.
     """
     walk = Walk(tr, scope, definition.name, limit)
-    now_ms = scope.clock.wall_ms()
+    now_ms = scope.now_ms(tr)
     seen: list[Standing] = []
     for standing in walk:
         if standing.envelope.expired(now_ms):

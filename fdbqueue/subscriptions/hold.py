@@ -30,7 +30,7 @@ def take(
 
     Writes only where the hold is new or half over.
     """
-    version, now_ms = scope.version(tr), scope.clock.wall_ms()
+    version, now_ms = scope.version(tr), scope.now_ms(tr)
     value = looked.value
     if value is not None:
         holder = unpack_holder(value)

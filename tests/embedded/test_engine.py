@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -181,3 +182,18 @@ def test_tenants_are_disabled(db: Any) -> None:
 
 def test_the_client_reports_itself_healthy(db: Any) -> None:
     assert b'"Healthy": true' in db.get_client_status().value
+
+
+def test_time_is_kept_as_a_cluster_keeps_it(db: fdb.Database) -> None:
+    prefix = b"\xff\x02/timeKeeper/map/"
+    tr = db.create_transaction()
+    tr.options.set_read_system_keys()
+
+    (note,) = tr.get_range(prefix, prefix + b"\xff", limit=1, reverse=True)
+
+    (seconds,) = fdb.tuple.unpack(note.key, len(prefix))
+    (version,) = fdb.tuple.unpack(note.value)
+    assert abs(seconds - time.time()) < 60
+    assert 0 <= tr.get_read_version().wait() - version < 60_000_000
+    until = prefix + fdb.tuple.pack((seconds,))
+    assert tr.get_range(prefix, until).to_list() == []

@@ -1,0 +1,134 @@
+"""A machine whose wall clock is wrong destroys nothing and blocks nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+import fdbqueue
+from fdbqueue import Depth, Queue
+from fdbqueue.binding import fdb
+from fdbqueue.testing import ManualClock
+
+DAY = 86_400.0
+
+Elsewhere = Callable[[float], Queue]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, clock=clock, max_attempts=9)
+
+
+@pytest.fixture
+def elsewhere(space: fdb.Subspace) -> Elsewhere:
+    """The queue, on a machine whose clock is so many seconds ahead."""
+    return lambda ahead: Queue("orders", root=space, clock=ManualClock(wall_only=ahead))
+
+
+def test_a_clock_within_a_minute_of_the_databases_is_believed(db: fdb.Database) -> None:
+    for off in (-50.0, 0.0, 50.0):
+        clock = ManualClock(wall_only=off)
+        assert abs(clock.now_ms(db) - clock.wall_ms()) < 5_000
+
+
+@pytest.mark.parametrize("off", [-DAY, 2 * DAY])
+def test_another_clock_is_replaced_by_the_databases(db: fdb.Database, off: float) -> None:
+    told = ManualClock(wall_only=off).now_ms(db)
+
+    assert abs(told - time.time() * 1000) < 15_000
+
+
+def test_a_program_that_replaces_the_clock_is_not_believed(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a message that lives for a day
+    queue.enqueue(db, b"a", ttl=DAY)
+    real = time.time_ns
+    # When the clock of the process steps two days ahead
+    monkeypatch.setattr(time, "time_ns", lambda: real() + int(2 * DAY * 1e9))
+    # Then it is delivered, and to be acknowledged
+    plain = Queue("orders", root=space)
+    found = plain.receive(db)
+    assert found is not None
+    plain.ack(db, found)
+
+
+@pytest.mark.parametrize("contention", ["first", "staged", "relaxed"])
+def test_a_receiver_two_days_ahead_drops_nothing(
+    db: fdb.Database, queue: Queue, elsewhere: Elsewhere, contention: str
+) -> None:
+    queue.set_options(db, contention=contention)
+    queue.enqueue_many(db, [fdbqueue.NewMessage(b"a", ttl=DAY) for _ in range(5)])
+    wrong = elsewhere(2 * DAY)
+
+    assert wrong.sweep(db).expired == 0
+    taken = [wrong.receive(db) for _ in range(3)]
+    assert len(wrong.receive_many(db, 2)) == 2
+    assert None not in taken
+    assert queue.depth(db).expired == 0
+
+
+def test_a_browser_two_days_ahead_sees_what_lives(
+    db: fdb.Database, queue: Queue, elsewhere: Elsewhere
+) -> None:
+    queue.enqueue(db, b"a", ttl=DAY)
+    wrong = elsewhere(2 * DAY)
+
+    assert [message.payload for message in wrong.browse(db)] == [b"a"]
+
+
+@pytest.mark.parametrize("off", [-2 * DAY, 2 * DAY])
+def test_what_a_machine_with_a_wrong_clock_enqueues_lives_and_waits_as_long_as_it_says(
+    db: fdb.Database, queue: Queue, clock: ManualClock, elsewhere: Elsewhere, off: float
+) -> None:
+    wrong = elsewhere(off)
+    wrong.enqueue(db, b"later", delay=100)
+    wrong.enqueue(db, b"brief", ttl=200)
+
+    assert [m.payload for m in queue.receive_many(db, 2, lease=10)] == [b"brief"]
+    clock.seconds += 101
+    assert {m.payload for m in queue.receive_many(db, 2, lease=10)} == {b"brief", b"later"}
+    clock.seconds += 101
+    assert [m.payload for m in queue.receive_many(db, 2, lease=10)] == [b"later"]
+    assert queue.depth(db).expired == 1
+
+
+def test_a_receiver_two_days_behind_delivers_nothing_that_is_over(
+    db: fdb.Database, queue: Queue, clock: ManualClock, elsewhere: Elsewhere
+) -> None:
+    queue.enqueue(db, b"a", ttl=5)
+    wrong = elsewhere(-2 * DAY)
+    clock.seconds = 6
+    wrong._clock.seconds = 6  # type: ignore[attr-defined]
+
+    assert wrong.receive(db) is None
+    assert queue.depth(db).expired == 1
+
+
+@pytest.mark.parametrize("off", [-2 * DAY, 2 * DAY])
+def test_leases_of_a_machine_with_a_wrong_clock_lapse_when_they_should(
+    db: fdb.Database, queue: Queue, clock: ManualClock, elsewhere: Elsewhere, off: float
+) -> None:
+    # Given leases of a machine whose clock is wrong, which dies, and one of another
+    wrong = elsewhere(off)
+    queue.enqueue_many(db, [b"theirs"] * 20 + [b"ours"])
+    assert len(wrong.receive_many(db, 20, lease=30)) == 20
+    assert queue.receive(db, lease=30) is not None
+    # Then none lapses before its time, whoever looks
+    for seconds in (0, 25):
+        clock.seconds = seconds
+        assert queue.receive(db) is None
+        wrong._clock.seconds = seconds  # type: ignore[attr-defined]
+        assert wrong.receive(db) is None
+    # And all do after it
+    clock.seconds = 31
+    assert len(queue.receive_many(db, 100)) == 21
+    assert queue.depth(db) == Depth(enqueued=21, leased=21)
