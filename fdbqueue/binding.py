@@ -2,10 +2,14 @@
 
 The rules, in this order:
 
-1. An application that has selected an API version has chosen; it is respected from 710 on.
+1. An application that has selected an API version has chosen what the bindings load; it is
+   respected from 710 on.
 2. ``FDBQUEUE_STORE``: the path of an embedded store, ``embedded:PATH``, or a cluster file.
-3. ``FDB_CLUSTER_FILE`` or the default cluster file, where ``libfdb_c`` loads: FoundationDB.
+3. ``FDB_CLUSTER_FILE``, or the default cluster file if there is one: FoundationDB.
 4. Otherwise an embedded store in the user's data directory.
+
+A store that is named, or a default cluster file that is there, and cannot be used is an error:
+none of these rules falls back on the next.
 
 Everything else takes ``fdb`` from here, so that it is never used before an API version is selected.
 """
@@ -19,7 +23,6 @@ import logging
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -134,9 +137,12 @@ def locate(name: str | os.PathLike[str]) -> Store:
         raise StoreError(store=path, problem=error.strerror or str(error)) from None
     if not head or head.startswith(b"SQLite format 3\0"):
         return Store(Engine.EMBEDDED, path)
-    if re.search(rb"^\s*\w+:\w+@\S+", head, re.MULTILINE):
+    if _CLUSTER_FILE.search(head):
         return Store(Engine.FOUNDATIONDB, path)
     raise NotAStore(store=path, problem="it is neither an embedded store nor a cluster file")
+
+
+_CLUSTER_FILE = re.compile(rb"^\s*\w+:\w+@\S+", re.MULTILINE)
 
 
 def _refuse_url(text: str) -> None:
@@ -153,15 +159,22 @@ def _choose() -> Store:
     if named:
         return locate(named)
     cluster_file = os.environ.get("FDB_CLUSTER_FILE")
-    if cluster_file or os.path.exists(default_cluster_file()):
-        if client_library_loads():
-            return Store(Engine.FOUNDATIONDB, cluster_file)
-        warnings.warn(
-            f"{cluster_file or default_cluster_file()} is not used: FoundationDB's client library "
-            "(libfdb_c) does not load; using an embedded store instead",
-            stacklevel=2,
-        )
+    if cluster_file or os.path.lexists(default_cluster_file()):
+        _check_cluster_file(cluster_file or default_cluster_file())
+        return Store(Engine.FOUNDATIONDB, cluster_file)
     return Store(Engine.EMBEDDED, default_store())
+
+
+def _check_cluster_file(path: str) -> None:
+    """Raise where FoundationDB's client could not use a cluster file."""
+    try:
+        head = embedded.look_into(path, 4096)
+    except FileNotFoundError:
+        raise StoreNotFound(store=path, problem="a cluster file must exist") from None
+    except OSError as error:
+        raise StoreError(store=path, problem=error.strerror or str(error)) from None
+    if not _CLUSTER_FILE.search(head):
+        raise NotAStore(store=path, problem="it is no cluster file; FDBQUEUE_STORE names others")
 
 
 def _select() -> Store:
@@ -173,22 +186,34 @@ def _select() -> Store:
                 problem=f"the application selected FoundationDB API version {version}; fdbqueue "
                 f"needs {OLDEST_API_VERSION} or later"
             )
-        if embedded.installed():
-            return Store(Engine.EMBEDDED, default_store())
-        return Store(Engine.FOUNDATIONDB, os.environ.get("FDB_CLUSTER_FILE"))
+        return _chosen_by_application()
     store = _choose()
     if store.engine is Engine.EMBEDDED:
         embedded.install()
     elif not client_library_loads():
         raise UnsupportedVersion(
-            problem=f"{store} needs FoundationDB's client library: install foundationdb-clients, "
-            f"or set FDBQUEUE_STORE to a file for an embedded store"
+            problem=f"the {store} cannot be used: FoundationDB's client library (libfdb_c) does "
+            "not load; install foundationdb-clients, or set FDBQUEUE_STORE to the path of an "
+            "embedded store"
         )
     try:
         fdb.api_version(API_VERSION)
     except RuntimeError as error:
         raise UnsupportedVersion(problem=str(error)) from None
     return store
+
+
+def _chosen_by_application() -> Store:
+    named = os.environ.get("FDBQUEUE_STORE")
+    loaded = Engine.EMBEDDED if embedded.installed() else Engine.FOUNDATIONDB
+    if named:
+        store = locate(named)
+        if store.engine is not loaded:
+            raise StoreMismatch(store=named, wanted=store.engine.value, loaded=loaded.value)
+        return store
+    if loaded is Engine.EMBEDDED:
+        return Store(loaded, default_store())
+    return Store(loaded, os.environ.get("FDB_CLUSTER_FILE"))
 
 
 DEFAULT = _select()
@@ -225,7 +250,8 @@ def open(
     else:
         db = _open_cluster(chosen, timeout)
     _described[id(db)] = chosen
-    log.info("fdbqueue uses %s", chosen)
+    unnamed = chosen == Store(Engine.EMBEDDED, default_store()) and store is None
+    log.info("fdbqueue uses %s%s", chosen, ", as no other is named" if unnamed else "")
     return db
 
 
@@ -276,7 +302,9 @@ def _open_cluster(store: Store, timeout: float | None) -> fdb.Database:
             tr.options.set_timeout(max(1, int(timeout * 1000)))
             tr.get_read_version().wait()
     except fdb.FDBError as error:
-        if error.code in (TIMED_OUT, CLUSTER_FILE_MISSING):
+        if error.code == CLUSTER_FILE_MISSING:
+            raise StoreNotFound(store=shown, problem="a cluster file must exist") from None
+        if error.code == TIMED_OUT:
             raise StoreUnreachable(store=shown, seconds=timeout or 0) from None
         raise StoreError(store=shown, problem=str(error)) from None
     return db

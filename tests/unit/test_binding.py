@@ -53,6 +53,79 @@ def test_both_kinds_in_one_process_is_a_clear_error(tmp_path: Path) -> None:
     assert f"set FDBQUEUE_STORE={cluster} before" in shown
 
 
+NO_CLIENT = """
+import ctypes
+real = ctypes.CDLL
+class CDLL(real):
+    def __init__(self, name, *arguments, **options):
+        if name and "fdb_c" in str(name):
+            raise OSError("no client library")
+        super().__init__(name, *arguments, **options)
+ctypes.CDLL = CDLL
+"""
+
+
+@pytest.mark.parametrize("variable", ["FDB_CLUSTER_FILE", "FDBQUEUE_STORE"])
+def test_a_cluster_without_a_client_library_is_an_error_and_no_other_store(
+    tmp_path: Path, variable: str
+) -> None:
+    cluster, home = tmp_path / "fdb.cluster", tmp_path / "home"
+    cluster.write_text("test:test@127.0.0.1:4500")
+
+    shown = run(
+        NO_CLIENT + OPEN.format(""),
+        **{variable: str(cluster)},
+        HOME=str(home),
+        XDG_DATA_HOME=str(home),
+    )
+
+    assert "UnsupportedVersion" in shown
+    assert f"{cluster} cannot be used" in shown
+    assert "foundationdb-clients" in shown
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(None, "StoreNotFound"), (b"buy milk", "NotAStore"), (b"SQLite format 3\0", "NotAStore")],
+)
+def test_a_cluster_file_that_cannot_be_used_is_an_error(
+    tmp_path: Path, content: bytes | None, expected: str
+) -> None:
+    cluster, home = tmp_path / "named", tmp_path / "home"
+    if content is not None:
+        cluster.write_bytes(content)
+
+    shown = run(
+        OPEN.format(""), FDB_CLUSTER_FILE=str(cluster), HOME=str(home), XDG_DATA_HOME=str(home)
+    )
+
+    assert expected in shown.splitlines()[-1]
+    assert str(cluster) in shown.splitlines()[-1]
+    assert not home.exists()
+
+
+def test_an_application_that_has_chosen_the_engine_still_names_the_store(tmp_path: Path) -> None:
+    path, cluster = str(tmp_path / "store.fdbq"), tmp_path / "fdb.cluster"
+    cluster.write_text("test:test@127.0.0.1:4500")
+    select = "import fdb, fdbqueue.embedded as e; e.install(); fdb.api_version(730);"
+    code = select + OPEN.format("")
+
+    assert run(code, FDBQUEUE_STORE=path) == f"embedded store {path}"
+    assert "StoreMismatch" in run(code, FDBQUEUE_STORE=str(cluster))
+
+
+def test_the_default_store_is_said_in_one_line_of_the_log(tmp_path: Path) -> None:
+    if Path("/etc/foundationdb/fdb.cluster").exists():
+        pytest.skip("this machine has a default cluster file")
+    log = "import logging; logging.basicConfig(level=20, format='%(message)s');"
+
+    shown = run(log + OPEN.format(""), HOME=str(tmp_path), XDG_DATA_HOME=str(tmp_path))
+
+    store = f"embedded store {tmp_path}/fdbqueue/store.fdbq"
+    assert shown.splitlines() == [store, f"fdbqueue uses {store}, as no other is named"]
+
+
 def test_without_anything_the_store_is_in_the_users_data_directory(tmp_path: Path) -> None:
     if Path("/etc/foundationdb/fdb.cluster").exists():
         pytest.skip("this machine has a default cluster file")
