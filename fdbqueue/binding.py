@@ -173,7 +173,7 @@ def _check_cluster_file(path: str) -> None:
         raise StoreNotFound(store=path, problem="a cluster file must exist") from None
     except OSError as error:
         raise StoreError(store=path, problem=error.strerror or str(error)) from None
-    if not _CLUSTER_FILE.search(head):
+    if head is None or not _CLUSTER_FILE.search(head):
         raise NotAStore(store=path, problem="it is no cluster file; FDBQUEUE_STORE names others")
 
 

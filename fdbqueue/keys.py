@@ -20,8 +20,6 @@ from .model import RANDOM_BYTES, Due, Position
 
 METADATA_VERSION = b"\xff/metadataVersion"
 """Comes with the read version, so reading it costs no round trip; written when META is."""
-TIME_KEEPER = b"\xff\x02/timeKeeper/map/"
-"""Where a cluster notes, every ten seconds, its wall clock and its version."""
 
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
 
@@ -559,13 +557,6 @@ class QueueKeys:
     def wake(self, consumer: bytes) -> bytes:
         """(consumer)."""
         return fdb.tuple.pack((consumer,), self._kinds[Kind.WAKE])
-
-
-def parse_time_keeper(kv: fdb.KeyValue) -> tuple[int, int]:
-    """The wall clock of a cluster in seconds, and its version then."""
-    (seconds,) = fdb.tuple.unpack(kv.key, len(TIME_KEEPER))
-    (version,) = fdb.tuple.unpack(kv.value)
-    return seconds, version
 
 
 LOWEST = b"\x00"

@@ -45,7 +45,7 @@ def version(db: fdbqueue.fdb.Database) -> tuple[int, float]:
 
 def skew(db: fdbqueue.fdb.Database) -> float | None:
     """Seconds that this machine's clock is ahead of the cluster's; None where it keeps none."""
-    from fdbqueue.keys import TIME_KEEPER, parse_time_keeper
+    from fdbqueue.clock import TIME_KEEPER, parse_note
 
     tr = db.create_transaction()
     try:
@@ -56,6 +56,6 @@ def skew(db: fdbqueue.fdb.Database) -> float | None:
         return None
     if not rows:
         return None
-    noted_at, noted = parse_time_keeper(rows[0])
+    noted_at, noted = parse_note(rows[0])
     now, wall = version(db)
     return wall - (noted_at + (now - noted) / 1_000_000)

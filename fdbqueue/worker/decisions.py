@@ -60,6 +60,7 @@ def extend_every(leases: Iterable[float]) -> float:
     return max(0.05, min(leases) / 3)
 
 
-def expires_soon(expires_at_ms: int, now_ms: int, lease: float) -> bool:
-    """Whether a lease is to be extended: a third of its time is over."""
-    return expires_at_ms - now_ms < lease * 1000 * 2 / 3
+def expires_soon(age: float, lease: float) -> bool:
+    """Whether to extend a lease that was renewed ``age`` seconds ago at most, by the monotonic
+    clock: half of its time may be over."""
+    return age >= lease / 2

@@ -32,6 +32,8 @@ class Keeper:
         self.crew = crew
         self._stopped = threading.Event()
         self._beat_at = time.monotonic() + BEAT_SECONDS
+        self._looked_at = time.monotonic()
+        self._renewed: dict[bytes, float] = {}
 
     def stop(self) -> None:
         """Extend nothing any more."""
@@ -44,9 +46,15 @@ class Keeper:
         while not self._stopped.wait(every):
             if not self.crew.worker.connection.usable:
                 continue
+            now = time.monotonic()
+            with self.crew.lock:
+                held = {each.token for lane in self.crew.lanes for each in lane.held()}
+            # What was not held a round ago was leased since then.
+            self._renewed = {token: self._renewed.get(token, self._looked_at) for token in held}
+            self._looked_at = now
             for lane in self.crew.lanes:
                 try:
-                    self._extend(lane)
+                    self._extend(lane, now)
                     self._beat(lane)
                 except (*FAILURES, QueueError) as error:
                     log.warning("cannot keep what is held of %s: %s", lane.queue.name, error)
@@ -54,12 +62,16 @@ class Keeper:
             if time.monotonic() >= self._beat_at:
                 self._beat_at = time.monotonic() + BEAT_SECONDS
 
-    def _extend(self, lane: Lane) -> None:
-        now_ms, lease = lane.queue._clock.wall_ms(), lane.policy.lease
+    def _extend(self, lane: Lane, now: float) -> None:
+        def due(delivery: Delivery) -> bool:
+            renewed = self._renewed.get(delivery.token, now)
+            return expires_soon(now - renewed, lane.policy.lease)
+
         with self.crew.lock:
-            held = [d for d in lane.held() if expires_soon(d.expires_at_ms, now_ms, lease)]
+            held = [delivery for delivery in lane.held() if due(delivery)]
         for start in range(0, len(held), MAX_EXTENDED):
             extended = self._extended(lane, held[start : start + MAX_EXTENDED])
+            self._renewed.update((delivery.token, now) for delivery in extended)
             with self.crew.lock:
                 lane.extended(extended)
 

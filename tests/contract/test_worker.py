@@ -611,3 +611,26 @@ def test_what_a_worker_would_give_back_and_has_lost_is_forgotten(
         queue.ack_many(db, stolen)
         eventually(lambda: queue.depth(db).done == 4)
     assert recorder.handled == [b"1", b"urgent"]
+
+
+def test_a_clock_that_steps_back_lets_no_live_lease_lapse(
+    db: Database, queue: Queue, clock: ManualClock, recorder: Recorder
+) -> None:
+    # Given a worker that handles a message for longer than its lease
+    queue.enqueue(db, b"a")
+    recorder.gate.clear()
+    elsewhere = Queue(queue.name, queue._root)
+    worker = Worker(db)
+    worker.add(queue, recorder, lease=0.6)
+    with worker:
+        recorder.wait_for(1)
+        (granted,) = elsewhere.leases(db)
+        # When its clock steps back by most of a minute
+        clock.wall_only = -55
+        # Then the lease is extended nevertheless
+        until = db[queue._keys.until(granted.delivery.token)]
+        eventually(lambda: db[queue._keys.until(granted.delivery.token)] != until)
+        assert elsewhere.receive(db) is None
+        recorder.gate.set()
+        eventually(lambda: elsewhere.depth(db).done == 1)
+    assert recorder.handled == [b"a"]

@@ -83,8 +83,8 @@ def test_only_a_more_urgent_level_outranks_what_is_at_hand() -> None:
 
 
 def test_a_lease_is_extended_once_a_third_of_it_is_over() -> None:
-    assert not expires_soon(30_000, 9_000, 30)
-    assert expires_soon(30_000, 11_000, 30)
+    assert not expires_soon(14, 30)
+    assert expires_soon(16, 30)
 
 
 @given(
