@@ -9,11 +9,16 @@ larger the log has grown. No reader lasts over five seconds, so the log has a bo
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable
 
+from .errors import EngineError
+from .helpers import Helper
 from .store import PAGE_BYTES, StoreFile
+
+log = logging.getLogger("fdbqueue.embedded")
 
 # Forty mebibytes of log: moving it costs less the more often a page was written meanwhile.
 _PAGES_BETWEEN = 10_000
@@ -43,34 +48,31 @@ class Checkpointer:
     def _reset(self) -> None:
         self._pages = 0
         self._moving = threading.Lock()
-        self._starting = threading.Lock()
         self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._helper = Helper("fdbqueue-checkpoint", self._turn)
         self._connection: sqlite3.Connection | None = None
 
     def note(self, mutations: int, size: int) -> None:
         """Note that a group of so many mutations and bytes was committed."""
         self._pages += 1 + mutations + size // PAGE_BYTES
-        if self._pages >= _PAGES_BETWEEN or self._thread is None:
-            with self._starting:
-                self._wake.set()
-                if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._run, name="fdbqueue-checkpoint", daemon=True
-                    )
-                    self._thread.start()
+        if self._pages >= _PAGES_BETWEEN or not self._helper.running:
+            self._wake.set()
+            try:
+                self._helper.start()
+            except EngineError as error:
+                # The commit is made, and the log only grows until a later one finds a thread.
+                log.warning("the log of %s is not moved for now: %s", self._file.path, error)
 
-    def _run(self) -> None:
-        while True:
-            woken = self._wake.wait(_IDLE_SECONDS)
-            self._wake.clear()
-            if woken:
-                if self._pages >= _PAGES_BETWEEN:
-                    self._pages = 0
-                    self._checkpoint("PASSIVE")
-                    self._keep_small()
-            elif self._come_to_rest():
-                return
+    def _turn(self) -> bool:
+        woken = self._wake.wait(_IDLE_SECONDS)
+        self._wake.clear()
+        if not woken:
+            return self._come_to_rest()
+        if self._pages >= _PAGES_BETWEEN:
+            self._pages = 0
+            self._checkpoint("PASSIVE")
+            self._keep_small()
+        return False
 
     def _keep_small(self) -> None:
         size = self._file.log_bytes()
@@ -89,11 +91,7 @@ class Checkpointer:
                 self._connection.close()
                 self._connection = None
         self._close_idle()
-        with self._starting:
-            if self._wake.is_set():
-                return False
-            self._thread = None
-            return True
+        return self._helper.leave(unless=self._wake.is_set)
 
     def _start_over(self, milliseconds: int) -> None:
         self._file.shared.lock()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from . import atomic, codes, faults, view
 from .codes import Fault
-from .errors import StoreError
+from .errors import EngineError, StoreError
 from .futures import Future, Pending, failed
 from .limits import MUTATION_BYTES, RANGE_BYTES
 from .requests import CommitRequest, Mutation
@@ -118,9 +118,8 @@ def _finish(tr: Transaction, error: BaseException | None) -> None:
         tr.stamp_error = codes.INVALID_VERSION
     if not tr.waiting and not tr.watching:
         return
-    waiting, tr.waiting = tr.waiting, NONE
     watching, tr.watching = tr.watching, NONE
-    for future in waiting:
+    for future in tr.take_waiting():
         if tr.stamp_error:
             future.fail(tr.stamp_error)
         else:
@@ -146,7 +145,10 @@ def get_versionstamp(tr: Transaction) -> Future:
         except Fault as error:
             return failed(error.code)
         future = Pending()
-        tr.wait_with(future)
+        try:
+            tr.wait_with(future)
+        except EngineError as error:
+            return Future(error=error)
         tr.stamps = [*tr.stamps, future]
         return future
 
@@ -179,8 +181,12 @@ def on_error(tr: Transaction, code: int) -> Future:
             return failed(error.code)
         _start_over(tr)
         future = Pending()
-        tr.wait_with(future)
-    timers.call_later(delay, lambda: _retry(tr, future))
+        try:
+            tr.wait_with(future)
+            timers.call_later(delay, lambda: _retry(tr, future))
+        except EngineError as error:
+            _abandon(tr)
+            return Future(error=error)
     return future
 
 
@@ -201,9 +207,12 @@ def _retry(tr: Transaction, future: Pending) -> None:
         if future.ready:
             return
         tr.waiting = [other for other in tr.waiting if other is not future]
-        _abandon(tr)
-        tr.clear()
-        tr.restore_options()
+        try:
+            _abandon(tr)
+            tr.clear()
+            tr.restore_options()
+        except Exception as error:
+            future.complete(error=error)
     future.complete(None)
 
 
@@ -242,7 +251,6 @@ def _start_over(tr: Transaction) -> None:
 
 def _abandon(tr: Transaction) -> None:
     view.release(tr)
-    waiting, tr.waiting = tr.waiting, NONE
     watching, tr.watching = tr.watching, NONE
-    for future in (*waiting, *watching):
+    for future in (*tr.take_waiting(), *watching):
         future.fail(codes.CANCELLED)

@@ -7,6 +7,7 @@ are closed soon, and none outlives the five seconds that a transaction may read.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -14,9 +15,12 @@ from collections import deque
 from collections.abc import Iterator
 
 from .codes import TOO_OLD, Fault
+from .errors import EngineError
 from .store import StoreFile, store_error
 from .timers import timers
 from .versions import ANNOUNCED, FLOOR, TICK_AFTER, Clock
+
+log = logging.getLogger("fdbqueue.embedded")
 
 # A transaction reads for at most this long, as on a cluster.
 LIFETIME = 5.0
@@ -107,12 +111,17 @@ class Snapshot:
             begin = rows[-1][0] + b"\0"
 
     def take_connection(self) -> sqlite3.Connection | None:
-        """End the snapshot; its connection, or None if it has ended before."""
+        """End the snapshot; its connection, or None if it is of no more use."""
         with self._lock:
             connection, self.connection = self.connection, None
             if connection is not None:
-                self._cursor.close()
-                connection.execute("ROLLBACK")
+                try:
+                    self._cursor.close()
+                    connection.execute("ROLLBACK")
+                except sqlite3.Error as error:
+                    log.warning("a connection is given up: %s", error)
+                    connection.close()
+                    return None
         return connection
 
 
@@ -162,8 +171,7 @@ class Snapshots:
             snapshot.users += 1
             snapshot.expires = time.monotonic() + LIFETIME
             if not self._sweeping:
-                self._sweeping = True
-                timers.call_later(_SWEEP_SECONDS, self._sweep)
+                self._sweep_later()
             return snapshot, max(snapshot.newest, floor)
 
     def acquire_at(self, version: int) -> Snapshot | None:
@@ -247,12 +255,13 @@ class Snapshots:
         return snapshot
 
     def _close(self, snapshot: Snapshot) -> None:
+        if snapshot in self._open:
+            self._open.remove(snapshot)
+        if snapshot is self.current:
+            self.current = None
         connection = snapshot.take_connection()
         if connection is None:
             return
-        self._open.remove(snapshot)
-        if snapshot is self.current:
-            self.current = None
         if len(self._pool) < _POOLED_CONNECTIONS:
             self._pool.append(connection)
         else:
@@ -279,9 +288,17 @@ class Snapshots:
                 idle = snapshot.users == 0 and now - snapshot.idle_since > _IDLE_SECONDS
                 if idle or now > snapshot.expires:
                     self._close(snapshot)
-            self._sweeping = bool(self._open)
-        if self._sweeping:
+            self._sweeping = False
+            if self._open:
+                self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        try:
             timers.call_later(_SWEEP_SECONDS, self._sweep)
+            self._sweeping = True
+        except EngineError as error:
+            # Whoever begins next tries again; until then what is idle stays open.
+            log.warning("idle snapshots stay open for now: %s", error)
 
     def _tick(self) -> None:
         """Advance the floor to the present, unless someone is committing just now."""

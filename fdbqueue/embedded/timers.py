@@ -8,46 +8,88 @@ import threading
 import time
 from collections.abc import Callable
 
+from .helpers import Helper
+
+# Calls that were cancelled are swept out of the heap when there are more of them than others.
+_FEW = 64
+
+
+class Call:
+    """A call to make later, unless it is cancelled."""
+
+    __slots__ = ("_timers", "function")
+
+    def __init__(self, timers: Timers, function: Callable[[], object]) -> None:
+        self._timers = timers
+        self.function: Callable[[], object] | None = function
+
+    def cancel(self) -> None:
+        """Make it no more, and hold on to nothing of it."""
+        if self.function is not None:
+            self.function = None
+            self._timers.note_cancelled()
+
 
 class Timers:
     """A heap of calls to make, and the thread that makes them; the thread starts with the first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[[], object]]] = []
+        self._heap: list[tuple[float, int, Call]] = []
         self._changed = threading.Condition(threading.Lock())
         self._order = itertools.count()
-        self._thread: threading.Thread | None = None
+        self._cancelled = 0
+        self._helper = Helper("fdbqueue-timers", self._make_next)
 
-    def call_later(self, seconds: float, function: Callable[[], object]) -> None:
-        """Call a function once, about so many seconds from now, on the timer thread."""
-        self.call_at(time.monotonic() + seconds, function)
+    def __len__(self) -> int:
+        return len(self._heap)
 
-    def call_at(self, when: float, function: Callable[[], object]) -> None:
+    def call_later(self, seconds: float, function: Callable[[], object]) -> Call:
+        """Call a function once, about so many seconds from now, on the timer thread.
+
+        Raises:
+            EngineError: there is no thread to be had.
+        """
+        return self.call_at(time.monotonic() + seconds, function)
+
+    def call_at(self, when: float, function: Callable[[], object]) -> Call:
         """Call a function once at a time of the monotonic clock."""
+        if not self._helper.running:
+            self._helper.start()
+        call = Call(self, function)
         with self._changed:
-            item = (when, next(self._order), function)
+            if self._cancelled > _FEW and self._cancelled * 2 > len(self._heap):
+                self._heap = [item for item in self._heap if item[2].function is not None]
+                heapq.heapify(self._heap)
+                self._cancelled = 0
+            item = (when, next(self._order), call)
             heapq.heappush(self._heap, item)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="fdbqueue-timers", daemon=True
-                )
-                self._thread.start()
-            elif self._heap[0] is item:
+            if self._heap[0] is item:
                 self._changed.notify()
+        return call
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while True:
-                    if not self._heap:
-                        self._changed.wait()
-                        continue
-                    delay = self._heap[0][0] - time.monotonic()
-                    if delay <= 0:
-                        break
-                    self._changed.wait(delay)
-                function = heapq.heappop(self._heap)[2]
+    def note_cancelled(self) -> None:
+        """Note that one more call is not to be made."""
+        # No lock: the garbage collector may bring this about anywhere, and a miscount is harmless.
+        self._cancelled += 1
+
+    def _make_next(self) -> bool:
+        """Wait for the next call, and make it."""
+        with self._changed:
+            while True:
+                if not self._heap:
+                    self._changed.wait()
+                    continue
+                delay = self._heap[0][0] - time.monotonic()
+                if delay <= 0:
+                    break
+                self._changed.wait(delay)
+            call = heapq.heappop(self._heap)[2]
+        function, call.function = call.function, None
+        if function is None:
+            self._cancelled = max(0, self._cancelled - 1)
+        else:
             function()
+        return False
 
     def after_fork(self) -> None:
         """Forget the parent's calls and thread."""

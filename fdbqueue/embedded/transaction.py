@@ -22,7 +22,7 @@ from .options import PERSISTENT, READ_YOUR_WRITES_DISABLE, TIMEOUT
 from .ranges import KeySet
 from .requests import Mutation
 from .snapshots import Snapshot
-from .timers import timers
+from .timers import Call, timers
 from .watches import Watch
 from .writemap import WriteMap
 
@@ -70,6 +70,8 @@ class Transaction:
     watching: list[Watch] = NONE
     waiting: list[Pending] = NONE
     """The pending futures that share the fate of the transaction."""
+    alarm: Call | None = None
+    """What lets them fail when the time is up."""
     stamps: list[Pending] = NONE
     stamp_error = 0
 
@@ -99,6 +101,8 @@ class Transaction:
 
     def clear(self) -> None:
         """Forget everything but what a retry keeps."""
+        if self.alarm is not None:
+            self.alarm.cancel()
         kept = {name: value for name, value in vars(self).items() if name in _LASTING}
         vars(self).clear()
         vars(self).update(kept)
@@ -136,8 +140,7 @@ class Transaction:
         """Let every pending future and every later call fail, until the transaction is reset."""
         self.fault = code
         self.guarded = True
-        waiting, self.waiting = self.waiting, NONE
-        for future in waiting:
+        for future in self.take_waiting():
             future.fail(code)
 
     def defer(self, error: Fault) -> None:
@@ -182,6 +185,9 @@ class Transaction:
 
     def restart_timeout(self) -> None:
         """Let the timeout that is in force count from when the transaction began."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
         timeout = self.options.timeout
         if not timeout:
             self.deadline = 0.0
@@ -189,7 +195,7 @@ class Transaction:
         self.deadline = self.begun + timeout
         self.guarded = True
         if self.waiting:
-            timers.call_at(self.deadline, self._on_deadline)
+            self.alarm = timers.call_at(self.deadline, self._on_deadline)
 
     def _on_deadline(self) -> None:
         with self.lock:
@@ -198,11 +204,19 @@ class Transaction:
 
     def wait_with(self, future: Pending) -> None:
         """Let a pending future share the fate of the transaction."""
+        if self.deadline and self.alarm is None:
+            self.alarm = timers.call_at(self.deadline, self._on_deadline)
         if not self.waiting:
             self.waiting = []
         self.waiting.append(future)
-        if self.deadline:
-            timers.call_at(self.deadline, self._on_deadline)
+
+    def take_waiting(self) -> list[Pending]:
+        """The pending futures, which wait for the transaction no more."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        waiting, self.waiting = self.waiting, NONE
+        return waiting
 
     # Limits and conflicts
 

@@ -8,22 +8,30 @@ key wakes the thread at once.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from .errors import EngineError
 from .futures import Pending
+from .helpers import Helper
 from .ranges import KeySet
-from .store import StoreFile
+from .store import StoreFile, store_error
 from .versions import ANNOUNCED, RANGES, TOUCHED, slot_of
+
+log = logging.getLogger("fdbqueue.embedded")
 
 _POLL_SECONDS = 0.008
 # How long the thread goes on looking when nothing is watched: who watched may do so again.
 _LINGER_SECONDS = 0.5
 # A commit announced by a process that died before making it is waited for no longer than this.
 _LOST_COMMIT_SECONDS = 1.0
+# How long watched keys that cannot be read are tried again before their watches fail.
+_UNREADABLE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.1
 
 
 class Watch(Pending):
@@ -68,7 +76,9 @@ class Watches:
         self._gone: deque[Watch] = deque()
         self._wake = threading.Event()
         self._asleep = True
-        self._thread: threading.Thread | None = None
+        self._seen = 0
+        self._waiting_since = self._idle_since = self._failing_since = 0.0
+        self._helper = Helper("fdbqueue-watches", self._look)
         self._connection: sqlite3.Connection | None = None
 
     def slot(self, key: bytes) -> int:
@@ -81,6 +91,10 @@ class Watches:
         own: whether the value that it saw is the one that its transaction has committed. If that
             commit alone has raised the slot since, nothing can have changed.
         """
+        try:
+            self._helper.start()
+        except EngineError as error:
+            watch.complete(error=error)
         with self._lock:
             if watch.ready:
                 return
@@ -91,11 +105,6 @@ class Watches:
                 self._slots[watch.key] = None
             elif len(watches) == 1:
                 self._slots[watch.key] = slot
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="fdbqueue-watches", daemon=True
-                )
-                self._thread.start()
             wakes = self._asleep or self._slots[watch.key] is None
         if wakes:
             self._wake.set()
@@ -126,38 +135,58 @@ class Watches:
         if touched:
             self._wake.set()
 
-    def _run(self) -> None:
+    def _look(self) -> bool:
+        """Wait a moment, and complete the watches whose keys have changed."""
         shared = self._file.shared
-        seen = 0
-        waiting_since = idle_since = 0.0
-        while True:
-            if self._gone:
-                with self._lock:
-                    self._forget_gone()
-            if self._by_key:
-                idle_since = 0.0
-            elif not idle_since:
-                idle_since = time.monotonic()
-            self._asleep = bool(idle_since) and time.monotonic() - idle_since > _LINGER_SECONDS
-            self._wake.wait(None if self._asleep and not self._by_key else _POLL_SECONDS)
-            self._asleep = False
-            woken = self._wake.is_set()
-            if woken:
-                self._wake.clear()
-            touched = shared.words[TOUCHED]
-            if touched == seen and not woken:
-                continue
-            suspects, ranges = self._suspects()
-            # Read after the slots: whatever commit raised one of them is announced by now.
-            announced = shared.words[ANNOUNCED]
-            overdue = bool(waiting_since) and (
-                time.monotonic() - waiting_since > _LOST_COMMIT_SECONDS
-            )
-            if not suspects or self._examine(suspects, 0 if overdue else announced):
-                seen, self._ranges = touched, ranges
-                waiting_since = 0.0
-            elif not waiting_since:
-                waiting_since = time.monotonic()
+        if self._gone:
+            with self._lock:
+                self._forget_gone()
+        if self._by_key:
+            self._idle_since = 0.0
+        elif not self._idle_since:
+            self._idle_since = time.monotonic()
+        idle_since = self._idle_since
+        self._asleep = bool(idle_since) and time.monotonic() - idle_since > _LINGER_SECONDS
+        self._wake.wait(None if self._asleep and not self._by_key else _POLL_SECONDS)
+        self._asleep = False
+        woken = self._wake.is_set()
+        if woken:
+            self._wake.clear()
+        touched = shared.words[TOUCHED]
+        if touched == self._seen and not woken:
+            return False
+        suspects, ranges = self._suspects()
+        # Read after the slots: whatever commit raised one of them is announced by now.
+        announced = shared.words[ANNOUNCED]
+        waiting_since = self._waiting_since
+        overdue = bool(waiting_since) and time.monotonic() - waiting_since > _LOST_COMMIT_SECONDS
+        try:
+            examined = not suspects or self._examine(suspects, 0 if overdue else announced)
+        except sqlite3.Error as error:
+            self._try_again(suspects, error)
+            return False
+        self._failing_since = 0.0
+        if examined:
+            self._seen, self._ranges = touched, ranges
+            self._waiting_since = 0.0
+        elif not waiting_since:
+            self._waiting_since = time.monotonic()
+        return False
+
+    def _try_again(self, suspects: Iterable[bytes], error: sqlite3.Error) -> None:
+        """Look again in a moment; what cannot be read for long fails the watches that need it."""
+        problem = store_error(self._file.path, error)
+        if not self._failing_since:
+            self._failing_since = time.monotonic()
+            log.warning("watched keys cannot be read, and are tried again: %s", problem)
+        elif time.monotonic() - self._failing_since > _UNREADABLE_SECONDS:
+            self._failing_since = 0.0
+            with self._lock:
+                failed = [watch for key in suspects for watch in self._by_key.get(key, ())]
+            for watch in failed:
+                watch.complete(error=problem)
+        time.sleep(_PAUSE_SECONDS)
+        self._wake.set()
 
     def _suspects(self) -> tuple[dict[bytes, int], int]:
         """The watched keys that may have changed, with what their slots are now."""
@@ -188,16 +217,19 @@ class Watches:
         if self._connection is None:
             self._connection = self._file.connect()
         cursor = self._connection.cursor()
-        cursor.execute("BEGIN")
         try:
+            cursor.execute("BEGIN")
             newest: int = cursor.execute("SELECT max(version) FROM recent").fetchone()[0]
             values: dict[bytes, bytes | None] = {}
             for key in keys:
                 row = cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
                 values[key] = None if row is None else row[0]
-        finally:
             cursor.execute("ROLLBACK")
             cursor.close()
+        except sqlite3.Error:
+            connection, self._connection = self._connection, None
+            connection.close()
+            raise
         return newest, values
 
     def before_fork(self) -> None:
