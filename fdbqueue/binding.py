@@ -217,7 +217,7 @@ def _chosen_by_application() -> Store:
 
 
 DEFAULT = _select()
-FAILURES = (fdb.FDBError, embedded.StoreError)
+FAILURES = (fdb.FDBError, embedded.StoreError, embedded.EngineError)
 """How a store says that it failed, whichever it is: the disk under an embedded one may be full."""
 
 

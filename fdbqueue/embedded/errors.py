@@ -5,6 +5,7 @@ StoreError
 ├── NewerFormat     the file was written by a newer engine
 ├── NotWritable     the file or its directory cannot be written
 ├── NoDirectory     the directory of the store does not exist
+├── StoreCorrupt    a part of the file is damaged
 ├── StoreFull       the disk (or a quota) has no room left
 └── StoreFailed     SQLite reported another failure of the file
 EngineError         the engine was asked to do what it cannot do in this process
@@ -78,6 +79,12 @@ class StoreFull(StoreError):
     """Raised when there is no room left for the store; nothing of the transaction was written."""
 
     text = "there is no room left for the embedded store"
+
+
+class StoreCorrupt(StoreError):
+    """Raised when a part of the file is damaged, by a failing disk, say, or another program."""
+
+    text = "the embedded store is corrupt; put a copy of it in its place"
 
 
 class StoreFailed(StoreError):

@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 from .codes import UNREADABLE, Fault
 from .ranges import Range
-from .snapshots import Row, Snapshot
+from .snapshots import ROW_OVERHEAD, Row, Snapshot
 from .writemap import WriteMap
-
-ROW_OVERHEAD = 8
 
 
 class Selector(NamedTuple):
@@ -68,21 +66,24 @@ class Reader:
         self._bypass = bypass
 
     def rows(
-        self, begin: bytes, end: bytes, reverse: bool = False, expected: int = 0
+        self, begin: bytes, end: bytes, reverse: bool = False, rows: int = 0, size: int = 0
     ) -> Iterator[Row]:
-        """The rows of a range in order, or in reverse order."""
+        """The rows of a range in order, or in reverse order.
+
+        rows, size: how many, and how many bytes, the caller takes at most, if it knows.
+        """
         if self._writes is None:
-            return self._snapshot.rows(begin, end, reverse, expected)
-        return self._merged(self._writes, begin, end, reverse, expected)
+            return self._snapshot.rows(begin, end, reverse, rows, size)
+        return self._merged(self._writes, begin, end, reverse, rows, size)
 
     def _merged(
-        self, writes: WriteMap, begin: bytes, end: bytes, reverse: bool, expected: int
+        self, writes: WriteMap, begin: bytes, end: bytes, reverse: bool, limit: int, size: int
     ) -> Iterator[Row]:
         written = writes.keys(begin, end)
         if reverse:
             written.reverse()
         keys = iter(written)
-        rows = self._uncleared(writes, begin, end, reverse, expected)
+        rows = self._uncleared(writes, begin, end, reverse, limit, size)
         key = next(keys, None)
         row = next(rows, None)
         passed = end if reverse else begin
@@ -116,13 +117,13 @@ class Reader:
             self._require_readable(writes, *((begin, passed) if reverse else (passed, end)))
 
     def _uncleared(
-        self, writes: WriteMap, begin: bytes, end: bytes, reverse: bool, expected: int
+        self, writes: WriteMap, begin: bytes, end: bytes, reverse: bool, limit: int, size: int
     ) -> Iterator[Row]:
         gaps: Iterator[Range] = writes.cleared.gaps(begin, end)
         if reverse:
             gaps = reversed(list(gaps))
         for gap_begin, gap_end in gaps:
-            yield from self._snapshot.rows(gap_begin, gap_end, reverse, expected)
+            yield from self._snapshot.rows(gap_begin, gap_end, reverse, limit, size)
 
     @staticmethod
     def _require_readable(writes: WriteMap, begin: bytes, end: bytes) -> None:
@@ -133,7 +134,7 @@ class Reader:
         """The key that a selector stands for."""
         if selector.offset > 0:
             remaining = selector.offset
-            for key, _ in self.rows(selector.key, self._limit, expected=remaining):
+            for key, _ in self.rows(selector.key, self._limit, rows=remaining):
                 remaining -= 1
                 if not remaining:
                     return Resolved(key)
@@ -157,7 +158,8 @@ class Reader:
         off_begin = first.off < 0 or last.off < 0
         off_end = first.off > 0 or last.off > 0
         found: list[Row] = []
-        for row in self.rows(first.key, last.key, reverse, max(limit, 0)):
+        rows = self.rows(first.key, last.key, reverse, max(limit, 0), max(byte_limit, 0))
+        for row in rows:
             found.append(row)
             limit -= 1
             if byte_limit >= 0:

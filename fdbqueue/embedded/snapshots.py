@@ -8,6 +8,7 @@ are closed soon, and none outlives the five seconds that a transaction may read.
 from __future__ import annotations
 
 import logging
+import resource
 import sqlite3
 import threading
 import time
@@ -27,10 +28,13 @@ LIFETIME = 5.0
 _IDLE_SECONDS = 0.25
 _SWEEP_SECONDS = 0.25
 _POOLED_CONNECTIONS = 16
+_FEWEST_OPEN = 16
 _KEPT = 16
 _LARGE_LOG_BYTES = 4 << 20
-_FIRST_CHUNK = 48
 _LARGEST_CHUNK = 4096
+_CHUNK_BYTES = 256 << 10
+# What FoundationDB counts for a row beside its key and value.
+ROW_OVERHEAD = 8
 
 _NEWEST = "SELECT max(version) FROM recent"
 _GET = "SELECT v FROM kv WHERE k = ?"
@@ -47,6 +51,7 @@ class Snapshot:
     __slots__ = (
         "_cursor",
         "_lock",
+        "_path",
         "began",
         "connection",
         "expires",
@@ -55,9 +60,10 @@ class Snapshot:
         "users",
     )
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self.connection: sqlite3.Connection | None = connection
         self._cursor = connection.cursor()
+        self._path = path
         self._lock = threading.Lock()
         self.users = 0
         self.began = time.monotonic()
@@ -71,32 +77,51 @@ class Snapshot:
         with self._lock:
             if self.connection is None:
                 raise Fault(TOO_OLD)
-            row = self._cursor.execute(_GET, (key,)).fetchone()
+            try:
+                row = self._cursor.execute(_GET, (key,)).fetchone()
+            except sqlite3.Error as error:
+                raise store_error(self._path, error) from error
         return None if row is None else row[0]
 
     def rows(
-        self, begin: bytes, end: bytes, reverse: bool = False, expected: int = 0
+        self, begin: bytes, end: bytes, reverse: bool = False, rows: int = 0, size: int = 0
     ) -> Iterator[Row]:
         """The keys and values of a range, in order or in reverse order.
 
         Args:
-            expected: how many rows the caller will probably take, if it knows.
+            rows: how many the caller takes at most, if it knows; the range is read by so many
+            size: and by so many bytes: of a long range no more is read than is taken.
         """
-        chunk = expected or _FIRST_CHUNK
         statement = _BACKWARD if reverse else _FORWARD
+        rows = rows or _LARGEST_CHUNK
+        size = size or _CHUNK_BYTES
         while begin < end:
-            with self._lock:
-                if self.connection is None:
-                    raise Fault(TOO_OLD)
-                rows: list[Row] = self._cursor.execute(statement, (begin, end, chunk)).fetchall()
-            yield from rows
-            if len(rows) < chunk:
+            chunk, left = self._chunk(statement, begin, end, rows, size)
+            yield from chunk
+            if left > 0 and len(chunk) < rows:
                 return
             if reverse:
-                end = rows[-1][0]
+                end = chunk[-1][0]
             else:
-                begin = rows[-1][0] + b"\0"
-            chunk = min(chunk * 4, _LARGEST_CHUNK)
+                begin = chunk[-1][0] + b"\0"
+
+    def _chunk(
+        self, statement: str, begin: bytes, end: bytes, rows: int, size: int
+    ) -> tuple[list[Row], int]:
+        """The next rows of a range, and how many bytes they leave of a size."""
+        chunk: list[Row] = []
+        with self._lock:
+            if self.connection is None:
+                raise Fault(TOO_OLD)
+            try:
+                for row in self._cursor.execute(statement, (begin, end, rows)):
+                    chunk.append(row)
+                    size -= ROW_OVERHEAD + len(row[0]) + len(row[1])
+                    if size <= 0:
+                        break
+            except sqlite3.Error as error:
+                raise store_error(self._path, error) from error
+        return chunk, size
 
     def sizes(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
         """The keys of a range with the size of each key and value together."""
@@ -104,7 +129,11 @@ class Snapshot:
             with self._lock:
                 if self.connection is None:
                     raise Fault(TOO_OLD)
-                rows = self._cursor.execute(_SIZES, (begin, end, _LARGEST_CHUNK)).fetchall()
+                try:
+                    cursor = self._cursor.execute(_SIZES, (begin, end, _LARGEST_CHUNK))
+                    rows = cursor.fetchall()
+                except sqlite3.Error as error:
+                    raise store_error(self._path, error) from error
             yield from rows
             if len(rows) < _LARGEST_CHUNK:
                 return
@@ -123,6 +152,11 @@ class Snapshot:
                     connection.close()
                     return None
         return connection
+
+
+def _most_open() -> int:
+    """How many snapshots may be open: with two descriptors each, half of all that there may be."""
+    return max(_FEWEST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 class Snapshots:
@@ -197,13 +231,14 @@ class Snapshots:
             return best
 
     def _committed_between(self, after: int, upto: int) -> bool:
-        connection = self._pool.pop() if self._pool else self._file.connect()
         try:
+            connection = self._pool.pop() if self._pool else self._file.connect()
             row = connection.execute(
                 "SELECT 1 FROM recent WHERE version > ? AND version <= ? LIMIT 1", (after, upto)
             ).fetchone()
-        finally:
-            self._pool.append(connection)
+        except sqlite3.Error as error:
+            raise store_error(self._file.path, error) from error
+        self._pool.append(connection)
         return row is not None
 
     def keep(self, snapshot: Snapshot) -> None:
@@ -246,9 +281,12 @@ class Snapshots:
                     self._close(snapshot)
 
     def _begin(self) -> Snapshot:
+        if len(self._open) >= _most_open():
+            # Its transactions find themselves too old, and are retried.
+            self._close(self._open[0])
         try:
             connection = self._pool.pop() if self._pool else self._file.connect()
-            snapshot = Snapshot(connection)
+            snapshot = Snapshot(connection, self._file.path)
         except sqlite3.Error as error:
             raise store_error(self._file.path, error) from error
         self._open.append(snapshot)

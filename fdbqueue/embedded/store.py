@@ -6,6 +6,7 @@ under its version, and always at least the newest version; `meta` says when the 
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -17,6 +18,7 @@ from .errors import (
     NoDirectory,
     NotAStore,
     NotWritable,
+    StoreCorrupt,
     StoreError,
     StoreFailed,
     StoreFull,
@@ -47,8 +49,13 @@ def store_error(path: str, error: BaseException) -> StoreError:
     """The engine's own error for a failure that SQLite or the system reported."""
     detail = str(error)
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_NOTADB or code == sqlite3.SQLITE_CORRUPT:
+    shortage = _shortage()
+    if shortage and (isinstance(error, OSError) or code == sqlite3.SQLITE_CANTOPEN):
+        return StoreFailed(path, shortage)
+    if code == sqlite3.SQLITE_NOTADB:
         return NotAStore(path, detail)
+    if code == sqlite3.SQLITE_CORRUPT:
+        return StoreCorrupt(path, detail)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
         return NotWritable(path, detail)
     if code == sqlite3.SQLITE_FULL:
@@ -58,6 +65,16 @@ def store_error(path: str, error: BaseException) -> StoreError:
     if isinstance(error, PermissionError):
         return NotWritable(path, detail)
     return StoreFailed(path, detail)
+
+
+def _shortage() -> str:
+    """What is wrong if no file can be opened at all now, which SQLite does not tell."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return f"{error.strerror}: allow more (ulimit -n), or hold fewer transactions open"
+    return ""
 
 
 def error_is_write(error: BaseException) -> bool:
@@ -137,6 +154,9 @@ class StoreFile:
             "mmap_size = 0",
             "secure_delete = off",
             "temp_store = memory",
+            # Of macOS alone: there, fsync leaves the data in the disk's own cache.
+            f"fullfsync = {self.synchronous == 'full':d}",
+            f"checkpoint_fullfsync = {self.synchronous == 'full':d}",
             f"journal_size_limit = {_LOG_LIMIT_BYTES}",
         ):
             connection.execute(f"PRAGMA {setting}")
@@ -186,8 +206,11 @@ class StoreFile:
 
     def _load(self, connection: sqlite3.Connection) -> None:
         row = connection.execute("SELECT value FROM meta WHERE name = 'created'").fetchone()
+        newest = connection.execute("SELECT max(version) FROM recent").fetchone()[0]
+        if row is None or newest is None:
+            raise StoreCorrupt(self.path, "it does not say how old it is")
         self.created = float(row[0])
-        self.newest = connection.execute("SELECT max(version) FROM recent").fetchone()[0]
+        self.newest = newest
         # Under the lock nothing is under way, so whatever was announced is made or was lost.
         self.shared.words[ANNOUNCED] = self.newest
         self.shared.raise_floor(self.newest)

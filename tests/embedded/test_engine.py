@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import os
+import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -131,6 +134,56 @@ def test_many_transactions_may_be_open_at_different_versions(db: Any, space: Any
         held.append(transaction)
 
     assert [transaction[key].value for transaction in held] == [b"%d" % n for n in range(40)]
+
+
+@pytest.fixture
+def descriptors() -> Iterator[int]:
+    """Few file descriptors: so many may be open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = 100 + 2 * len(os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def hold(db: Any, key: bytes, count: int) -> list[Any]:
+    """So many transactions, each of which reads another state."""
+    held = []
+    for number in range(count):
+        db[key] = b"%d" % number
+        held.append(db.create_transaction())
+        held[-1][key].wait()
+    return held
+
+
+def test_transactions_that_are_too_many_for_the_descriptors_end_the_oldest(
+    db: Any, space: Any, descriptors: int
+) -> None:
+    key = space.pack(("key",))
+
+    held = hold(db, key, descriptors)
+
+    assert held[-1][key] == b"%d" % (descriptors - 1)
+    with pytest.raises(fdb.FDBError) as too_old:
+        held[0][key].wait()
+    assert too_old.value.code == 1007
+
+
+def test_a_process_without_descriptors_is_told_so(db: Any, space: Any, descriptors: int) -> None:
+    key = space.pack(("key",))
+    db[key] = b"0"
+    taken: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            taken.extend(os.dup(0) for _ in range(descriptors))
+        with pytest.raises(embedded.StoreFailed, match="ulimit -n"):
+            hold(db, key, descriptors)
+    finally:
+        for each in taken:
+            os.close(each)
+
+    db[key] = b"again"
+    assert db[key] == b"again"
 
 
 def test_the_log_of_sqlite_stays_small_under_overlapping_readers(

@@ -8,10 +8,12 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fdbqueue import embedded
+from fdbqueue.binding import fdb
 from fdbqueue.embedded import store as store_module
 
 
@@ -104,6 +106,41 @@ def test_a_damaged_store_is_refused(path: str) -> None:
 
     with pytest.raises(embedded.StoreError):
         embedded.open_store(path)
+
+
+@pytest.mark.parametrize("read", ["key", "range", "size", "commit", "watch"])
+def test_a_damaged_page_is_an_error_of_the_engine(path: str, read: str) -> None:
+    def look() -> object:
+        db: Any = fdb.open(path)
+        if read == "key":
+            return db[b"key/500"].wait()
+        if read == "range":
+            return db[b"key/":b"key0"]
+        if read == "size":
+            return db.create_transaction().get_estimated_range_size_bytes(b"", b"\xff").wait()
+        if read == "watch":
+            return db.get_and_watch(b"key/500")
+        db[b"key/500"] = b""
+        return None
+
+    connection = store_module.StoreFile(path).connect()
+    rows = ((b"key/%03d" % number, bytes(200)) for number in range(1000))
+    connection.executemany("INSERT INTO kv VALUES (?, ?)", rows)
+    connection.close()
+    content = bytearray(Path(path).read_bytes())
+    content[5 * 4096 :] = os.urandom(len(content) - 5 * 4096)
+    Path(path).write_bytes(content)
+
+    with pytest.raises(embedded.StoreCorrupt, match=f"corrupt.*{path}"):
+        look()
+
+
+def test_macos_is_asked_to_write_past_the_cache_of_the_disk(path: str) -> None:
+    connection = store_module.StoreFile(path, "full").connect()
+
+    assert connection.execute("PRAGMA fullfsync").fetchone() == (1,)
+    assert connection.execute("PRAGMA checkpoint_fullfsync").fetchone() == (1,)
+    connection.close()
 
 
 def test_an_unknown_durability_is_refused(path: str) -> None:

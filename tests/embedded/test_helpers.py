@@ -67,7 +67,7 @@ def fired(watch: Any) -> threading.Event:
 def test_watches_fire_although_the_file_could_not_be_opened_for_a_while(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db = fdb.open(path)
+    db: Any = fdb.open(path)
     left = breaking(monkeypatch, "fdbqueue-watches", 2)
     watch = db.get_and_watch(b"key")[1]
 
@@ -81,7 +81,7 @@ def test_watches_fire_although_the_file_could_not_be_opened_for_a_while(
 def test_a_watch_whose_key_cannot_be_read_for_long_fails(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db = fdb.open(path)
+    db: Any = fdb.open(path)
     monkeypatch.setattr(watches, "_UNREADABLE_SECONDS", 0.0)
     breaking(monkeypatch, "fdbqueue-watches", 2)
 
@@ -100,7 +100,7 @@ def test_a_watch_whose_key_cannot_be_read_for_long_fails(
 def test_a_connection_that_cannot_be_rolled_back_ends_neither_retries_nor_reads(
     path: str, own_timers: Timers
 ) -> None:
-    db = fdb.open(path)
+    db: Any = fdb.open(path)
     db[b"key"] = b"value"
     reader = db.create_transaction()
     assert reader[b"key"] == b"value"
@@ -119,7 +119,7 @@ def test_a_connection_that_cannot_be_rolled_back_ends_neither_retries_nor_reads(
 def test_whatever_fails_on_the_timer_thread_retries_go_on(path: str, own_timers: Timers) -> None:
     reader = fdb.open(path).create_transaction()
 
-    own_timers.call_later(0, lambda: {}[0])
+    own_timers.call_later(0, lambda: int(""))
 
     reader.on_error(1020).wait()
 
@@ -127,7 +127,7 @@ def test_whatever_fails_on_the_timer_thread_retries_go_on(path: str, own_timers:
 def test_a_commit_that_was_made_is_no_error_because_no_thread_could_be_started(
     path: str, no_threads: pytest.MonkeyPatch
 ) -> None:
-    db = fdb.open(path)
+    db: Any = fdb.open(path)
 
     db[b"key"] = b"value"
 
@@ -140,7 +140,7 @@ def test_a_commit_that_was_made_is_no_error_because_no_thread_could_be_started(
 def test_what_needs_a_thread_that_cannot_be_started_fails_and_works_again_later(
     path: str, own_timers: Timers, no_threads: pytest.MonkeyPatch
 ) -> None:
-    db = fdb.open(path)
+    db: Any = fdb.open(path)
     watch = db.get_and_watch(b"key")[1]
     reader = db.create_transaction()
 
@@ -159,7 +159,7 @@ def test_what_needs_a_thread_that_cannot_be_started_fails_and_works_again_later(
 def test_transactions_that_are_over_leave_nothing_behind_for_their_timeout(
     path: str, own_timers: Timers
 ) -> None:
-    db = fdb.open(path)
+    db: Any = fdb.open(path)
 
     for _ in range(400):
         writer = db.create_transaction()
