@@ -18,7 +18,17 @@ from chaosrun.history import Operation, read
 from chaosrun.rules import rules
 
 from fdbqueue.cli.main import run
-from tests.unit.test_chaos_checker import PLANTED, A, B, History, browsed, crowd, fifo
+from tests.unit.test_chaos_checker import (
+    EXCUSED,
+    PLANTED,
+    A,
+    B,
+    History,
+    browsed,
+    crowd,
+    excused,
+    fifo,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +100,8 @@ def test_both_checkers_find_the_same(spark: SparkSession) -> None:
         change = history.add(at, "options", who="nemesis", window=size)
         change.queue = "relaxed"
         histories[f"window {size} at {at}"] = history.operations
+    for name in EXCUSED:
+        histories[name] = excused(name).operations
     # When both look at them
     theirs, verdict = both(spark, histories)
     # Then every kind is among what they find, and they find the same, kind by kind

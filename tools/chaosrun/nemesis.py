@@ -26,12 +26,20 @@ CAN_FILL = hasattr(resource, "prlimit")
 
 @dataclass
 class Victim:
-    """A process, and how to start it again."""
+    """A process, and how to start it again, under another name."""
 
     role: str
-    start: Callable[[], subprocess.Popen[bytes]]
-    process: subprocess.Popen[bytes]
+    start: Callable[[], tuple[str, subprocess.Popen[bytes]]]
     timer: threading.Timer | None = None
+
+    def __post_init__(self) -> None:
+        self.name, self.process = self.start()
+
+    def kill(self) -> None:
+        """Kill it, and wait until it is no more."""
+        self.process.kill()
+        self.process.wait()
+        self.resume()
 
     def pause(self, seconds: float) -> None:
         """Stop it, and let it go on after a while, whatever else is held up by it meanwhile: on
@@ -112,10 +120,9 @@ class Nemesis:
 
     def _kill(self) -> None:
         victim = self.random.choice(self.victims)
-        victim.process.kill()
-        victim.process.wait()
-        victim.resume()
-        victim.process = victim.start()
+        victim.kill()
+        self.recorder.note("nemesis", "killed", process=victim.name)
+        victim.name, victim.process = victim.start()
         self.counts["kills"] += 1
 
     def _pause(self) -> None:

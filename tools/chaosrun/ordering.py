@@ -2,7 +2,8 @@
 
 The argument of all three checks is one: a message whose enqueue had returned before, and that
 nobody had asked for until after, stood in the queue all the while. It is used only where a message
-reached its first consumer at its first attempt: else somebody else had it for a while.
+reached its first consumer at its first attempt: else somebody else had it for a while; and where
+nobody was under way meanwhile who may have had it and did not tell (``View.disturbed``).
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _taken(view: View) -> Iterator[tuple[Told, Taken]]:
     for key, taken in view.taken.items():
         if key[0] in STRICT and key in view.told and view.told[key].in_order:
             for one in taken:
-                if not one.operation.what.get("drains") or key[0] != "filtered":
+                anybody = one.operation.what.get("drains") and key[0] == "filtered"
+                if not anybody and not view.disturbed(one.operation):
                     yield view.told[key], one
 
 
@@ -136,10 +138,7 @@ def empties(view: View) -> Iterator[Violation]:
         groups[group].append(each)
     for one in view.empties:
         assert one.ended is not None
-        if any(
-            pause.began <= one.ended and (pause.ended is None or pause.ended >= one.began)
-            for pause in view.pauses.get(one.queue, [])
-        ):
+        if view.paused(one) or view.disturbed(one):
             continue
         for each in groups[_group(one.queue, one.what.get("region", ""))]:
             there = each.throughout(one.began, one.ended)

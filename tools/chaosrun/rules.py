@@ -11,6 +11,7 @@ from .checker import EARLY_MS, MIN_LEASE_NS
 from .ordering import STRICT
 from .place import BROWSERS, MAX_ATTEMPTS, QUEUES, REGIONS
 from .replay import EXACT
+from .view import LEASE_NS
 
 
 def rules() -> dict[str, Any]:
@@ -18,6 +19,7 @@ def rules() -> dict[str, Any]:
     return {
         "max_attempts": MAX_ATTEMPTS,
         "min_lease_ns": MIN_LEASE_NS,
+        "lease_ns": LEASE_NS,
         "early_ms": EARLY_MS,
         "strict": list(STRICT),
         "exact": list(EXACT),

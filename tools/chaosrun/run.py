@@ -89,7 +89,7 @@ class Run:
         victims = []
         crew = [CREW[n % len(CREW)] for n in range(self.options.processes)]
         for role in [*crew, *["stream"] * self.options.spark]:
-            victims.append(Victim(role, partial(self.start, role), self.start(role)))
+            victims.append(Victim(role, partial(self.start, role)))
         nemesis = Nemesis(
             self.options.seed,
             place,
@@ -117,8 +117,7 @@ class Run:
             died += [failed for victim in victims if (failed := self._end(victim))]
         finally:
             for victim in victims:
-                victim.process.kill()
-                victim.process.wait()
+                victim.kill()
         for failure in died:
             self.recorder.note("run", "died", what=failure)
         told: dict[str, Any] = {
@@ -132,7 +131,7 @@ class Run:
         place.db.clear_range_startswith(place.space.key())
         return _conclude(read(sorted(self.directory.glob("*.jsonl"))), told)
 
-    def start(self, role: str) -> subprocess.Popen[bytes]:
+    def start(self, role: str) -> tuple[str, subprocess.Popen[bytes]]:
         """Start a process, under a name that none had before."""
         self.incarnations += 1
         name = f"{role}-{self.incarnations}"
@@ -160,7 +159,7 @@ class Run:
             rates += [f"{kind}={rate / 5}" for kind in ("too_old", "future_version", "behind")]
             environment["FDBQUEUE_FAULTS"] = f"{seed}:{','.join(rates)}"
         with open(self.directory / f"{name}.err", "wb") as errors:
-            return subprocess.Popen(
+            return name, subprocess.Popen(
                 [sys.executable, "-m", "chaosrun.child", job.to_text()],
                 env=environment,
                 stderr=errors,

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .history import Operation
+from .place import LEASE
 
 STORE = "store"
 NOTHING_WRITTEN = ("LeaseLost", "StoreFull")
 """Errors that promise that nothing of the operation was written."""
 SETTLES = ("ack", "effect", "reject")
 """Operations that end a message; a dequeue is another."""
+LEASE_NS = int(LEASE * 1e9)
 
 
 @dataclass(slots=True)
@@ -59,6 +63,23 @@ class Taken:
         return math.inf if self.operation.ended is None else self.operation.ended
 
 
+class Spans:
+    """Intervals of time, searched by whether any of them touches another one."""
+
+    def __init__(self, spans: Iterable[tuple[float, float]] = ()) -> None:
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+        for begin, end in spans:
+            self._begins.append(begin)
+            self._ends.append(end)
+        self._begins.sort()
+        self._ends.sort()
+
+    def touch(self, begin: float, end: float) -> bool:
+        """Whether more of them have begun by the end than were over at the beginning."""
+        return bisect_right(self._begins, end) > bisect_left(self._ends, begin)
+
+
 def _taken(row: list[Any], operation: Operation) -> Taken:
     tag, identity, level, attempt, region = row
     return Taken(tag, identity, level, attempt, region, operation)
@@ -81,7 +102,11 @@ class View:
     """By queue and tag: what may have given the message back."""
     effects: dict[tuple[str, str], int] = field(default_factory=dict)
     empties: list[Operation] = field(default_factory=list)
-    pauses: dict[str, list[Operation]] = field(default_factory=lambda: defaultdict(list))
+    silent: list[Operation] = field(default_factory=list)
+    """Calls that may have been given messages, and did not tell."""
+    pauses: list[Operation] = field(default_factory=list)
+    killed: dict[str, int] = field(default_factory=dict)
+    """By process: when it was no more."""
     options: dict[str, list[Operation]] = field(default_factory=lambda: defaultdict(list))
     """By queue: changes of its options, in the order in which they began."""
     finals: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -98,6 +123,39 @@ class View:
             sort = _SORTS.get(one.name)
             if sort is not None:
                 sort(self, one)
+        self._paused_spans = self._spans(self.pauses)
+        self._silent_spans = self._spans(self.silent)
+
+    def paused(self, one: Operation) -> bool:
+        """Whether its queue may have been paused at some instant of an operation."""
+        return self._touches(self._paused_spans, one)
+
+    def disturbed(self, one: Operation) -> bool:
+        """Whether at some instant of an operation a message may have been in hands unknown.
+
+        A call that fails after it was given messages, or whose process is killed, gives them back
+        as if it never had them: for as long as it lasts, and for a lease where it was killed, any
+        message of its queue may be out of the queue. Whoever takes the next one then is right.
+        """
+        return self._touches(self._silent_spans, one)
+
+    @staticmethod
+    def _touches(spans: dict[str, Spans], one: Operation) -> bool:
+        end = math.inf if one.ended is None else one.ended
+        return one.queue in spans and spans[one.queue].touch(one.began, end)
+
+    def _spans(self, operations: Iterable[Operation]) -> dict[str, Spans]:
+        spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for one in operations:
+            spans[one.queue].append((one.began, self._over(one)))
+        return {queue: Spans(each) for queue, each in spans.items()}
+
+    def _over(self, one: Operation) -> float:
+        """Since when an operation has no consequence any more."""
+        if one.ended is not None:
+            return one.ended
+        killed = self.killed.get(one.who.rpartition(".")[0])
+        return math.inf if killed is None else killed + LEASE_NS
 
     def came(self, one: Operation) -> tuple[bool | None, Any]:
         """Whether an operation committed (None: nobody knows), and its result."""
@@ -132,6 +190,8 @@ class View:
         certain, rows = self.came(one)
         if certain and not rows:
             self.empties.append(one)
+        if one.name == "receive" and not one.ok:
+            self.silent.append(one)
         for row in rows or ():
             taken = _taken(row, one)
             self.taken[one.queue, taken.tag].append(taken)
@@ -158,7 +218,10 @@ class View:
         self.effects[one.queue, one.what["tag"]] = one.what["count"]
 
     def _paused(self, one: Operation) -> None:
-        self.pauses[one.queue].append(one)
+        self.pauses.append(one)
+
+    def _killed(self, one: Operation) -> None:
+        self.killed[one.what["process"]] = one.began
 
     def _options(self, one: Operation) -> None:
         self.options[one.queue].append(one)
@@ -185,6 +248,7 @@ _SORTS = {
     "fail": View._give_back,
     "effect of": View._effect_of,
     "paused": View._paused,
+    "killed": View._killed,
     "options": View._options,
     "final": View._final,
     "seen": View._seen,

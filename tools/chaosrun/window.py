@@ -44,7 +44,7 @@ def _taken(view: View, queue: str) -> Iterator[tuple[Told, Taken]]:
     for key, taken in view.taken.items():
         told = view.told.get(key)
         if key[0] == queue and told is not None and told.in_order:
-            yield from ((told, one) for one in taken)
+            yield from ((told, one) for one in taken if not view.disturbed(one.operation))
 
 
 def _room(view: View, queue: str, one: Operation) -> int:

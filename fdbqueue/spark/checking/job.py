@@ -51,11 +51,12 @@ def check_lines(
     step("following every message")
     followed = known.where("rank = 1").count()
     step("checking")
+    disturbed = _kept(order.disturbances(acts, rules))
     findings = together(
         [
             messages.findings(known, rules),
-            order.findings(known, acts, rules),
-            window.findings(known, acts, rules),
+            order.findings(known, acts, disturbed, rules),
+            window.findings(known, acts, disturbed, rules),
             runs.cursors(acts, known, rules),
             runs.replayed(acts, known, rules),
             runs.counters(acts, known),

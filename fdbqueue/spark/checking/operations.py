@@ -25,7 +25,7 @@ WHAT = (
     "marked boolean, drains boolean, region string, actor string, n bigint, value string, "
     "tag string, count bigint, browser string, depth map<string, bigint>, "
     "dead array<array<string>>, deviations array<string>, unchecked array<string>, "
-    "orphans map<string, bigint>, limit int, window int"
+    "orphans map<string, bigint>, limit int, window int, process string"
 )
 """What the checks need to know of what an operation was about."""
 STORE = "store"

@@ -2,7 +2,8 @@
 
 The argument is that of tools/chaosrun/ordering.py: a message whose enqueue had returned before,
 and that nobody had asked for until after, stood in the queue all the while. It is used only where
-a message reached its first consumer at its first attempt: else somebody else had it for a while.
+a message reached its first consumer at its first attempt: else somebody else had it for a while;
+and where nobody was under way meanwhile who may have had it and did not tell.
 """
 
 from __future__ import annotations
@@ -10,22 +11,26 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .deeds import NEVER, TAKEN, is_, taken_rows
+from .deeds import NEVER, TAKEN, TAKES, is_, taken_rows
 from .findings import Condition, found, judged, ref, text, together
+from .operations import succeeded
 from .rules import Rules
 from .scans import throughout
 
 GROUP = ("run", "queue", "selected")
 """A queue; and for one that is taken from by selectors, what is selected."""
+CALL = ("run", "who", "n")
 FIFO, PRIORITY, EMPTY = "fifo", "priority", "false empty"
 
 
-def findings(lives: DataFrame, operations: DataFrame, rules: Rules) -> DataFrame:
-    """Every finding about the order of messages."""
-    taken = _taken(lives, rules)
+def findings(
+    lives: DataFrame, operations: DataFrame, disturbed: DataFrame, rules: Rules
+) -> DataFrame:
+    """Every finding about the order of messages; ``disturbed`` is what ``disturbances`` finds."""
+    taken = _taken(lives, rules).join(disturbed, list(CALL), "left_anti")
     return together(
         [
-            _overtaken(lives, taken, operations, rules),
+            _overtaken(lives, taken, operations, disturbed, rules),
             _confused_enqueues(taken, rules),
             _confused_deliveries(operations, lives, rules),
         ]
@@ -44,6 +49,40 @@ def _taken(lives: DataFrame, rules: Rules) -> DataFrame:
     return lives.where(is_(TAKEN) & of_order & ~any_of_all)
 
 
+def disturbances(operations: DataFrame, rules: Rules) -> DataFrame:
+    """Calls (``CALL``) at some instant of which a message may have been in hands unknown.
+
+    A call that fails after it was given messages, or whose process is killed, gives them back as
+    if it never had them: for as long as it lasts, and for a lease where it was killed, any message
+    of its queue may be out of the queue. Whoever takes the next one then is right.
+    """
+    killed = operations.where(F.col("name") == "killed").select(
+        "run",
+        F.col("about.process").alias("process"),
+        (F.col("began") + rules.lease_ns).alias("at"),
+    )
+    silent = operations.where((F.col("name") == "receive") & ~succeeded())
+    process = F.regexp_replace("who", "[.][^.]*$", "")
+    held = silent.withColumn("process", process).join(killed, ["run", "process"], "left")
+    spans = held.select(
+        "run",
+        "queue",
+        F.col("began").alias("since"),
+        F.coalesce("ended", "at", F.lit(NEVER)).alias("until"),
+        F.struct("who").alias("what"),
+    )
+    calls = operations.where(F.col("name").isin(*TAKES))
+    return _touched(calls.select("run", "queue", "who", "n", "began", "ended"), spans)
+
+
+def _touched(calls: DataFrame, spans: DataFrame) -> DataFrame:
+    """Those of the calls that have an instant with one of the spans; the first and the last
+    count."""
+    end = F.coalesce("ended", F.lit(NEVER - 1)) + 1
+    asked = calls.withColumn("begin", end).withColumn("end", F.col("began") - 1)
+    return throughout(spans, asked, ("run", "queue")).select(*CALL)
+
+
 def stood(lives: DataFrame) -> DataFrame:
     """Messages that stood in their queue for certain from the end of told to since."""
     told = F.col("told")
@@ -57,7 +96,7 @@ def stood(lives: DataFrame) -> DataFrame:
 
 
 def _overtaken(
-    lives: DataFrame, taken: DataFrame, operations: DataFrame, rules: Rules
+    lives: DataFrame, taken: DataFrame, operations: DataFrame, disturbed: DataFrame, rules: Rules
 ) -> DataFrame:
     """Whoever was given a message, or nothing, while another one stood there all the while."""
     told = F.col("told")
@@ -70,7 +109,7 @@ def _overtaken(
         F.col("since").alias("until"),
         F.struct("tag").alias("what"),
     )
-    asked = _questions(taken, operations, rules)
+    asked = together([*_questions(taken, rules), _empties(operations, disturbed, rules)])
     # A question is asked of every level that anything stood in, and that it is about.
     levels = standing.select(*GROUP, "level").distinct()
     about = F.when(F.col("kind") == FIFO, F.col("level") == F.col("own")).otherwise(
@@ -87,7 +126,7 @@ def _overtaken(
     return found(answered, F.col("kind"), detail, tags=tags, refs=F.array(ref()))
 
 
-def _questions(taken: DataFrame, operations: DataFrame, rules: Rules) -> DataFrame:
+def _questions(taken: DataFrame, rules: Rules) -> list[DataFrame]:
     told = F.col("told")
     group = ("run", "queue", _selected(told["region"], rules).alias("selected"))
     level = told["level"].alias("own")
@@ -108,12 +147,12 @@ def _questions(taken: DataFrame, operations: DataFrame, rules: Rules) -> DataFra
         F.lit(PRIORITY).alias("kind"),
         *rest,
     )
-    return together([fifo, priority, _empties(operations, rules)])
+    return [fifo, priority]
 
 
-def _empties(operations: DataFrame, rules: Rules) -> DataFrame:
+def _empties(operations: DataFrame, disturbed: DataFrame, rules: Rules) -> DataFrame:
     """Who was told that a queue is empty, but for those that was paused meanwhile."""
-    taken = operations.where(F.col("name").isin("receive", "dequeue") & F.col("certain"))
+    taken = operations.where(F.col("name").isin(*TAKES) & F.col("certain"))
     nothing = F.coalesce(F.size(taken_rows(taken)) < 1, F.lit(True)) & F.col("ended").isNotNull()
     empties = taken.where(nothing).select(
         "run", "queue", "who", "n", "began", "ended", F.col("about.region").alias("region")
@@ -125,11 +164,8 @@ def _empties(operations: DataFrame, rules: Rules) -> DataFrame:
         F.coalesce("ended", F.lit(NEVER)).alias("until"),
         F.struct("who").alias("what"),
     )
-    # A pause that began at the very end, or ended at the very beginning, counts.
-    asked = empties.withColumn("begin", F.col("ended") + 1).withColumn("end", F.col("began") - 1)
-    paused = throughout(pauses, asked, ("run", "queue")).select("run", "who", "n")
-    unpaused = empties.join(paused, ["run", "who", "n"], "left_anti")
-    return unpaused.select(
+    excused = _touched(empties, pauses).union(disturbed)
+    return empties.join(excused, list(CALL), "left_anti").select(
         "run",
         "queue",
         _selected(F.col("region"), rules).alias("selected"),

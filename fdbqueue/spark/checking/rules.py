@@ -14,6 +14,7 @@ class Rules:
     """What must hold in a run of tools/chaos.
 
     max_attempts: of every queue. min_lease_ns: a little less than the shortest lease.
+    lease_ns: for how long whoever was killed may still hold what he did not tell.
     early_ms: by how much a delivery may seem to come too early, since clocks are wrong.
     strict: the queues that keep order. exact: those of them that keep it at every commit.
     handled: the queues with a handler, which may see a delivery several times.
@@ -24,6 +25,7 @@ class Rules:
 
     max_attempts: int
     min_lease_ns: int
+    lease_ns: int
     early_ms: int
     strict: tuple[str, ...]
     exact: tuple[str, ...]

@@ -12,15 +12,17 @@ from pyspark.sql import functions as F
 
 from .deeds import NEVER, TAKEN, is_
 from .findings import found, ref, text
-from .order import stood
+from .order import CALL, stood
 from .rules import Rules
 from .scans import open_at
 
 QUEUE = ("run", "queue")
 
 
-def findings(lives: DataFrame, operations: DataFrame, rules: Rules) -> DataFrame:
-    """What was taken from behind the window."""
+def findings(
+    lives: DataFrame, operations: DataFrame, disturbed: DataFrame, rules: Rules
+) -> DataFrame:
+    """What was taken from behind the window; ``disturbed`` is what ``order.disturbances`` finds."""
     relaxed = lives.where(F.col("queue").isin(*rules.relaxed))
     standing = stood(relaxed).select(
         *QUEUE,
@@ -28,7 +30,8 @@ def findings(lives: DataFrame, operations: DataFrame, rules: Rules) -> DataFrame
         F.col("since").alias("end"),
         F.struct("told.id", "tag", F.col("since").alias("until")).alias("what"),
     )
-    taken = relaxed.where(is_(TAKEN) & F.col("in_order") & (F.col("ended") < NEVER)).select(
+    undisturbed = relaxed.join(disturbed, list(CALL), "left_anti")
+    taken = undisturbed.where(is_(TAKEN) & F.col("in_order") & (F.col("ended") < NEVER)).select(
         *QUEUE, F.col("began").alias("at"), "ended", "id", "tag", "name", "limit", "who", "n"
     )
     there = open_at(standing, taken, QUEUE)
