@@ -36,6 +36,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 import fdbqueue
 from fdbqueue.binding import DEFAULT, Engine, fdb
+from tests.seeds import (
+    SEED,
+    VARIABLE,
+    pytest_configure,
+    pytest_runtest_setup,
+    pytest_terminal_summary,
+)
+
+__all__ = ["pytest_configure", "pytest_runtest_setup", "pytest_terminal_summary"]
 
 
 def pytest_sessionfinish() -> None:
@@ -44,7 +53,7 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_report_header() -> str:
-    return f"store: {DEFAULT}"
+    return f"store: {DEFAULT}, {VARIABLE}={SEED}"
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
