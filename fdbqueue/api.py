@@ -135,13 +135,14 @@ class Queue(Consuming, Moving, Settling, Tending):
         """
 
         def change(tr: fdb.Transaction) -> QueueOptions:
-            stored = self._options(tr)
+            scope = self._scope(tr)
+            stored = scope.options
             wanted = _fitting(self.name, QueueOptions.of({**stored.to_json(), **changes}))
             if wanted.levels != stored.levels:
                 raise OptionsMismatch(
                     name=self.name, option="levels", stored=stored.levels, given=wanted.levels
                 )
-            catalogue.change(tr, self._keys, wanted)
+            catalogue.change(tr, scope, wanted)
             return wanted
 
         return self._run(tr, change)

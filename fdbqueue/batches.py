@@ -12,7 +12,7 @@ from typing import NamedTuple
 from .binding import fdb
 from .codec import Planned, Stage, unpack_lease
 from .consumers import promotion, wakeups
-from .errors import PlanLost
+from .errors import PlanLost, QueueReplaced
 from .handle import Handle
 from .keys import CLAIM_BYTES
 from .queue import dequeue, lease, once, payloads, planning, plans
@@ -31,7 +31,8 @@ _OTHERS = "another run of the consumer has acknowledged it"
 class Mark(NamedTuple):
     """How far a consumer has come: behind a batch.
 
-    line: names the sequence of batches; another one, of a queue that was made anew, has another.
+    line: names the sequence of batches: the identity of the queue, and a name within it. Another
+        one, of a queue that was made anew or of a consumer that was forgotten, has another.
     """
 
     line: str
@@ -72,7 +73,7 @@ class Planner:
             looked = plans.look(tr, scope.keys, self.consumer)
             book = plans.parse(scope.keys, self.consumer, looked)
             if book is None:
-                return Mark(plans.begin(tr, scope.keys, self.consumer).line.hex(), 0), True
+                return Mark(plans.begin(tr, scope, self.consumer).line.hex(), 0), True
             return _mark(book, book.state.acknowledged), False
 
         return once.run(db, self._queue._keys.once, look, wrote=lambda found: found[1])[0]
@@ -105,28 +106,28 @@ class Planner:
 
         The first messages in the order of delivery, as each transaction of up to 5,000 messages
         sees it; what becomes more urgent meanwhile goes into the next batch. Raises ``PlanTaken``,
-        ``PlanLost``, ``QueueNotFound``.
+        ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
         """
         return self._through(db, since, Limits(messages, size, ends)) or since
 
     def acknowledge(self, db: fdb.Database, until: Mark) -> None:
         """The messages of all batches up to ``until`` are done. Again does no harm.
 
-        Spans transactions. Raises ``PlanTaken``, ``PlanLost``, ``QueueNotFound``.
+        Spans transactions. Raises what ``next`` does.
         """
         self._through(db, until, None)
 
     def pieces(self, db: fdb.Database, since: Mark, until: Mark, parts: int) -> list[Piece]:
         """The batch ``until``, in up to ``parts`` parts of about the same number of messages.
 
-        One round trip. Raises ``PlanTaken``, ``PlanLost``, ``QueueNotFound``.
+        One round trip. Raises ``PlanTaken``, ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
         """
         if since == until:
             return []
 
         def look(tr: fdb.Transaction) -> tuple[list[Piece], bool]:
             scope = self._queue._scope(tr)
-            book, took = self._open(tr, scope)
+            book, took = self._open(tr, scope, until)
             plan = book.plans.get(until.batch)
             problem = _gap(book, until)
             if problem is None and until.batch <= book.state.acknowledged:
@@ -172,12 +173,17 @@ class Planner:
             found.append(standing)
         return payloads.load(found, payloads.look(tr, keys, found))
 
-    def _open(self, tr: fdb.Transaction, scope: Scope) -> tuple[Book, bool]:
-        """The plans, owned by this run, and whether it has just taken them over."""
+    def _open(self, tr: fdb.Transaction, scope: Scope, mark: Mark) -> tuple[Book, bool]:
+        """The plans, owned by this run, and whether it has just taken them over.
+
+        Raises ``QueueReplaced`` where they are not of the queue that a mark is of.
+        """
+        if not mark.line.startswith(scope.identity):
+            raise QueueReplaced(name=scope.name)
         looked = plans.look(tr, scope.keys, self.consumer)
         book = plans.parse(scope.keys, self.consumer, looked)
         if book is None:
-            book = Book(self.consumer, plans.begin(tr, scope.keys, self.consumer))
+            book = Book(self.consumer, plans.begin(tr, scope, self.consumer))
         return book, plans.own(tr, scope, book, self._name, held=self._held)
 
     def _through(self, db: fdb.Database, mark: Mark, limits: Limits | None) -> Mark | None:
@@ -198,7 +204,7 @@ class Planner:
         self, tr: fdb.Transaction, mark: Mark, limits: Limits | None, attempts: count[int]
     ) -> _Step:
         scope = self._queue._scope(tr)
-        book, wrote = self._open(tr, scope)
+        book, wrote = self._open(tr, scope, mark)
         if limits or mark.batch > book.state.acknowledged:
             mark = self._checked(book, mark)
         if mark.batch > book.state.acknowledged:
@@ -278,7 +284,7 @@ def _mark(book: Book, batch: int) -> Mark:
 def _gap(book: Book, mark: Mark) -> str | None:
     """Why a mark is not of these plans at all; None if it is."""
     if mark.line != book.state.line.hex():
-        return "the queue was made anew since then, or the consumer was forgotten"
+        return "the consumer was forgotten since then"
     if mark.batch > book.state.last:
         return f"the last one was {book.state.last}: an older state of the store was restored"
     return None

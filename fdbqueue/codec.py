@@ -522,7 +522,8 @@ def unpack_holder(value: bytes) -> Holder:
 class PlannerState:
     """How far the plans of a consumer have come.
 
-    line: random; names this sequence of batches, so that no other is taken for it. owner: random;
+    line: names this sequence of batches, so that no other is taken for it: the identity of the
+    queue, and random bytes. owner: random;
     names the run that may go on with it. acknowledged: the last batch that is done. last: the last
     that was planned.
     """

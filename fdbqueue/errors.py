@@ -28,6 +28,7 @@
      |    +-- MissingJava
      +-- CatalogueError
      |    +-- QueueNotFound
+     |    |    +-- QueueReplaced
      |    +-- QueueExists
      |    +-- OptionsMismatch
      +-- SubscriptionError
@@ -260,6 +261,13 @@ class QueueNotFound(CatalogueError):
     """Raised when a queue does not exist, or was deleted meanwhile."""
 
     text = "there is no queue {name!r}: create it first"
+
+
+class QueueReplaced(QueueNotFound):
+    """Raised when a queue was deleted, and another one made under its name, since work on it began:
+    places, plans and staged rows of the one mean nothing in the other."""
+
+    text = "queue {name!r} was deleted, and made anew: begin anew with it"
 
 
 class QueueExists(CatalogueError):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from copy import copy
+from typing import Self, TypeVar
 
 from .binding import fdb
 from .clock import Clock
+from .errors import QueueReplaced
 from .keys import OnceKeys, QueueKeys, RootKeys
 from .options import QueueOptions, check_name
 from .queue import catalogue, once
@@ -27,6 +29,14 @@ class Handle:
         self._keys: QueueKeys = self._root_keys.queue(name)
         self._clock = clock
         self._cached: catalogue.Cached | None = None
+        self._identity: str | None = None
+
+    def _only(self, identity: str) -> Self:
+        """The same handle, for this very queue: whatever is done with it raises ``QueueReplaced``
+        when another one has the name."""
+        handle = copy(self)
+        handle._identity = identity
+        return handle
 
     def _run(
         self,
@@ -47,8 +57,11 @@ class Handle:
         # A local name: another thread may replace the cached value meanwhile.
         known = catalogue.read(tr, self._keys, self.name, self._cached)
         self._cached = known
+        if self._identity is not None and known.identity != self._identity:
+            raise QueueReplaced(name=self.name)
         return Scope(
             self.name,
+            known.identity,
             self._root_keys,
             self._keys,
             known.options,

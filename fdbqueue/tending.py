@@ -174,7 +174,7 @@ class Tending(Handle):
     def _set_paused(self, tr: fdb.Transaction, paused: bool) -> None:
         scope = self._scope(tr)
         if scope.options.paused != paused:
-            catalogue.change(tr, self._keys, replace(scope.options, paused=paused))
+            catalogue.change(tr, scope, replace(scope.options, paused=paused))
         if not paused:
             # Those that sleep look again: the first by itself, the others as they are woken.
             wakeups.ring(tr, self._keys)

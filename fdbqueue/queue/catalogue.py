@@ -8,7 +8,9 @@ relied on what was there before.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakSet
 
 from ..binding import fdb
@@ -17,8 +19,11 @@ from ..keys import METADATA_VERSION, QueueKeys, RootKeys
 from ..options import QueueOptions, parse
 from . import definitions
 from .definitions import Definition
+from .scope import Scope
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1 had no identity."""
+IDENTITY_BYTES = 16
 
 _STAMP_OPERAND = bytes(14)
 
@@ -27,9 +32,14 @@ _changing: WeakSet[fdb.Transaction] = WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A queue as it was read, and the metadata version that this is valid for, if any."""
+    """A queue as it was read, and the metadata version that this is valid for, if any.
+
+    identity: random; names this queue for ever, so that another one, that is made later under the
+    same name, is not taken for it.
+    """
 
     stamp: bytes | None
+    identity: str
     options: QueueOptions
     subscriptions: tuple[Definition, ...]
 
@@ -40,13 +50,13 @@ def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions
     if tr.get(root.name(name)).present():
         raise QueueExists(name=name)
     tr[root.name(name)] = b""
-    _write(tr, root.queue(name), options)
+    _write(tr, root.queue(name), os.urandom(IDENTITY_BYTES).hex(), options)
 
 
 @fdb.transactional
-def change(tr: fdb.Transaction, keys: QueueKeys, options: QueueOptions) -> None:
+def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
     """Store other options. Conflicts with every operation on the queue that is under way."""
-    _write(tr, keys, options)
+    _write(tr, scope.keys, scope.identity, options)
 
 
 @fdb.transactional
@@ -93,7 +103,8 @@ def read(tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None)
     value = tr.get(keys.meta).value
     if value is None:
         raise QueueNotFound(name=name)
-    return Cached(stamp, parsed(value, name), definitions.parse(keys, subscribed))
+    identity, options = _parsed(value, name)
+    return Cached(stamp, identity, options, definitions.parse(keys, subscribed))
 
 
 def _metadata_version(tr: fdb.Transaction) -> bytes | None:
@@ -109,21 +120,27 @@ def _touch(tr: fdb.Transaction) -> None:
     tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 
 
-def _write(tr: fdb.Transaction, keys: QueueKeys, options: QueueOptions) -> None:
-    stored = {"format": FORMAT_VERSION, "options": options.to_json()}
+def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOptions) -> None:
+    stored = {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()}
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
     _touch(tr)
 
 
 def parsed(value: bytes, name: str) -> QueueOptions:
     """The options in a value of META; raises ``FormatTooNew`` or ``CorruptData``."""
+    return _parsed(value, name)[1]
+
+
+def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions]:
     what = f"queue {name!r}"
     try:
-        stored = json.loads(value)
+        stored: Any = json.loads(value)
         found = int(stored["format"])
-        given = stored["options"]
+        if found > FORMAT_VERSION:
+            raise FormatTooNew(what=what, found=found, known=FORMAT_VERSION)
+        if found < FORMAT_VERSION:
+            raise CorruptData(what=what, problem=f"format version {found} is not read any more")
+        identity, given = str(stored["identity"]), stored["options"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(what=what, problem=repr(error)) from None
-    if found > FORMAT_VERSION:
-        raise FormatTooNew(what=what, found=found, known=FORMAT_VERSION)
-    return parse(given, what)
+    return identity, parse(given, what)

@@ -178,7 +178,9 @@ def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
         known = catalogue.read(tr, keys, name, None)
     except QueueNotFound:
         return None
-    return Scope(name, scope.root, keys, known.options, scope.clock, known.subscriptions)
+    return Scope(
+        name, known.identity, scope.root, keys, known.options, scope.clock, known.subscriptions
+    )
 
 
 def _forward(

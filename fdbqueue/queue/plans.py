@@ -40,7 +40,7 @@ from ..states import ACK, RELEASE
 from . import lease, life, redelivery
 from .scope import Scope, Standing
 
-NAME_BYTES = 16
+NAME_BYTES = 8
 MAX_ENDED = 2_000
 """Claims that one transaction ends at most, of those that need not be read."""
 
@@ -95,10 +95,10 @@ def parse(keys: QueueKeys, consumer: str, looked: Looked) -> Book | None:
 
 
 @fdb.transactional
-def begin(tr: fdb.Transaction, keys: QueueKeys, consumer: str) -> PlannerState:
+def begin(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
     """A consumer that has no plans yet. Writes blindly."""
-    state = PlannerState(os.urandom(NAME_BYTES), b"")
-    tr[keys.planner(consumer)] = pack_planner(state)
+    state = PlannerState(bytes.fromhex(scope.identity) + os.urandom(NAME_BYTES), b"")
+    tr[scope.keys.planner(consumer)] = pack_planner(state)
     return state
 
 

@@ -15,9 +15,13 @@ from .definitions import Definition
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One queue as one transaction sees it; ``root`` leads to the queues beside it."""
+    """One queue as one transaction sees it; ``root`` leads to the queues beside it.
+
+    identity: what tells the queue from others that had its name before, or will have it.
+    """
 
     name: str
+    identity: str
     root: RootKeys
     keys: QueueKeys
     options: QueueOptions

@@ -98,6 +98,8 @@ class BatchReader(DataSourceReader):
         ):
             for begin in range(0, len(block), BATCH_ROWS):
                 yield decoder.batch(block.part(begin, begin + BATCH_ROWS))
+        # An identity never comes back: so all of that was of this queue, if it is still there.
+        queue.options(db)
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> BatchReader:

@@ -137,9 +137,9 @@ class BrowseReader(StreamReader, SupportsTriggerAvailableNow):
             index = queue._keys.parse_place(place)
             if index > ends[level]:
                 raise CheckpointMismatch(
-                    what="an earlier queue of the same name, with",
+                    what="a later state of the queue, with",
                     stored=f"index {index}",
-                    given=f"index {ends[level]} at most",
+                    given=f"index {ends[level]} at most, as it was restored",
                 )
         self._known = True
 
@@ -155,6 +155,7 @@ class BrowseReader(StreamReader, SupportsTriggerAvailableNow):
         return {
             "mode": BROWSE,
             "queue": self._settings.place.queue,
+            "identity": self._seen.identity,
             "places": {str(level): place.hex() for level, place in sorted(places.items())},
         }
 
@@ -163,14 +164,10 @@ class BrowseReader(StreamReader, SupportsTriggerAvailableNow):
         stored: Any = self.belongs(offset).get("places")
         try:
             places = {int(level): bytes.fromhex(place) for level, place in stored.items()}
+            if not places.keys() <= set(range(self._seen.levels)):
+                raise ValueError(f"there is no level {max(places)}")
         except (AttributeError, TypeError, ValueError) as error:
             raise CorruptData(what="the checkpoint", problem=repr(error)) from None
-        if any(level >= self._seen.levels for level in places):
-            raise CheckpointMismatch(
-                what="a queue of the same name with",
-                stored=f"level {max(places)}",
-                given=f"{self._seen.levels} levels",
-            )
         return places
 
 

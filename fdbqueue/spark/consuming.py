@@ -100,6 +100,7 @@ class ConsumeReader(StreamReader, SupportsTriggerAvailableNow):
         return {
             "mode": self._settings.mode,
             "queue": self._settings.place.queue,
+            "identity": self._seen.identity,
             "consumer": self._settings.consumer,
             **mark._asdict(),
         }

@@ -22,21 +22,23 @@ from .settings import Place
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A queue as the driver saw it: what identifies its store, and what is needed of the queue."""
+    """A queue as the driver saw it: what identifies it and its store, and what is needed of it."""
 
     place: Place
     engine: str
     host: str
     version: int
+    identity: str
     levels: int
 
     def open(self) -> tuple[fdb.Database, Queue]:
         """The same queue in this process; raises ``StoreNotShared`` where it is not to be seen.
 
-        One transaction of its own, once per process.
+        What is done with it raises ``QueueReplaced`` once another one has its name. One
+        transaction of its own, once per process.
         """
         _compare(self)
-        return open_store(self.place.store), queue(self.place)
+        return open_store(self.place.store), queue(self.place)._only(self.identity)
 
 
 def look(place: Place) -> Seen:
@@ -45,8 +47,8 @@ def look(place: Place) -> Seen:
     Raises ``QueueNotFound``, ``InvalidName``, and a ``StoreError`` where the store is not there.
     """
     db = open_store(place.store)
-    version, levels = _look(db, queue(place))
-    return Seen(place, _store(place.store).engine.name, socket.gethostname(), version, levels)
+    engine, host = _store(place.store).engine.name, socket.gethostname()
+    return Seen(place, engine, host, *_look(db, queue(place)))
 
 
 def queue(place: Place) -> Queue:
@@ -72,12 +74,13 @@ def _store(store: str | None) -> Store:
     return binding.DEFAULT if store is None else binding.locate(store)
 
 
-def _look(db: fdb.Database, handle: Queue) -> tuple[int, int]:
+def _look(db: fdb.Database, handle: Queue) -> tuple[int, str, int]:
     @fdb.transactional
-    def look(tr: fdb.Transaction) -> tuple[int, int]:
-        return tr.get_read_version().wait(), handle.options(tr).levels
+    def look(tr: fdb.Transaction) -> tuple[int, str, int]:
+        scope = handle._scope(tr)
+        return tr.get_read_version().wait(), scope.identity, scope.options.levels
 
-    found: tuple[int, int] = look(db)
+    found: tuple[int, str, int] = look(db)
     return found
 
 
@@ -98,14 +101,16 @@ def _compare(seen: Seen) -> None:
                 problem=f"an embedded store is a file of one machine, {seen.host}: on a cluster "
                 "use FoundationDB, whose cluster file every executor needs",
             )
-        version, levels = _look(open_store(place.store), queue(place))
+        version, identity, _ = _look(open_store(place.store), queue(place))
     except StoreNotShared:
         raise
     except (StoreError, QueueNotFound) as error:
         raise StoreNotShared(host=host, problem=str(error)) from None
-    if version < seen.version or levels != seen.levels:
+    if version < seen.version or identity != seen.identity:
         raise StoreNotShared(
-            host=host, problem=f"{_store(place.store)} has another queue {place.queue!r}"
+            host=host,
+            problem=f"{_store(place.store)} has another queue {place.queue!r}: it is another "
+            "store, or the queue was made anew meanwhile",
         )
 
 

@@ -33,6 +33,7 @@ BATCH_MESSAGES = 50_000
 BATCH_BYTES = 256_000_000
 MAX_MESSAGES = 10_000_000
 _ALL = Wanted()
+_EARLIER = "an earlier queue of the same name, whose identity was"
 
 Offset = dict[str, Any]
 
@@ -132,11 +133,13 @@ class StreamReader(DataSourceStreamReader):
         mine: Offset = {"mode": self._settings.mode, "queue": self._settings.place.queue}
         if self._settings.consumer:
             mine["consumer"] = self._settings.consumer
+        mine["identity"] = self._seen.identity
         for what, given in mine.items():
             if what not in offset:
                 raise CorruptData(what="the checkpoint", problem=f"its offset has no {what!r}")
             if offset[what] != given:
-                raise CheckpointMismatch(what=what, stored=offset[what], given=given)
+                said = _EARLIER if what == "identity" else what
+                raise CheckpointMismatch(what=said, stored=offset[what], given=given)
         return offset
 
     def rows(
@@ -147,6 +150,8 @@ class StreamReader(DataSourceStreamReader):
         for block in tables.blocks(db, queue._keys, part, within, _ALL, 0):
             for begin in range(0, len(block), BATCH_ROWS):
                 yield decoder.batch(block.part(begin, begin + BATCH_ROWS))
+        # An identity never comes back: so all of that was of this queue, if it is still there.
+        queue.options(db)
 
 
 def mode(options: Mapping[str, str]) -> str:

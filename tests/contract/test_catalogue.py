@@ -9,6 +9,7 @@ import fdbqueue
 from fdbqueue import Queue, QueueOptions
 from fdbqueue.binding import fdb
 from fdbqueue.errors import (
+    CorruptData,
     FormatTooNew,
     InvalidName,
     InvalidOptions,
@@ -111,6 +112,9 @@ def test_a_newer_format_is_refused(db: Database, space: Subspace) -> None:
     fresh = pickle.loads(pickle.dumps(queue))
     with pytest.raises(FormatTooNew, match="format version 99"):
         fresh.enqueue(db, b"x")
+    db[meta] = json.dumps({**stored, "format": 1}).encode()
+    with pytest.raises(CorruptData, match="version 1 is not read any more"):
+        pickle.loads(pickle.dumps(queue)).enqueue(db, b"x")
 
 
 def test_a_handle_can_be_pickled(db: Database, space: Subspace) -> None:

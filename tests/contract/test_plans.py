@@ -19,6 +19,7 @@ from fdbqueue.errors import (
     PlanLost,
     PlanNotFound,
     PlanTaken,
+    QueueReplaced,
 )
 from fdbqueue.queue import planning
 from fdbqueue.testing import ManualClock
@@ -285,7 +286,7 @@ def test_a_mark_of_another_queue_or_of_before_is_refused(
         run.next(db, third._replace(batch=99))
     run.acknowledge(db, third)
     queue.plans.forget(db, "stream")
-    with pytest.raises(PlanLost, match="made anew"):
+    with pytest.raises(PlanLost, match="forgotten"):
         queue.plans.planner("stream").next(db, third)
     lenient = queue.plans.planner("stream", lenient=True)
     assert lenient.next(db, third) == third
@@ -293,6 +294,29 @@ def test_a_mark_of_another_queue_or_of_before_is_refused(
     until = lenient.next(db, third)
     assert payloads(db, lenient, third, until) == [b"d"]
     assert lenient.pieces(db, start, first, 1) == []
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_mark_of_a_queue_that_was_made_anew_is_refused(
+    db: Database, queue: Queue, space: Subspace, lenient: bool
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    run = queue.plans.planner("stream", lenient=lenient)
+    start = run.begin(db)
+    first = run.next(db, start, messages=1)
+    queue.set_options(db, lease=5.0)
+    assert run.next(db, start) == first
+    queue.delete(db)
+    Queue.create(db, queue.name, root=space)
+    queue.enqueue_many(db, [b"c", b"d", b"e"])
+    for again in (run, queue.plans.planner("stream", lenient=lenient)):
+        with pytest.raises(QueueReplaced):
+            again.next(db, first)
+        with pytest.raises(QueueReplaced):
+            again.pieces(db, start, first, 1)
+        with pytest.raises(QueueReplaced):
+            again.acknowledge(db, first)
+    assert queue.depth(db) == Depth(enqueued=3, ready=3, ready_bytes=3)
 
 
 def test_a_lenient_run_goes_on_behind_a_plan_that_was_given_back(

@@ -20,6 +20,8 @@ from fdbqueue.errors import (
     PlanLost,
     PlanTaken,
     QueueNotFound,
+    QueueReplaced,
+    StoreNotShared,
 )
 
 pytest.importorskip("pyspark")
@@ -27,7 +29,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, StructField, StructType
 
-from fdbqueue.spark import browsing, consuming
+from fdbqueue.spark import batch, browsing, consuming, stores
 from fdbqueue.spark.streams import StreamReader
 
 SCHEMA = StructType(
@@ -60,8 +62,8 @@ def rows(reader: StreamReader, start: Offset, end: Offset) -> list[bytes]:
     found = []
     for partition in reader.partitions(start, end):
         there = pickle.loads(pickle.dumps((fresh(reader), partition)))
-        for batch in there[0].read(there[1]):
-            found += batch.column("payload").to_pylist()
+        for made in there[0].read(there[1]):
+            found += made.column("payload").to_pylist()
     return found
 
 
@@ -274,13 +276,59 @@ def test_a_checkpoint_of_something_else_is_refused(
             latest(taking, offset)
     with pytest.raises(CorruptData, match="checkpoint"):
         latest(looking, {**looked, "places": {"0": "x"}})
-    queue.delete(db)
-    Queue.create(db, "orders", root=space, levels=1)
-    with pytest.raises(CheckpointMismatch, match="level"):
-        latest(browser(source), looked)
+    behind = {**looked, "places": {**looked["places"], "5": queue._keys.place_after(99).hex()}}
+    with pytest.raises(CheckpointMismatch, match="restored"):
+        latest(browser(source), behind)
+    with pytest.raises(CorruptData, match="level"):
+        latest(looking, {**looked, "places": {"10": "00"}})
+
+
+@pytest.mark.parametrize("make", [browser, consumer])
+def test_a_queue_that_was_made_anew_ends_the_streams_of_the_one_before(
+    db: fdb.Database,
+    queue: Queue,
+    space: fdb.Subspace,
+    source: dict[str, str],
+    make: Callable[..., Any],
+) -> None:
+    queue.enqueue_many(db, [b"a", b"b"])
+    running = make(source, failondataloss="false")
+    start = running.initialOffset()
+    end = latest(running, start)
+    (partition, *_) = running.partitions(start, end)
+
+    # When another queue has the name, and more messages than the first one had
     queue.delete(db)
     Queue.create(db, "orders", root=space)
+    queue.enqueue_many(db, [b"%d" % n for n in range(9)])
+
+    # Then neither a query that runs nor one that is started again goes on with it
+    with pytest.raises(QueueReplaced):
+        latest(running, end)
+    with pytest.raises(QueueReplaced):
+        list(running.read(partition))
+    restarted = make(source, failondataloss="false")
     with pytest.raises(CheckpointMismatch, match="earlier queue"):
-        latest(browser(source), looked)
-    with pytest.raises(PlanLost, match="made anew"):
-        latest(consumer(source), taken)
+        latest(restarted, end)
+    with pytest.raises(CheckpointMismatch, match="earlier queue"):
+        restarted.partitions(start, end)
+    assert queue.depth(db) == Depth(enqueued=9, ready=9, ready_bytes=9)
+    # and one with a new checkpoint has all of it
+    fresh_start = restarted.initialOffset()
+    assert len(rows(restarted, fresh_start, latest(restarted, fresh_start))) == 9
+
+
+def test_a_task_that_sees_another_queue_of_the_name_reads_nothing_of_it(
+    db: fdb.Database, queue: Queue, space: fdb.Subspace, source: dict[str, str]
+) -> None:
+    queue.enqueue(db, b"a")
+    reader = batch.reader(source, SCHEMA)
+    (piece,) = reader.partitions()
+    queue.delete(db)
+    Queue.create(db, "orders", root=space)
+    queue.enqueue(db, b"b")
+    with pytest.raises(QueueReplaced):
+        list(reader.read(piece))
+    stores._compare.cache_clear()
+    with pytest.raises(StoreNotShared, match="made anew"):
+        list(reader.read(piece))
