@@ -102,6 +102,11 @@ class TimeKeeper:
                 return wall_ms
         return present.most_ms
 
+    def tells(self, db: fdb.Database, wall_ms: int) -> bool:
+        """Whether the database says anything, so that what ``now_ms`` returns is borne out."""
+        self.now_ms(db, wall_ms)
+        return self._told is not None
+
     def _ask(self, db: fdb.Database, wall_ms: int) -> None:
         # Who finds another asking goes on with what is known; only the first answer is waited for.
         if not self._asking.acquire(blocking=self._told is None):
@@ -178,6 +183,10 @@ class Clock:
             # A clock that moves the versions moves the time of the database with them.
             ahead = (self.version(tr) - Clock.version(self, tr)) // 1000
         return _keeper(tr.db).now_ms(tr.db, self.wall_ms(), ahead)
+
+    def told(self, tr: fdb.Transaction) -> bool:
+        """Whether the database says what time it is, so that ``now_ms`` is right to a minute."""
+        return _keeper(tr.db).tells(tr.db, self.wall_ms())
 
 
 SYSTEM_CLOCK = Clock()

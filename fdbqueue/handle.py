@@ -12,10 +12,12 @@ from .errors import QueueReplaced
 from .keys import OnceKeys, QueueKeys, RootKeys
 from .options import QueueOptions, check_name
 from .queue import catalogue, once
-from .queue.scope import Scope
+from .queue.scope import Chore, Scope
 
 Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
+
+STRAYS_SECONDS = 10.0
 N = TypeVar("N")
 
 
@@ -29,6 +31,7 @@ class Handle:
         self._keys: QueueKeys = self._root_keys.queue(name)
         self._clock = clock
         self._cached: catalogue.Cached | None = None
+        self._strays = Chore(STRAYS_SECONDS)
         self._identity: str | None = None
 
     def _only(self, identity: str) -> Self:
@@ -67,6 +70,7 @@ class Handle:
             known.options,
             self._clock,
             known.subscriptions,
+            self._strays,
         )
 
 

@@ -106,6 +106,10 @@ class OnceKeys:
         """All records of earlier minutes."""
         return slice(self.prefix + b"\x00", fdb.tuple.pack((minute,), self.prefix))
 
+    def since(self, minute: int) -> slice:
+        """All records of a minute and those after it."""
+        return slice(fdb.tuple.pack((minute,), self.prefix), self.prefix + b"\xff")
+
 
 class QueueKeys:
     """The keys of one queue, below its prefix."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from .binding import fdb
 from .codec import Grave
@@ -80,7 +81,8 @@ class DeadLetters(Handle):
     def redriving(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
         """``redrive`` as it is iterated over: yields how many are ready again after each
         transaction. Nothing is done before the first is asked for."""
-        return self._through(db, _predicate(wanted, self._clock.wall_ms), self._redriven)
+        now_ms = partial(self._clock.now_ms, db)
+        return self._through(db, _predicate(wanted, now_ms), self._redriven)
 
     def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
         """Deliver the dead letters with these ids again, as ``redrive`` does; returns how many.
@@ -104,7 +106,7 @@ class DeadLetters(Handle):
 
     def purging(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
         """``purge`` as it is iterated over; as ``redriving``."""
-        return self._through(db, _predicate(wanted, self._clock.wall_ms), dead.purge)
+        return self._through(db, _predicate(wanted, partial(self._clock.now_ms, db)), dead.purge)
 
     def purge_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
         """Remove the dead letters with these ids; returns how many. As ``redrive_ids``."""
@@ -138,7 +140,7 @@ class DeadLetters(Handle):
 
         def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
             scope = self._scope(tr)
-            last = scope.version(tr) if until is None else until
+            last = dead.newest(tr, scope) if until is None else until
             graves, following = dead.page(tr, scope, begin, last, wanted)
             return step(tr, scope, graves) if graves else 0, following, last
 

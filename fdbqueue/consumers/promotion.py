@@ -14,7 +14,7 @@ from . import wakeups
 class Looked(NamedTuple):
     """The reads of what may have become ready, issued and not awaited."""
 
-    lapsed: fdb.FDBRange
+    lapsed: lapse.Looked
     due: fdb.FDBRange
 
 

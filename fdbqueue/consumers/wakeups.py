@@ -222,7 +222,10 @@ def now(tr: fdb.Transaction, clock: Clock) -> Beat:
 
 def dead(beat: Beat, at: Beat, seconds: float = DEAD_SECONDS) -> bool:
     """Whether a consumer whose last sign of life is ``beat`` counts as dead: by both clocks, so
-    that neither a wrong clock nor a jump of the versions at a recovery removes a live one."""
+    that neither a wrong clock nor a jump of the versions at a recovery removes a live one. One of
+    a version to come was given to another cluster."""
+    if beat.version > at.version:
+        return True
     versions, wall_ms = int(seconds * VERSIONS_PER_SECOND), int(seconds * 1000)
     return at.version - beat.version > versions and at.wall_ms - beat.wall_ms > wall_ms
 

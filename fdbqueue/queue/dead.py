@@ -93,6 +93,14 @@ def letters(
     ]
 
 
+def newest(tr: fdb.Transaction, scope: Scope) -> int:
+    """The version that no dead letter has died after; a snapshot read. That of the transaction,
+    or a later one where the letters were copied from another cluster."""
+    graves = scope.keys.kind(Kind.DEAD)
+    last = tr.snapshot.get_range(graves.start, graves.stop, limit=1, reverse=True)
+    return max([scope.version(tr), *(scope.keys.parse_dead(kv.key)[0] for kv in last)])
+
+
 @fdb.transactional
 def page(
     tr: fdb.Transaction,

@@ -184,7 +184,7 @@ def _line(
     dead: list[Waiting] = []
     for kv in looked.requests:
         one = Waiting(*scope.keys.parse_request(kv.key), unpack_request(kv.value))
-        alive = one.claim == me or one.request.alive_until > version
+        alive = one.claim == me or line.alive(version, one.index, one.request)
         (living if alive else dead).append(one)
     return living, dead
 

@@ -3,11 +3,15 @@
 A lease lapses when both the database's version and the reaper's wall clock are past its expiry: a
 worker whose clock is wrong cannot steal a live lease alone, and neither can the jump of versions
 at a recovery of the database.
+
+Data that was copied from another cluster may have versions that are ahead of this one's, by months:
+such a lease lapses by the wall clock alone, once its version is overdue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..binding import fdb
 from ..codec import Envelope, unpack_expiry
@@ -23,9 +27,26 @@ MAX_PAGES = 10
 """How often a look goes on behind leases that have lapsed by the version alone."""
 
 
-def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
-    """Issue a snapshot read of the leases that have lapsed by the database's version."""
-    return _page(tr, scope, scope.keys.kind(Kind.EXPIRY).start)
+class Looked(NamedTuple):
+    """The reads of leases that may have lapsed, issued and not awaited: those that have by the
+    database's version, and now and then the last ones of those that have not."""
+
+    lapsed: fdb.FDBRange
+    strays: fdb.FDBRange | None = None
+
+
+def look(tr: fdb.Transaction, scope: Scope) -> Looked:
+    """Issue snapshot reads of the leases that may have lapsed."""
+    strays = None
+    if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
+        strays = tr.snapshot.get_range(
+            scope.keys.expiry(scope.version(tr), b""),
+            scope.keys.kind(Kind.EXPIRY).stop,
+            limit=MAX_LAPSED,
+            reverse=True,
+            streaming_mode=fdb.StreamingMode.exact,
+        )
+    return Looked(_page(tr, scope, scope.keys.kind(Kind.EXPIRY).start), strays)
 
 
 def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
@@ -38,7 +59,7 @@ def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
 
 
 @fdb.transactional
-def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int, int]:
+def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> tuple[int, int, int]:
     """Return messages whose lease has lapsed to their old positions, with one attempt more.
 
     The queue's redelivery policy says whether it rests before, or becomes a dead letter. Returns
@@ -60,7 +81,7 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tu
 
 
 def _held(
-    tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange
+    tr: fdb.Transaction, scope: Scope, looked: Looked
 ) -> Iterator[tuple[tuple[bytes, lease.Held, Standing], Envelope]]:
     """The leases that have lapsed, and their messages, as far as they are still there."""
     for expiry, token, reads in _lapsed(tr, scope, looked):
@@ -73,20 +94,29 @@ def _held(
 
 
 def _lapsed(
-    tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange
+    tr: fdb.Transaction, scope: Scope, looked: Looked
 ) -> list[tuple[bytes, bytes, lease.Looked]]:
     """The expiries that are over, the tokens of their leases, and the reads of each, issued with a
     conflict."""
     now_ms = scope.now_ms(tr)
     lapsed: list[tuple[bytes, bytes, lease.Looked]] = []
-    for _ in range(MAX_PAGES):
-        rows = looked.to_list()
+
+    def collect(rows: list[fdb.KeyValue], until_ms: int) -> None:
         for kv in rows:
-            if unpack_expiry(kv.value) <= now_ms:
+            if unpack_expiry(kv.value) <= until_ms:
                 _, token = scope.keys.parse_expiry(kv.key)
                 lapsed.append((kv.key, token, lease.look_ending(tr, scope.keys, token)))
+
+    if looked.strays is not None:
+        collect(looked.strays.to_list(), now_ms - lease.OVERDUE_MS)
+        if lapsed and scope.strays is not None:
+            scope.strays.go_on()
+    page = looked.lapsed
+    for _ in range(MAX_PAGES):
+        rows = page.to_list()
+        collect(rows, now_ms)
         if len(rows) < MAX_LAPSED or len(lapsed) >= MAX_LAPSED:
             break
-        # Leases of a wrong clock must not hold up those behind them.
-        looked = _page(tr, scope, rows[-1].key + b"\x00")
+        # Leases of a clock that is a little ahead must not hold up those behind them.
+        page = _page(tr, scope, rows[-1].key + b"\x00")
     return lapsed

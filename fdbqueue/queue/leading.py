@@ -58,8 +58,12 @@ def decide(
 
 
 def left(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> int:
-    """For how many versions yet somebody leads; 0 if nobody does."""
-    return max(0, unpack_index(led) - scope.version(tr)) if led else 0
+    """For how many versions yet somebody leads; 0 if nobody does.
+
+    Nobody leads for longer than a leader's time: that would be a version of another cluster.
+    """
+    versions = unpack_index(led) - scope.version(tr)
+    return versions if 0 < versions <= _LEADS_VERSIONS else 0
 
 
 def take(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> bool:

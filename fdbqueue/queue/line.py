@@ -180,6 +180,14 @@ def keep_alive(tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Reque
         tr[scope.keys.request(ticket.index, ticket.claim)] = pack_request(renewed)
 
 
+def alive(version: int, index: int, request: Request) -> bool:
+    """Whether a request is a living consumer's, at a version.
+
+    One that was registered at a version to come is of another cluster.
+    """
+    return index <= version < request.alive_until
+
+
 def remove(tr: fdb.Transaction, keys: QueueKeys, index: int, claim: bytes) -> None:
     """Take a request out of the line, with a conflict on its key."""
     key = keys.request(index, claim)

@@ -70,8 +70,9 @@ def run(
             results.append(result)
             sweeping = _swept.get(keys.prefix) != now
             if sweeping:
-                old = keys.before(now - KEPT_MINUTES)
-                tr.clear_range(old.start, old.stop)
+                # Those of minutes to come are of another cluster, from which the data was copied.
+                for gone in (keys.before(now - KEPT_MINUTES), keys.since(now + KEPT_MINUTES)):
+                    tr.clear_range(gone.start, gone.stop)
             tr.commit().wait()
             if sweeping:
                 _swept[keys.prefix] = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from ..binding import fdb
@@ -11,6 +12,28 @@ from ..keys import QueueKeys, RootKeys
 from ..model import Position
 from ..options import QueueOptions
 from .definitions import Definition
+
+
+class Chore:
+    """What each handle on a queue does now and then, beside what it is asked for."""
+
+    __slots__ = ("_next", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._next = 0.0
+
+    def due(self) -> bool:
+        """Whether to do it now; then not again for a while."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self.seconds
+        return True
+
+    def go_on(self) -> None:
+        """There was something to do: it is due again at once."""
+        self._next = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +50,8 @@ class Scope:
     options: QueueOptions
     clock: Clock
     subscriptions: tuple[Definition, ...]
+    strays: Chore | None = field(default=None, repr=False, compare=False)
+    """When to look for leases of another cluster; see ``lapse``."""
     _version: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def version(self, tr: fdb.Transaction) -> int:

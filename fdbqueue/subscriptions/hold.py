@@ -37,12 +37,20 @@ def take(
         if holder.token == token:
             if holder.expiry_ms - now_ms > _RENEW_MS:
                 return
-        elif holder.expiry_version > version or holder.expiry_ms > now_ms:
+        elif _lasts(holder, version, now_ms):
             raise SubscriptionHeld(name=subscription, seconds=HOLD_SECONDS)
     expiry_version = version + int(HOLD_SECONDS * VERSIONS_PER_SECOND)
     expiry_ms = now_ms + int(HOLD_SECONDS * 1000)
     holder = Holder(token, expiry_version, expiry_ms)
     tr[scope.keys.holder(subscription)] = pack_holder(holder)
+
+
+def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
+    """Whether a hold is not over by one of the clocks; never if it is of another cluster, whose
+    versions are ahead."""
+    if holder.expiry_version > version + int(HOLD_SECONDS * VERSIONS_PER_SECOND):
+        return False
+    return holder.expiry_version > version or holder.expiry_ms > now_ms
 
 
 @fdb.transactional

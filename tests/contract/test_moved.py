@@ -1,0 +1,139 @@
+"""Data whose versions are ahead of the database's: a copy that was brought to a younger cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from fdbqueue import Queue, verify
+from fdbqueue.binding import fdb
+from fdbqueue.clock import Clock
+from fdbqueue.consumers import registry, wakeups
+from fdbqueue.errors import SubscriptionHeld
+from fdbqueue.keys import Kind
+from fdbqueue.testing import ManualClock
+
+MONTHS = 90 * 24 * 3600
+HOURS = 3 * 3600
+
+
+@dataclass
+class Elder(Clock):
+    """The clock of a cluster that has been there for longer."""
+
+    seconds: int
+
+    def version(self, tr: fdb.Transaction) -> int:
+        return super().version(tr) + self.seconds * 1_000_000
+
+
+@pytest.fixture(params=[HOURS, MONTHS])
+def elder(request: pytest.FixtureRequest, db: fdb.Database, space: fdb.Subspace) -> Queue:
+    """A queue as it is used on the cluster that it comes from."""
+    return Queue.create(db, "orders", root=space, clock=Elder(request.param), contention="staged")
+
+
+def young(space: fdb.Subspace, seconds: float = 0.0) -> Queue:
+    """The queue on the cluster that it is brought to, so many seconds later."""
+    return Queue("orders", root=space, clock=ManualClock(seconds))
+
+
+def rows(db: fdb.Database, queue: Queue, kind: Kind) -> int:
+    keys = queue._keys.kind(kind)
+    return len(db.get_range(keys.start, keys.stop))
+
+
+def test_a_leader_of_another_cluster_leads_nobody(
+    db: fdb.Database, space: fdb.Subspace, elder: Queue
+) -> None:
+    # Given a line that was copied with its leader
+    elder.request(db)
+    elder.request(db)
+    elder.enqueue(db, b"a")
+    # When a consumer of the younger cluster asks, then it is served at once
+    here = young(space)
+    ticket = here.request(db)
+    assert ticket.leads
+    found = here.collect(db, ticket)
+    assert [delivery.payload for delivery in found] == [b"a"]
+    # And those in line are gone: nobody waits for them
+    assert here.receive(db) is None
+    assert rows(db, here, Kind.REQUEST) == 0
+
+
+def test_leases_of_another_cluster_lapse_by_the_wall_clock(
+    db: fdb.Database, space: fdb.Subspace, elder: Queue
+) -> None:
+    elder.enqueue_many(db, [b"a", b"b", b"c"])
+    assert len(elder.receive_many(db, 3, lease=30)) == 3
+
+    assert young(space, 100).receive(db) is None, "only its version tells whose it is"
+    later = young(space, 151)
+    assert {lease.lapsed for lease in later.leases(db)} == {True}
+    again = later.receive_many(db, 10)
+    assert [(delivery.payload, delivery.attempt) for delivery in again] == [
+        (b"a", 2),
+        (b"b", 2),
+        (b"c", 2),
+    ]
+    later.ack_many(db, again)
+    assert verify(db, later).ok
+
+
+def test_a_sweep_ends_leases_of_another_cluster(
+    db: fdb.Database, space: fdb.Subspace, elder: Queue
+) -> None:
+    elder.enqueue_many(db, [b""] * 250)
+    assert len(elder.receive_many(db, 250, lease=30)) == 250
+    later = young(space, 151)
+
+    assert later.sweep(db).promoted == 250
+
+
+def test_consumers_of_another_cluster_count_as_dead(
+    db: fdb.Database, space: fdb.Subspace, elder: Queue
+) -> None:
+    # Given a consumer that sleeps as the guard, and was copied
+    scope = elder._scope(db.create_transaction())
+    consumer, record = registry.new(scope, "billing", 9)
+    registry.register(db, scope, consumer, record)
+    wakeups.register(db, elder._keys, consumer, 9, elder._clock)
+    here = young(space)
+
+    def look(tr: fdb.Transaction) -> tuple[object, list[bytes]]:
+        scope = here._scope(tr)
+        return registry.superior(tr, scope, 0), registry.evict_dead(tr, scope)
+
+    assert here._run(db, look) == (None, [consumer])
+    assert here.consumers(db) == []
+
+
+def test_a_subscription_held_on_another_cluster_is_free(
+    db: fdb.Database, space: fdb.Subspace, elder: Queue
+) -> None:
+    elder.enqueue(db, b"a")
+    held = elder.subscribe(db, "one", mode="browse", exclusive=True)
+    assert len(held.browse(db)) == 1
+
+    heir = young(space).subscribe(db, "one", mode="browse", exclusive=True)
+    heir.browse(db)
+    with pytest.raises(SubscriptionHeld):
+        young(space).subscribe(db, "one", mode="browse", exclusive=True).browse(db)
+
+
+def test_dead_letters_of_another_cluster_are_redriven_and_purged(
+    db: fdb.Database, space: fdb.Subspace, elder: Queue
+) -> None:
+    for payload in (b"a", b"b"):
+        elder.enqueue(db, payload)
+        found = elder.receive(db)
+        assert found is not None
+        elder.reject(db, found, "no")
+    here = young(space)
+    first, second = here.dead.list(db)
+
+    assert here.dead.redrive(db, lambda message: message.id == first.message.id) == 1
+    assert here.dead.purge(db) == 1
+    assert [message.payload for message in here.peek(db, 9)] == [b"a"]
+    assert second.message.payload == b"b"
