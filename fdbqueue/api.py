@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from . import backoff as backoffs
 from . import compression, producing, serializers
@@ -14,12 +14,13 @@ from .clock import SYSTEM_CLOCK, Clock
 from .consumers import promotion, wakeups
 from .consuming import Consuming
 from .drafts import draft
+from .durations import Seconds
 from .errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueNotFound
 from .handle import Transactor, composed, finished
 from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Enqueued, Headers, Message, NewMessage
 from .moving import Moving
-from .options import DEFAULT_PRIORITY, QueueOptions
+from .options import DEFAULT_PRIORITY, Options, QueueOptions
 from .queue import admission, catalogue, counters, dequeue, once, purge, taking
 from .settling import Settling
 from .subscribers import Subscriptions, check_levels, look_through
@@ -69,7 +70,7 @@ class Queue(Consuming, Moving, Settling, Tending):
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
         serializer: str | serializers.Serializer = "bytes",
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Queue:
         """Create a queue with the given options (see ``QueueOptions``).
 
@@ -92,7 +93,7 @@ class Queue(Consuming, Moving, Settling, Tending):
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
         serializer: str | serializers.Serializer = "bytes",
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Queue:
         """Open a queue, and create it if it does not exist, unless ``create`` is false.
 
@@ -127,7 +128,7 @@ class Queue(Consuming, Moving, Settling, Tending):
         """The stored options. Raises ``QueueNotFound``."""
         return self._read(tr, self._options)
 
-    def set_options(self, tr: Transactor, **changes: Any) -> QueueOptions:
+    def set_options(self, tr: Transactor, **changes: Unpack[Options]) -> QueueOptions:
         """Change options; the others stay. Returns all of them.
 
         The number of levels is part of where messages stand and cannot change. Conflicts with
@@ -161,15 +162,15 @@ class Queue(Consuming, Moving, Settling, Tending):
         *,
         priority: int = DEFAULT_PRIORITY,
         headers: Headers | None = None,
-        delay: float = 0.0,
+        delay: Seconds = 0.0,
         at: datetime | None = None,
-        ttl: float | None = None,
+        ttl: Seconds | None = None,
         max_attempts: int | None = None,
         backoff: backoffs.Given = None,
         dedup_id: str | None = None,
         unique: str | None = None,
         key: str | None = None,
-        timeout: float = producing.TIMEOUT_SECONDS,
+        timeout: Seconds = producing.TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
 
@@ -219,7 +220,7 @@ class Queue(Consuming, Moving, Settling, Tending):
         tr: Transactor,
         messages: Iterable[NewMessage | Any],
         *,
-        timeout: float = producing.TIMEOUT_SECONDS,
+        timeout: Seconds = producing.TIMEOUT_SECONDS,
     ) -> Enqueued:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 

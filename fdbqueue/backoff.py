@@ -17,6 +17,7 @@ from typing import Any
 
 from tenacity import wait
 
+from . import durations
 from .errors import InvalidArgument, InvalidOptions
 
 Stored = dict[str, Any]
@@ -121,17 +122,18 @@ def seconds(stored: Stored | None, attempt: int) -> float:
 
 def check_delay(argument: str, given: object, low: float = 0.0) -> float:
     """A delay in seconds, from ``low`` to ten years; raises ``InvalidArgument``."""
+    delay = durations.seconds(given)
     if (
-        isinstance(given, bool)
-        or not isinstance(given, int | float)
-        or not low <= given <= MAX_DELAY_SECONDS
+        isinstance(delay, bool)
+        or not isinstance(delay, int | float)
+        or not low <= delay <= MAX_DELAY_SECONDS
     ):
         raise InvalidArgument(
             argument=argument,
             value=given,
             problem=f"must be {low:g} to {MAX_DELAY_SECONDS:,.0f} seconds (ten years)",
         )
-    return float(given)
+    return float(delay)
 
 
 def _plain(strategy: object, depth: int) -> Stored:

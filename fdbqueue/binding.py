@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from . import embedded
+from .durations import Seconds, seconds
 from .errors import (
     InvalidArgument,
     NotAStore,
@@ -224,7 +225,7 @@ FAILURES = (fdb.FDBError, embedded.StoreError, embedded.EngineError)
 def open(
     store: str | os.PathLike[str] | None = None,
     *,
-    timeout: float | None = DEFAULT_TIMEOUT,
+    timeout: Seconds | None = DEFAULT_TIMEOUT,
     create: bool = True,
 ) -> fdb.Database:
     """Open a store and make sure that it answers.
@@ -248,7 +249,7 @@ def open(
             _check_exists(chosen)
         db = _open_embedded(chosen)
     else:
-        db = _open_cluster(chosen, timeout)
+        db = _open_cluster(chosen, seconds(timeout))
     _described[id(db)] = chosen
     unnamed = chosen == Store(Engine.EMBEDDED, default_store()) and store is None
     log.info("fdbqueue uses %s%s", chosen, ", as no other is named" if unnamed else "")

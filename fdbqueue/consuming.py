@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from . import receiving
 from .binding import fdb
 from .clock import Clock
+from .durations import Seconds, patience, seconds
 from .errors import InvalidArgument
-from .handle import Handle, Transactor
+from .handle import Handle, Transactor, check_deliveries
 from .model import Delivery
 from .queue import line, settle
 from .queue.line import Ticket
@@ -26,8 +27,8 @@ class Consuming(Handle):
         self,
         tr: Transactor,
         *,
-        lease: float | None = None,
-        wait: float = 0.0,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
         consumer: str = "",
         ack: Sequence[Delivery] = (),
     ) -> Delivery | None:
@@ -43,8 +44,8 @@ class Consuming(Handle):
         tr: Transactor,
         max_messages: int,
         *,
-        lease: float | None = None,
-        wait: float = 0.0,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
         consumer: str = "",
         ack: Sequence[Delivery] = (),
     ) -> list[Delivery]:
@@ -65,6 +66,8 @@ class Consuming(Handle):
         the leader, and its answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
         ``InvalidOptions``, ``InvalidName``.
         """
+        wait = seconds(wait)
+        check_deliveries(ack)
         asked = receiving.asking(max_messages, lease, consumer, wait)
         if not isinstance(tr, fdb.Transaction):
             return past_backlog(
@@ -86,8 +89,8 @@ class Consuming(Handle):
         db: fdb.Database,
         *,
         max_messages: int = 1,
-        lease: float | None = None,
-        wait: float = 0.0,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
         consumer: str = "",
     ) -> Iterator[Delivery]:
         """Yield deliveries until the queue stays empty for ``wait`` seconds.
@@ -108,7 +111,7 @@ class Consuming(Handle):
         tr: Transactor,
         *,
         max_messages: int = 1,
-        lease: float | None = None,
+        lease: Seconds | None = None,
         wait: bool = True,
         consumer: str = "",
     ) -> Ticket:
@@ -135,7 +138,7 @@ class Consuming(Handle):
         return self._run(tr, join)
 
     def collect(
-        self, db: fdb.Database, ticket: Ticket, *, wait: float | None = None
+        self, db: fdb.Database, ticket: Ticket, *, wait: Seconds | None = None
     ) -> list[Delivery]:
         """The messages that a request was given; none if the queue is empty.
 
@@ -145,6 +148,7 @@ class Consuming(Handle):
         Spans transactions: whoever leads the line fulfils for others meanwhile. A request that
         was taken for dead is made again.
         """
+        wait = None if wait is None else patience("wait", wait)
         found = receiving.collect(db, self._access, ticket, wait)
         if found is not None:
             return found

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from copy import copy
 from typing import Self, TypeVar
 
 from .binding import fdb
 from .clock import Clock
-from .errors import QueueReplaced
+from .errors import InvalidArgument, QueueReplaced
 from .keys import OnceKeys, QueueKeys, RootKeys
+from .model import Delivery
 from .options import QueueOptions, check_name
 from .queue import catalogue, once
 from .queue.scope import Chore, Scope
@@ -72,6 +73,29 @@ class Handle:
             known.subscriptions,
             self._strays,
         )
+
+
+def check_deliveries(given: object) -> None:
+    """Whether these are deliveries to settle; raises ``InvalidArgument`` for anything else."""
+    if isinstance(given, Delivery) or not isinstance(given, Collection):
+        raise InvalidArgument(
+            argument="deliveries", value=type(given).__name__, problem="give a list of deliveries"
+        )
+    for each in given:
+        match each:
+            case Delivery():
+                continue
+            case None:
+                value, problem = None, "there is no delivery: receive found no message"
+            case bytes():
+                value, problem = "a token", "Queue.delivery gives the delivery that it names"
+            case _:
+                value = getattr(each, "id", type(each).__name__)
+                problem = (
+                    f"is a {type(each).__name__}, and what is settled is the Delivery that receive "
+                    "returned"
+                )
+        raise InvalidArgument(argument="delivery", value=value, problem=problem)
 
 
 def finished(steps: Iterable[R], progress: Callable[[R], object] | None, so_far: N) -> R | N:

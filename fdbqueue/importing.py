@@ -9,6 +9,7 @@ from typing import Any
 from . import producing
 from .api import Queue
 from .binding import fdb
+from .durations import Seconds
 from .errors import ImportMoved, InvalidArgument
 from .handle import Transactor
 from .model import Enqueued, NewMessage
@@ -47,7 +48,7 @@ class Import:
         *,
         since: bytes,
         until: bytes,
-        timeout: float = producing.TIMEOUT_SECONDS,
+        timeout: Seconds = producing.TIMEOUT_SECONDS,
     ) -> Enqueued:
         """Enqueue the messages between two places; returns their ids, as
         ``Queue.enqueue_many`` does.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from .durations import Seconds
 from .errors import InvalidArgument
 from .states import State
 
@@ -79,9 +80,9 @@ class NewMessage:
     payload: Any
     priority: int = 4
     headers: Headers | None = None
-    delay: float = 0.0
+    delay: Seconds = 0.0
     at: datetime | None = None
-    ttl: float | None = None
+    ttl: Seconds | None = None
     max_attempts: int | None = None
     backoff: Any = None
     dedup_id: str | None = None

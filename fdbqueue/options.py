@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TypedDict
 
-from . import backoff
+from . import backoff, durations
 from .backoff import MAX_DELAY_SECONDS
+from .durations import Seconds
 from .errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
 
 JMS_PRIORITIES = 10
@@ -27,6 +29,36 @@ MAX_PAYLOAD = 9_000_000
 MAX_BOUND = 10**15
 WHEN_FULL = ("reject", "drop-oldest", "block")
 COMPRESSIONS = ("none", "zlib", "zstd")
+
+
+_BESIDE = ("clock", "create", "root", "serializer")
+"""What stands beside options where a queue is opened, and may be misspelt as well."""
+
+
+class Options(TypedDict, total=False):
+    """The options of a queue as keyword arguments; ``QueueOptions`` says what each does."""
+
+    levels: int
+    max_attempts: int | None
+    lease: Seconds
+    backoff: backoff.Given
+    expired: str
+    dead_letter_queue: str | None
+    dedup_window: Seconds
+    paused: bool
+    auto_delete: bool
+    auto_delete_after: Seconds
+    history_seconds: Seconds | None
+    contention: str
+    window: int
+    max_payload: int
+    compression: str
+    compress_from: int
+    max_messages: int | None
+    max_bytes: int | None
+    when_full: str
+    dropped: str
+    resume_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +123,9 @@ class QueueOptions:
         _integer("levels", self.levels, 1, MAX_LEVELS)
         if self.max_attempts is not None:
             check_attempts("max_attempts", self.max_attempts)
-        check_lease("lease", self.lease)
-        object.__setattr__(self, "lease", float(self.lease))
+        for option in ("dedup_window", "auto_delete_after", "history_seconds"):
+            object.__setattr__(self, option, durations.seconds(getattr(self, option)))
+        object.__setattr__(self, "lease", check_lease("lease", self.lease))
         object.__setattr__(self, "backoff", backoff.store(self.backoff))
         if self.expired not in EXPIRED:
             raise InvalidOptions(option="expired", problem=f"must be one of {', '.join(EXPIRED)}")
@@ -138,11 +171,13 @@ class QueueOptions:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:
         """Options from keyword arguments; raises ``InvalidOptions`` if one is unknown."""
-        known = {each.name for each in fields(cls)}
+        known = sorted(each.name for each in fields(cls))
         for name in given:
             if name not in known:
+                near = difflib.get_close_matches(name, [*known, *_BESIDE], 1)
+                hint = f"did you mean {near[0]!r}? The" if near else "the"
                 raise InvalidOptions(
-                    option=name, problem=f"unknown; the options are {', '.join(sorted(known))}"
+                    option=name, problem=f"unknown; {hint} options are {', '.join(known)}"
                 )
         return cls(**given)
 
@@ -189,8 +224,9 @@ def check_name(name: object) -> str:
     return name
 
 
-def check_lease(option: str, seconds: object) -> float:
+def check_lease(option: str, given: object) -> float:
     """A lease time in seconds; raises ``InvalidOptions``."""
+    seconds = durations.seconds(given)
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, int | float)
@@ -202,8 +238,9 @@ def check_lease(option: str, seconds: object) -> float:
     return float(seconds)
 
 
-def check_seconds(option: str, seconds: object, low: float, high: float) -> float:
+def check_seconds(option: str, given: object, low: float, high: float) -> float:
     """A time in seconds within bounds; raises ``InvalidOptions``."""
+    seconds = durations.seconds(given)
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, int | float)

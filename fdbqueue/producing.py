@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import tenacity
 
-from .errors import InvalidArgument, QueueFull
+from .durations import Seconds, patience
+from .errors import QueueFull
 
 R = TypeVar("R")
 
@@ -17,17 +18,16 @@ _LOOKS = tenacity.wait_random_exponential(multiplier=0.01, max=0.5)
 another time, so that many of them are no load."""
 
 
-def patiently(attempt: Callable[[bool], R], timeout: float) -> R:
+def patiently(attempt: Callable[[bool], R], timeout: Seconds) -> R:
     """What ``attempt`` returns; again and again for up to ``timeout`` seconds while it is full.
 
     attempt: is told whether it was refused before. Raises ``QueueFull``, ``InvalidArgument``.
     """
-    if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
-        raise InvalidArgument(argument="timeout", value=timeout, problem="must be 0 s or more")
+    limit = patience("timeout", timeout)
     for trial in tenacity.Retrying(
         retry=tenacity.retry_if_exception(_waits),
         wait=_LOOKS,
-        stop=tenacity.stop_before_delay(timeout),
+        stop=tenacity.stop_before_delay(limit),
         reraise=True,
     ):
         with trial:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from .backoff import check_delay
 from .binding import fdb
 from .consumers import wakeups
+from .durations import Seconds
 from .errors import InvalidArgument
-from .handle import Handle, Transactor
+from .handle import Handle, Transactor, check_deliveries
 from .model import Delivery
 from .options import check_lease
 from .queue import lease as leases
@@ -23,9 +24,9 @@ class Settling(Handle):
 
     Every operation takes one round trip, and conflicts only with another settlement of the same
     lease, or its lapse: of several exactly one succeeds. An extension makes no settlement fail.
-    All raise ``LeaseLost`` where a lease is gone: then
-    nothing is written, and the effect of the delivery must not be committed. The ``_many``
-    operations settle all deliveries or none.
+    All raise ``InvalidArgument`` for what is no delivery, such as a message, and ``LeaseLost``
+    where a lease is gone: then nothing is written, and the effect of the delivery must not be
+    committed. The ``_many`` operations settle all deliveries or none.
     """
 
     def delivery(self, tr: Transactor, token: bytes) -> Delivery | None:
@@ -47,9 +48,10 @@ class Settling(Handle):
 
     def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge several deliveries. As ``ack``."""
+        check_deliveries(deliveries)
         self._run(tr, lambda tr: settle.ack(tr, self._scope(tr), deliveries))
 
-    def extend(self, tr: Transactor, delivery: Delivery, lease: float | None = None) -> Delivery:
+    def extend(self, tr: Transactor, delivery: Delivery, lease: Seconds | None = None) -> Delivery:
         """Let a lease end ``lease`` seconds from now (the queue's own time where None).
 
         Returns the delivery with its new expiry. Raises ``InvalidOptions``.
@@ -57,15 +59,15 @@ class Settling(Handle):
         return self.extend_many(tr, [delivery], lease)[0]
 
     def extend_many(
-        self, tr: Transactor, deliveries: Sequence[Delivery], lease: float | None = None
+        self, tr: Transactor, deliveries: Sequence[Delivery], lease: Seconds | None = None
     ) -> list[Delivery]:
         """Let several leases end later. As ``extend``."""
-        if lease is not None:
-            check_lease("lease", lease)
+        check_deliveries(deliveries)
+        wanted = None if lease is None else check_lease("lease", lease)
 
         def extend(tr: fdb.Transaction) -> int:
             scope = self._scope(tr)
-            seconds = scope.options.lease if lease is None else lease
+            seconds = scope.options.lease if wanted is None else wanted
             return leases.extend(tr, scope, deliveries, seconds)
 
         expires_at_ms = self._run(tr, extend)
@@ -76,7 +78,7 @@ class Settling(Handle):
         tr: Transactor,
         delivery: Delivery,
         *,
-        delay: float | None = None,
+        delay: Seconds | None = None,
         error: str | None = None,
     ) -> None:
         """Give a message back, to its old position.
@@ -96,12 +98,12 @@ class Settling(Handle):
         tr: Transactor,
         deliveries: Sequence[Delivery],
         *,
-        delay: float | None = None,
+        delay: Seconds | None = None,
         error: str | None = None,
     ) -> None:
         """Give several messages back. As ``release``."""
-        if delay is not None:
-            check_delay("delay", delay)
+        check_deliveries(deliveries)
+        rest = None if delay is None else check_delay("delay", delay)
         if error is not None:
             error = _text("error", error)
 
@@ -109,7 +111,7 @@ class Settling(Handle):
             scope = self._scope(tr)
             waiting = wakeups.look(tr, self._keys, max(1, len(deliveries)))
             # Also for what rests: who waits must learn when to look again.
-            settle.release(tr, scope, deliveries, delay, error)
+            settle.release(tr, scope, deliveries, rest, error)
             wakeups.wake(tr, self._keys, waiting)
 
         self._run(tr, release)
@@ -127,6 +129,7 @@ class Settling(Handle):
         self, tr: Transactor, deliveries: Sequence[Delivery], reason: str, *, drop: bool = False
     ) -> None:
         """Refuse several messages for good. As ``reject``."""
+        check_deliveries(deliveries)
         why = _text("reason", reason)
         self._run(tr, lambda tr: settle.reject(tr, self._scope(tr), deliveries, why, drop))
 

@@ -25,6 +25,7 @@ from .codec import (
 )
 from .consumers import wakeups
 from .drafts import draft
+from .durations import Seconds
 from .errors import PayloadTooLarge, QueueFull, SinkUnfinished
 from .handle import Transactor, finished
 from .model import BYTES, Headers, NewMessage
@@ -84,7 +85,7 @@ class Sink:
         batch: int,
         attempts: Iterable[Attempt],
         *,
-        timeout: float = TIMEOUT_SECONDS,
+        timeout: Seconds = TIMEOUT_SECONDS,
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
         """Enqueue what attempts have staged for a batch, in their order; returns how far the sink
@@ -109,7 +110,7 @@ class Sink:
         batch: int,
         attempts: Iterable[Attempt],
         *,
-        timeout: float = TIMEOUT_SECONDS,
+        timeout: Seconds = TIMEOUT_SECONDS,
     ) -> Iterator[SinkState]:
         """``publish`` as it is iterated over: yields how far the sink has come after each
         transaction. Nothing is done before the first is asked for."""
@@ -138,14 +139,14 @@ class Sink:
         self,
         db: fdb.Database,
         *,
-        timeout: float = TIMEOUT_SECONDS,
+        timeout: Seconds = TIMEOUT_SECONDS,
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
         """Enqueue what is left of the batch that is being published, if one is; as ``publish``."""
         return finished(self.finishing(db, timeout=timeout), progress, None) or self.state(db)
 
     def finishing(
-        self, db: fdb.Database, *, timeout: float = TIMEOUT_SECONDS
+        self, db: fdb.Database, *, timeout: Seconds = TIMEOUT_SECONDS
     ) -> Iterator[SinkState]:
         """``finish`` as it is iterated over; as ``publishing``."""
         batch = self.state(db).batch

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from .binding import fdb
 from .consumers import promotion, wakeups
+from .durations import Seconds, patience
 from .errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
 from .handle import Handle, Transactor, composed
 from .keys import CLAIM_BYTES, RootKeys
@@ -85,8 +86,8 @@ class Subscription:
         self,
         tr: Transactor,
         *,
-        lease: float | None = None,
-        wait: float = 0.0,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
         consumer: str = "",
     ) -> Delivery | None:
         """Lease the first message that matches; as ``receive_many`` for one message."""
@@ -98,8 +99,8 @@ class Subscription:
         tr: Transactor,
         max_messages: int,
         *,
-        lease: float | None = None,
-        wait: float = 0.0,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
         consumer: str = "",
     ) -> list[Delivery]:
         """Lease up to ``max_messages`` first messages that match; none if there are none.
@@ -118,13 +119,12 @@ class Subscription:
         Raises ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
         _check_count("max_messages", max_messages)
-        _check_wait(tr, wait)
-        if lease is not None:
-            check_lease("lease", lease)
+        wait = _patience(tr, wait)
+        seconds = None if lease is None else check_lease("lease", lease)
         if consumer:
             check_name(consumer)
         claim = os.urandom(CLAIM_BYTES)
-        grant = partial(uses.grant, seconds=lease, claim=claim, consumer=consumer)
+        grant = partial(uses.grant, seconds=seconds, claim=claim, consumer=consumer)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
 
     def get(self, tr: Transactor) -> Message | None:
@@ -137,7 +137,7 @@ class Subscription:
             found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, uses.remove)
         return found[0] if found else None
 
-    def browse(self, tr: Transactor, limit: int = 100, *, wait: float = 0.0) -> list[Message]:
+    def browse(self, tr: Transactor, limit: int = 100, *, wait: Seconds = 0.0) -> list[Message]:
         """The next messages of a browsing subscription, at most ``limit``; they stay.
 
         Each is given once, in order within its level; in the caller's transaction, the place
@@ -148,7 +148,7 @@ class Subscription:
         Raises ``SubscriptionHeld``, ``InvalidArgument``, ``TransactionTooLarge``.
         """
         _check_count("limit", limit)
-        _check_wait(tr, wait)
+        wait = _patience(tr, wait)
         return self._consume(tr, Mode.BROWSE, limit, wait, uses.look)
 
     # -- looking after -----------------------------------------------------------------------
@@ -321,10 +321,10 @@ def _check_count(argument: str, value: object) -> None:
         )
 
 
-def _check_wait(tr: Transactor, wait: object) -> None:
-    if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-        raise InvalidArgument(argument="wait", value=wait, problem="must be 0 seconds or more")
-    if wait and isinstance(tr, fdb.Transaction):
+def _patience(tr: Transactor, wait: object) -> float:
+    seconds = patience("wait", wait)
+    if seconds and isinstance(tr, fdb.Transaction):
         raise InvalidArgument(
             argument="wait", value=wait, problem="waiting spans transactions: give a database"
         )
+    return seconds

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
@@ -21,6 +21,7 @@ from .api import Queue
 from .binding import Engine, fdb
 from .clock import VERSIONS_PER_SECOND, Clock
 from .model import Depth, HeaderValue, Message
+from .options import Options
 from .worker.attempt import Outcome, attempt
 from .worker.handlers import Handler
 from .worker.lane import Policy
@@ -90,7 +91,7 @@ def fdbqueue_queue(
 ) -> Callable[..., Queue]:
     """Makes queues: ``fdbqueue_queue("orders", levels=3)``."""
 
-    def make(name: str = "test", **options: Any) -> Queue:
+    def make(name: str = "test", **options: Unpack[Options]) -> Queue:
         return Queue.create(fdbqueue_db, name, root=fdbqueue_root, clock=fdbqueue_clock, **options)
 
     return make
@@ -144,6 +145,7 @@ def drain(
 
 def assert_depth(db: fdb.Database, queue: Queue, **expected: int) -> None:
     """Assert counters of ``Depth``: those that are named, whatever the others are."""
+    __tracebackhide__ = True
     depth = queue.depth(db)
     found = {name: getattr(depth, name) for name in expected}
     assert found == expected, f"{queue} has {_counted(depth)}"
@@ -163,6 +165,7 @@ def assert_enqueued(
     payload: as the queue's serializer gives it. headers: those that matter.
     count: how many such messages there are; at least one where None.
     """
+    __tracebackhide__ = True
     ready = queue.peek(db, _SEARCHED)
     found = [
         message

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from .. import spark as pipeline
 from ..api import Queue
 from ..binding import fdb
 from ..model import NewMessage
+from ..options import Options
 from . import family
 from .bars import Bar
 
@@ -51,11 +52,12 @@ class Ground:
     size: int
     runs: int
 
-    def queue(self, name: str, **options: Any) -> Queue:
+    def queue(self, name: str, **options: Unpack[Options]) -> Queue:
         """A fresh queue."""
-        return Queue.create(self.db, name, root=self.root, levels=LEVELS, **options)
+        options.setdefault("levels", LEVELS)
+        return Queue.create(self.db, name, root=self.root, **options)
 
-    def filled(self, name: str, **options: Any) -> Queue:
+    def filled(self, name: str, **options: Unpack[Options]) -> Queue:
         """A fresh queue with all rows as messages."""
         queue = self.queue(name, **options)
         payload = bytes(self.size)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..binding import fdb
 from ..consumers import promotion, wakeups
+from ..durations import patience
 from ..errors import InvalidArgument
 from ..keys import QueueKeys
 from ..model import Delivery
@@ -39,8 +40,7 @@ def asking(max_messages: object, lease: object, consumer: object, wait: object) 
         raise InvalidArgument(
             argument="max_messages", value=max_messages, problem=f"must be 1 to {MAX_MESSAGES:,}"
         )
-    if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-        raise InvalidArgument(argument="wait", value=wait, problem="must be 0 seconds or more")
+    patience("wait", wait)
     seconds = None if lease is None else check_lease("lease", lease)
     return Asked(max_messages, seconds, check_name(consumer) if consumer else "")
 

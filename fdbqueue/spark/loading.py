@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from ..api import Queue
 from ..binding import fdb
+from ..durations import Seconds, patience
 from ..errors import InvalidArgument, JobFailed, QueueError, SinkUnfinished
 from ..serializers import BUILT_IN
 from ..sinks import TIMEOUT_SECONDS, Sink, anonymous
@@ -68,7 +69,7 @@ def load(
     options: Mapping[str, str] | None = None,
     id: str | None = None,
     bad_rows: str = "fail",
-    timeout: float = TIMEOUT_SECONDS,
+    timeout: Seconds = TIMEOUT_SECONDS,
     spark: SparkSession | None = None,
     progress: Tell | None = None,
 ) -> Loaded:
@@ -121,7 +122,7 @@ def load(
                 id=name,
                 badRows=bad_rows,
                 contentType=content_type,
-                timeout=str(int(timeout)),
+                timeout=str(int(patience("timeout", timeout))),
                 summary=str(summary),
             )
         )

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from .. import backoff as backoffs
 from ..api import Queue
 from ..binding import fdb
 from ..connection import LOST_SECONDS, Connection
 from ..consumers.credit import Credit
+from ..durations import Seconds, patience
 from ..errors import InvalidArgument
 from ..options import check_lease, check_name
 from ..subscribing import Subscription
@@ -30,6 +31,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("fdbqueue.worker")
 
 SHUTDOWN_SECONDS = 30.0
+
+
+class Handling(TypedDict, total=False):
+    """How a worker handles a queue: the keyword arguments of ``Worker.add``."""
+
+    transactional: bool | None
+    batch: int | None
+    weight: int
+    max_attempts: int | None
+    backoff: backoffs.Given
+    lease: Seconds | None
+    credit: Credit | None
+    refresh_after: int | None
+    subscription: Subscription | None
 
 
 class Worker:
@@ -55,7 +70,7 @@ class Worker:
         name: str | None = None,
         priority: int = 0,
         prefetch: int | None = None,
-        shutdown: float = SHUTDOWN_SECONDS,
+        shutdown: Seconds = SHUTDOWN_SECONDS,
         metrics: Any = None,
     ) -> None:
         self.db = db
@@ -63,7 +78,7 @@ class Worker:
         self.prefetch = _whole("prefetch", concurrency if prefetch is None else prefetch, 0, 10_000)
         self.priority = _whole("priority", priority, -1_000_000, 1_000_000)
         self.name = check_name(name or f"{socket.gethostname()}-{os.getpid()}")
-        self.shutdown = shutdown
+        self.shutdown = patience("shutdown", shutdown)
         self.metrics = metrics
         self.connection = Connection(db)
         self._lanes: list[Lane] = []
@@ -83,7 +98,7 @@ class Worker:
         weight: int = 1,
         max_attempts: int | None = None,
         backoff: backoffs.Given = None,
-        lease: float | None = None,
+        lease: Seconds | None = None,
         credit: Credit | None = None,
         refresh_after: int | None = None,
         subscription: Subscription | None = None,
@@ -140,8 +155,8 @@ class Worker:
         self._lanes.append(Lane(queue, policy, credit, subscription))
         return self
 
-    def handler(self, queue: Queue, **how: Any) -> Callable[[F], F]:
-        """A decorator: ``add`` the function as the handler of ``queue``."""
+    def handler(self, queue: Queue, **how: Unpack[Handling]) -> Callable[[F], F]:
+        """A decorator: ``add`` the function as the handler of ``queue``; arguments as there."""
 
         def register(function: F) -> F:
             self.add(queue, function, **how)

@@ -88,3 +88,17 @@ def test_assertions_say_what_there_is_instead(
     with pytest.raises(AssertionError, match="enqueued=1, ready=1"):
         assert_depth(fdbqueue_db, queue, ready=2)
     assert queue.depth(fdbqueue_db) == Depth(enqueued=1, ready=1, ready_bytes=1)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["assert_depth(db, queue, ready=1)", "assert_enqueued(db, queue)"]
+)
+def test_a_failed_assertion_shows_the_test_and_not_the_kit(
+    fdbqueue_db: fdb.Database, fdbqueue_queue: Make, wrong: str
+) -> None:
+    names = {"db": fdbqueue_db, "queue": fdbqueue_queue()}
+    with pytest.raises(AssertionError) as caught:
+        exec(wrong, {**names, "assert_depth": assert_depth, "assert_enqueued": assert_enqueued})
+    shown = [entry.path for entry in caught.traceback.filter(caught)]
+    assert shown
+    assert all("testing.py" not in str(path) for path in shown)

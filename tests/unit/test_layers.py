@@ -13,7 +13,7 @@ PACKAGE = Path(fdbqueue.__file__).parent
 
 LAYERS = [
     {"_stubs", "errors"},
-    {"states"},
+    {"durations", "states"},
     {"model"},
     {"backoff"},
     {"options"},

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import fdbqueue
-from fdbqueue import errors, fdb, transactional
+from fdbqueue import QueueOptions, Worker, errors, fdb, transactional
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.options import Options
+from fdbqueue.worker.worker import Handling
 
 CHANGELOG = Path(fdbqueue.__file__).parent.parent / "CHANGELOG.md"
 MOVED = {
@@ -91,3 +95,17 @@ def test_a_function_without_a_parameter_cannot_be_transactional() -> None:
 
     with pytest.raises(InvalidArgument, match="it needs a parameter for the transaction"):
         transactional(nothing)  # type: ignore[arg-type]
+
+
+# -- keyword arguments ------------------------------------------------------------------------
+
+
+def test_every_option_is_a_keyword_argument() -> None:
+    assert [*Options.__annotations__] == [field.name for field in fields(QueueOptions)]
+
+
+def test_the_decorator_of_a_worker_takes_what_add_takes() -> None:
+    taken = inspect.signature(Worker.add).parameters.values()
+    assert [*Handling.__annotations__] == [
+        each.name for each in taken if each.kind is inspect.Parameter.KEYWORD_ONLY
+    ]

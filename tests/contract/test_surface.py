@@ -1,0 +1,185 @@
+"""What users give and get: durations, options, deliveries, and clear errors for anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fdbqueue import Delivery, Depth, NewMessage, Queue, Worker
+from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions
+from fdbqueue.importing import Import
+from fdbqueue.testing import ManualClock
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, clock=clock)
+
+
+def one(db: Database, queue: Queue) -> Delivery:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    return delivery
+
+
+# -- durations --------------------------------------------------------------------------------
+
+
+def delayed(db: Database, queue: Queue, minute: Any) -> float:
+    found = queue.get(db, queue.enqueue(db, b"a", delay=minute))
+    assert found is not None
+    assert found.due_at_ms is not None
+    return found.due_at_ms / 1000
+
+
+def living(db: Database, queue: Queue, minute: Any) -> float:
+    queue.enqueue_many(db, [NewMessage(b"a", ttl=minute)])
+    (message,) = queue.peek(db)
+    assert message.expires_at_ms is not None
+    return message.expires_at_ms / 1000
+
+
+def leased(db: Database, queue: Queue, minute: Any) -> float:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db, lease=minute)
+    assert delivery is not None
+    return delivery.expires_at_ms / 1000
+
+
+def subscribed(db: Database, queue: Queue, minute: Any) -> float:
+    subscription = queue.subscribe(db, "all", selector="TRUE")
+    queue.enqueue(db, b"a")
+    delivery = subscription.receive(db, lease=minute)
+    assert delivery is not None
+    return delivery.expires_at_ms / 1000
+
+
+def extended(db: Database, queue: Queue, minute: Any) -> float:
+    return queue.extend(db, one(db, queue), minute).expires_at_ms / 1000
+
+
+def released(db: Database, queue: Queue, minute: Any) -> float:
+    delivery = one(db, queue)
+    queue.release(db, delivery, delay=minute)
+    found = queue.get(db, delivery.id)
+    assert found is not None
+    assert found.due_at_ms is not None
+    return found.due_at_ms / 1000
+
+
+@pytest.mark.parametrize("until", [delayed, living, leased, subscribed, extended, released])
+def test_a_timedelta_is_as_good_as_seconds(
+    db: Database,
+    queue: Queue,
+    clock: ManualClock,
+    until: Callable[[Database, Queue, Any], float],
+) -> None:
+    now = clock.wall_ms() / 1000
+    assert 50 < until(db, queue, MINUTE) - now < 90
+
+
+def test_options_are_timedeltas_as_well(db: Database, space: Subspace) -> None:
+    queue = Queue.create(
+        db,
+        "orders",
+        root=space,
+        lease=MINUTE,
+        dedup_window=MINUTE,
+        auto_delete_after=MINUTE,
+        history_seconds=2 * MINUTE,
+    )
+    options = queue.options(db)
+    assert (options.lease, options.dedup_window, options.auto_delete_after) == (60, 60, 60)
+    assert options.history_seconds == 120
+    assert queue.set_options(db, lease=2 * MINUTE).lease == 120
+    assert Queue.open(db, "orders", root=space, lease=2 * MINUTE).name == "orders"
+
+
+def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
+    moment = timedelta(milliseconds=1)
+    assert queue.receive(db, wait=moment) is None
+    assert list(queue.consume(db, wait=moment)) == []
+    assert queue.collect(db, queue.request(db, lease=MINUTE), wait=moment) == []
+    subscription = queue.subscribe(db, "europe", selector="region = 'eu'")
+    assert subscription.receive(db, wait=moment) is None
+    assert queue.subscribe(db, "all", mode="browse").browse(db, wait=moment) == []
+    queue.enqueue(db, b"a", timeout=moment)
+    Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1", timeout=moment)
+    assert Worker(db, shutdown=MINUTE).add(queue, print, lease=MINUTE, transactional=False)
+    assert queue.depth(db).ready == 2
+
+
+@pytest.mark.parametrize("bad", [timedelta(seconds=-1), timedelta.max, "1", True, float("nan")])
+def test_a_time_that_is_none_is_refused_before_anything_happens(
+    db: Database, queue: Queue, bad: Any
+) -> None:
+    with pytest.raises(InvalidInput):
+        queue.enqueue(db, b"a", delay=bad)
+    with pytest.raises(InvalidInput):
+        queue.receive(db, lease=bad)
+    if bad != timedelta.max:
+        with pytest.raises(InvalidInput):
+            queue.receive(db, wait=bad)
+        with pytest.raises(InvalidInput):
+            queue.enqueue(db, b"a", timeout=bad)
+    assert queue.depth(db) == Depth()
+
+
+# -- options ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [("max_attempt", "max_attempts"), ("when_ful", "when_full"), ("serialiser", "serializer")],
+)
+def test_a_misspelt_option_is_told_the_one_that_was_meant(
+    db: Database, space: Subspace, queue: Queue, misspelt: str, meant: str
+) -> None:
+    given: dict[str, Any] = {misspelt: 3}
+    for call in (Queue.create, Queue.open):
+        with pytest.raises(InvalidOptions, match=f"'{misspelt}': unknown; did you mean '{meant}'"):
+            call(db, "other", root=space, **given)
+    with pytest.raises(InvalidOptions, match="did you mean"):
+        queue.set_options(db, **given)
+
+
+# -- deliveries -------------------------------------------------------------------------------
+
+
+def test_what_is_no_delivery_cannot_be_settled_and_is_told_why(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    (message,) = queue.peek(db)
+    wrong: list[tuple[Any, str]] = [
+        (message, f"delivery='{message.id}': is a Message, and what is settled is the Delivery"),
+        (None, "there is no delivery: receive found no message"),
+        (b"token", "Queue.delivery gives the delivery that it names"),
+        ("some id", "delivery='str': is a str"),
+    ]
+    for given, told in wrong:
+        for settle in (queue.ack, queue.release, queue.extend):
+            with pytest.raises(InvalidArgument, match=told):
+                settle(db, given)
+        with pytest.raises(InvalidArgument, match=told):
+            queue.reject(db, given, "no")
+        with pytest.raises(InvalidArgument, match=told):
+            queue.receive(db, ack=[given])
+    delivery = queue.receive(db)
+    several: Any = delivery
+    with pytest.raises(InvalidArgument, match="give a list of deliveries"):
+        queue.ack_many(db, several)
+    assert queue.depth(db).leased == 1
