@@ -22,7 +22,6 @@ from .model import Delivery, Depth, Enqueued, Headers, Message, NewMessage
 from .moving import Moving
 from .options import DEFAULT_PRIORITY, Options, QueueOptions
 from .queue import admission, catalogue, counters, dequeue, once, purge, taking
-from .settling import Settling
 from .subscribers import Subscriptions, check_levels, look_through
 from .subscribing import Subscription
 from .sweeping import past_backlog
@@ -33,7 +32,7 @@ R = TypeVar("R")
 MAX_BATCH = 10_000
 
 
-class Queue(Consuming, Moving, Settling, Tending):
+class Queue(Consuming, Moving, Tending):
     """A light handle on one queue: its names and cached options, no connection.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the

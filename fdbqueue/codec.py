@@ -38,6 +38,7 @@ class Envelope:
     ``payload`` is what the envelope itself holds: compressed if ``compression`` is named, and
     nothing if it is in the ``chunk_bytes`` bytes of chunks under the name ``chunks``; then
     ``raw_size`` is the size of what was enqueued. ``content`` is that again, once it was read.
+    ``alone`` is whether it is delivered together with no other: a lease of it has lapsed.
     """
 
     payload: bytes
@@ -58,6 +59,7 @@ class Envelope:
     chunks: bytes = b""
     chunk_bytes: int = 0
     key: str | None = None
+    alone: bool = False
     content: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -88,6 +90,7 @@ class Envelope:
             last_error=self.last_error,
             death=Death(*self.death) if self.death else None,
             content_type=self.content_type,
+            redelivered=self.alone or self.attempts > 0,
         )
 
     def failed(self, error: str | None = None) -> Envelope:
@@ -97,6 +100,10 @@ class Envelope:
         """
         text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
         return replace(self, attempts=self.attempts + 1, last_error=text)
+
+    def lapsed(self) -> Envelope:
+        """The envelope after its lease has lapsed: what its consumer died of is to be found out."""
+        return self if self.alone else replace(self, alone=True)
 
     def expired(self, now_ms: int) -> bool:
         """Whether its time to live is over."""
@@ -115,6 +122,9 @@ class Until:
 class Lease:
     """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
 
+    begun: whether its consumer began with it as it was granted; else, if the lease lapses, nobody
+    knows, and that is no failed attempt.
+
     The expiry is the one it was granted with; one that was extended ends later, see ``Until``. One
     of a plan never lapses: its expiry is 0.
     """
@@ -124,6 +134,7 @@ class Lease:
     expiry_ms: int
     consumer: str
     envelope: bytes
+    begun: bool = True
 
     @property
     def planned(self) -> bool:
@@ -177,6 +188,7 @@ class Request:
     waits: whether it stays in line while the queue is empty; else it is told so.
     alive_until: the version after which it is taken for dead, unless it says that it is not.
     called: whether it has been called to lead; its own watch sees the change.
+    begins: whether it begins at once with a message that it is handed alone.
     """
 
     max_messages: int
@@ -185,6 +197,7 @@ class Request:
     waits: bool
     alive_until: int
     called: bool = False
+    begins: bool = True
 
 
 _NAMES = {
@@ -206,6 +219,7 @@ _NAMES = {
     35: "chunks",
     36: "chunk_bytes",
     37: "key",
+    38: "alone",
 }
 _DEFAULTS: dict[str, object] = {
     "headers": {},
@@ -223,6 +237,7 @@ _DEFAULTS: dict[str, object] = {
     "chunks": b"",
     "chunk_bytes": 0,
     "key": None,
+    "alone": False,
 }
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
 
@@ -307,6 +322,7 @@ def pack_lease(lease: Lease) -> bytes:
             lease.expiry_ms,
             lease.consumer,
             lease.envelope,
+            lease.begun,
         ]
     )
 
@@ -315,10 +331,10 @@ def unpack_lease(value: bytes) -> Lease:
     """A lease from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
     stored = _unversioned(value, "a lease")
     try:
-        level, index, random, expiry_version, expiry_ms, consumer, envelope = stored
+        level, index, random, *terms = stored
+        return Lease(Position(level, index, random), *terms)
     except (TypeError, ValueError) as error:
         raise CorruptData(what="a lease", problem=repr(error)) from None
-    return Lease(Position(level, index, random), expiry_version, expiry_ms, consumer, envelope)
 
 
 def pack_request(request: Request) -> bytes:
@@ -331,6 +347,7 @@ def pack_request(request: Request) -> bytes:
             request.waits,
             request.alive_until,
             request.called,
+            request.begins,
         ]
     )
 

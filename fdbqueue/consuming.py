@@ -9,14 +9,15 @@ from .binding import fdb
 from .clock import Clock
 from .durations import Seconds, patience, seconds
 from .errors import InvalidArgument
-from .handle import Handle, Transactor, check_deliveries
+from .handle import Transactor, check_deliveries
 from .model import Delivery
 from .queue import line, settle
 from .queue.line import Ticket
+from .settling import Settling
 from .sweeping import past_backlog
 
 
-class Consuming(Handle):
+class Consuming(Settling):
     """Receiving messages: at once, by waiting, in a loop, or by a request in a transaction."""
 
     def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
@@ -60,7 +61,9 @@ class Consuming(Handle):
 
         Leases that have lapsed are returned to the queue first. One round trip (two if there
         are, and one more for payloads in chunks). A batch ends early at 8,000,000 bytes, in line
-        at 1,000,000, but has one message at least. With a transaction, or with
+        at 1,000,000, but has one message at least. A message whose lease has lapsed before comes
+        alone, so that it is known which one a consumer dies of: the lapse of a lease is a failed
+        attempt only of a message that was handed over by itself. With a transaction, or with
         ``contention="first"``, conflicts as ``dequeue``; with a database it
         may stand in line (see ``QueueOptions``): then its request conflicts only with a change of
         the leader, and its answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
@@ -96,15 +99,24 @@ class Consuming(Handle):
         """Yield deliveries until the queue stays empty for ``wait`` seconds.
 
         A delivery is acknowledged when the loop comes back for the next one (of a batch, when it
-        comes back for the next batch), in the same transaction as the next request. The one in
-        hand when the loop is left is not: settle it, or let its lease lapse. Arguments and errors
-        as ``receive_many``; ``LeaseLost`` if a message took longer than its lease.
+        comes back for the next batch), in the same transaction as the next request. Between two
+        messages of a batch the leases of the batch are extended, when a third of their time is
+        over. The one in hand when the loop is left is not acknowledged: settle it, or let its
+        lease lapse. Arguments and errors as ``receive_many``; ``LeaseLost`` if one message took
+        longer than its lease.
         """
         held: list[Delivery] = []
         while held := self.receive_many(
             db, max_messages, lease=lease, wait=wait, consumer=consumer, ack=held
         ):
-            yield from held
+            lasts = seconds(lease)
+            if lasts is None and len(held) > 1:
+                lasts = self._read(db, lambda tr: self._scope(tr).options.lease)
+            renewed = self._clock.monotonic()
+            for n in range(len(held)):
+                if n and lasts and self._clock.monotonic() > renewed + lasts / 3:
+                    renewed, held = self._clock.monotonic(), self.extend_many(db, held, lease)
+                yield held[n]
 
     def request(
         self,

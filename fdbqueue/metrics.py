@@ -186,7 +186,7 @@ class WorkerMetrics:
         self._handling.labels(queue).observe(seconds)
         for delivery, outcome in ended:
             self._handled.labels(queue, outcome.value).inc()
-            if delivery.attempt > 1:
+            if delivery.message.redelivered:
                 self._redelivered.labels(queue).inc()
             else:
                 waited_ms = max(0, started_ms - delivery.message.enqueued_at_ms)

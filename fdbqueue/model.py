@@ -123,7 +123,8 @@ class Death:
 class Message:
     """One message as consumers see it.
 
-    ``attempts`` counts the deliveries that failed or lapsed before this look at it;
+    ``attempts`` counts the attempts that failed before this look at it, and ``redelivered`` tells
+    whether a consumer may have begun with it before, also one that was lost;
     ``enqueued_at_ms`` is the enqueuer's wall clock in milliseconds since the epoch, and after
     ``expires_at_ms`` it is delivered no more (None: never). ``last_error`` is what the last failed
     attempt said. ``death`` is set on what came in as another queue's dead letter.
@@ -140,6 +141,7 @@ class Message:
     last_error: str | None = None
     death: Death | None = None
     content_type: str = BYTES
+    redelivered: bool = False
 
     @property
     def enqueued_at(self) -> datetime:
@@ -152,8 +154,8 @@ class Delivery:
     """A message under a lease. Settle it with ``ack``, ``extend`` or ``release``.
 
     ``token`` is the lease's unguessable name: whoever holds it can settle the message once.
-    ``attempt`` is 1 at the first delivery. ``expires_at_ms`` is the wall clock of the receiver,
-    in milliseconds, until which the lease is safe if it is not extended.
+    ``attempt`` is 1 until an attempt has failed. ``expires_at_ms`` is the wall clock of the
+    receiver, in milliseconds, until which the lease is safe if it is not extended.
     """
 
     message: Message

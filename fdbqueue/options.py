@@ -16,6 +16,14 @@ from .errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
 JMS_PRIORITIES = 10
 DEFAULT_PRIORITY = 4
 MAX_LEVELS = 256
+DEFAULT_ATTEMPTS = 1_000
+DEFAULT_BACKOFF: backoff.Stored = {
+    "wait": "wait_random_exponential",
+    "multiplier": 2.0,
+    "max": 600.0,
+    "exp_base": 2.0,
+    "min": 1.0,
+}
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 MAX_NAME_LENGTH = 200
 MAX_ATTEMPTS = 1_000_000
@@ -66,11 +74,12 @@ class QueueOptions:
     """What a queue is. Stored when it is created, and the same for everybody who opens it.
 
     levels: how many strict priorities the queue tells apart, 1 to 256.
-    max_attempts: deliveries that may fail or lapse before a message becomes a dead letter,
-        1 or more; None for no limit.
+    max_attempts: attempts that may fail before a message becomes a dead letter, 1 or more; None
+        for no limit. With the default backoff the default is about three and a half days.
     lease: seconds that a delivery is leased for when ``receive`` names no other time.
     backoff: how long a message rests after a failed attempt: a wait strategy of tenacity; no
-        rest where None. Kept as plain data, see ``fdbqueue.backoff``.
+        rest where None. Kept as plain data, see ``fdbqueue.backoff``. By default a random time of
+        1 s to 2 s at first, and of up to twice as long after every attempt, to ten minutes.
     expired: what becomes of a message whose time to live is over: "drop" or "dead".
     dead_letter_queue: the name of the queue, of the same root, that dead letters go to; they stay
         in a store of this queue where None.
@@ -98,9 +107,9 @@ class QueueOptions:
     """
 
     levels: int = 10
-    max_attempts: int | None = 5
+    max_attempts: int | None = DEFAULT_ATTEMPTS
     lease: float = 30.0
-    backoff: Any = field(default=None, hash=False)
+    backoff: Any = field(default_factory=DEFAULT_BACKOFF.copy, hash=False)
     expired: str = "drop"
     dead_letter_queue: str | None = None
     dedup_window: float = 300.0

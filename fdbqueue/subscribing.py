@@ -118,13 +118,25 @@ class Subscription:
         transaction, raises ``TransactionTooLarge`` if it has to pass more than a thousand.
         Raises ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
+        return self._receive_many(tr, max_messages, lease, wait, consumer)
+
+    def _receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        lease: Seconds | None,
+        wait: Seconds,
+        consumer: str,
+        begins: bool = True,
+    ) -> list[Delivery]:
+        """begins: whether the caller begins at once with a message that it is given alone."""
         _check_count("max_messages", max_messages)
         wait = _patience(tr, wait)
         seconds = None if lease is None else check_lease("lease", lease)
         if consumer:
             check_name(consumer)
         claim = os.urandom(CLAIM_BYTES)
-        grant = partial(uses.grant, seconds=seconds, claim=claim, consumer=consumer)
+        grant = partial(uses.grant, seconds=seconds, claim=claim, consumer=consumer, begins=begins)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
 
     def get(self, tr: Transactor) -> Message | None:

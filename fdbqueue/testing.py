@@ -51,6 +51,10 @@ class ManualClock(Clock):
     seconds: float = 0.0
     wall_only: float = 0.0
 
+    def monotonic(self) -> float:
+        """Seconds by a clock that never steps."""
+        return super().monotonic() + self.seconds
+
     def wall_ms(self) -> int:
         """The wall clock in milliseconds since the epoch."""
         return super().wall_ms() + int((self.seconds + self.wall_only) * 1000)

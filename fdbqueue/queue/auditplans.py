@@ -70,6 +70,6 @@ def _let_lapse(audit: Audit, token: bytes, lease: Lease) -> None:
     """Turn a lease into one that is over: the next who looks takes the message back."""
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
-    over = replace(lease, expiry_version=version, expiry_ms=now_ms)
+    over = replace(lease, expiry_version=version, expiry_ms=now_ms, begun=False)
     audit.tr[keys.lease(token)] = pack_lease(over)
     audit.tr[keys.expiry(version, token)] = pack_expiry(now_ms)

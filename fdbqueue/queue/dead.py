@@ -217,6 +217,7 @@ def _forward(
                     envelope,
                     priority=priority,
                     attempts=0,
+                    alone=False,
                     id=None,
                     expires_at_ms=None,
                     max_attempts=None,

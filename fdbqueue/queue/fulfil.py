@@ -8,7 +8,6 @@ come in meanwhile disturb a round, and no message and no request is used twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from ..binding import fdb
 from ..codec import Request, unpack_request
 from ..keys import Kind, QueueKeys
 from ..model import Delivery
-from . import dequeue, expiring, lease, line, payloads
+from . import dequeue, expiring, lease, line, payloads, taking
 from .scope import Scope, Standing
 
 MAX_SERVED = 100
@@ -65,15 +64,6 @@ class Served:
     asked: int
     exhausted: bool
     more: bool
-
-
-def share(asked: Sequence[int], available: int) -> list[int]:
-    """How many messages each request gets: as many as it asks for, while there are any."""
-    shares = []
-    for wanted in asked:
-        shares.append(min(wanted, available))
-        available -= shares[-1]
-    return shares
 
 
 def _round(waiting: list[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
@@ -129,20 +119,23 @@ def serve(
     waiting, behind = _round(waiting)
     asked = sum(one.request.max_messages for one in waiting)
     found, bounded = _gather(tr, scope, looked, asked)
-    taken = iter(found)
     answers: dict[bytes, list[Delivery]] = {}
     given: list[tuple[lease.Terms, list[Standing]]] = []
     unserved: list[Waiting] = []
-    shares = share([one.request.max_messages for one in waiting], len(found))
-    for one, count in zip(waiting, shares, strict=True):
-        if not count:
+    begin = 0
+    for one in waiting:
+        request = one.request
+        most = found[begin : begin + request.max_messages]
+        messages = taking.together(most, begins=request.begins)
+        begin += len(messages)
+        if not messages:
             unserved.append(one)
             continue
-        messages = [next(taken) for _ in range(count)]
         for message in messages:
             tr.add_read_conflict_key(scope.keys.ready(message.position))
         line.remove(tr, scope.keys, one.index, one.claim)
-        given.append((lease.Terms(one.request.seconds, one.claim, one.request.consumer), messages))
+        terms = lease.Terms(request.seconds, one.claim, request.consumer, request.begins)
+        given.append((terms, messages))
         answers[one.claim] = []
     mine = [messages for terms, messages in given if terms.claim == me]
     chunks = payloads.look(tr, scope.keys, mine[0]) if mine else []

@@ -60,9 +60,10 @@ def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
 
 @fdb.transactional
 def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> tuple[int, int, int]:
-    """Return messages whose lease has lapsed to their old positions, with one attempt more.
+    """Return messages whose lease has lapsed to their old positions.
 
-    The queue's redelivery policy says whether it rests before, or becomes a dead letter. Returns
+    From now on they are delivered one by one. It is a failed attempt of those whose handling had
+    begun: the redelivery policy says whether one rests, or becomes a dead letter. Returns
     how many became ready, how many leases have lapsed, and the weight of their messages.
     A second round trip if there are any, and more where a consumer whose clock is ahead has left
     so many leases that they fill what was looked at. Conflicts with a settlement or an extension
@@ -72,9 +73,7 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> tuple[in
     now_ms = scope.now_ms(tr)
     for (token, ended, held), _ in portion(_held(tr, scope, looked), BESIDE_BYTES):
         lease.remove(tr, scope, token, ended)
-        verdict = redelivery.decide(
-            scope.options, held.envelope, now_ms, failure="its lease lapsed at the last attempt"
-        )
+        verdict = redelivery.lapsed(scope.options, held.envelope, now_ms, begun=ended.lease.begun)
         verdicts.append((held, verdict))
     size = sum(weight(held.envelope) for held, _ in verdicts)
     return redelivery.carry_out(tr, scope, LAPSE, verdicts), len(verdicts), size

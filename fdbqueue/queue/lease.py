@@ -46,11 +46,13 @@ class Terms:
     """What a consumer is given: for how long (seconds), under which claim, in whose name.
 
     A claim is 16 random bytes; the tokens of the leases under it begin with it.
+    begins: whether the consumer begins at once with a message that it is given alone.
     """
 
     seconds: float
     claim: bytes
     consumer: str
+    begins: bool = True
 
 
 class Looked(NamedTuple):
@@ -103,11 +105,12 @@ def _assign(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[Standing]
 ) -> list[tuple[bytes, Lease]]:
     until = _until(tr, scope, terms.seconds)
+    begun = terms.begins and len(messages) == 1
     leases = []
     for n, message in enumerate(messages):
         token = lease_token(terms.claim, n)
         packed = pack_envelope(message.envelope)
-        lease = Lease(message.position, until.version, until.wall_ms, terms.consumer, packed)
+        lease = Lease(message.position, until.version, until.wall_ms, terms.consumer, packed, begun)
         tr[scope.keys.lease(token)] = pack_lease(lease)
         tr[scope.keys.expiry(until.version, token)] = pack_expiry(until.wall_ms)
         leases.append((token, lease))

@@ -30,11 +30,16 @@ _ALIVE_VERSIONS = int(ALIVE_SECONDS * VERSIONS_PER_SECOND)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a consumer asks for: how many messages, leased for how many seconds, in whose name."""
+    """What a consumer asks for: how many messages, leased for how many seconds, in whose name.
+
+    begins: whether it begins at once with a message that it is handed alone. One that does not is
+        handed none that must be delivered alone.
+    """
 
     max_messages: int
     seconds: float | None
     consumer: str = ""
+    begins: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +131,21 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
     claim = new_claim()
     version = scope.version(tr)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
-    request = Request(asked.max_messages, seconds, asked.consumer, waits, version + _ALIVE_VERSIONS)
+    request = Request(
+        asked.max_messages,
+        seconds,
+        asked.consumer,
+        waits,
+        version + _ALIVE_VERSIONS,
+        begins=asked.begins,
+    )
     leads = leading.take(tr, scope, looked.led.value, claim)
     key = scope.keys.request(version, claim)
     tr[key] = pack_request(request)
     return Ticket(
         index=version,
         claim=claim,
-        asked=Asked(asked.max_messages, seconds, asked.consumer),
+        asked=replace(asked, seconds=seconds),
         waits=waits,
         # Until then nobody can have taken it for dead, and no lease under it can have lapsed: if
         # it has gone without a lease, then because the queue was empty.

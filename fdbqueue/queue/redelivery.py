@@ -66,6 +66,24 @@ def decide(
     return Verdict(Fate.RETURN, envelope)
 
 
+def lapsed(options: QueueOptions, envelope: Envelope, now_ms: int, *, begun: bool) -> Verdict:
+    """What becomes of a message whose lease has lapsed.
+
+    begun: whether its handling had begun: else this is no failed attempt. The rest that the
+        backoff asks for began with the lease.
+    """
+    if not begun:
+        return decide(options, envelope.lapsed(), now_ms, failure=None)
+    rest = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts + 1)
+    return decide(
+        options,
+        envelope.lapsed(),
+        now_ms,
+        failure="its lease lapsed at the last attempt",
+        delay=max(0.0, rest - options.lease),
+    )
+
+
 @fdb.transactional
 def carry_out(
     tr: fdb.Transaction,

@@ -41,7 +41,7 @@ def release(
     redelivery policy says what follows. Returns how many messages became ready.
     """
     now_ms = scope.now_ms(tr)
-    failure = None if error is None else "it failed at the last attempt"
+    failure = None if error is None else error or "it failed at the last attempt"
     verdicts = [
         (
             held,

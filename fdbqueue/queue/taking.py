@@ -55,6 +55,18 @@ def first(
     return alive(tr, scope, messages, again)[:limit]
 
 
+def together(messages: list[Standing], *, begins: bool = True) -> list[Standing]:
+    """Those of some first messages that are handed over together.
+
+    One whose lease has lapsed comes alone, so that it is known which message a consumer dies of,
+    and only to who begins with it at once.
+    """
+    for n, message in enumerate(messages):
+        if message.envelope.alone:
+            return messages[: n or begins]
+    return messages
+
+
 @fdb.transactional
 def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[Standing]:
     """Remove and return the first ``limit`` ready messages; fewer if there are no more.

@@ -79,9 +79,11 @@ def first(
             tr.add_read_conflict_key(scope.keys.ready(standing.position))
             expired.append(standing)
         elif definition.matches(standing.envelope.properties(standing.position), now_ms):
+            if standing.envelope.alone and taken:
+                break
             tr.add_read_conflict_key(scope.keys.ready(standing.position))
             taken.append(standing)
-            if enough(taken, limit):
+            if standing.envelope.alone or enough(taken, limit):
                 break
         else:
             skipped[standing.position.level] += 1

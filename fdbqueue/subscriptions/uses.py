@@ -20,10 +20,11 @@ def grant(
     seconds: float | None,
     claim: bytes,
     consumer: str,
+    begins: bool = True,
 ) -> list[Delivery]:
-    """Lease them, for ``seconds`` or the queue's own time."""
-    terms = lease.Terms(scope.options.lease if seconds is None else seconds, claim, consumer)
-    return lease.grant(tr, scope, terms, messages)
+    """Lease them, for ``seconds`` or the queue's own time; ``begins`` as in ``lease.Terms``."""
+    lasts = scope.options.lease if seconds is None else seconds
+    return lease.grant(tr, scope, lease.Terms(lasts, claim, consumer, begins), messages)
 
 
 @fdb.transactional

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fdbqueue import Depth, Queue
+from fdbqueue import Depth, Queue, backoff
 from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
 from fdbqueue.testing import ManualClock
@@ -268,3 +268,85 @@ def test_a_large_message_that_dies_elsewhere_leaves_room_for_a_large_batch(
     while more := queue.receive_many(db, 80):
         found += more
     assert len(found) == 80
+
+
+def test_only_a_message_that_was_handed_over_alone_loses_an_attempt_with_its_consumer(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    # Given a message that kills whoever handles it, among others
+    queue = Queue.create(db, "q", root=space, max_attempts=2, lease=60, backoff=None, clock=clock)
+    queue.enqueue_many(db, [b"1", b"2", b"poison", b"3", b"4"])
+    done: list[bytes] = []
+    deaths = 0
+    # When consumers take batches, handle them in order, and die of it
+    while queue.depth(db).dead == 0:
+        while found := queue.receive_many(db, 10):
+            if any(one.payload == b"poison" for one in found):
+                break
+            queue.ack_many(db, found)
+            done += [one.payload for one in found]
+        if found:
+            deaths += 1
+            clock.seconds += 61
+            queue.sweep(db)
+    while found := queue.receive_many(db, 10):
+        queue.ack_many(db, found)
+        done += [one.payload for one in found]
+    # Then it alone becomes a dead letter, after its attempts and the batch in which it hid
+    assert done == [b"1", b"2", b"3", b"4"]
+    assert deaths == 3
+    (letter,) = queue.dead.list(db)
+    assert (letter.message.payload, letter.death.attempts) == (b"poison", 2)
+
+
+@pytest.mark.parametrize("contention", ["first", "staged", "relaxed"])
+def test_what_comes_back_from_a_lost_batch_comes_one_by_one(
+    db: Database, space: Subspace, clock: ManualClock, contention: str
+) -> None:
+    queue = Queue.create(
+        db, "q", root=space, contention=contention, lease=60, window=10, clock=clock
+    )
+    queue.enqueue_many(db, [b"1", b"2"])
+    assert sum(len(queue.receive_many(db, 2)) for _ in range(2)) == 2
+    clock.seconds += 61
+    queue.enqueue_many(db, [b"3", b"4"])
+    found = [queue.receive_many(db, 4), queue.receive_many(db, 4), queue.receive_many(db, 4)]
+    assert sorted(map(len, found)) in ([1, 1, 2], [0, 1, 3]) or contention == "relaxed"
+    assert all(not one.message.redelivered or len(batch) == 1 for batch in found for one in batch)
+    assert {one.attempt for batch in found for one in batch if len(batch) > 1} <= {1}
+
+
+def test_a_slow_batch_is_kept_between_its_messages(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
+    handled = []
+    for delivery in queue.consume(db, max_messages=10):
+        handled.append(delivery.payload)
+        clock.seconds += 25
+        queue.sweep(db)
+        assert queue.depth(db).leased == 10
+    assert handled == [b"%d" % n for n in range(10)]
+    assert queue.depth(db) == Depth(enqueued=10, done=10)
+
+
+def test_by_default_a_failing_message_rests_longer_and_longer_and_is_given_up_after_days(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock)
+    queue.enqueue(db, b"a")
+    rests = []
+    for attempt in range(1, 15):
+        delivery = queue.receive(db)
+        assert delivery is not None
+        assert delivery.attempt == attempt
+        queue.release(db, delivery, error="downstream is away")
+        assert queue.receive(db) is None
+        limit = min(2.0**attempt, 600)
+        clock.seconds += limit
+        rests.append(limit)
+    assert queue.depth(db).dead == 0
+    options = queue.options(db)
+    assert options.max_attempts is not None
+    shortest = sum(backoff.seconds(options.backoff, n) for n in range(1, options.max_attempts))
+    assert 86_400 < shortest < 7 * 86_400

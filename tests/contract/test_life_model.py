@@ -72,6 +72,8 @@ class Record:
     error: str | None = None
     unique: str | None = None
     placed: bool = field(default=False)
+    begun: bool = False
+    alone: bool = False
 
 
 class Life(RuleBasedStateMachine):
@@ -175,7 +177,12 @@ class Life(RuleBasedStateMachine):
             if record.lease_until <= self.now:
                 assert record.holder is not None
                 self.lost.append(record.holder)
-                self.fail(record, None)
+                record.alone = True
+                # The time of the lease, which is over, counts for the rest.
+                if record.begun:
+                    self.fail(record, max(0.0, self.rest - LEASE))
+                else:
+                    self.give_back(record, 0)
         due = [r for r in self.of(State.DELAYED) if r.due <= self.now]
         for record in sorted(due, key=lambda r: r.due):
             if not self.alive(record):
@@ -264,6 +271,8 @@ class Life(RuleBasedStateMachine):
             return
         # A batch may end at a message that has expired, but it never leaves one out.
         front = self.ready()
+        alone = [r for r in self.records if r.alone and r.id in {one.id for one in found}]
+        assert not alone or len(found) == 1
         for delivery in found:
             while not self.alive(front[0]):
                 self.expire(front.pop(0))
@@ -272,6 +281,7 @@ class Life(RuleBasedStateMachine):
             assert delivery.attempt == record.attempts + 1
             assert delivery.message.last_error == record.error
             record.state, record.holder = State.LEASED, delivery
+            record.begun = len(found) == 1
             record.lease_until = self.now + int(LEASE * 1000)
         self.adopt_expired(front)
 

@@ -468,7 +468,8 @@ def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
     found = verify(db, queue, repair=True)
     assert [each.kind for each in found.deviations] == ["lease without plan"] * 2
     clock.seconds += 1
-    assert {delivery.payload for delivery in queue.receive_many(db, 5)} == {b"a", b"b"}
+    taken = [queue.receive(db), queue.receive(db)]
+    assert {delivery.payload for delivery in taken if delivery} == {b"a", b"b"}
     assert sound(db, queue)
 
 

@@ -38,7 +38,7 @@ def test_a_queue_is_drained_in_the_order_of_delivery(
 def test_the_exception_of_a_handler_reaches_the_test(
     fdbqueue_db: fdb.Database, fdbqueue_queue: Make
 ) -> None:
-    queue = fdbqueue_queue()
+    queue = fdbqueue_queue(backoff=None)
     queue.enqueue(fdbqueue_db, b"a")
 
     def handle(message: Message) -> None:
@@ -52,7 +52,7 @@ def test_the_exception_of_a_handler_reaches_the_test(
 def test_failures_go_the_way_of_the_queues_policy(
     fdbqueue_db: fdb.Database, fdbqueue_queue: Make
 ) -> None:
-    queue = fdbqueue_queue(max_attempts=3)
+    queue = fdbqueue_queue(max_attempts=3, backoff=None)
     queue.enqueue(fdbqueue_db, b"a")
     attempts: list[int] = []
 

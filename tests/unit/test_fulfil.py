@@ -6,20 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.queue.fulfil import share
 from fdbqueue.queue.leading import Step, decide
 from fdbqueue.queue.relaxed import offset
-
-
-@given(st.lists(st.integers(1, 100), max_size=100), st.integers(0, 2000))
-def test_messages_are_shared_out_in_order_and_none_is_kept_back(
-    asked: list[int], available: int
-) -> None:
-    shares = share(asked, available)
-    assert sum(shares) == min(sum(asked), available)
-    served = [n for n in shares if n]
-    assert shares[: len(served)] == served, "nobody is served before one who came earlier"
-    assert served[:-1] == asked[: len(served)][:-1], "only the last one served may get less"
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,8 @@ ROLES: dict[str, type[Actor]] = {
 def row(one: Delivery | Message) -> list[Any]:
     """A message as histories have it: tag, id, level, attempt, region."""
     message = one.message if isinstance(one, Delivery) else one
-    attempt = one.attempt if isinstance(one, Delivery) else message.attempts + 1
+    # A message whose lease lapsed was out before, also where that is no failed attempt.
+    attempt = max(message.attempts + 1, 1 + message.redelivered)
     return [
         message.payload.decode(),
         message.id,

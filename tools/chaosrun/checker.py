@@ -63,8 +63,7 @@ def at_most_once(view: View) -> Iterator[Violation]:
 
 
 def attempts(view: View) -> Iterator[Violation]:
-    """None is delivered after the maximum of attempts, and none twice under one attempt unless
-    it was given back, and none while its lease lasts."""
+    """None is delivered after the maximum of attempts, and none while its lease lasts."""
     for key, taken in view.taken.items():
         for one in taken:
             if one.attempt > MAX_ATTEMPTS:
@@ -80,10 +79,12 @@ def attempts(view: View) -> Iterator[Violation]:
             both = [before.operation, *back, after.operation]
             if after.attempt < before.attempt and before.ended < after.began:
                 yield violation("attempts went back", f"{key}", both)
-            if after.attempt == before.attempt and not any(o.name == "release" for o in back):
+            short = last - before.began < MIN_LEASE_NS
+            released = any(one.name == "release" for one in back)
+            if after.attempt == before.attempt and short and not released:
                 yield violation("leased twice", f"{key}: attempt {after.attempt}", both)
             drains = after.operation.what.get("drains")
-            if not (back or drains) and last - before.began < MIN_LEASE_NS:
+            if short and not (back or drains):
                 yield violation("lease cut short", f"{key}", both)
     for queue, final in view.finals.items():
         for tag, reason, made in final["dead"]:

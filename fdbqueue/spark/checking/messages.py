@@ -122,7 +122,7 @@ def _pairs(lives: DataFrame, rules: Rules) -> DataFrame:
         ),
         Condition(
             "leased twice",
-            (attempt == previous) & ~released,
+            (attempt == previous) & short & ~released,
             text(message, ": attempt ", attempt),
         ),
         Condition("lease cut short", ~(back | drains) & short, message),

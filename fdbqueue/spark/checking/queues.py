@@ -151,10 +151,11 @@ def _steps(lives: DataFrame, began_before: Column) -> DataFrame:
     leased = (transition == "lease") & (state == State.LEASED.value)
     where = text(transition, " of ", F.col("id"), ", which is ", state)
     attempt, previous = F.col("attempt"), F.col("before_attempt")
-    fails = transition.isin("release", "defer", "bury", "drop", "expire leased", "forward leased")
+    fails = transition.isin(
+        "release", "defer", "lapse", "bury", "drop", "expire leased", "forward leased"
+    )
     steps = (
         F.when(transition.isin(histories.BORN) | (transition == "redrive"), attempt == 0)
-        .when(transition == "lapse", attempt == previous + 1)
         .when(fails, (attempt == previous) | (attempt == previous + 1))
         .otherwise(attempt == previous)
     )
