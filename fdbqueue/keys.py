@@ -38,8 +38,8 @@ class Kind(IntEnum):
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (id) -> record
-    STATE = 11  # (state, -priority, id) -> last sign of life; () -> the guard and its own
-    WAKE = 12  # (id) -> changes when the consumer is notified
+    STATE = 11  # (state, -priority, id) -> last sign of life, since when; () -> the guard, its own
+    SLEEPER = 12  # (-priority, since, id) -> empty; it goes when the consumer is woken
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
@@ -558,9 +558,14 @@ class QueueKeys:
         state, negative, consumer = _unpacked(key, self._kinds[Kind.STATE], int, int, bytes)
         return state, -negative, consumer
 
-    def wake(self, consumer: bytes) -> bytes:
-        """(consumer)."""
-        return fdb.tuple.pack((consumer,), self._kinds[Kind.WAKE])
+    def sleeper(self, priority: int, since: int, consumer: bytes) -> bytes:
+        """(-priority, since, consumer): a higher priority first, then who has waited longest."""
+        return fdb.tuple.pack((-priority, since, consumer), self._kinds[Kind.SLEEPER])
+
+    def parse_sleeper(self, key: bytes) -> tuple[int, int, bytes]:
+        """The priority, since when, and the consumer that a SLEEPER key names."""
+        negative, since, consumer = _unpacked(key, self._kinds[Kind.SLEEPER], int, int, bytes)
+        return -negative, since, consumer
 
 
 LOWEST = b"\x00"

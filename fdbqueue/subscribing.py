@@ -40,7 +40,7 @@ class _Step(Generic[R]):
     results: list[R]
     found: Found
     closed: bool
-    watch: fdb.Future[None] | None
+    signal: wakeups.Signal
     patience: float
 
 
@@ -270,10 +270,10 @@ class Subscription:
             if taken.found.unfinished:
                 resume = taken.found.reached
                 continue
-            if taken.results or taken.closed or taken.watch is None:
+            if taken.results or taken.closed or not taken.signal:
                 return taken.results
             resume = {}
-            wakeups.wait((taken.watch,), min(left, taken.patience))
+            wakeups.wait(wakeups.arm(tr, taken.signal), min(left, taken.patience))
 
     def _step(
         self,
@@ -308,12 +308,12 @@ class Subscription:
         closed = found.empty and definition.auto_close and not scope.options.paused
         if closed:
             registry.drop(tr, scope, self.name)
-        watch = tr.watch(scope.keys.change) if found.empty and waits and not closed else None
+        signal = wakeups.changes(tr, scope.keys) if found.empty and waits and not closed else ()
         patience = POLL_SECONDS
-        if watch is not None:
+        if signal:
             following = agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
             patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
-        return _Step(use(tr, scope, found.messages), found, closed, watch, patience)
+        return _Step(use(tr, scope, found.messages), found, closed, signal, patience)
 
 
 def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Step[R]]:

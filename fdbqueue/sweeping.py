@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .binding import fdb
-from .consumers import promotion
+from .consumers import promotion, registry
 from .errors import ExpiredBacklog
 from .handle import Handle, composed
 from .keys import RootKeys
@@ -17,7 +17,8 @@ R = TypeVar("R")
 
 
 def sweep(handle: Handle, db: fdb.Database) -> Swept:
-    """Promote what is due, dispose of what has expired, and delete the queue if it is to go."""
+    """Promote what is due, dispose of what has expired, remove consumers that are dead, and delete
+    the queue if it is to go."""
     keys = handle._keys.once
     promoted, expired, begin = 0, 0, b""
     while True:
@@ -36,6 +37,10 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
         expired += count
         if not begin:
             break
+    while once.run(
+        db, keys, lambda tr: registry.evict_dead(tr, handle._scope(tr)), wrote=lambda _: False
+    ):
+        pass
     deleted = composed(
         db,
         RootKeys(handle._root).once,

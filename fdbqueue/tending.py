@@ -99,7 +99,8 @@ class Tending(Handle):
         self._run(tr, lambda tr: self._set_paused(tr, False))
 
     def sweep(self, db: fdb.Database) -> Swept:
-        """Do at once what happens by itself: lapsed leases, due delays, ended times to live.
+        """Do at once what happens by itself: lapsed leases, due delays, ended times to live, and
+        the removal of consumers that were killed.
 
         Receivers do the same as they come by; a queue that nobody receives from needs a sweep now
         and then, and only a sweep deletes a queue with the option ``auto_delete``. Spans
@@ -133,9 +134,10 @@ class Tending(Handle):
     def evict(self, tr: Transactor, consumer: Consumer | None = None) -> list[bytes]:
         """Remove a consumer, or where None those whose last sign of life is too old: up to 100.
 
-        Returns their ids. Another consumer is woken in the place of each. One that is alive after
-        all registers again. One or two round trips; conflicts with a sign of life of those that it
-        removes. Raises ``QueueNotFound``.
+        Returns their ids. Requests of the dead leave the line, too: the claim of one is an id here.
+        Another consumer is woken in the place of each. One that is alive after all registers again.
+        One or two round trips; conflicts with a sign of life of those that it removes. Raises
+        ``QueueNotFound``.
         """
 
         def remove(tr: fdb.Transaction) -> list[bytes]:

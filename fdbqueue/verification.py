@@ -7,6 +7,7 @@ from functools import partial
 
 from .api import Queue
 from .binding import fdb
+from .consumers import checking as waiting
 from .keys import Kind
 from .model import Deviation, Verification
 from .queue import audit, auditplans, belongings, once
@@ -67,6 +68,8 @@ class _Verifier:
         self.pages(auditplans.leases)
         self.plans()
         self.pages(checking.cursors)
+        for check in (waiting.consumers, waiting.states, waiting.sleepers, waiting.requests):
+            self.pages(check)
         self.pages(belongings.known)
         self.whole("owners of chunks, names, pointers and turns", belongings.check)
         self.counters()

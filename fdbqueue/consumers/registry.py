@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ..binding import fdb
 from ..codec import ConsumerRecord, pack_beat, pack_consumer, unpack_beat, unpack_consumer
 from ..keys import CLAIM_BYTES, Kind, QueueKeys
+from ..queue import line
 from ..queue.scope import Scope
 from . import wakeups
 from .states import ConsumerState
@@ -80,15 +81,15 @@ def heartbeat(tr: fdb.Transaction, scope: Scope, consumer: bytes, record: Consum
 
 @fdb.transactional
 def unregister(tr: fdb.Transaction, scope: Scope, consumer: bytes, priority: int) -> None:
-    """Remove a consumer; somebody else is woken in its place if it was the guard."""
-    del tr[scope.keys.consumer(consumer)]
-    del tr[scope.keys.state(ConsumerState.NON_ACQUIRING, priority, consumer)]
-    wakeups.withdraw(tr, scope.keys, consumer, priority, scope.clock)
+    """Remove a consumer; somebody else is woken in its place if it was the guard. One that stands
+    in line leaves it."""
+    line.remove_claim(tr, scope.keys, consumer)
+    _remove(tr, scope, consumer, priority)
 
 
 @fdb.transactional
-def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> tuple[bytes, int] | None:
-    """The id and priority of a living consumer that is to be served before those of ``priority``.
+def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> wakeups.Sleeper | None:
+    """A living consumer that is to be served before those of ``priority``; None without any.
 
     That is the first of a higher priority that sleeps until it is notified, or is awake. One round
     trip, and a second one if there is any such. Conflicts with the moves of such consumers.
@@ -99,17 +100,17 @@ def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> tuple[bytes, i
         for state in (ConsumerState.NOTIFIED, ConsumerState.INTERESTED)
     ]
     found = [tr.get_range(looked.start, looked.stop, limit=MAX_EVICTED) for looked in ranges]
-    above = [(keys.parse_state(kv.key), unpack_beat(kv.value)[0]) for r in found for kv in r]
+    above = [(keys.parse_state(kv.key), kv.value) for r in found for kv in r]
     if not above:
         return None
     above.sort(key=lambda one: -one[0][1])
     records = [tr.snapshot.get(keys.consumer(consumer)) for (_, _, consumer), _ in above]
     at = wakeups.now(tr, scope.clock)
-    for ((_, rank, consumer), beat), value in zip(above, records, strict=True):
+    for ((_, rank, consumer), listed), value in zip(above, records, strict=True):
         packed = value.value
-        seen = beat if packed is None else unpack_consumer(packed)[1]
+        seen = unpack_beat(listed)[0] if packed is None else unpack_consumer(packed)[1]
         if not wakeups.dead(seen, at):
-            return consumer, rank
+            return wakeups.Sleeper(rank, wakeups.since_of(listed) or 0, consumer)
     return None
 
 
@@ -146,29 +147,36 @@ def consumers(tr: fdb.Transaction, keys: QueueKeys) -> list[Consumer]:
 
 @fdb.transactional
 def evict_dead(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
-    """Remove consumers whose last sign of life is too old; returns their ids.
+    """Remove consumers whose last sign of life is too old; returns their ids, or claims.
 
     One round trip, at snapshot isolation; conflicts with a sign of life of those it removes. A
-    dead guard's role goes to the next sleeper.
+    dead guard's role goes to the next sleeper. Requests of the dead leave the line, too.
     """
     keys, at = scope.keys, wakeups.now(tr, scope.clock)
     named, listed, _ = _issue(tr, keys)
-    seen = {keys.parse_consumer(kv.key): unpack_consumer(kv.value)[1] for kv in named}
-    rows = [(keys.parse_state(kv.key), unpack_beat(kv.value)[0]) for kv in listed]
-    # Those that only wait give their sign of life with their state.
-    for (_, _, consumer), beat in rows:
-        seen.setdefault(consumer, beat)
-    dead = [one for one, beat in seen.items() if wakeups.dead(beat, at)][:MAX_EVICTED]
-    gone = set(dead)
-    for (state, priority, consumer), _ in rows:
-        if consumer in gone:
-            tr.add_read_conflict_key(keys.state(state, priority, consumer))
-            del tr[keys.state(state, priority, consumer)]
-    for consumer in dead:
+    requests = line.look_at_all(tr, keys)
+    seen = {keys.parse_consumer(kv.key): unpack_consumer(kv.value) for kv in named}
+    beats = {consumer: beat for consumer, (_, beat) in seen.items()}
+    ranks = {consumer: record.priority for consumer, (record, _) in seen.items()}
+    for kv in listed:
+        # Those that only wait give their sign of life with their state.
+        _, priority, consumer = keys.parse_state(kv.key)
+        beats.setdefault(consumer, unpack_beat(kv.value)[0])
+        ranks.setdefault(consumer, priority)
+    gone = [one for one, beat in beats.items() if wakeups.dead(beat, at)][:MAX_EVICTED]
+    for consumer in gone:
         tr.add_read_conflict_key(keys.consumer(consumer))
-        del tr[keys.consumer(consumer)]
-        wakeups.withdraw(tr, keys, consumer, clock=scope.clock)
-    return dead
+        for state in ConsumerState:
+            tr.add_read_conflict_key(keys.state(state, ranks[consumer], consumer))
+        _remove(tr, scope, consumer, ranks[consumer])
+    left = line.remove_dead(tr, scope, requests)
+    return [*gone, *(claim for claim in left if claim not in gone)]
+
+
+def _remove(tr: fdb.Transaction, scope: Scope, consumer: bytes, priority: int) -> None:
+    del tr[scope.keys.consumer(consumer)]
+    del tr[scope.keys.state(ConsumerState.NON_ACQUIRING, priority, consumer)]
+    wakeups.withdraw(tr, scope.keys, consumer, priority, scope.clock)
 
 
 def _issue(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.FDBRange, fdb.Value]:

@@ -3,14 +3,20 @@
 An enqueue cannot know by a snapshot read who sleeps when it commits, and reading it with a
 conflict would make business transactions fail whenever some consumer goes to sleep. So everything
 that becomes ready also adds to one key, CHANGE, blindly (``queue.life``), and of the consumers
-that sleep exactly one watches it: the guard. The others watch a WAKE key of their own.
+that sleep exactly one watches it: the guard. Each of the others watches its own place on the list
+of those who sleep, and is woken by its removal. So a wake-up that comes too late, for a consumer
+that has left, writes nothing that stays.
 
 - Whoever goes to sleep reads GUARD with a conflict, and becomes the guard if there is none. So as
   long as somebody sleeps there is a guard.
-- The guard looks at the queue whenever CHANGE has changed since its last look: a watch compares
-  with what its transaction saw, so a message that commits at any time after the look is noticed,
-  however early its transaction began.
-- The guard keeps the role, awake or asleep, until it leaves, or can take no more while more is
+- The guard looks at the queue whenever CHANGE is not what its last look saw, so a message that
+  commits at any time after the look is noticed, however early its transaction began.
+- Watches are set in a transaction of their own, which compares what it finds with what the look
+  saw: a watch is an ordinary read, and in the look's own transaction every arrival would abort it.
+- The list is in the order of priority, and then of how long a consumer has waited. One that has
+  been served goes to the end, and if it is the guard, makes the one that has waited longest the
+  guard and wakes it: so equal consumers are served in turns, also where messages come one by one.
+- Else the guard keeps the role, awake or asleep, until it leaves, or can take no more while more is
   ready. Then it makes the next sleeper the guard, and wakes it; it reads the list with a conflict,
   so that nobody who falls asleep at the same time is overlooked.
 
@@ -22,15 +28,14 @@ they look by themselves.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..binding import fdb
 from ..clock import SYSTEM_CLOCK, VERSIONS_PER_SECOND, Clock
-from ..codec import Beat, pack_beat, pack_index, unpack_beat
-from ..keys import QueueKeys
+from ..codec import Beat, pack_beat, pack_index, unpack_beat, unpack_index
+from ..keys import Kind, QueueKeys
 from .states import ACQUIRING, ConsumerState
 
 MAX_WOKEN = 100
@@ -38,8 +43,44 @@ MAX_WOKEN = 100
 DEAD_SECONDS = 15.0
 """How old, by both clocks, the last sign of life of a consumer is that counts as dead."""
 
-Signal: TypeAlias = "tuple[fdb.Future[None], ...]"
-"""The watches of a sleeper: it wakes when one of them fires."""
+
+class Watched(NamedTuple):
+    """A key to watch, and what it was when somebody went to sleep."""
+
+    key: bytes
+    seen: bytes | None
+
+
+Signal: TypeAlias = tuple[Watched, ...]
+"""What a sleeper waits for: it wakes when one of these is not what it was. To be armed."""
+
+
+class Watch(Protocol):
+    """What is armed: a future of the bindings, or something that has happened already."""
+
+    def on_ready(self, callback: Callable[[Watch], object]) -> object:
+        """Call back once it has fired."""
+
+    def cancel(self) -> object:
+        """Wait no longer."""
+
+
+class _Fired:
+    """A watch of a key that had changed before it could be watched."""
+
+    def on_ready(self, callback: Callable[[Watch], object]) -> object:
+        return callback(self)
+
+    def cancel(self) -> object:
+        return None
+
+
+class Sleeper(NamedTuple):
+    """A consumer that waits: its place on the list."""
+
+    priority: int
+    since: int
+    consumer: bytes
 
 
 class Looked(NamedTuple):
@@ -67,11 +108,11 @@ def wake(tr: fdb.Transaction, keys: QueueKeys, looked: Looked) -> int:
     if looked.waiting is None or looked.guard is None:
         return 0
     guard = _named(looked.guard)
-    sleepers = [keys.parse_state(kv.key) for kv in looked.waiting]
-    chosen = [(priority, one) for _, priority, one in sleepers if one != guard][: looked.others]
-    for priority, consumer in chosen:
-        notify(tr, keys, consumer, priority)
-    return len(chosen)
+    chosen = [kv.key for kv in looked.waiting if keys.parse_sleeper(kv.key)[-1] != guard]
+    for key in chosen[: looked.others]:
+        # If it has left or moved meanwhile, there is nothing to remove.
+        del tr[key]
+    return len(chosen[: looked.others])
 
 
 @fdb.transactional
@@ -81,27 +122,20 @@ def ring(tr: fdb.Transaction, keys: QueueKeys) -> None:
 
 
 @fdb.transactional
-def notify(tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, priority: int) -> None:
-    """Wake one consumer. Writes blindly."""
-    move(tr, keys, consumer, priority, ConsumerState.NOTIFIED)
-    tr[keys.wake(consumer)] = os.urandom(8)
-
-
-@fdb.transactional
 def move(
     tr: fdb.Transaction,
     keys: QueueKeys,
     consumer: bytes,
     priority: int,
-    state: ConsumerState | None,
+    state: ConsumerState,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
-    """Put an acquiring consumer on one list, whichever it stands on; None: on none. Blind."""
-    for other in ACQUIRING:
-        if other is not state:
-            del tr[keys.state(other, priority, consumer)]
-    if state is not None:
-        tr[keys.state(state, priority, consumer)] = pack_beat(now(tr, clock))
+    """Put an acquiring consumer that is awake on one list, whichever it stands on.
+
+    One round trip; conflicts with its eviction.
+    """
+    _rise(tr, keys, consumer, priority, _held(tr, keys, consumer, priority))
+    tr[keys.state(state, priority, consumer)] = pack_beat(now(tr, clock))
 
 
 @fdb.transactional
@@ -111,21 +145,37 @@ def register(
     consumer: bytes,
     priority: int = 0,
     clock: Clock = SYSTEM_CLOCK,
+    *,
+    served: bool = False,
+    since: int | None = None,
 ) -> Signal:
     """Go to sleep: stand on the list of the interested, as the guard if there is none.
 
-    The caller has taken, in the same transaction, all that was ready. Returns what to wait for;
-    the commit arms it. One round trip; conflicts with a change of the guard.
+    served: whether the consumer takes something in the same transaction: then it goes to the end.
+    since: the version since when it has waited, where it knows better.
+
+    The caller has taken, in the same transaction, all that was ready. Returns what to wait for.
+    One round trip; conflicts with a change of the guard, and where a guard that was served hands
+    over, with the moves of its heir.
     """
-    value = tr.get(keys.guard).value
-    move(tr, keys, consumer, priority, ConsumerState.INTERESTED, clock)
-    watches = [tr.watch(keys.wake(consumer))]
+    guard, held = tr.get(keys.guard), _held(tr, keys, consumer, priority)
+    change, sleepers = tr.snapshot.get(keys.change), _first(tr.snapshot, keys, 2)
+    if served:
+        since = now(tr, clock).version
+    asleep = _lie_down(tr, keys, consumer, priority, held, clock, since)
+    value = guard.value
     mine = value is not None and unpack_beat(value)[1] == consumer
-    if mine or value is None or dead(unpack_beat(value)[0], now(tr, clock)):
-        if not mine or old(unpack_beat(value or b"")[0], now(tr, clock)):
-            _appoint(tr, keys, consumer, clock)
-        watches.append(tr.watch(keys.change))
-    return tuple(watches)
+    if not (mine or value is None or dead(unpack_beat(value)[0], now(tr, clock))):
+        return (asleep,)
+    heirs = [heir for heir in _others(keys, sleepers, consumer) if heir.priority >= priority]
+    if served and heirs:
+        # Whoever leaves, or is woken, meanwhile is no heir.
+        tr.add_read_conflict_key(keys.sleeper(*heirs[0]))
+        _call(tr, keys, heirs[0], clock)
+        return (asleep,)
+    if not mine or old(unpack_beat(value or b"")[0], now(tr, clock)):
+        _appoint(tr, keys, consumer, clock)
+    return asleep, Watched(keys.change, change.value)
 
 
 @fdb.transactional
@@ -146,18 +196,19 @@ def suspend(
     the role away with whoever goes to sleep or leaves at the same time.
     """
     guard, sleepers = tr.get(keys.guard), _first(tr.snapshot, keys, 2)
+    change = tr.snapshot.get(keys.change)
     move(tr, keys, consumer, priority, ConsumerState.NOT_INTERESTED, clock)
     role = guard.value
     leads = role is not None and unpack_beat(role)[1] == consumer
     if role is not None and leads and not more:
         if old(unpack_beat(role)[0], now(tr, clock)):
             _appoint(tr, keys, consumer, clock)
-        return (tr.watch(keys.change),)
+        return (Watched(keys.change, change.value),)
     if leads:
         _hand_over(tr, keys, consumer, sleepers, clock)
     elif more:
-        for heir, rank in _others(keys, sleepers, consumer)[:1]:
-            notify(tr, keys, heir, rank)
+        for heir in _others(keys, sleepers, consumer)[:1]:
+            del tr[keys.sleeper(*heir)]
     return ()
 
 
@@ -167,21 +218,20 @@ def defer(
     keys: QueueKeys,
     consumer: bytes,
     priority: int,
-    superior: tuple[bytes, int],
+    superior: Sleeper,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Signal:
     """Go to sleep and leave what is ready to a consumer of higher priority.
 
-    superior: its id and priority; the caller has read its state with a conflict.
+    superior: who it is; the caller has read its state with a conflict.
 
     What a guard knows to be ready must not be forgotten: the superior becomes the guard.
     """
-    value = tr.get(keys.guard).value
-    move(tr, keys, consumer, priority, ConsumerState.INTERESTED, clock)
-    if value is None or unpack_beat(value)[1] == consumer:
-        _appoint(tr, keys, superior[0], clock)
-        notify(tr, keys, *superior)
-    return (tr.watch(keys.wake(consumer)),)
+    guard, held = tr.get(keys.guard), _held(tr, keys, consumer, priority)
+    asleep = _lie_down(tr, keys, consumer, priority, held, clock)
+    if _named(guard) in (None, consumer):
+        _call(tr, keys, superior, clock)
+    return (asleep,)
 
 
 @fdb.transactional
@@ -197,20 +247,39 @@ def withdraw(
     One round trip; conflicts as ``suspend``.
     """
     guard, sleepers = tr.get(keys.guard), _first(tr.snapshot, keys, 2)
-    move(tr, keys, consumer, priority, None)
-    del tr[keys.wake(consumer)]
+    _rise(tr, keys, consumer, priority, _held(tr, keys, consumer, priority))
     if _named(guard) == consumer:
         _hand_over(tr, keys, consumer, sleepers, clock)
 
 
-def wait(signal: Signal, seconds: float) -> bool:
+@fdb.transactional
+def changes(tr: fdb.Transaction, keys: QueueKeys) -> Signal:
+    """What tells when something becomes ready, for one that stands on no list. No conflicts."""
+    return (Watched(keys.change, tr.snapshot.get(keys.change).value),)
+
+
+def arm(db: fdb.Database, signal: Signal) -> list[Watch]:
+    """Watch what a sleeper waits for, in a transaction of its own; what has changed has fired."""
+    return _watch(db, signal) if signal else []
+
+
+@fdb.transactional
+def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
+    values = [tr.snapshot.get(key) for key, _ in signal]
+    return [
+        tr.watch(key) if value.value == seen else _Fired()
+        for (key, seen), value in zip(signal, values, strict=True)
+    ]
+
+
+def wait(watches: Sequence[Watch], seconds: float) -> bool:
     """Wait until a watch fires, for at most ``seconds``; returns whether one did. Errors count as
     fired: whoever waits looks again, and so loses nothing."""
     fired = threading.Event()
-    for watch in signal:
+    for watch in watches:
         watch.on_ready(lambda _: fired.set())
     woken = fired.wait(seconds)
-    for watch in signal:
+    for watch in watches:
         watch.cancel()
     return woken
 
@@ -245,31 +314,76 @@ def _appoint(tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, clock: Clock
 
 
 def _first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange:
-    interested = keys.in_state(ConsumerState.INTERESTED)
+    asleep = keys.kind(Kind.SLEEPER)
     return tr.get_range(
-        interested.start, interested.stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
+        asleep.start, asleep.stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
     )
 
 
-def _others(
-    keys: QueueKeys, sleepers: fdb.FDBRange, consumer: bytes
-) -> Sequence[tuple[bytes, int]]:
-    parsed = [keys.parse_state(kv.key) for kv in sleepers]
-    return [(other, priority) for _, priority, other in parsed if other != consumer]
+def _others(keys: QueueKeys, sleepers: fdb.FDBRange, consumer: bytes) -> list[Sleeper]:
+    found = (Sleeper(*keys.parse_sleeper(kv.key)) for kv in sleepers)
+    return [one for one in found if one.consumer != consumer]
 
 
 def _hand_over(
     tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, sleepers: fdb.FDBRange, clock: Clock
 ) -> None:
     """Make the next sleeper the guard. The conflict is on the list as far as it was read."""
-    interested = keys.in_state(ConsumerState.INTERESTED)
+    asleep = keys.kind(Kind.SLEEPER)
     found = sleepers.to_list()
-    end = found[-1].key + b"\x00" if len(found) == 2 else interested.stop
-    tr.add_read_conflict_range(interested.start, end)
+    end = found[-1].key + b"\x00" if len(found) == 2 else asleep.stop
+    tr.add_read_conflict_range(asleep.start, end)
     heirs = _others(keys, sleepers, consumer)
-    if not heirs:
+    if heirs:
+        _call(tr, keys, heirs[0], clock)
+    else:
         del tr[keys.guard]
-        return
-    heir, priority = heirs[0]
-    _appoint(tr, keys, heir, clock)
-    notify(tr, keys, heir, priority)
+
+
+def _call(tr: fdb.Transaction, keys: QueueKeys, heir: Sleeper, clock: Clock) -> None:
+    """Make a sleeper the guard and wake it; the caller conflicts with its moves, so it is there."""
+    _appoint(tr, keys, heir.consumer, clock)
+    del tr[keys.sleeper(*heir)]
+
+
+def _held(tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, priority: int) -> fdb.Value:
+    """Issue the read of where a consumer sleeps, if it does. Conflicts with its eviction."""
+    return tr.get(keys.state(ConsumerState.INTERESTED, priority, consumer))
+
+
+def _lie_down(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    consumer: bytes,
+    priority: int,
+    held: fdb.Value,
+    clock: Clock,
+    since: int | None = None,
+) -> Watched:
+    """Stand on the list of the interested, and sleep, since now or where None as before; returns
+    what to wait for."""
+    before, beat = since_of(held.value), now(tr, clock)
+    if since is None:
+        since = beat.version if before is None else before
+    _rise(tr, keys, consumer, priority, held)
+    place = keys.sleeper(priority, since, consumer)
+    tr[place] = b""
+    listed = keys.state(ConsumerState.INTERESTED, priority, consumer)
+    tr[listed] = pack_beat(beat, pack_index(since))
+    return Watched(place, b"")
+
+
+def since_of(listed: bytes | None) -> int | None:
+    """Since when a consumer waits, by its entry on the list of the interested."""
+    return None if listed is None else unpack_index(unpack_beat(listed)[1])
+
+
+def _rise(
+    tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, priority: int, held: fdb.Value
+) -> None:
+    """Stand on no list of those who acquire."""
+    since = since_of(held.value)
+    if since is not None:
+        del tr[keys.sleeper(priority, since, consumer)]
+    for state in ACQUIRING:
+        del tr[keys.state(state, priority, consumer)]

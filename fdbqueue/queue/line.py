@@ -24,6 +24,8 @@ from .scope import Scope
 
 ALIVE_SECONDS = 10.0
 """How long a request counts as that of a living consumer, unless it says that it lives."""
+MAX_LOOKED = 1_000
+"""Requests that one transaction looks through to remove some."""
 
 _ALIVE_VERSIONS = int(ALIVE_SECONDS * VERSIONS_PER_SECOND)
 
@@ -205,3 +207,35 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, index: int, claim: bytes) -> No
     key = keys.request(index, claim)
     tr.add_read_conflict_key(key)
     del tr[key]
+
+
+def look_at_all(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
+    """Issue a snapshot read of the requests, up to some number of them."""
+    requests = keys.kind(Kind.REQUEST)
+    return tr.snapshot.get_range(
+        requests.start,
+        requests.stop,
+        limit=MAX_LOOKED,
+        streaming_mode=fdb.StreamingMode.want_all,
+    )
+
+
+def remove_dead(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> list[bytes]:
+    """Take the requests of the dead out of the line; returns their claims. Conflicts with a sign
+    of life of these."""
+    version = scope.version(tr)
+    removed = []
+    for kv in looked:
+        if unpack_request(kv.value).alive_until <= version:
+            index, claim = scope.keys.parse_request(kv.key)
+            remove(tr, scope.keys, index, claim)
+            removed.append(claim)
+    return removed
+
+
+def remove_claim(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> None:
+    """Take the request of one consumer out of the line, if it has one."""
+    for kv in look_at_all(tr, keys):
+        index, owner = keys.parse_request(kv.key)
+        if owner == claim:
+            remove(tr, keys, index, claim)

@@ -96,7 +96,7 @@ class _Round:
     others: int = 0
     asked: int = 0
     wrote: bool = False
-    watch: wakeups.Signal | None = None
+    signal: wakeups.Signal | None = None
     patience: float = RENEW_SECONDS
 
 
@@ -219,13 +219,14 @@ class _Stand:
                 self.leads, self.watch = False, None
                 self.woken = self.woken and played.lost
                 return answer
-            self.woken = self.woken or played.watch is not None
+            self.woken = self.woken or played.signal is not None
             if answer is None and self._left() <= 0:
                 return None
             if played.step is Step.LINGER:
                 tenacity.nap.sleep(LINGER_SECONDS)
-            if played.watch is not None:
-                wakeups.wait(played.watch, max(0.0, min(self._left(), played.patience)))
+            if played.signal is not None:
+                watches = wakeups.arm(self.db, played.signal)
+                wakeups.wait(watches, max(0.0, min(self._left(), played.patience)))
 
     def _round(
         self, tr: fdb.Transaction, *, answered: bool, done: bool, overdue: bool = False
@@ -255,7 +256,7 @@ class _Stand:
             crowd=0 if overdue else self.crowd,
             exhausted=served.exhausted,
         )
-        watch, patience = None, RENEW_SECONDS
+        signal, patience = None, RENEW_SECONDS
         if step in (Step.LEAVE, Step.HAND_OVER):
             _step_down(tr, scope, others)
             self._tidy(tr, served)
@@ -263,8 +264,9 @@ class _Stand:
             if leading.renew(tr, scope, led.value) and mine is not None:
                 line.keep_alive(tr, scope, self.ticket, mine.request)
             if step is Step.WAIT:
-                fulfil.read_emptiness(tr, keys)
-                watch = wakeups.register(tr, keys, me)
+                # Before whoever has waited for less long than the first in line.
+                first = min((one.index for one in served.unserved), default=self.ticket.index)
+                signal = wakeups.register(tr, keys, me, clock=scope.clock, since=first)
                 following = agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
                 patience = RENEW_SECONDS if following is None else min(following, RENEW_SECONDS)
         return _Round(
@@ -274,7 +276,7 @@ class _Stand:
             others=len(served.answers.keys() - {me}),
             asked=served.asked,
             wrote=bool(served.answers),
-            watch=watch,
+            signal=signal,
             patience=patience,
         )
 

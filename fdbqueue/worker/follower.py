@@ -43,16 +43,18 @@ class Follower(Member):
     def take(self, credit: Credit, most: int, at_hand: Sequence[Delivery] = ()) -> Taken:
         """Take what matches and there is credit for. Spans transactions.
 
-        The watch is armed before the look, so whatever becomes ready during it is noticed.
+        What the watch compares with is read before the look, so whatever becomes ready during it
+        is noticed.
         """
         room = credit.room(most)
         if not room:
             return Taken([], asleep=False)
-        signal, seconds = self._run(self._arm)
+        signal, seconds = self._run(self._before)
         found = self.subscription.receive_many(self.db, room, lease=self.lease, consumer=self.name)
-        return Taken(found, signal, asleep=len(found) < room, seconds=seconds)
+        asleep = len(found) < room
+        return Taken(found, wakeups.arm(self.db, signal), asleep=asleep, seconds=seconds)
 
-    def _arm(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
+    def _before(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
         scope = self.queue._scope(tr)
         coming = agenda.look(tr, scope)
-        return (tr.watch(self.keys.change),), agenda.next_event_seconds(tr, scope, coming)
+        return wakeups.changes(tr, self.keys), agenda.next_event_seconds(tr, scope, coming)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..api import Queue
@@ -29,7 +29,7 @@ class Taken:
     """
 
     deliveries: list[Delivery]
-    signal: wakeups.Signal = ()
+    signal: Sequence[wakeups.Watch] = ()
     asleep: bool = True
     returned: bool = False
     seconds: float | None = None
@@ -84,13 +84,13 @@ class Member:
         """
         room = credit.room(most)
 
-        def look(tr: fdb.Transaction) -> Taken:
+        def look(tr: fdb.Transaction) -> tuple[Taken, wakeups.Signal]:
             scope = self.queue._scope(tr)
             coming = agenda.look(tr, scope)
             above = registry.superior(tr, scope, self.priority)
             if above is not None:
                 signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, scope.clock)
-                return Taken([], signal)
+                return Taken([]), signal
             allowed, wanted, returned = credit, room, False
             if at_hand:
                 first = self.queue.peek(tr)
@@ -112,13 +112,18 @@ class Member:
                 signal = ()
                 self._move(tr, ConsumerState.NOTIFIED)
             else:
-                signal = wakeups.register(tr, self.keys, self.id, self.priority, scope.clock)
+                signal = wakeups.register(
+                    tr, self.keys, self.id, self.priority, scope.clock, served=bool(found)
+                )
             # The guard alone looks when something becomes ready by itself: no herd then, either.
             guards = len(signal) > 1 and not scope.options.paused
             seconds = agenda.next_event_seconds(tr, scope, coming) if guards else None
-            return Taken(found, signal, not full and not more, returned, seconds)
+            return Taken(found, (), not full and not more, returned, seconds), signal
 
-        return self._run(look, wrote=lambda taken: bool(taken.deliveries or taken.returned))
+        taken, signal = self._run(
+            look, wrote=lambda looked: bool(looked[0].deliveries or looked[0].returned)
+        )
+        return replace(taken, signal=wakeups.arm(self.db, signal))
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages to their places, at once and without a failed attempt."""

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import tenacity
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, State
+from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
 from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
+from fdbqueue.receiving import standing
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database
@@ -408,6 +409,25 @@ def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: Manu
     assert queue.sweep(db).deleted
     with pytest.raises(QueueNotFound):
         queue.enqueue(db, b"c")
+
+
+def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, auto_delete=True, auto_delete_after=100)
+    # Given one that waits for a message and leads the line, and is never heard of again
+    leader, other = queue.request(db), queue.request(db)
+    assert leader.leads
+    assert not other.leads
+    tr = db.create_transaction()
+    standing._Stand(db, queue._access, leader, None)._round(tr, answered=False, done=False)
+    tr.commit().wait()
+    assert not queue.sweep(db).deleted, "it may live"
+    clock.seconds += 60
+    assert not queue.sweep(db).deleted, "it has been drained for no time"
+    assert verify(db, queue).ok, "and nothing of the dead is left"
+    clock.seconds += 101
+    assert queue.sweep(db).deleted
 
 
 def test_history_tells_every_transition_in_order(

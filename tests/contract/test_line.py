@@ -13,6 +13,7 @@ import tenacity
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.binding import fdb
+from fdbqueue.consumers import wakeups
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.keys import Kind
 from fdbqueue.queue import fulfil
@@ -42,7 +43,7 @@ def quiet(db: Database, queue: Queue) -> Callable[[], bool]:
     """Whether no trace of a line is left."""
 
     def no_trace() -> bool:
-        kinds = [queue._keys.kind(kind) for kind in (Kind.REQUEST, Kind.STATE, Kind.WAKE)]
+        kinds = [queue._keys.kind(kind) for kind in (Kind.REQUEST, Kind.STATE, Kind.SLEEPER)]
         return db[queue._keys.led] is None and not any(
             db.get_range(kind.start, kind.stop) for kind in kinds
         )
@@ -245,16 +246,17 @@ def test_an_honest_empty_races_an_arrival_and_does_not_stand(db: Database, queue
     assert payloads(queue.collect(db, ticket)) == [b"here"]
 
 
-def test_a_leader_that_goes_to_sleep_races_an_arrival_and_stays_awake(
+def test_a_leader_that_goes_to_sleep_races_an_arrival_and_is_woken(
     db: Database, queue: Queue
 ) -> None:
     ticket = queue.request(db)
     round_ = db.create_transaction()
     stand = standing._Stand(db, queue._access, ticket, None)
-    assert stand._round(round_, answered=False, done=False).watch is not None
+    signal = stand._round(round_, answered=False, done=False).signal
+    assert signal is not None
     queue.enqueue(db, b"here")
-    with pytest.raises(fdb.FDBError):
-        round_.commit().wait()
+    round_.commit().wait()
+    assert wakeups.wait(wakeups.arm(db, signal), 10)
 
 
 # -- leaving --------------------------------------------------------------------------------------

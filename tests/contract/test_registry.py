@@ -102,13 +102,20 @@ def test_the_role_of_a_dead_guard_goes_to_the_next_sleeper(
     assert (left.name, left.guard) == ("sleeper", True)
 
 
-def test_who_unregisters_leaves_nothing_behind(
-    db: Database, keys: QueueKeys, scope: Scope, space: fdb.Subspace
+@pytest.mark.parametrize("stale", [False, True])
+def test_who_unregisters_leaves_nothing_behind_nor_does_a_wake_up_that_comes_late(
+    db: Database, keys: QueueKeys, scope: Scope, space: fdb.Subspace, stale: bool
 ) -> None:
+    wakeups.register(db, keys, b"the guard")
     before = {kv.key for kv in db.get_range(space.range().start, space.range().stop)}
     consumer, record = registry.new(scope, "brief", 7)
     registry.register(db, scope, consumer, record, acquiring=True)
     wakeups.register(db, keys, consumer, 7)
-    wakeups.notify(db, keys, consumer, 7)
+    tr = db.create_transaction()
+    assert wakeups.wake(tr, keys, wakeups.look(tr, keys, 2)) == 1
+    if not stale:
+        tr.commit().wait()
     registry.unregister(db, scope, consumer, 7)
+    if stale:
+        tr.commit().wait()
     assert {kv.key for kv in db.get_range(space.range().start, space.range().stop)} == before

@@ -12,7 +12,19 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, verify
 from fdbqueue.binding import fdb
-from fdbqueue.codec import pack_counters, pack_index, pack_place, unpack_envelope, unpack_lease
+from fdbqueue.codec import (
+    Beat,
+    ConsumerRecord,
+    Request,
+    pack_beat,
+    pack_consumer,
+    pack_counters,
+    pack_index,
+    pack_place,
+    pack_request,
+    unpack_envelope,
+    unpack_lease,
+)
 from fdbqueue.errors import QueueNotFound
 from fdbqueue.keys import Kind, QueueKeys
 from fdbqueue.model import Depth, Position
@@ -180,6 +192,26 @@ def missing_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
     del db[row.key]
 
 
+LONG_AGO = Beat(1, 1)
+
+
+def dead_consumer(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.consumer(b"gone")] = pack_consumer(ConsumerRecord("gone", 2, "host", 1, 1), LONG_AGO)
+
+
+def dead_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.state(2, 0, b"gone")] = pack_beat(LONG_AGO, pack_index(7))
+    db[keys.sleeper(0, 7, b"gone")] = b""
+
+
+def sleeper_astray(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.sleeper(0, 7, b"gone")] = b""
+
+
+def dead_request(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.request(1, b"gone" * 4)] = pack_request(Request(1, 30.0, "", True, 1))
+
+
 def counters(**deltas: int) -> bytes:
     return pack_counters(tuple(deltas.get(name, 0) for name in Depth.__slots__))
 
@@ -210,6 +242,10 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
     (missing_unique, {"unique key missing"}, True),
     (astray_end, {"end astray"}, True),
     (missing_end, {"end missing"}, True),
+    (dead_consumer, {"consumer dead"}, True),
+    (dead_waiter, {"consumer dead"}, True),
+    (sleeper_astray, {"sleeper astray"}, True),
+    (dead_request, {"request of the dead"}, True),
 ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -57,19 +59,15 @@ class Sleeper:
         else:
             found = len(self.queue.receive_many(tr, room)) if room else 0
             if found < room:
-                signal = wakeups.register(tr, self.keys, self.id, self.priority, self.clock)
+                signal = wakeups.register(
+                    tr, self.keys, self.id, self.priority, self.clock, served=bool(found)
+                )
             else:
                 more = bool(self.queue.peek(tr))
                 signal = wakeups.suspend(
                     tr, self.keys, self.id, self.priority, more=more, clock=self.clock
                 )
-        watched = {}
-        if len(signal) == 2 or (signal and found == room and above is None):
-            watched[self.keys.change] = tr.get(self.keys.change).value
-        if above is not None or found < room:
-            watched[self.keys.wake(self.id)] = tr.get(self.keys.wake(self.id)).value
-        for watch in signal:
-            watch.cancel()
+        watched = dict(signal)
 
         def done() -> None:
             self.taken += found
@@ -269,6 +267,81 @@ def test_a_dead_superior_is_waited_for_no_longer_than_its_sign_of_life_counts(
     scope = queue._scope(db.create_transaction())
     assert registry.evict_dead(db, scope) == [high.id]
     assert [one.id for one in registry.consumers(db, keys)] == [low.id]
+
+
+def test_equal_consumers_are_served_in_turns_when_messages_come_one_by_one(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    sleepers = [sleeper(name, capacity=100) for name in "cadb"]
+    settle(db, sleepers)
+    for _ in range(12):
+        queue.enqueue(db, b"single")
+        settle(db, sleepers)
+    assert [one.taken for one in sleepers] == [3, 3, 3, 3]
+
+
+def test_who_has_waited_longer_is_served_first_whatever_its_name(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    idle, waiting = sleeper("a worker", capacity=100), sleeper("z receiver")
+    settle(db, [idle])
+    settle(db, [waiting])
+    for served in ((1, 0), (1, 1), (2, 1)):
+        queue.enqueue(db, b"single")
+        settle(db, [idle, waiting])
+        assert (idle.taken, waiting.taken) == served
+
+
+def test_a_guard_of_a_higher_priority_is_served_again_before_others(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    low, high = sleeper("low", capacity=9), sleeper("high", priority=1, capacity=9)
+    settle(db, [low, high])
+    for _ in range(3):
+        queue.enqueue(db, b"single")
+        settle(db, [low, high])
+    assert (low.taken, high.taken) == (0, 3)
+
+
+def test_who_falls_asleep_is_not_aborted_by_what_arrives_and_wakes_for_it(
+    db: Database, queue: Queue, keys: QueueKeys
+) -> None:
+    queue.enqueue(db, b"1")
+    tr = db.create_transaction()
+    assert len(queue.receive_many(tr, 10)) == 1
+    signal = wakeups.register(tr, keys, b"a consumer", served=True)
+    queue.enqueue(db, b"2")
+    tr.commit().wait()
+    assert wakeups.wait(wakeups.arm(db, signal), 10)
+
+
+def test_a_watch_that_is_armed_fires_for_what_arrives_later(
+    db: Database, queue: Queue, keys: QueueKeys
+) -> None:
+    watches = wakeups.arm(db, wakeups.register(db, keys, b"a consumer"))
+    queue.enqueue(db, b"1")
+    assert wakeups.wait(watches, 10)
+
+
+def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
+    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+) -> None:
+    idle = sleeper("idle", capacity=100)
+    settle(db, [idle])
+    got: list[object] = []
+    receiver = threading.Thread(target=lambda: got.append(queue.receive(db, wait=20)))
+    receiver.start()
+    for _ in range(100):
+        if len(queue.consumers(db)) == 2:
+            break
+        time.sleep(0.02)
+    for _ in range(2):
+        queue.enqueue(db, b"single")
+        if idle.awake:
+            settle(db, [idle])
+    receiver.join(20)
+    assert got[0] is not None
+    assert idle.taken == 1
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -21,7 +21,7 @@ ORPHANS = (
     Kind.EXPIRY,
     Kind.CONSUMER,
     Kind.STATE,
-    Kind.WAKE,
+    Kind.SLEEPER,
     Kind.DELAYED,
 )
 DRAINER = "drain.0"
