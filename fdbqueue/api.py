@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from . import backoff as backoffs
 from . import compression, producing, serializers
@@ -18,22 +18,27 @@ from .durations import Seconds
 from .errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueNotFound
 from .handle import Transactor, composed, finished
 from .keys import DEFAULT_ROOT, RootKeys
-from .model import Delivery, Depth, Enqueued, Headers, Message, NewMessage
+from .model import Delivery, Depth, Enqueued, Headers, Message, NewMessage, T
 from .moving import Moving
 from .options import DEFAULT_PRIORITY, Options, QueueOptions
 from .queue import admission, catalogue, counters, dequeue, once, purge, taking
+from .serializers import Serializer
 from .subscribers import Subscriptions, check_levels, look_through
 from .subscribing import Subscription
 from .sweeping import past_backlog
 from .tending import Tending
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 MAX_BATCH = 10_000
 
 
-class Queue(Consuming, Moving, Tending):
+class Queue(Consuming, Moving, Tending, Generic[T]):
     """A light handle on one queue: its names and cached options, no connection.
+
+    For type checkers it is generic over what is enqueued: ``Queue[bytes]``, or what the serializer
+    takes. A ``Queue`` of no type takes anything.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
     caller's transaction, if it is one: then the caller's retry loop decides what an unknown
@@ -41,13 +46,41 @@ class Queue(Consuming, Moving, Tending):
     effect exactly once even when the outcome of a commit is unknown.
     """
 
+    @overload
+    def __init__(
+        self: Queue[bytes],
+        name: str,
+        root: fdb.Subspace = ...,
+        *,
+        clock: Clock = ...,
+        serializer: Literal["bytes"] = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        root: fdb.Subspace = ...,
+        *,
+        clock: Clock = ...,
+        serializer: Serializer[T],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Queue[Any],
+        name: str,
+        root: fdb.Subspace = ...,
+        *,
+        clock: Clock = ...,
+        serializer: str | Serializer[Any],
+    ) -> None: ...
+
     def __init__(
         self,
         name: str,
         root: fdb.Subspace = DEFAULT_ROOT,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: str | serializers.Serializer = "bytes",
+        serializer: str | Serializer[Any] = "bytes",
     ) -> None:
         super().__init__(name, root, clock)
         self._serializer = serializers.find(serializer)
@@ -60,6 +93,43 @@ class Queue(Consuming, Moving, Tending):
 
     # -- catalogue ---------------------------------------------------------------------------
 
+    @overload
+    @classmethod
+    def create(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Literal["bytes"] = ...,
+        **options: Unpack[Options],
+    ) -> Queue[bytes]: ...
+    @overload
+    @classmethod
+    def create(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Serializer[S],
+        **options: Unpack[Options],
+    ) -> Queue[S]: ...
+    @overload
+    @classmethod
+    def create(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: str | Serializer[Any],
+        **options: Unpack[Options],
+    ) -> Queue[Any]: ...
+
     @classmethod
     def create(
         cls,
@@ -68,9 +138,9 @@ class Queue(Consuming, Moving, Tending):
         *,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: str | serializers.Serializer = "bytes",
+        serializer: str | Serializer[Any] = "bytes",
         **options: Unpack[Options],
-    ) -> Queue:
+    ) -> Queue[Any]:
         """Create a queue with the given options (see ``QueueOptions``).
 
         serializer: "bytes", "json" or a ``Serializer``; of this handle, not of the queue.
@@ -82,6 +152,46 @@ class Queue(Consuming, Moving, Tending):
         _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
         return queue
 
+    @overload
+    @classmethod
+    def open(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        create: bool = ...,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Literal["bytes"] = ...,
+        **options: Unpack[Options],
+    ) -> Queue[bytes]: ...
+    @overload
+    @classmethod
+    def open(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        create: bool = ...,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Serializer[S],
+        **options: Unpack[Options],
+    ) -> Queue[S]: ...
+    @overload
+    @classmethod
+    def open(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        create: bool = ...,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: str | Serializer[Any],
+        **options: Unpack[Options],
+    ) -> Queue[Any]: ...
+
     @classmethod
     def open(
         cls,
@@ -91,9 +201,9 @@ class Queue(Consuming, Moving, Tending):
         create: bool = True,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: str | serializers.Serializer = "bytes",
+        serializer: str | Serializer[Any] = "bytes",
         **options: Unpack[Options],
-    ) -> Queue:
+    ) -> Queue[Any]:
         """Open a queue, and create it if it does not exist, unless ``create`` is false.
 
         Options that are given must be those that are stored; the serializer is of this handle
@@ -157,7 +267,7 @@ class Queue(Consuming, Moving, Tending):
     def enqueue(
         self,
         tr: Transactor,
-        payload: Any,
+        payload: T,
         *,
         priority: int = DEFAULT_PRIORITY,
         headers: Headers | None = None,
@@ -217,7 +327,7 @@ class Queue(Consuming, Moving, Tending):
     def enqueue_many(
         self,
         tr: Transactor,
-        messages: Iterable[NewMessage | Any],
+        messages: Iterable[NewMessage[T] | T],
         *,
         timeout: Seconds = producing.TIMEOUT_SECONDS,
     ) -> Enqueued:
@@ -296,14 +406,15 @@ class Queue(Consuming, Moving, Tending):
 
         return self._read(tr, look)
 
-    def value(self, message: Message | Delivery) -> Any:
+    def value(self, message: Message | Delivery) -> T:
         """The payload of a message, decoded by the serializer of its content type.
 
         That is this handle's serializer, or a built-in one: messages of several content types may
         stand in one queue. Raises ``UnknownContentType``, ``CorruptData``.
         """
         found = message.message if isinstance(message, Delivery) else message
-        return serializers.loads(self._serializer, found)
+        value: T = serializers.loads(self._serializer, found)
+        return value
 
     def browse(self, db: fdb.Database, *, levels: Iterable[int] | None = None) -> Iterator[Message]:
         """Yield every ready message in the order of delivery, of all levels or of some.
@@ -421,5 +532,5 @@ def _catalogued(
     return composed(tr, RootKeys(root).once, body, wrote)
 
 
-def _restore(name: str, root: bytes, clock: Clock, serializer: serializers.Serializer) -> Queue:
+def _restore(name: str, root: bytes, clock: Clock, serializer: Serializer) -> Queue:
     return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)

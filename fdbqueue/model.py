@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from .durations import Seconds
 from .errors import InvalidArgument
 from .states import State
+
+if TYPE_CHECKING:  # with a default (PEP 696), so that what names no type is one of anything
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+    T_co = TypeVar("T_co", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
 
 HeaderValue = str | int | float | bool | None
 Headers = Mapping[str, HeaderValue]
@@ -74,10 +85,10 @@ def parse_id(message_id: str) -> Position | Due:
 
 
 @dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(Generic[T_co]):
     """One message to enqueue; the arguments are those of ``Queue.enqueue``."""
 
-    payload: Any
+    payload: T_co
     priority: int = 4
     headers: Headers | None = None
     delay: Seconds = 0.0

@@ -11,23 +11,26 @@ from typing import Any, Protocol, runtime_checkable
 
 from .codec import check_payload
 from .errors import CorruptData, InvalidOptions, InvalidPayload, UnknownContentType
-from .model import BYTES, Message
+from .model import BYTES, Message, T
 
 MAX_CONTENT_TYPE = 200
 
 
 @runtime_checkable
-class Serializer(Protocol):
-    """What turns values into bytes and back. Handles with one can be pickled if it can."""
+class Serializer(Protocol[T]):
+    """What turns values of a type into bytes and back. Handles with one can be pickled if it can.
+
+    A ``Serializer[Order]`` makes a ``Queue[Order]`` of the queue that is opened with it.
+    """
 
     content_type: str
     """A MIME type, kept with every message."""
 
-    def dumps(self, value: Any) -> bytes:
+    def dumps(self, value: T) -> bytes:
         """The payload of a value; any error but one of the package becomes ``InvalidPayload``."""
         ...
 
-    def loads(self, payload: bytes) -> Any:
+    def loads(self, payload: bytes) -> T:
         """The value of a payload; any error but one of the package becomes ``CorruptData``."""
         ...
 
@@ -37,7 +40,7 @@ class BytesSerializer:
 
     content_type = BYTES
 
-    def dumps(self, value: Any) -> bytes:
+    def dumps(self, value: bytes) -> bytes:
         return check_payload(value)
 
     def loads(self, payload: bytes) -> bytes:

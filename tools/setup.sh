@@ -30,7 +30,9 @@ fi
 wanted="$(cksum <pyproject.toml) $PWD"
 if [[ $(cat .venv/installed 2>/dev/null) != "$wanted" ]]; then
     say "Installing fdbqueue and its tools into .venv (again when pyproject.toml changes)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' ||
+    # As a plain path, which type checkers follow, too.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
+        --config-settings editable_mode=compat ||
         fail "the installation failed; run ${0} again once the package index can be reached"
     printf '%s\n' "$wanted" >.venv/installed
 fi

@@ -109,3 +109,33 @@ def test_the_decorator_of_a_worker_takes_what_add_takes() -> None:
     assert [*Handling.__annotations__] == [
         each.name for each in taken if each.kind is inspect.Parameter.KEYWORD_ONLY
     ]
+
+
+# -- types ------------------------------------------------------------------------------------
+
+USER_CODE = Path(__file__).parent / "user_code.py.txt"
+
+
+def test_a_type_checker_sees_what_users_write(tmp_path: Path) -> None:
+    code = USER_CODE.read_text()
+    path = tmp_path / "user_code.py"
+    path.write_text(code)
+    expected = {
+        number: (match[1], match[2])
+        for number, line in enumerate(code.splitlines(), 1)
+        if (match := re.search(r"# (shows|wrong:) (.+)$", line))
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", path],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=USER_CODE.parent.parent.parent,
+    )
+    told = {}
+    for line in done.stdout.splitlines():
+        if found := re.match(r".*:(\d+): note: Revealed type is \"(.*)\"", line):
+            told[int(found[1])] = ("shows", re.sub(r"(\w+\.)+", "", found[2]))
+        elif found := re.match(r".*:(\d+): error: .* \[([\w-]+)\]$", line):
+            told[int(found[1])] = ("wrong:", found[2])
+    assert told == expected, done.stdout + done.stderr
