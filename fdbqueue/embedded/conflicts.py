@@ -11,9 +11,11 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from .ranges import KeySet
+from .ranges import KeySet, RangeSet
 
 _LENGTH = struct.Struct("<I")
+# To search the bytes of a commit for so many keys takes about as long as to decode them.
+_FEW = 8
 
 
 def encode(written: KeySet) -> bytes:
@@ -38,8 +40,23 @@ def encode(written: KeySet) -> bytes:
 
 def suspects(reads: KeySet) -> list[bytes]:
     """What the encoded bytes of single keys contain if one of them is in ``reads``: a key that
-    was read, or what all keys of a range have in common."""
+    was read, or what all keys of a range have in common. Of many keys: what all bytes contain."""
+    if len(reads.keys) + len(reads.ranges.begins) > _FEW:
+        return [b""]
     return [*reads.keys, *(_common(begin, end) for begin, end in reads.ranges)]
+
+
+def conflicting(reads: KeySet, written: Iterable[KeySet]) -> RangeSet:
+    """The ranges of what was read in which something was written."""
+    everything = KeySet()
+    for each in written:
+        everything.update(each)
+    overlapping = everything.coalesced()
+    found = RangeSet()
+    for begin, end in reads.coalesced():
+        if overlapping.overlaps(begin, end):
+            found.add(begin, end)
+    return found
 
 
 def decode(data: bytes) -> KeySet:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from . import atomic, codes, faults, view
 from .codes import Fault
+from .conflicts import conflicting
 from .errors import EngineError, StoreError
 from .futures import Future, Pending, failed
 from .limits import MUTATION_BYTES, RANGE_BYTES
 from .requests import CommitRequest, Mutation
 from .timers import timers
-from .transaction import FIRST_DELAY, NONE, Transaction
+from .transaction import FIRST_DELAY, NO_VERSION, NONE, Transaction
 from .versions import ANNOUNCED
 
 _DELAY_GROWTH = 2.0
@@ -44,6 +45,7 @@ def commit(tr: Transaction) -> Future:
                 _commit(tr, request)
             else:
                 tr.stamp_error = codes.NO_COMMIT_VERSION
+                tr.committed_version = NO_VERSION
         except Exception as error:
             _finish(tr, error)
             return Future(error=error)
@@ -94,8 +96,10 @@ def _commit(tr: Transaction, request: CommitRequest) -> None:
     else:
         store.committer.commit(request)
     if request.error is not None:
-        tr.conflicting = request.conflicting
+        if request.conflicting:
+            tr.conflicting = list(conflicting(tr.reads, request.conflicting))
         raise request.error
+    tr.committed = True
     tr.committed_version = request.version
     tr.order = request.order
 

@@ -94,16 +94,21 @@ class RangeSet:
 
 # Stands for no ranges in every new set, so that the usual transaction allocates none.
 NO_RANGES = RangeSet()
+_NO_KEYS: list[bytes] = []
 
 
 class KeySet:
-    """A set of keys kept as single keys and ranges, cheap to make and to add one key to."""
+    """A set of keys kept as single keys and ranges, cheap to make and to add one key to.
 
-    __slots__ = ("keys", "ranges")
+    Nothing is ever taken out of it.
+    """
+
+    __slots__ = ("_sorted", "keys", "ranges")
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
         self.ranges = NO_RANGES
+        self._sorted = _NO_KEYS
 
     def __bool__(self) -> bool:
         return bool(self.keys) or bool(self.ranges.begins)
@@ -139,8 +144,20 @@ class KeySet:
         if self.keys and other.keys and not self.keys.isdisjoint(other.keys):
             return True
         mine, theirs = self.ranges, other.ranges
-        if mine.begins and any(key in mine for key in other.keys):
+        if mine.begins and other.keys and other.has_key_in(mine):
             return True
-        if theirs.begins and any(key in theirs for key in self.keys):
+        if theirs.begins and self.keys and self.has_key_in(theirs):
             return True
         return bool(mine.begins) and any(mine.overlaps(begin, end) for begin, end in theirs)
+
+    def has_key_in(self, ranges: RangeSet) -> bool:
+        """Whether one of the single keys is in some ranges: a search for each of the fewer."""
+        if len(self.keys) <= len(ranges.begins):
+            return any(key in ranges for key in self.keys)
+        if len(self._sorted) != len(self.keys):
+            self._sorted = sorted(self.keys)
+        for begin, end in ranges:
+            index = bisect_left(self._sorted, begin)
+            if index < len(self._sorted) and self._sorted[index] < end:
+                return True
+        return False

@@ -93,13 +93,15 @@ class Snapshot:
             size: and by so many bytes: of a long range no more is read than is taken.
         """
         statement = _BACKWARD if reverse else _FORWARD
-        rows = rows or _LARGEST_CHUNK
+        rows = wanted = rows or _LARGEST_CHUNK
         size = size or _CHUNK_BYTES
         while begin < end:
-            chunk, left = self._chunk(statement, begin, end, rows, size)
+            chunk, left = self._chunk(statement, begin, end, wanted, size)
             yield from chunk
-            if left > 0 and len(chunk) < rows:
+            if left > 0 and len(chunk) < wanted:
                 return
+            # More than was asked for is only wanted where own writes hide some of it.
+            wanted = wanted - len(chunk) or rows
             if reverse:
                 end = chunk[-1][0]
             else:
@@ -183,8 +185,11 @@ class Snapshots:
     def acquire(self) -> tuple[Snapshot, int]:
         """A snapshot of all that is committed, and its read version."""
         shared = self._file.shared
-        if self._clock.now() - shared.words[FLOOR] > TICK_AFTER:
+        behind = self._clock.now() - shared.words[FLOOR]
+        if behind > TICK_AFTER:
             self._tick()
+        elif behind < 0:
+            self._clock.catch_up(shared.words[FLOOR])
         with self._lock:
             if self._released:
                 self._drop_released()

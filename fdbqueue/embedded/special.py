@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 
 from . import atomic, lifecycle, view
 from .codes import (
@@ -14,10 +15,10 @@ from .codes import (
     TENANTS_DISABLED,
     Fault,
 )
-from .ranges import KeySet, Range
+from .ranges import Range
 from .reading import Selector
 from .snapshots import Row
-from .transaction import NO_VERSION, Transaction
+from .transaction import Transaction
 from .versions import VERSIONS_PER_SECOND
 
 TIME_KEEPER = b"\xff\x02/timeKeeper/map/"
@@ -125,7 +126,7 @@ def _rows(transaction: Transaction, key: bytes) -> list[Row]:
     if key.startswith(_WRITE_CONFLICTS):
         return _boundaries(_WRITE_CONFLICTS, _write_conflicts(transaction))
     if key.startswith(_CONFLICTING):
-        return _boundaries(_CONFLICTING, _conflicting(transaction))
+        return _boundaries(_CONFLICTING, transaction.conflicting)
     return []
 
 
@@ -133,7 +134,7 @@ def _write_conflicts(transaction: Transaction) -> list[Range]:
     """The ranges that a transaction writes, versionstamped keys as ranges until it is committed."""
     written = transaction.writes.conflicts.coalesced()
     for key in transaction.stamped_keys:
-        if transaction.committed_version != NO_VERSION:
+        if transaction.committed:
             final = atomic.stamped(key, lifecycle.stamp(transaction))
             written.add(final, final + b"\0")
         else:
@@ -142,18 +143,7 @@ def _write_conflicts(transaction: Transaction) -> list[Range]:
     return list(written)
 
 
-def _conflicting(transaction: Transaction) -> list[Range]:
-    """The ranges read that made the last commit fail, if it was asked to report them."""
-    found = KeySet().coalesced()
-    for begin, end in transaction.reads.coalesced():
-        single = KeySet()
-        single.add_range(begin, end)
-        if any(written.intersects(single) for written in transaction.conflicting):
-            found.add(begin, end)
-    return list(found)
-
-
-def _boundaries(prefix: bytes, ranges: list[Range]) -> list[Row]:
+def _boundaries(prefix: bytes, ranges: Sequence[Range]) -> list[Row]:
     rows: list[Row] = []
     for begin, end in ranges:
         rows.append((prefix + begin, b"1"))

@@ -19,7 +19,7 @@ from .database import Database
 from .futures import Pending
 from .limits import RANGE_BYTES, SPECIAL, SYSTEM
 from .options import PERSISTENT, READ_YOUR_WRITES_DISABLE, TIMEOUT
-from .ranges import KeySet
+from .ranges import KeySet, Range
 from .requests import Mutation
 from .snapshots import Snapshot
 from .timers import Call, timers
@@ -33,6 +33,7 @@ NONE: list[Any] = []
 # What a retry does not change.
 _LASTING = frozenset(
     {"database", "store", "lock", "options", "begun", "persistent", "retries", "delay"}
+    | {"committed_version", "conflicting"}
 )
 
 
@@ -75,14 +76,17 @@ class Transaction:
     stamps: list[Pending] = NONE
     stamp_error = 0
 
-    committed_version = NO_VERSION
+    committed = False
     order = 0
     """The place of the commit among those of the same version."""
     commit_error = 0
     """Makes the commit fail, and nothing before it."""
-    conflicting: Sequence[KeySet] = ()
 
     # These outlive a retry.
+    committed_version = NO_VERSION
+    """Of the last commit that was made, unless one without writes came later."""
+    conflicting: Sequence[Range] = ()
+    """The ranges read that made the last commit fail, if it was asked to report them."""
     persistent: list[tuple[int, bytes | None]] = NONE
     retries = 0
     delay = FIRST_DELAY

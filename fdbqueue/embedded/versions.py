@@ -117,7 +117,8 @@ class Clock:
     """Turns time into versions: about a million a second, and steady in this process.
 
     The wall clock places a process on the store's scale once, when it opens the store; from then
-    on the monotonic clock carries it, so that a step of the wall clock moves no version.
+    on the monotonic clock carries it, so that a step of the wall clock moves no version. Of
+    processes that the wall clock has placed differently, those behind catch up with the first.
     """
 
     def __init__(self, created: float, newest: int) -> None:
@@ -127,3 +128,10 @@ class Clock:
     def now(self) -> int:
         """The version that the present moment stands for."""
         return self._base + time.monotonic_ns() // 1000
+
+    def catch_up(self, version: int) -> None:
+        """Be no more behind a version that another process has handed out.
+
+        Otherwise versions would stand still until this clock gets there: nothing would grow old.
+        """
+        self._base = max(self._base, version - time.monotonic_ns() // 1000)

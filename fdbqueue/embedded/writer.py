@@ -63,12 +63,11 @@ class Writer:
         later = self._recent.since(read_version, reads)
         if accepted:
             later = later + [earlier.writes for earlier in accepted]
-        for written in later:
-            if written.intersects(reads):
-                if not request.report:
-                    return NOT_COMMITTED
-                request.conflicting = [*request.conflicting, written]
-        return NOT_COMMITTED if request.conflicting else 0
+        touching = (written for written in later if written.intersects(reads))
+        if request.report:
+            request.conflicting = list(touching)
+            return NOT_COMMITTED if request.conflicting else 0
+        return NOT_COMMITTED if next(touching, None) is not None else 0
 
     def write(self, group: list[CommitRequest]) -> Written | None:
         """Commit a group; None if all of it is refused, which the requests then say.
@@ -87,7 +86,11 @@ class Writer:
         try:
             if shared.words[ANNOUNCED] != recent.newest:
                 recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
-            version = max(recent.newest + 1, shared.words[FLOOR] + 1, self._clock.now())
+            version = self._clock.now()
+            least = max(recent.newest, shared.words[FLOOR]) + 1
+            if version < least:
+                version = least
+                self._clock.catch_up(version)
             accepted: list[CommitRequest] = []
             for request in group:
                 refusal = self._judge(request, accepted)
@@ -106,7 +109,8 @@ class Writer:
                 written = _union(accepted)
             cursor.execute(_LOG, (version, encode(written)))
             self._groups += 1
-            if self._groups % _TRIM_EVERY == 0:
+            # The first of a process as well: many may end after a few.
+            if self._groups % _TRIM_EVERY == 1:
                 cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
                 recent.trim(version - _KEEP_VERSIONS)
             shared.words[ANNOUNCED] = version

@@ -7,6 +7,7 @@ import gc
 import importlib
 import os
 import resource
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,10 @@ import pytest
 
 from fdbqueue import embedded
 from fdbqueue.binding import fdb
+from fdbqueue.embedded import lifecycle, writes
+from fdbqueue.embedded.database import Database
+from fdbqueue.embedded.snapshots import Snapshot
+from fdbqueue.embedded.transaction import Transaction
 
 tenant_management: Any = importlib.import_module("fdb.tenant_management")
 
@@ -134,6 +139,53 @@ def test_many_transactions_may_be_open_at_different_versions(db: Any, space: Any
         held.append(transaction)
 
     assert [transaction[key].value for transaction in held] == [b"%d" % n for n in range(40)]
+
+
+def test_commits_grow_old_beside_a_process_whose_clock_was_ahead_when_it_began(
+    db: Any, space: Any, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time", lambda: 3600 + time.clock_gettime(time.CLOCK_REALTIME))
+        other = Database(embedded.OpenStore(store, "normal"))
+    theirs = Transaction(other)
+    writes.set_key(theirs, b"ahead", b"")
+    assert lifecycle.commit(theirs).error is None
+
+    def commit(times: int) -> None:
+        for number in range(times):
+            db[space.pack((number,))] = b""
+
+    commit(300)
+    real = time.monotonic_ns
+    monkeypatch.setattr(time, "monotonic_ns", lambda: real() + 11_000_000_000)
+    commit(300)
+
+    connection = sqlite3.connect(store)
+    assert connection.execute("SELECT count(*) FROM recent").fetchone()[0] < 500
+    connection.close()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_range_read_with_a_limit_reads_each_row_about_once(
+    db: Any, space: Any, reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction = db.create_transaction()
+    for number in range(500):
+        transaction[space.pack((number,))] = bytes(1000)
+    transaction.commit().wait()
+    read = 0
+    chunk = Snapshot._chunk
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal read
+        found = chunk(*arguments)
+        read += len(found[0])
+        return found
+
+    monkeypatch.setattr(Snapshot, "_chunk", counting)
+
+    assert len(db.get_range_startswith(space.key(), limit=450, reverse=reverse)) == 450
+    assert 450 <= read < 500
 
 
 @pytest.fixture

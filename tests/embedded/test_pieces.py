@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.embedded.conflicts import RecentCommits, decode, encode
+from fdbqueue.embedded.conflicts import RecentCommits, conflicting, decode, encode
 from fdbqueue.embedded.ranges import KeySet, RangeSet
 
 numbers = st.integers(0, 30)
@@ -144,3 +145,52 @@ def test_a_commit_of_keys_that_were_not_read_is_left_out() -> None:
     recent.top_up([(1, b""), (2, encode(wrote(2)))])
 
     assert recent.since(1, wrote(3)) == []
+
+
+class Counted(bytes):
+    """Bytes that count how often they are compared and searched."""
+
+    looks = 0
+
+    def __contains__(self, part: object) -> bool:
+        Counted.looks += 1
+        return super().__contains__(part)  # type: ignore[operator]
+
+    def __lt__(self, other: bytes) -> bool:
+        Counted.looks += 1
+        return super().__lt__(other)
+
+    def __gt__(self, other: bytes) -> bool:
+        Counted.looks += 1
+        return super().__gt__(other)
+
+
+@pytest.mark.parametrize("ranges", [False, True])
+def test_looking_for_a_conflict_costs_as_much_as_was_read_and_written_not_their_product(
+    ranges: bool,
+) -> None:
+    count = 1000
+    recent, reads = RecentCommits(0), KeySet()
+    for number in range(count):
+        written = wrote(number)
+        if ranges:
+            written.add_range(key(number) + b"/", key(number) + b"0")
+        recent.append(number + 1, Counted(encode(written)))
+        reads.keys.add(Counted(b"other/%06d" % number))
+    Counted.looks = 0
+
+    assert not any(written.intersects(reads) for written in recent.since(0, reads))
+
+    assert Counted.looks < 50 * count
+
+
+@given(key_sets(), st.lists(key_sets(), max_size=4))
+def test_the_ranges_that_conflict_are_those_in_which_something_was_written(
+    read: tuple[KeySet, set[int]], commits: list[tuple[KeySet, set[int]]]
+) -> None:
+    found = conflicting(read[0], [written for written, _ in commits])
+
+    for begin, end in read[0].coalesced():
+        single = KeySet()
+        single.add_range(begin, end)
+        assert found.overlaps(begin, end) == any(single.intersects(one) for one, _ in commits)
