@@ -6,7 +6,7 @@ the last key that it returned, a selector with everything between its key and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .codes import UNREADABLE, Fault
@@ -51,6 +51,7 @@ class Reader:
     """Reads one snapshot, through a write map unless it is None.
 
     Args:
+        snapshot: opens the snapshot; called when own writes alone do not tell what is read.
         limit: the first key that may not be read.
         bypass: read versionstamped keys and values as they were given, instead of failing.
     """
@@ -58,7 +59,11 @@ class Reader:
     __slots__ = ("_bypass", "_limit", "_snapshot", "_writes")
 
     def __init__(
-        self, snapshot: Snapshot, writes: WriteMap | None, limit: bytes, bypass: bool
+        self,
+        snapshot: Callable[[], Snapshot],
+        writes: WriteMap | None,
+        limit: bytes,
+        bypass: bool,
     ) -> None:
         self._snapshot = snapshot
         self._writes = writes if writes is not None and writes.shadows else None
@@ -73,7 +78,7 @@ class Reader:
         rows, size: how many, and how many bytes, the caller takes at most, if it knows.
         """
         if self._writes is None:
-            return self._snapshot.rows(begin, end, reverse, rows, size)
+            return self._snapshot().rows(begin, end, reverse, rows, size)
         return self._merged(self._writes, begin, end, reverse, rows, size)
 
     def _merged(
@@ -83,47 +88,53 @@ class Reader:
         if reverse:
             written.reverse()
         keys = iter(written)
-        rows = self._uncleared(writes, begin, end, reverse, limit, size)
         key = next(keys, None)
-        row = next(rows, None)
-        passed = end if reverse else begin
+        rows: Iterator[Row] | None = None
+        row: Row | None = None
+        # Between these lies what has not been read yet.
+        low, high = begin, end
         check = bool(writes.unreadable) and not self._bypass
-        while key is not None or row is not None:
-            if key is None or (row is not None and (row[0] > key if reverse else row[0] < key)):
-                assert row is not None
-                found: Row | None = row
+        while True:
+            if rows is None and not _alone(writes, key, low, high, reverse):
+                rows = self._uncleared(writes, low, high, reverse, limit, size)
                 row = next(rows, None)
+            if key is None or (row is not None and (row[0] > key if reverse else row[0] < key)):
+                if row is None:
+                    break
+                found: Row | None = row
+                at = row[0]
+                row = next(rows, None) if rows is not None else None
             else:
+                at = key
                 old = None
                 if row is not None and row[0] == key:
                     old = row[1]
-                    row = next(rows, None)
+                    row = next(rows, None) if rows is not None else None
                 if check and key in writes.unreadable:
                     raise Fault(UNREADABLE)
                 value = writes.value(key, old)
                 found = None if value is None else (key, value)
                 key = next(keys, None)
-            if found is None:
-                continue
-            if check:
-                if reverse:
-                    self._require_readable(writes, found[0], passed)
-                    passed = found[0]
-                else:
-                    self._require_readable(writes, passed, found[0] + b"\0")
-                    passed = found[0] + b"\0"
-            yield found
+            if check and found is not None:
+                self._require_readable(writes, *((at, high) if reverse else (low, at + b"\0")))
+            if found is not None or rows is None:
+                low, high = (low, at) if reverse else (at + b"\0", high)
+            if found is not None:
+                yield found
         if check:
-            self._require_readable(writes, *((begin, passed) if reverse else (passed, end)))
+            self._require_readable(writes, low, high)
 
     def _uncleared(
         self, writes: WriteMap, begin: bytes, end: bytes, reverse: bool, limit: int, size: int
     ) -> Iterator[Row]:
+        if next(writes.unmodified(begin, end), None) is None:
+            return
         gaps: Iterator[Range] = writes.cleared.gaps(begin, end)
         if reverse:
             gaps = reversed(list(gaps))
+        snapshot = self._snapshot()
         for gap_begin, gap_end in gaps:
-            yield from self._snapshot.rows(gap_begin, gap_end, reverse, limit, size)
+            yield from snapshot.rows(gap_begin, gap_end, reverse, limit, size)
 
     @staticmethod
     def _require_readable(writes: WriteMap, begin: bytes, end: bytes) -> None:
@@ -149,10 +160,26 @@ class Reader:
     def range(
         self, begin: Selector, end: Selector, limit: int, byte_limit: int, reverse: bool
     ) -> RangeResult:
-        """The rows between two selectors, up to a number of rows and of bytes (-1: no limit)."""
-        first = Resolved(begin.key) if begin.offset == 1 else self.resolve(begin)
-        last = Resolved(end.key) if end.offset == 1 else self.resolve(end)
-        if first.key >= last.key and first.off >= last.off:
+        """The rows between two selectors, up to a number of rows and of bytes (-1: no limit).
+
+        A selector at the far end is not resolved before the rows are read, if a limit may cut
+        them short: it counts the rows beyond its key, of which so many belong to the range.
+        """
+        first = last = None
+        edge, spare = b"", 0
+        limited = limit > 0 or byte_limit > 0
+        if reverse:
+            last = self._resolved(end)
+            if limited and begin.offset < 1 and last.off >= 0 and begin.key <= last.key:
+                first, edge, spare = Resolved(b""), begin.key, 1 - begin.offset
+        else:
+            first = self._resolved(begin)
+            if limited and end.offset > 1 and first.off <= 0 and first.key <= end.key:
+                last, edge, spare = Resolved(self._limit), end.key, end.offset - 1
+        counts = spare > 0
+        first = first or self._resolved(begin)
+        last = last or self._resolved(end)
+        if not counts and first.key >= last.key and first.off >= last.off:
             # However many keys are added beyond the ends, the range stays empty.
             return RangeResult([], False)
         off_begin = first.off < 0 or last.off < 0
@@ -160,7 +187,11 @@ class Reader:
         found: list[Row] = []
         rows = self.rows(first.key, last.key, reverse, max(limit, 0), max(byte_limit, 0))
         for row in rows:
+            beyond = counts and (row[0] < edge if reverse else row[0] >= edge)
+            if beyond and not spare:
+                break
             found.append(row)
+            spare -= beyond
             limit -= 1
             if byte_limit >= 0:
                 byte_limit = max(byte_limit - ROW_OVERHEAD - len(row[0]) - len(row[1]), 0)
@@ -169,7 +200,23 @@ class Reader:
                 if reverse:
                     return RangeResult(found, True, False, off_end)
                 return RangeResult(found, True, off_begin, False)
+            if reverse and beyond and not spare:
+                break
+        off_begin = off_begin or (counts and reverse and spare > 0)
+        off_end = off_end or (counts and not reverse and spare > 0)
         return RangeResult(found, False, off_begin, off_end)
+
+    def _resolved(self, selector: Selector) -> Resolved:
+        return Resolved(selector.key) if selector.offset == 1 else self.resolve(selector)
+
+
+def _alone(writes: WriteMap, key: bytes | None, low: bytes, high: bytes, reverse: bool) -> bool:
+    """Whether a written key comes next whatever is in the database, and its old value is nothing
+    to it."""
+    if key is None or not writes.is_independent(key):
+        return False
+    before = writes.unmodified(key + b"\0", high) if reverse else writes.unmodified(low, key)
+    return next(before, None) is None
 
 
 def key_conflict(selector: Selector, found: bytes) -> Range:

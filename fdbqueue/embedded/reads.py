@@ -41,39 +41,40 @@ def _failed(tr: Transaction, error: Exception) -> Future:
 
 
 def _get(tr: Transaction, key: bytes, snapshot: int) -> bytes | None:
-    state = view.current(tr)
     writes = tr.writes
     options = tr.options
-    if options.read_your_writes_disabled:
-        if not snapshot:
-            tr.reads.keys.add(key)
-        return state.get(key)
-    if (snapshot and options.snapshot_reads_writes <= 0) or not writes.shadows:
-        if not snapshot:
-            tr.note_read_key(key)
-        return state.get(key)
-    if writes.unreadable.begins and not options.bypass_unreadable and key in writes.unreadable:
-        raise Fault(codes.UNREADABLE)
-    if writes.stack(key) is not None:
-        old = None
-        if not writes.is_independent(key):
-            old = state.get(key)
-            if not snapshot:
-                tr.note_read_key(key)
-        return writes.value(key, old)
-    if key in writes.cleared:
-        return None
+    own = bool(writes.shadows) and not _hidden(tr, snapshot)
+    if own:
+        if writes.unreadable.begins and not options.bypass_unreadable and key in writes.unreadable:
+            raise Fault(codes.UNREADABLE)
+        # What own writes tell takes no read version: such a transaction never grows too old.
+        if writes.is_independent(key):
+            return writes.value(key, None)
+        own = writes.stack(key) is not None
+        if not own and key in writes.cleared:
+            return None
+    state = view.current(tr)
     if not snapshot:
-        tr.note_read_key(key)
-    return state.get(key)
+        if options.read_your_writes_disabled:
+            tr.reads.keys.add(key)
+        else:
+            tr.note_read_key(key)
+    value = state.get(key)
+    return writes.value(key, value) if own else value
+
+
+def _hidden(tr: Transaction, snapshot: int) -> bool:
+    """Whether a read does not see the transaction's own writes."""
+    options = tr.options
+    return options.read_your_writes_disabled or bool(
+        snapshot and options.snapshot_reads_writes <= 0
+    )
 
 
 def _reader(tr: Transaction, snapshot: int) -> Reader:
     """What reads of more than one key must go through now."""
-    state = view.current(tr)
-    options = tr.options
-    hidden = options.read_your_writes_disabled or (snapshot and options.snapshot_reads_writes <= 0)
-    return Reader(state, None if hidden else tr.writes, tr.read_limit, options.bypass_unreadable)
+    writes = None if _hidden(tr, snapshot) else tr.writes
+    return Reader(lambda: view.current(tr), writes, tr.read_limit, tr.options.bypass_unreadable)
 
 
 def get_key(tr: Transaction, key: bytes, or_equal: int, offset: int, snapshot: int) -> Future:
