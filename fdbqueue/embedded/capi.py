@@ -19,7 +19,7 @@ from typing import Any
 from . import codes, lifecycle, reads, view, writes
 from .codes import Fault
 from .database import Database, open_store
-from .futures import Future, failed
+from .futures import Future, failed, require_no_wait
 from .options import KNOWN_TRANSACTION_OPTIONS
 from .reading import Selector
 from .transaction import Transaction
@@ -311,7 +311,7 @@ class Library:
             return lifecycle.get_versionstamp(transactions[handle])
 
         def fdb_transaction_on_error(handle: int, code: int) -> Future:
-            return lifecycle.on_error(transactions[handle], code)
+            return lifecycle.on_error(transactions[handle], codes.validated(code))
 
         # Futures
 
@@ -340,6 +340,8 @@ class Library:
             return 0
 
         def fdb_future_get_error(future: Future) -> int:
+            if future.frame is not None:
+                require_no_wait(future)
             error = future.error
             if error is None:
                 return 0 if future.ready else fail(fdb_future_get_error, codes.FUTURE_NOT_SET)
@@ -349,6 +351,8 @@ class Library:
 
         def value_of(function: Any, future: Future) -> Any:
             """The value; an error is reported the way that the function reports errors."""
+            if future.frame is not None:
+                require_no_wait(future)
             try:
                 return future.result()
             except Fault as error:
@@ -372,7 +376,7 @@ class Library:
         def fdb_future_get_value(
             future: Future, out_present: Any, out_value: Any, out_length: Any
         ) -> int:
-            if future.error is not None or not future.ready:
+            if future.error is not None or not future.ready or future.frame is not None:
                 value_of(fdb_future_get_value, future)
             value = future.value
             if value is not None:

@@ -39,6 +39,7 @@ _TABLE: dict[int, tuple[str, str]] = {
     1044: ("serialization_failed", "Failed to deserialize an object"),
     1051: ("batch_transaction_throttled", "Batch GRV request rate limit exceeded"),
     1078: ("grv_proxy_memory_limit_exceeded", "GetReadVersion proxy memory limit exceeded"),
+    1079: ("blob_granule_request_failed", "BlobGranule request failed"),
     1100: ("broken_promise", "Broken promise"),
     1101: ("operation_cancelled", "Asynchronous operation cancelled"),
     1102: ("future_released", "Future has been released"),
@@ -293,7 +294,10 @@ _RETRYABLE_NOT_COMMITTED = frozenset(
     )
 )
 # What on_error answers with a delay that grows, and with one that does not.
-BACKOFF = (_RETRYABLE_NOT_COMMITTED | {COMMIT_UNKNOWN}) - {TOO_OLD, FUTURE_VERSION}
+BACKOFF = (_RETRYABLE_NOT_COMMITTED | {COMMIT_UNKNOWN, _code("blob_granule_request_failed")}) - {
+    TOO_OLD,
+    FUTURE_VERSION,
+}
 SHORT_DELAY = frozenset({TOO_OLD, FUTURE_VERSION})
 
 _PREDICATES = {
@@ -303,11 +307,19 @@ _PREDICATES = {
 }
 
 
+_HIGHEST = 30_000
+
+
 def text(code: int) -> str:
     """The message of an error code, as fdb_get_error gives it."""
     if code in _TABLE:
         return _TABLE[code][1]
     return "UNKNOWN_ERROR" if 0 <= code <= 0xFFFF else _TABLE[UNKNOWN_ERROR][1]
+
+
+def validated(code: int) -> int:
+    """An error code that a program passed; what cannot be one is an unknown error."""
+    return code if 0 <= code <= _HIGHEST else UNKNOWN_ERROR
 
 
 def predicate(test: int, code: int) -> bool:

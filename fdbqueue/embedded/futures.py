@@ -5,19 +5,70 @@ Most are complete when they are made, because a read of a local file needs no wa
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from .codes import FUTURE_NOT_SET, FUTURE_RELEASED, OPERATION_CANCELLED, Fault
+from .errors import EngineError
 
 Callback = Callable[[None], object]
 
 
-class Future:
-    """A future that is done: `value` or `error` (a Fault or any other exception) is set."""
+class Frame:
+    """A callback that runs: of which future."""
 
-    __slots__ = ("error", "kept", "value")
+    __slots__ = ("future",)
+
+    def __init__(self, future: Future) -> None:
+        self.future = future
+
+
+class _Stack(threading.local):
+    """The callbacks that a thread is running, the innermost last."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+
+
+_stack = _Stack()
+# One for each callback that runs in any thread: most often there is none, and nothing to look up.
+running: list[None] = []
+
+
+def _run(callback: Callback, future: Future) -> None:
+    frames = _stack.frames
+    frames.append(Frame(future))
+    running.append(None)
+    try:
+        callback(None)
+    finally:
+        running.pop()
+        frames.pop()
+
+
+def require_no_wait(future: Future) -> None:
+    """Raise if a callback waits for what it has begun itself.
+
+    A cluster's client runs callbacks on the one thread that completes futures, so there it hangs.
+    """
+    frames = _stack.frames
+    if future.frame in frames and not any(frame.future is future for frame in frames):
+        raise EngineError(
+            "a callback must not wait for what it begins: on a cluster it would wait for ever; "
+            "go on in a callback of the new future, or in another thread"
+        )
+
+
+class Future:
+    """A future that is done: `value` or `error` (a Fault or any other exception) is set.
+
+    Attributes:
+        frame: the callback in which it was begun, if in any.
+    """
+
+    __slots__ = ("error", "frame", "kept", "value")
 
     ready = True
 
@@ -25,6 +76,10 @@ class Future:
         self.value = value
         self.error = error
         self.kept: Any = None
+        self.frame: Frame | None = None
+        if running:
+            frames = _stack.frames
+            self.frame = frames[-1] if frames else None
 
     def result(self) -> Any:
         """The value; raises the error if there is one."""
@@ -40,7 +95,7 @@ class Future:
 
     def call_when_ready(self, callback: Callback) -> None:
         """Call back once, now or when the future is done."""
-        callback(None)
+        _run(callback, self)
 
     def cancel(self) -> None:
         """Cancel what is pending; a future that is done stays as it is."""
@@ -84,7 +139,7 @@ class Pending(Future):
                 callback = self._callbacks.popleft()
             except IndexError:
                 return
-            callback(None)
+            _run(callback, self)
 
     def fail(self, code: int) -> bool:
         """Make it done with a numbered error."""

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from . import atomic, codes, faults, view
+from . import atomic, codes, faults, futures, view
 from .codes import Fault
 from .conflicts import conflicting
 from .errors import EngineError, StoreError
@@ -50,7 +50,7 @@ def commit(tr: Transaction) -> Future:
             _finish(tr, error)
             return Future(error=error)
         _finish(tr, None)
-        return _DONE
+        return Future() if futures.running else _DONE
 
 
 def _request(tr: Transaction) -> CommitRequest | None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from . import atomic, lifecycle, view
 from .codes import (
     CROSS_MODULE_READ,
+    LIMITS_INVALID,
     NO_MODULE,
     NO_WRITE_MODULE,
     SPECIAL_WRITE_DISABLED,
@@ -56,9 +57,15 @@ def _end(module: bytes) -> bytes:
 
 
 def get(transaction: Transaction, key: bytes) -> bytes | None:
-    """The value of a special key."""
+    """The value of a special key.
+
+    A transaction that has failed tells what it knows itself, but asks nobody else.
+    """
+    if transaction.deferred:
+        raise Fault(transaction.deferred)
     path = transaction.database.store.file.path
     if key == _PREFIX + b"/status/json":
+        transaction.check_fault()
         status = {
             "client": {"database_status": {"available": True, "healthy": True}},
             "cluster": {"configuration": {"storage_engine": "embedded"}},
@@ -78,6 +85,12 @@ def get_range(
     transaction: Transaction, begin: Selector, end: Selector, limit: int, reverse: bool
 ) -> list[Row]:
     """The special keys in a range that lies within one module."""
+    if transaction.deferred:
+        raise Fault(transaction.deferred)
+    if limit < -1:
+        raise Fault(LIMITS_INVALID)
+    if begin.offset >= end.offset and begin.key >= end.key:
+        return []
     if not transaction.options.special_keys_relaxed:
         module = next((module for module in _MODULES if begin.key.startswith(module)), None)
         if module is None:

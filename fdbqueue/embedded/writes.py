@@ -28,19 +28,19 @@ def set_key(tr: Transaction, key: bytes, value: bytes) -> None:
     """Set a key."""
     with tr.lock:
         try:
-            if tr.guarded:
-                if tr.deferred:
-                    return
-                tr.check_use()
+            if tr.guarded and tr.deferred:
+                return
             if key >= SYSTEM:
                 if key == METADATA_VERSION:
                     raise Fault(codes.INVALID_OPERATION)
                 if key.startswith(SPECIAL):
                     special.write(tr, key)
                     return
-                if key >= tr.write_limit:
-                    raise Fault(codes.OUTSIDE_LEGAL_RANGE)
             conflict = _takes_conflict(tr)
+            if tr.guarded:
+                tr.check_use()
+            if key >= SYSTEM and key >= tr.write_limit:
+                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
             size = len(key)
             tr.approximate += size + len(value) + MUTATION_BYTES
             if conflict:
@@ -232,6 +232,9 @@ def add_conflict_range(tr: Transaction, begin: bytes, end: bytes, kind: int) -> 
                 tr.approximate += len(begin) + len(end) + RANGE_BYTES
                 tr.writes.conflicts.add_range(begin, end)
             else:
+                if tr.options.read_your_writes_disabled:
+                    # Reads are not counted then, but this is.
+                    tr.approximate += len(begin) + len(end) + RANGE_BYTES
                 tr.note_read_range(begin, end)
         except Fault as error:
             tr.defer(error)

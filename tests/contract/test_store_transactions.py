@@ -83,7 +83,7 @@ def test_an_error_that_is_not_retryable_comes_back_and_ends_the_transaction(db: 
     assert code_of(transaction[b"key"].wait) == 1025
 
 
-@pytest.mark.parametrize("code", [1007, 1009, 1020, 1021, 1037, 1038, 1042, 1051, 1078, 1213])
+@pytest.mark.parametrize("code", [1007, 1009, 1020, 1021, 1037, 1038, 1042, 1051, 1078, 1079, 1213])
 def test_retryable_errors_start_the_transaction_over(db: Any, space: Any, code: int) -> None:
     key = space.pack(("key",))
     transaction = db.create_transaction()
@@ -92,6 +92,66 @@ def test_retryable_errors_start_the_transaction_over(db: Any, space: Any, code: 
     transaction.on_error(code).wait()
 
     assert not transaction[key].present()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(0, 2000), (-1, 4000), (30_001, 4000), (29_999, 29_999)]
+)
+def test_what_is_no_error_of_the_database_is_not_retried(db: Any, code: int, expected: int) -> None:
+    assert code_of(lambda: db.create_transaction().on_error(code).wait()) == expected
+
+
+def test_the_committed_version_outlives_a_reset_and_a_retry(db: Any, space: Any) -> None:
+    transaction = db.create_transaction()
+    transaction[space.pack(("key",))] = b"v"
+    transaction.commit().wait()
+    version = transaction.get_committed_version()
+
+    transaction.reset()
+    assert transaction.get_committed_version() == version
+    transaction.on_error(1020).wait()
+    assert transaction.get_committed_version() == version
+    transaction.commit().wait()
+    assert transaction.get_committed_version() == -1
+
+
+def test_what_own_writes_tell_takes_no_read_version(db: Any, space: Any) -> None:
+    version = db.create_transaction().get_read_version().wait()
+    key, begin, end = (space.pack((name,)) for name in ("key", "l", "m"))
+    transaction = db.create_transaction()
+    transaction[key] = b"v"
+    del transaction[begin:end]
+
+    assert transaction[key] == b"v"
+    assert transaction.get_range(begin, end).to_list() == []
+    assert transaction.get_range(key, key + b"\0").to_list()
+    transaction.set_read_version(version)
+
+    assert not transaction[space.pack(("other",))].present()
+
+
+def test_a_failed_transaction_still_tells_what_it_knows_itself(db: Any, space: Any) -> None:
+    prefix = b"\xff\xff/transaction/write_conflict_range/"
+    transaction = db.create_transaction()
+    transaction[space.pack(("key",))] = b"v"
+    transaction.cancel()
+    assert len(transaction.get_range(prefix, prefix + b"\xff\xff").to_list()) == 2
+    assert code_of(transaction[b"\xff\xff/status/json"].wait) == 1025
+
+    transaction = db.create_transaction()
+    transaction.options.set_size_limit(31)
+    assert code_of(lambda: transaction.get_range(prefix, prefix + b"\xff\xff").to_list()) == 2006
+
+
+def test_explicit_conflict_ranges_count_as_size_without_reads_of_own_writes(
+    db: Any, space: Any
+) -> None:
+    transaction = db.create_transaction()
+    transaction.options.set_read_your_writes_disable()
+
+    transaction.add_read_conflict_range(space.key(), space.key() + b"\xff")
+
+    assert transaction.get_approximate_size().wait() == 24 + 2 * len(space.key()) + 1
 
 
 def test_the_retry_limit_counts_calls_and_outlives_a_retry(db: Any) -> None:

@@ -302,3 +302,42 @@ def test_time_is_kept_as_a_cluster_keeps_it(db: fdb.Database) -> None:
     assert 0 <= tr.get_read_version().wait() - version < 60_000_000
     until = prefix + fdb.tuple.pack((seconds,))
     assert tr.get_range(prefix, until).to_list() == []
+
+
+def test_a_callback_that_waits_for_what_it_begins_is_an_error(
+    db: Any, space: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = space.pack(("key",))
+    db[key] = b"v"
+    errors: list[BaseException] = []
+    later: list[Any] = []
+    transaction = db.create_transaction()
+
+    def wait(_: object) -> None:
+        for begin in (
+            lambda: transaction[key],
+            lambda: transaction.get_range(key, key + b"\0"),
+            transaction.get_read_version,
+            db.create_transaction().commit,
+        ):
+            try:
+                each = begin()
+                each.to_list() if hasattr(each, "to_list") else each.wait()
+            except embedded.EngineError as error:
+                errors.append(error)
+
+    def go_on(future: Any) -> None:
+        # What the callback is told of is there, and so is what was waited for before.
+        assert future.value == b"v"
+        begun = transaction[key]
+        begun.on_ready(lambda found: later.append(found.value))
+        later.append(begun)
+
+    transaction[key].on_ready(wait)
+    transaction[key].on_ready(go_on)
+
+    assert len(errors) == 4
+    assert "must not wait" in str(errors[0])
+    assert later[0] == b"v"
+    assert later[1].wait() == b"v"
+    assert capsys.readouterr().err == ""

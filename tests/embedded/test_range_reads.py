@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.embedded import atomic
+from fdbqueue.embedded.codes import Fault
 from fdbqueue.embedded.ranges import RangeSet
 from fdbqueue.embedded.reading import Reader, Selector, range_conflict
 from fdbqueue.embedded.writemap import WriteMap
@@ -118,6 +120,23 @@ def test_what_lies_outside_of_a_range_reads_conflicts_does_not_change_it(
     after, _ = read(present ^ {changed}, steps, question)
 
     assert changed in depends or after == rows
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_far_selector_is_resolved_no_further_than_the_limit(reverse: bool) -> None:
+    own = WriteMap()
+    own.make_unreadable(*((KEYS[0], KEYS[2]) if reverse else (KEYS[8], KEYS[9])))
+    begin, end = Selector(KEYS[4], 1), Selector(KEYS[6], 6)
+    if reverse:
+        begin, end = Selector(KEYS[4], -5), Selector(KEYS[6], 1)
+
+    def read(limit: int) -> list[bytes]:
+        reader = Reader(Rows(set(KEYS)).open, own, LIMIT, False)
+        return [key for key, _ in reader.range(begin, end, limit, -1, reverse).rows]
+
+    assert read(2) == (KEYS[5:3:-1] if reverse else KEYS[4:6])
+    with pytest.raises(Fault):
+        read(8)
 
 
 @given(writes, keys, keys)
