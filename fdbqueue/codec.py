@@ -679,16 +679,42 @@ def unpack_sink(value: bytes | None) -> SinkState:
     return SinkState(done, batch, rows, published, new, (attempt, piece, row), changed_at_ms)
 
 
-def pack_attempts(attempts: Sequence[tuple[bytes, int, int, int]]) -> bytes:
-    """The stored form of attempts to stage: name, pieces, rows, bytes of payloads."""
+class StagedAttempt(NamedTuple):
+    """What an attempt has staged so far, in pieces and rows with so many bytes of payloads, and the
+    wall clock when it wrote the last of them."""
+
+    pieces: int
+    rows: int
+    size: int
+    changed_at_ms: int
+
+
+def pack_attempt(attempt: StagedAttempt) -> bytes:
+    """The stored form of what an attempt has staged."""
+    return _versioned(list(attempt))
+
+
+def unpack_attempt(value: bytes) -> StagedAttempt:
+    """What ``pack_attempt`` stored; raises ``FormatTooNew`` or ``CorruptData``."""
+    match _unversioned(value, "an attempt"):
+        case [int(pieces), int(rows), int(size), int(changed_at_ms)]:
+            return StagedAttempt(pieces, rows, size, changed_at_ms)
+    raise CorruptData(what="an attempt", problem="it has other fields")
+
+
+AttemptFields = tuple[bytes, int, int, int, str]
+
+
+def pack_attempts(attempts: Sequence[AttemptFields]) -> bytes:
+    """The stored form of attempts to stage: name, pieces, rows, bytes of payloads, queue."""
     return _versioned([list(attempt) for attempt in attempts])
 
 
-def unpack_attempts(value: bytes) -> list[tuple[bytes, int, int, int]]:
+def unpack_attempts(value: bytes) -> list[AttemptFields]:
     """What ``pack_attempts`` stored; raises ``FormatTooNew`` or ``CorruptData``."""
     stored = _unversioned(value, "attempts")
     try:
-        return [(name, pieces, rows, size) for name, pieces, rows, size in stored]
+        return [(name, pieces, rows, size, queue) for name, pieces, rows, size, queue in stored]
     except (TypeError, ValueError) as error:
         raise CorruptData(what="attempts", problem=repr(error)) from None
 

@@ -50,6 +50,7 @@
      +-- ImportMoved
      +-- SinkError
      |    +-- SinkBehind
+     |    +-- SinkLost
      |    +-- SinkUnfinished
      +-- ExpiredBacklog
      +-- TransactionTooLarge
@@ -443,6 +444,16 @@ class SinkBehind(SinkError):
     text = (
         "batch {batch} of sink {sink!r} cannot be published: batch {before} is not published to "
         "its end; finish that first (fdbq sink finish), or forget the sink (fdbq sink forget)"
+    )
+
+
+class SinkLost(SinkError):
+    """Raised when rows that tasks have staged were removed before they could be published; nothing
+    is enqueued."""
+
+    text = (
+        "rows that were staged for batch {batch} of sink {sink!r} were removed, by fdbq sink "
+        "forget or because that was days ago: write them again"
     )
 
 

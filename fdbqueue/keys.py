@@ -60,6 +60,7 @@ class Kind(IntEnum):
     SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
     STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
     UNTIL = 42  # (token) -> when a lease that was extended ends
+    ATTEMPT = 43  # (sink, batch, attempt) -> how many rows it has staged, and when
 
 
 _KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}
@@ -331,9 +332,36 @@ class QueueKeys:
             self.staged_for(sink).start, fdb.tuple.pack((sink, batch + 1), self._kinds[Kind.STAGED])
         )
 
+    def attempt(self, sink: str, batch: int, attempt: bytes) -> bytes:
+        """(sink, batch, attempt)."""
+        return fdb.tuple.pack((sink, batch, attempt), self._kinds[Kind.ATTEMPT])
+
+    def attempts_of(self, sink: str, batch: int) -> slice:
+        """The attempts that have staged rows of a batch."""
+        return _within(fdb.tuple.pack((sink, batch), self._kinds[Kind.ATTEMPT]))
+
+    def attempts_for(self, sink: str) -> slice:
+        """The attempts that have staged rows for a sink."""
+        return _within(fdb.tuple.pack((sink,), self._kinds[Kind.ATTEMPT]))
+
+    def attempts_until(self, sink: str, batch: int) -> slice:
+        """Those of a batch of a sink and of the batches before it."""
+        end = fdb.tuple.pack((sink, batch + 1), self._kinds[Kind.ATTEMPT])
+        return slice(self.attempts_for(sink).start, end)
+
+    def parse_attempt(self, key: bytes) -> tuple[str, int, bytes]:
+        """The sink, the batch and the attempt that an ATTEMPT key names."""
+        sink, batch, attempt = _unpacked(key, self._kinds[Kind.ATTEMPT], str, int, bytes)
+        return sink, batch, attempt
+
+    def parse_staged(self, key: bytes) -> tuple[str, int, bytes, int]:
+        """The sink, the batch, the attempt and the number that a STAGED key names."""
+        sink, batch, attempt, n = _unpacked(key, self._kinds[Kind.STAGED], str, int, bytes, int)
+        return sink, batch, attempt, n
+
     def sinks_between(self, first: str, last: str) -> list[slice]:
         """All keys of the sinks with a name from ``first`` up to before ``last``."""
-        kinds = (self._kinds[Kind.SINK], self._kinds[Kind.STAGED])
+        kinds = (self._kinds[kind] for kind in (Kind.SINK, Kind.STAGED, Kind.ATTEMPT))
         return [
             slice(fdb.tuple.pack((first,), kind), fdb.tuple.pack((last,), kind)) for kind in kinds
         ]

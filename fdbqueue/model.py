@@ -257,10 +257,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What ``Queue.sweep`` found to do; ``deleted`` says that the queue itself is gone."""
+    """What ``Queue.sweep`` found to do.
+
+    staged: rows of writes that nobody came back to, and that were removed. deleted: whether the
+    queue itself is gone.
+    """
 
     promoted: int = 0
     expired: int = 0
+    staged: int = 0
     deleted: bool = False
 
 
@@ -308,12 +313,14 @@ class Verification:
     """What a verification has found.
 
     unchecked: what could not be checked, since it is too large to be read at one version.
-    messages: how many messages were looked at.
+    messages: how many messages were looked at. staged: rows that writes have staged, and that are
+    not decided to be enqueued.
     """
 
     deviations: tuple[Deviation, ...]
     unchecked: tuple[str, ...]
     messages: int
+    staged: int = 0
 
     @property
     def ok(self) -> bool:

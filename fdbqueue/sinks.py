@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -26,19 +27,20 @@ from .codec import (
 from .consumers import wakeups
 from .drafts import draft
 from .durations import Seconds
-from .errors import PayloadTooLarge, QueueFull, SinkUnfinished
+from .errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished
 from .handle import Transactor, finished
 from .model import BYTES, Headers, NewMessage
 from .options import QueueOptions, check_name
-from .queue import staging
+from .queue import staging, undecided
 from .queue.pieces import Cutter
 from .queue.staging import Attempt
+from .queue.undecided import Undecided
 from .serializers import BUILT_IN
 
 TIMEOUT_SECONDS = 3600.0
 FLUSH_PIECES = 40
 """Pieces of 90 kB that one transaction stages."""
-ANONYMOUS_DAYS = 7
+ANONYMOUS_DAYS = undecided.KEPT_DAYS
 """For how long what an interrupted write of no name has staged is kept."""
 
 _DAY_MS = 24 * 3600 * 1000
@@ -77,7 +79,15 @@ class Sink:
 
         content_type: of payloads that are handed in as bytes.
         """
-        return Stager(db, self, self._queue.options(db), batch, content_type)
+
+        def look(tr: fdb.Transaction) -> tuple[QueueOptions, str, SinkState]:
+            scope = self._queue._scope(tr)
+            return scope.options, scope.identity, staging.state(tr, scope.keys, self.name)
+
+        options, identity, state = self._queue._read(db, look)
+        queue = self._queue._only(identity)
+        fixed = staging.fixed(state, batch)
+        return Stager(db, Sink(queue, self.name), options, identity, batch, content_type, fixed)
 
     def publish(
         self,
@@ -155,7 +165,13 @@ class Sink:
 
     def discard(self, db: fdb.Database, batch: int, attempts: Iterable[Attempt]) -> None:
         """Remove what attempts have staged for a batch, unless it is decided that they count."""
-        staging.discard(db, self._keys, self.name, batch, [each.name for each in attempts])
+        names = [each.name for each in attempts]
+        with suppress(QueueNotFound):  # and what was staged went with it
+            self._queue._run(db, partial(self._discard, batch=batch, attempts=names))
+
+    def _discard(self, tr: fdb.Transaction, batch: int, attempts: Sequence[bytes]) -> None:
+        scope = self._queue._scope(tr)
+        staging.discard(tr, scope.keys, self.name, batch, attempts)
 
     def forget(self, tr: Transactor) -> None:
         """Remove the sink, with what is staged for it; its batches begin anew then."""
@@ -175,8 +191,10 @@ class Stager:
         db: fdb.Database,
         sink: Sink,
         options: QueueOptions,
+        identity: str,
         batch: int,
         content_type: str,
+        fixed: bool,
     ) -> None:
         self._content_type = content_type
         self._db = db
@@ -194,7 +212,8 @@ class Stager:
             self._inline = min(self._inline, options.compress_from - 1)
         self._largest = min(options.max_payload, options.max_bytes or options.max_payload)
         self._levels = [options.level(each) for each in range(options.max_priority + 1)]
-        self.fixed = staging.fixed(sink.state(db), batch)
+        self._identity = identity
+        self.fixed = fixed
         """Whether it is decided already what counts in the batch: then nothing is staged."""
 
     def plain(self, payload: bytes, priority: int, headers: Headers | None = None) -> None:
@@ -226,13 +245,16 @@ class Stager:
         """Stage what is left; returns what to publish, or to discard."""
         self._full += self._cutter.rest()
         self._flush()
-        return Attempt(self._name, self._written, self._cutter.rows, self._size)
+        return self._attempt()
 
     def discard(self) -> None:
         """Give the attempt up, and remove what it has staged."""
         self._full = []
-        attempt = Attempt(self._name, self._written, self._cutter.rows, self._size)
-        self._sink.discard(self._db, self._batch, [attempt])
+        self._sink.discard(self._db, self._batch, [self._attempt()])
+
+    def _attempt(self) -> Attempt:
+        rows = self._cutter.rows - self._cutter.left
+        return Attempt(self._name, self._written, rows, self._size, self._identity)
 
     def _put(self, row: StagedRow) -> None:
         self._size += row.size
@@ -245,11 +267,8 @@ class Stager:
             if self.fixed:
                 break
             pieces = self._full[begin : begin + FLUSH_PIECES]
-            sink, keys = self._sink, self._sink._keys
-            self.fixed = not staging.stage(
-                self._db, keys, sink.name, self._batch, self._name, self._written, pieces
-            )
             self._written += len(pieces)
+            self.fixed = not _stage(self._db, self._sink, self._batch, self._attempt(), pieces)
         self._full = []
 
 
@@ -287,6 +306,30 @@ def sinks(tr: Transactor, queue: Queue) -> dict[str, SinkState]:
     return queue._read(tr, look)
 
 
+def undecided_rows(tr: Transactor, queue: Queue) -> dict[str, Undecided]:
+    """The sinks for which rows are staged that nobody has decided about: of writes that run, or
+    whose driver died. Snapshot reads, a page of 1,000 attempts after another: no conflicts."""
+    found: dict[str, Undecided] = {}
+    begin = b""
+    while True:
+
+        def look(tr: fdb.Transaction, begin: bytes) -> tuple[list[undecided.Staged], bytes]:
+            return undecided.page(tr, queue._scope(tr).keys, begin)
+
+        rows, begin = queue._read(tr, partial(look, begin=begin))
+        for sink, _, _, attempt in rows:
+            found[sink] = found.get(sink, Undecided()).plus(attempt)
+        if not begin:
+            return found
+
+
+@fdb.transactional
+def _stage(
+    tr: fdb.Transaction, sink: Sink, batch: int, attempt: Attempt, pieces: Sequence[bytes]
+) -> bool:
+    return staging.stage(tr, sink._queue._scope(tr), sink.name, batch, attempt, pieces)
+
+
 @fdb.transactional
 def _fix(
     tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[Attempt]
@@ -294,6 +337,7 @@ def _fix(
     scope = sink._queue._scope(tr)
     old = anonymous(scope.now_ms(tr) - ANONYMOUS_DAYS * _DAY_MS)
     staging.sweep(tr, scope.keys, _ANONYMOUS, old)
+    undecided.expire(tr, scope, b"")
     return staging.fix(tr, scope, sink.name, batch, attempts)
 
 

@@ -11,14 +11,14 @@ from .errors import ExpiredBacklog
 from .handle import Handle, composed
 from .keys import RootKeys
 from .model import Swept
-from .queue import expiring, history, idleness, once
+from .queue import expiring, history, idleness, once, undecided
 
 R = TypeVar("R")
 
 
 def sweep(handle: Handle, db: fdb.Database) -> Swept:
-    """Promote what is due, dispose of what has expired, remove consumers that are dead, and delete
-    the queue if it is to go."""
+    """Promote what is due, dispose of what has expired, remove consumers that are dead and what was
+    staged a week ago, and delete the queue if it is to go."""
     keys = handle._keys.once
     promoted, expired, begin = 0, 0, b""
     while True:
@@ -41,13 +41,23 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
         db, keys, lambda tr: registry.evict_dead(tr, handle._scope(tr)), wrote=lambda _: False
     ):
         pass
+
+    def expire(tr: fdb.Transaction) -> tuple[int, bytes]:
+        return undecided.expire(tr, handle._scope(tr), begin)
+
+    staged, begin = 0, b""
+    while True:
+        count, begin = once.run(db, keys, expire, wrote=lambda done: done[0] > 0)
+        staged += count
+        if not begin:
+            break
     deleted = composed(
         db,
         RootKeys(handle._root).once,
         lambda tr: idleness.delete_if_idle(tr, handle._scope(tr)),
         bool,
     )
-    return Swept(promoted, expired, deleted)
+    return Swept(promoted, expired, staged, deleted)
 
 
 def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:

@@ -10,7 +10,7 @@ from .binding import fdb
 from .consumers import checking as waiting
 from .keys import Kind
 from .model import Deviation, Verification
-from .queue import audit, auditplans, belongings, once
+from .queue import audit, auditplans, auditsinks, belongings, once
 from .queue.audit import Audit
 from .subscriptions import checking
 
@@ -59,6 +59,7 @@ class _Verifier:
         self.found: list[Deviation] = []
         self.unchecked: list[str] = []
         self.messages = 0
+        self.staged = 0
 
     def run(self) -> Verification:
         for kind in audit.HOLDERS:
@@ -67,6 +68,8 @@ class _Verifier:
         self.pages(audit.expiries)
         self.pages(auditplans.leases)
         self.plans()
+        self.staged = self.pages(auditsinks.attempts)
+        self.pages(auditsinks.pieces)
         self.pages(checking.cursors)
         for check in (waiting.consumers, waiting.states, waiting.sleepers, waiting.requests):
             self.pages(check)
@@ -76,7 +79,8 @@ class _Verifier:
         return self.result()
 
     def result(self) -> Verification:
-        return Verification(tuple(self.found), tuple(self.unchecked), self.messages)
+        found, unchecked = tuple(self.found), tuple(self.unchecked)
+        return Verification(found, unchecked, self.messages, self.staged)
 
     def counters(self) -> None:
         """The states first: what was enqueued is their sum."""

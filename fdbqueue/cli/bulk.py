@@ -220,6 +220,7 @@ def verify(
                 "queue": name,
                 "ok": found.ok,
                 "messages": found.messages,
+                "staged": found.staged,
                 "deviations": [asdict(each) for each in found.deviations],
                 "unchecked": [*found.unchecked],
             }
@@ -235,6 +236,9 @@ def verify(
             )
         for each in found.unchecked:
             print(f"not checked, since it is too large to be read at one version: {each}")
+        if found.staged:
+            print(f"{terminal.count(found.staged, 'row')} staged and not enqueued: "
+                  f"fdbq sink list {terminal.visible(name)}")  # fmt: skip
         print(f"{terminal.count(found.messages, 'message')} looked at: "
               f"{'all is well' if found.ok else 'not all is well'}")  # fmt: skip
     if not found.ok:

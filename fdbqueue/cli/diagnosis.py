@@ -20,6 +20,8 @@ NEARLY_FULL = 0.9
 LAPSED_MS = 10_000
 """How long a lapsed lease may wait for a receiver that takes it back."""
 UNATTENDED_MS = 15 * 60_000
+STAGED_MS = 15 * 60_000
+"""How long a write may add nothing to what it has staged."""
 SKEW_SECONDS = 2.0
 BAD_SKEW_SECONDS = 30.0
 
@@ -44,7 +46,8 @@ class Seen:
     """A queue as the doctor saw it; times are in milliseconds.
 
     waiting_ms: age of the oldest ready message. overdue_ms: for how long the leases that have
-    lapsed have done so. verified is None where that was not wanted.
+    lapsed have done so. staged: sinks with how many rows are staged for them and not decided, and
+    for how long none was added. verified is None where that was not wanted.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Seen:
     consumers: int = 0
     stale: int = 0
     target_exists: bool = True
+    staged: Sequence[tuple[str, int, int]] = field(default_factory=list)
     verified: Verification | None = None
 
 
@@ -170,6 +174,7 @@ def queue(seen: Seen) -> Iterator[Finding]:
             f"fdbq sweep {quoted}",
         )
     yield from _limits(seen)
+    yield from _staged(seen)
     if depth.dead:
         yield Finding(WARNING, "dead", name, terminal.count(depth.dead, "dead letter"),
                       f"fdbq dead list {quoted}")  # fmt: skip
@@ -183,6 +188,26 @@ def queue(seen: Seen) -> Iterator[Finding]:
 def _unattended(seen: Seen) -> bool:
     waits = seen.waiting_ms is not None and seen.waiting_ms > UNATTENDED_MS
     return waits and not seen.consumers and not seen.depth.leased
+
+
+def _staged(seen: Seen) -> Iterator[Finding]:
+    """A write that runs stages rows, too; one that adds none for long has most likely died."""
+    for sink, rows, idle_ms in seen.staged:
+        detail = (
+            f"{terminal.count(rows, 'row')} staged for sink {sink!r} and not enqueued, the last "
+            f"{terminal.age(idle_ms)} ago"
+        )
+        if idle_ms <= STAGED_MS:
+            yield Finding(OK, "sinks", seen.name, detail)
+            continue
+        yield Finding(
+            WARNING,
+            "sinks",
+            seen.name,
+            detail,
+            f"if its write has died, make it again, and fdbq sink forget {shlex.quote(seen.name)} "
+            f"{shlex.quote(sink)}",
+        )
 
 
 def _limits(seen: Seen) -> Iterator[Finding]:

@@ -130,6 +130,8 @@ def _seen(
     found: fdbqueue.surveying.Surveyed,
     quick: bool,
 ) -> Seen:
+    from fdbqueue.sinks import undecided_rows
+
     now_ms = fdbqueue.clock.Clock().wall_ms()
     oldest = queue.ready_since_ms(db)
     present = queue.consumers(db)
@@ -147,5 +149,9 @@ def _seen(
         consumers=len(present),
         stale=len(consumers.stale(present)),
         target_exists=target is None or bool(fdbqueue.survey(db, [target])),
+        staged=[
+            (sink, each.rows, now_ms - each.changed_at_ms)
+            for sink, each in undecided_rows(db, queue).items()
+        ],
         verified=None if quick else fdbqueue.verify(db, queue),
     )

@@ -164,7 +164,14 @@ def show(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
     """
     db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
-    listing.show(lambda: _shown_queue(name, _look(db, queue)), as_json, watch)
+
+    def look() -> listing.Fields:
+        from fdbqueue.sinks import undecided_rows
+
+        found = _look(db, queue)
+        return _shown_queue(name, found, sum(s.rows for s in undecided_rows(db, queue).values()))
+
+    listing.show(look, as_json, watch)
 
 
 def _look(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.surveying.Surveyed:
@@ -174,7 +181,7 @@ def _look(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.surveyin
     return found
 
 
-def _shown_queue(name: str, found: fdbqueue.surveying.Surveyed) -> listing.Fields:
+def _shown_queue(name: str, found: fdbqueue.surveying.Surveyed, staged: int) -> listing.Fields:
     stored, total = found.options, found.depth
     levels = sorted(found.levels.items())
     return listing.Fields(
@@ -185,11 +192,13 @@ def _shown_queue(name: str, found: fdbqueue.surveying.Surveyed) -> listing.Field
             ("lease", f"{stored.lease:g} s"),
             *_others(stored),
             *((field.replace("_", " "), number) for field, number in asdict(total).items()),
+            *([("staged rows", f"{staged:,} (fdbq sink list)")] if staged else []),
         ],
         {
             "queue": name,
             "options": stored.to_json(),
             "depth": asdict(total),
+            "staged": staged,
             "levels": {str(level): asdict(depth) for level, depth in levels},
         },
         listing.Listing(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,10 @@ import fdbqueue
 
 from . import listing, shapes, terminal
 from .params import AsJson, DryRun, QueueName, Watch, Yes
+
+if TYPE_CHECKING:
+    from fdbqueue.codec import SinkState
+    from fdbqueue.queue.undecided import Undecided
 
 app = typer.Typer(
     name="sink",
@@ -45,43 +50,82 @@ def list_(
     queue = fdbqueue.Queue(name)
 
     def look() -> listing.Listing:
-        from fdbqueue.sinks import sinks
-
         now_ms = fdbqueue.clock.Clock().wall_ms()
         found = {
-            sink: state
-            for sink, state in sinks(db, queue).items()
-            if state.batch >= 0 or not unfinished
+            sink: each for sink, each in _found(db, queue).items() if each.left or not unfinished
         }
         return listing.Listing(
-            ["sink", "batch", "rows", "enqueued", "state", "age"],
+            ["sink", "batch", "rows", "enqueued", "staged", "state", "age"],
             [
                 (
                     sink,
-                    max(state.batch, state.done),
-                    state.rows,
-                    state.published,
-                    "complete" if state.batch < 0 else "unfinished",
-                    terminal.age(now_ms - state.changed_at_ms),
+                    each.batch if each.batch >= 0 else "",
+                    each.state.rows,
+                    each.state.published,
+                    each.staged.rows,
+                    each.word,
+                    terminal.age(now_ms - each.changed_at_ms),
                 )
-                for sink, state in found.items()
+                for sink, each in found.items()
             ],
-            [_json(sink, state) for sink, state in found.items()],
+            [_json(sink, each) for sink, each in found.items()],
             f"queue {name} has no sinks" + (" that are unfinished" if unfinished else ""),
         )
 
     listing.show(look, as_json, watch)
 
 
-def _json(sink: str, state: Any) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A sink as it is found: how far it has come, and what is staged beyond that."""
+
+    state: SinkState
+    staged: Undecided
+
+    @property
+    def batch(self) -> int:
+        return max(self.state.batch, self.state.done)
+
+    @property
+    def left(self) -> int:
+        """Rows that are not enqueued."""
+        return self.state.rows - self.state.published + self.staged.rows
+
+    @property
+    def word(self) -> str:
+        if self.state.batch >= 0:
+            return "unfinished"
+        return "staged" if self.staged.rows else "complete"
+
+    @property
+    def changed_at_ms(self) -> int:
+        return max(self.state.changed_at_ms, self.staged.changed_at_ms)
+
+
+def _found(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> dict[str, _Found]:
+    from fdbqueue.codec import SinkState
+    from fdbqueue.queue.undecided import Undecided
+    from fdbqueue.sinks import sinks, undecided_rows
+
+    known, staged = sinks(db, queue), undecided_rows(db, queue)
+    return {
+        sink: _Found(known.get(sink, SinkState()), staged.get(sink, Undecided()))
+        for sink in sorted({*known, *staged})
+    }
+
+
+def _json(sink: str, found: _Found) -> dict[str, object]:
+    state, staged = found.state, found.staged
     return {
         "sink": sink,
-        "batch": max(state.batch, state.done),
+        "batch": found.batch if found.batch >= 0 else None,
         "rows": state.rows,
         "enqueued": state.published,
         "new": state.new,
-        "complete": state.batch < 0,
-        "changed_at": shapes.when(state.changed_at_ms),
+        "complete": state.batch < 0 and not staged.rows,
+        "staged": {"attempts": staged.attempts, "rows": staged.rows, "bytes": staged.size},
+        "state": found.word,
+        "changed_at": shapes.when(found.changed_at_ms),
     }
 
 
@@ -97,7 +141,8 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
     """
     db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
-    before = _state(db, queue, sink)
+    found = _sink(db, queue, sink)
+    before = found.state
     done = 0
     with terminal.progress("rows enqueued", before.rows or None) as bar:
         for state in fdbqueue.sinks.Sink(queue, sink).finishing(db):
@@ -107,6 +152,11 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
         terminal.print_json({"queue": name, "sink": sink, "enqueued": done})
     else:
         print(f"enqueued {terminal.count(done, 'row')} of sink {terminal.visible(sink)}")
+    if found.staged.rows:
+        terminal.note(
+            f"{terminal.count(found.staged.rows, 'row')} are staged, and only the write that "
+            "brought them can say which count: make it again"
+        )
 
 
 @app.command()
@@ -129,8 +179,7 @@ def forget(
     """
     db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
-    state = _state(db, queue, sink)
-    left = state.rows - state.published
+    left = _sink(db, queue, sink).left
     if not dry_run:
         lost = f", and {terminal.count(left, 'row')} that are not enqueued" if left else ""
         terminal.confirm(f"Forget sink {sink!r} of queue {name!r}{lost}?", yes)
@@ -142,10 +191,8 @@ def forget(
         print(f"{verb} sink {terminal.visible(sink)}, and {terminal.count(left, 'row')} of it")
 
 
-def _state(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, sink: str) -> Any:
-    from fdbqueue.sinks import sinks
-
-    found = sinks(db, queue)
+def _sink(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, sink: str) -> _Found:
+    found = _found(db, queue)
     if sink not in found:
         raise terminal.Refused(f"queue {queue.name!r} has no sink {sink!r}", 1)
     return found[sink]

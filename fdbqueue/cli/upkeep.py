@@ -30,7 +30,8 @@ def sweep(
     """Do at once what happens to queues by itself, as consumers come by.
 
     Leases that have lapsed return, delays that are over end, messages whose time to live is over
-    go, and queues that delete themselves when they are unused are deleted.
+    go, rows that a write staged a week ago and never published are removed, and queues that delete
+    themselves when they are unused are deleted.
 
     \b
     Examples:
@@ -48,9 +49,10 @@ def sweep(
         if as_json:
             terminal.print_json({"queue": name, **asdict(swept)})
         else:
+            staged = f", {swept.staged:,} staged rows removed" if swept.staged else ""
             gone = "; the queue was unused, and is deleted" if swept.deleted else ""
             print(f"{terminal.visible(name)}: {terminal.count(swept.promoted, 'message')} became "
-                  f"ready, {swept.expired:,} expired{gone}")  # fmt: skip
+                  f"ready, {swept.expired:,} expired{staged}{gone}")  # fmt: skip
 
 
 metrics = typer.Typer(

@@ -22,6 +22,11 @@ class Cutter:
         self._packed: list[bytes] = []
         self._size = 0
 
+    @property
+    def left(self) -> int:
+        """Rows that are in no piece yet."""
+        return len(self._packed)
+
     def add(self, row: StagedRow) -> Iterator[bytes]:
         """Take a row in; yields the pieces that are full."""
         packed = pack_staged_row(row)

@@ -8,6 +8,9 @@ together with the messages. So it does not matter how often a task runs, in whic
 its rows, how many drivers publish at once, where they are killed, or whether a commit's outcome is
 unknown: each step finds what is still to be done, and does that.
 
+Beside its rows an attempt writes down how many there are, and when: so they can be seen, and
+removed where nobody ever decides about them, because the driver is no more.
+
 The last step removes whatever was staged up to its batch. Every attempt that stages reads the state
 of the sink with a conflict and stages nothing for a batch that is fixed, so that no attempt that is
 late leaves anything behind.
@@ -24,14 +27,17 @@ from typing import NamedTuple
 from ..binding import fdb
 from ..codec import (
     SinkState,
+    StagedAttempt,
     StagedRow,
+    pack_attempt,
     pack_attempts,
     pack_sink,
+    unpack_attempt,
     unpack_attempts,
     unpack_envelope,
     unpack_sink,
 )
-from ..errors import CorruptData, SinkBehind
+from ..errors import CorruptData, QueueReplaced, SinkBehind, SinkLost
 from ..keys import Kind, QueueKeys
 from . import admission, bounds, life, placing
 from .admission import Draft
@@ -52,12 +58,13 @@ _FILLED = 0.1
 
 class Attempt(NamedTuple):
     """What an attempt has staged: under which name, in how many pieces, of how many rows, with
-    how many bytes of payloads."""
+    how many bytes of payloads, and in which queue, by its identity."""
 
     name: bytes
     pieces: int
     rows: int
     size: int
+    queue: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +89,28 @@ def fixed(state: SinkState, batch: int) -> bool:
 @fdb.transactional
 def stage(
     tr: fdb.Transaction,
-    keys: QueueKeys,
+    scope: Scope,
     sink: str,
     batch: int,
-    attempt: bytes,
-    first: int,
+    attempt: Attempt,
     pieces: Sequence[bytes],
 ) -> bool:
-    """Write pieces of an attempt, numbered from ``first`` on; may happen twice.
+    """Write the last pieces of an attempt, as it stands with them; may happen twice.
 
     Returns whether the batch is still open; else nothing is written. One round trip; conflicts
-    with the transaction that fixes the batch.
+    with the transaction that fixes the batch. Raises ``SinkLost`` if what came before is gone.
     """
+    keys, first = scope.keys, attempt.pieces - len(pieces)
+    record = keys.attempt(sink, batch, attempt.name)
+    before = tr.get(record)
     if fixed(state(tr, keys, sink), batch):
         return False
+    if first and not before.present():
+        raise SinkLost(sink=sink, batch=batch)
     for n, piece in enumerate(pieces, first):
-        tr[keys.staged(sink, batch, attempt, n)] = piece
+        tr[keys.staged(sink, batch, attempt.name, n)] = piece
+    told = StagedAttempt(attempt.pieces, attempt.rows, attempt.size, scope.now_ms(tr))
+    tr[record] = pack_attempt(told)
     return True
 
 
@@ -108,8 +121,14 @@ def discard(
     """Remove what attempts have staged, unless the batch is fixed. As ``stage``."""
     if not fixed(state(tr, keys, sink), batch):
         for attempt in attempts:
-            staged = keys.staged_by(sink, batch, attempt)
-            tr.clear_range(staged.start, staged.stop)
+            remove(tr, keys, sink, batch, attempt)
+
+
+def remove(tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempt: bytes) -> None:
+    """Remove what an attempt has staged. Writes blindly."""
+    staged = keys.staged_by(sink, batch, attempt)
+    tr.clear_range(staged.start, staged.stop)
+    del tr[keys.attempt(sink, batch, attempt)]
 
 
 @fdb.transactional
@@ -120,8 +139,9 @@ def fix(
 
     Returns the state of the sink, and the attempts that count; none if the batch is published.
     One round trip, or two; conflicts with tasks that stage. Raises ``SinkBehind`` if the batch
-    before is still to be published, and ``QueueFull`` where that is what a queue without room
-    does, and it has not enough for all rows.
+    before is still to be published, ``QueueReplaced`` and ``SinkLost`` where what was staged is
+    not there, and ``QueueFull`` where that is what a queue without room does, and it has not
+    enough for all rows.
     """
     keys = scope.keys
     found = state(tr, keys, sink)
@@ -134,6 +154,7 @@ def fix(
     if found.batch >= 0:
         raise SinkBehind(sink=sink, batch=batch, before=found.batch)
     counting = [each for each in attempts if each.rows]
+    _check_there(tr, scope, sink, batch, counting)
     if scope.options.when_full == "reject":
         whole = bounds.Load(sum(each.rows for each in counting), sum(e.size for e in counting))
         bounds.check_room(scope, bounds.look(tr, scope), whole)
@@ -146,6 +167,24 @@ def fix(
         begun = _ended(tr, keys, sink, begun)
     tr[keys.sink(sink)] = pack_sink(begun)
     return begun, counting
+
+
+def _check_there(
+    tr: fdb.Transaction, scope: Scope, sink: str, batch: int, counting: Sequence[Attempt]
+) -> None:
+    """All that counts is there, and stays until it is fixed."""
+    if any(each.queue != scope.identity for each in counting):
+        raise QueueReplaced(name=scope.name)
+    keys = scope.keys
+    every = keys.attempts_of(sink, batch)
+    mode = fdb.StreamingMode.want_all
+    looked = tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode)
+    there = {keys.parse_attempt(kv.key)[2]: unpack_attempt(kv.value).pieces for kv in looked}
+    for each in counting:
+        # Not the range: another attempt may still be staging what will not count.
+        tr.add_read_conflict_key(keys.attempt(sink, batch, each.name))
+        if there.get(each.name) != each.pieces:
+            raise SinkLost(sink=sink, batch=batch)
 
 
 @fdb.transactional
@@ -208,7 +247,8 @@ def publish(
 
 
 def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) -> SinkState:
-    for every in (keys.counting(sink), keys.staged_until(sink, found.batch)):
+    until = (keys.staged_until(sink, found.batch), keys.attempts_until(sink, found.batch))
+    for every in (keys.counting(sink), *until):
         tr.clear_range(every.start, every.stop)
     return replace(found, place=(0, 0, 0), done=found.batch, batch=-1)
 
@@ -217,7 +257,7 @@ def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) ->
 def forget(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> None:
     """Remove a sink, and what is staged for it. Writes blindly."""
     del tr[keys.sink(sink)]
-    for every in (keys.counting(sink), keys.staged_for(sink)):
+    for every in (keys.counting(sink), keys.staged_for(sink), keys.attempts_for(sink)):
         tr.clear_range(every.start, every.stop)
 
 

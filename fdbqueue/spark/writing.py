@@ -80,7 +80,7 @@ class Staged(WriterCommitMessage):
 
     sink: str
     batch: int
-    attempt: tuple[bytes, int, int, int]
+    attempt: tuple[bytes, int, int, int, str]
     rejected: int = 0
     samples: tuple[str, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.spark import Sink
 from tests.acceptance.running import Fdbq
@@ -46,3 +47,29 @@ def test_a_sink_is_forgotten(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     assert "has no sink 's'" in fdbq.refused("sink", "forget", name, "s", "--yes", code=1)
     assert "has no sink 's'" in fdbq.refused("sink", "finish", name, "s", code=1)
     assert "has no sinks" in fdbq.ok("sink", "list", name).err
+
+
+def test_rows_whose_driver_died_are_told_of_everywhere_and_removed(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    # Given two tasks that are done, and a driver that never says which count
+    queue = Queue(name)
+    for _ in range(2):
+        stager = Sink(queue, "load of Monday").stage(db, 0)
+        for n in range(25):
+            stager.plain(b"%d" % n, 4)
+        stager.finish()
+
+    (told,) = fdbq.ok("sink", "list", name, "--unfinished", "--json").json
+    assert (told["sink"], told["state"], told["complete"]) == ("load of Monday", "staged", False)
+    assert told["staged"] == {"attempts": 2, "rows": 50, "bytes": 80}
+    assert "50 (fdbq sink list)" in fdbq.ok("queue", "show", name).out
+    assert "50 rows staged for sink 'load of Monday'" in fdbq.ok("doctor", name, "--quick").out
+    assert (
+        f"50 rows staged and not enqueued: fdbq sink list {name}"
+        in fdbq.ok("queue", "verify", name).out
+    )
+
+    forgot = fdbq.ok("sink", "forget", name, "load of Monday", "--yes", "--json").json
+    assert (forgot["lost"], forgot["forgotten"]) == (50, True)
+    assert fdbqueue.verify(db, queue).staged == 0

@@ -16,19 +16,22 @@ from fdbqueue import NewMessage, Queue
 from fdbqueue.binding import fdb
 from fdbqueue.clock import Clock
 from fdbqueue.errors import (
-    CorruptData,
     InvalidHeaders,
     InvalidPriority,
     PayloadTooLarge,
     QueueFull,
     QueueNotFound,
+    QueueReplaced,
     SinkBehind,
+    SinkLost,
     SinkUnfinished,
 )
 from fdbqueue.keys import Kind
 from fdbqueue.queue import staging
 from fdbqueue.queue.staging import Attempt
-from fdbqueue.sinks import ANONYMOUS_DAYS, Sink, anonymous, sinks
+from fdbqueue.queue.undecided import KEPT_DAYS
+from fdbqueue.sinks import ANONYMOUS_DAYS, Sink, anonymous, sinks, undecided_rows
+from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
@@ -67,8 +70,12 @@ def payloads(db: Database, queue: Queue) -> list[bytes]:
 
 def left_over(db: Database, queue: Queue) -> int:
     """Keys that staging keeps, but for those that say how far the sinks have come."""
-    kinds = (queue._keys.kind(kind) for kind in (Kind.STAGED, Kind.SINK))
-    return sum(len(db.get_range(each.start, each.stop)) for each in kinds) - len(sinks(db, queue))
+    return stored(db, queue) - len(sinks(db, queue))
+
+
+def stored(db: Database, queue: Queue) -> int:
+    kinds = (queue._keys.kind(kind) for kind in (Kind.STAGED, Kind.ATTEMPT, Kind.SINK))
+    return sum(len(db.get_range(each.start, each.stop)) for each in kinds)
 
 
 def rows(count: int, name: str = "row") -> list[bytes]:
@@ -175,7 +182,8 @@ def test_a_task_that_is_late_cannot_stage(db: Database, queue: Queue, sink: Sink
     # Given a transaction of a task that has looked, and not yet committed
     attempt = staged(db, sink, 0, rows(2))
     late = db.create_transaction()
-    assert staging.stage(late, queue._keys, "a", 0, b"late", 0, [b"piece"])
+    other = attempt._replace(name=b"late", pieces=1)
+    assert staging.stage(late, queue._scope(late), "a", 0, other, [b"piece"])
 
     publish(db, sink, 0, attempt)
 
@@ -416,7 +424,7 @@ def test_what_a_write_without_a_name_left_is_swept(db: Database, queue: Queue, s
 
     publish(db, Sink(queue, "other"), 0)
 
-    with pytest.raises(CorruptData, match="gone"):
+    with pytest.raises(SinkLost):
         publish(db, old, 0, attempts[0])
     publish(db, fresh, 0, attempts[1])
     publish(db, sink, 0, attempts[2])
@@ -467,3 +475,113 @@ def test_however_rows_are_cut_they_come_out_as_they_went_in(
             taken += [each.payload for each in iter(lambda: queue.dequeue(db), None)]
         assert taken == every
         assert left_over(db, queue) == 0
+
+
+# -- drivers that die before they decide ------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_what_a_driver_that_died_has_left_is_counted_and_can_be_forgotten(
+    db: Database, queue: Queue, sink: Sink
+) -> None:
+    # Given a task that is done, one that runs, and a batch that was published before
+    publish(db, sink, 0, staged(db, sink, 0, rows(2)))
+    staged(db, sink, 1, rows(5))
+    running = sink.stage(db, 1)
+    for row in rows(9):
+        running.plain(row, 4)
+    other = Sink(queue, "other")
+    staged(db, other, 0, rows(3))
+
+    found = undecided_rows(db, queue)
+
+    assert {name: (each.attempts, each.rows) for name, each in found.items()} == {
+        "a": (2, 5 + 8),
+        "other": (1, 3),
+    }
+    assert found["other"].size == sum(map(len, rows(3)))
+    verified = fdbqueue.verify(db, queue)
+    assert verified.ok
+    assert verified.staged == 16
+    other.forget(db)
+    sink.forget(db)
+    assert undecided_rows(db, queue) == {}
+    assert left_over(db, queue) == 0
+    # and who goes on with what is no more is told so
+    running.plain(b"more", 4)
+    with pytest.raises(SinkLost):
+        running.finish()
+
+
+def test_what_nobody_comes_back_to_is_removed_after_a_week(
+    db: Database, space: fdb.Subspace, small_steps: None
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "orders", root=space, clock=clock)
+    begun, dead, late = Sink(queue, "begun"), Sink(queue, "dead"), Sink(queue, "late")
+    going = begun.publishing(db, 0, [staged(db, begun, 0, rows(8))])
+    next(going)
+    lost = staged(db, dead, 0, rows(3))
+    clock.seconds += KEPT_DAYS * 24 * 3600 - 60
+    kept = staged(db, late, 0, rows(2))
+    clock.wall_only = 10 * 24 * 3600  # a machine whose clock is wrong
+    assert queue.sweep(db).staged == 0
+    clock.wall_only = 0
+    clock.seconds += 120
+    assert queue.sweep(db).staged == 3
+    assert {*undecided_rows(db, queue)} == {"late"}
+    with pytest.raises(SinkLost, match="write them again"):
+        publish(db, dead, 0, lost)
+
+    # Another write removes it, too
+    staged(db, dead, 0, rows(3))
+    clock.seconds += KEPT_DAYS * 24 * 3600 + 60
+    publish(db, late, 1)
+    assert undecided_rows(db, queue) == {}
+    assert kept.rows == 2
+    # and what is decided stays, however long ago that was
+    for _ in going:
+        pass
+    assert payloads(db, queue) == rows(8)
+    assert left_over(db, queue) == 0
+
+
+def test_rows_for_a_queue_that_was_made_anew_are_refused(
+    db: Database, queue: Queue, space: fdb.Subspace
+) -> None:
+    sink = Sink(queue, "a")
+    attempt, running, late = staged(db, sink, 0, rows(3)), sink.stage(db, 0), sink.stage(db, 0)
+    running.plain(b"row", 4)
+    late.plain(b"row", 4)
+    queue.delete(db)
+    with pytest.raises(QueueNotFound):
+        running.finish()
+    running.discard()
+    assert stored(db, queue) == 0
+    Queue.create(db, queue.name, root=space)
+    staged(db, sink, 0, rows(1))
+    with pytest.raises(QueueReplaced):
+        late.finish()
+    late.discard()
+    with pytest.raises(QueueReplaced):
+        publish(db, sink, 0, attempt)
+    sink.discard(db, 0, [attempt])
+    assert undecided_rows(db, queue)["a"].rows == 1
+    assert queue.depth(db).enqueued == 0
+
+
+def test_what_is_staged_is_verified(db: Database, queue: Queue, sink: Sink) -> None:
+    attempts = [staged(db, sink, 1, rows(3)) for _ in range(3)]
+    keys = queue._keys
+    first, second, _ = (each.name for each in attempts)
+    del db[keys.attempt("a", 1, first)]
+    del db[keys.staged("a", 1, second, 0)]
+    found = fdbqueue.verify(db, queue, repair=True).deviations
+    assert [(each.kind, each.repaired) for each in found] == [
+        ("staged rows missing", False),
+        ("staged without attempt", True),
+    ]
+    sink.discard(db, 1, attempts[1:2])
+    assert fdbqueue.verify(db, queue).ok
+    publish(db, sink, 1, attempts[2])
+    assert left_over(db, queue) == 0
