@@ -21,6 +21,7 @@ log = logging.getLogger("fdbqueue.connection")
 INTERVAL_SECONDS = 1.0
 TIMEOUT_SECONDS = 3.0
 LOST_SECONDS = 30.0
+STOP_SECONDS = 1.0
 
 
 class ConnectionState(Enum):
@@ -107,9 +108,11 @@ class Connection:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Ask no more. The thread ends with the question that it is asking."""
         self._stopped.set()
         self._ask.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(STOP_SECONDS)
 
     def check(self) -> ConnectionState:
         """Ask once; returns the state that follows."""

@@ -121,12 +121,12 @@ def drain(
 
     Raises ``InvalidArgument``.
     """
-    raised: list[Exception] = []
+    raised: list[BaseException] = []
 
     def careful(*arguments: Any) -> None:
         try:
             handler(*arguments)
-        except Exception as error:
+        except BaseException as error:
             raised.append(error)
             raise
 
@@ -138,6 +138,11 @@ def drain(
     handled: list[Message] = []
     while found := queue.receive_many(db, batch or 1, consumer="drain"):
         ended = attempt(db, queue, policy, found)
+        if ended is None and not failures:
+            queue.release_many(db, found)
+        if ended is None:
+            alone = found if failures else []
+            ended = [one for each in alone for one in attempt(db, queue, policy, [each]) or []]
         handled += [d.message for d, outcome in ended if outcome is Outcome.DONE]
         if raised and not failures:
             raise raised[0]

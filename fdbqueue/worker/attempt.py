@@ -14,7 +14,7 @@ from ..binding import fdb
 from ..errors import HandlerTooSlow, LeaseLost
 from ..model import Delivery
 from ..queue import once
-from .handlers import Handler, Reject, Retry
+from .handlers import Handler, Reject, Retry, Snooze
 from .lane import Policy
 
 log = logging.getLogger("fdbqueue.worker")
@@ -30,6 +30,7 @@ class Outcome(Enum):
 
     DONE = "done"
     FAILED = "failed"
+    SNOOZED = "snoozed"
     REJECTED = "rejected"
     LOST = "lost"
 
@@ -39,11 +40,12 @@ Ended = list[tuple[Delivery, Outcome]]
 
 def attempt(
     db: fdb.Database, queue: Queue, policy: Policy, deliveries: Sequence[Delivery]
-) -> Ended:
+) -> Ended | None:
     """Handle messages and settle them; says what became of each.
 
-    Whatever the handler raises makes the attempt fail, for all messages of a batch. Errors of the
-    store while a message is settled pass through: its lease lapses.
+    Whatever the handler raises makes the attempt fail. None where that was a batch: nothing of it
+    is settled then, and its messages are to be handled one by one, so that the one at fault is
+    found. Errors of the store while a message is settled pass through: its lease lapses.
     """
     handler = policy.handler
     messages = [delivery.message for delivery in deliveries]
@@ -53,9 +55,56 @@ def attempt(
                 body = partial(_with_ack, queue=queue, handler=handler)
                 return _settle(deliveries, Outcome.DONE, partial(_commit, db, queue, body))
             handler.call(messages)
-    except (Exception, SystemExit) as error:
-        return _failed(db, queue, policy, deliveries, error)
+    except Snooze as asked:
+        rest = partial(queue.release_many, db, delay=asked.seconds)
+        return _settle(deliveries, Outcome.SNOOZED, rest)
+    except BaseException as error:  # also what ends a thread or a task: it must not end ours
+        if len(deliveries) > 1:
+            log.warning(
+                "handling %d messages of %s failed, so each is handled by itself: %s",
+                len(deliveries),
+                queue.name,
+                _told(error),
+            )
+            return None
+        return failed(db, queue, policy, deliveries, error)
     return _settle(deliveries, Outcome.DONE, partial(queue.ack_many, db))
+
+
+def failed(
+    db: fdb.Database,
+    queue: Queue,
+    policy: Policy,
+    deliveries: Sequence[Delivery],
+    error: BaseException,
+) -> Ended:
+    """Give messages back for another attempt, or refuse them for good."""
+    reason = _told(error)
+    ended: Ended = []
+    for delivery in deliveries:
+        last = policy.max_attempts is not None and delivery.attempt >= policy.max_attempts
+        about = {"queue": queue.name, "message_id": delivery.id, "attempt": delivery.attempt}
+        if isinstance(error, Reject) or last:
+            log.error("message %s is rejected: %s", delivery.id, reason, extra=about)
+            refuse = partial(queue.reject_many, db, reason=reason)
+            ended += _settle([delivery], Outcome.REJECTED, refuse)
+            continue
+        traced = None if isinstance(error, Retry) else error
+        log.warning("handling %s failed: %s", delivery.id, reason, extra=about, exc_info=traced)
+        delay = error.seconds if isinstance(error, Retry) else None
+        if delay is None and policy.backoff is not None:
+            delay = backoff.seconds(policy.backoff, delivery.attempt)
+        again = partial(queue.release_many, db, delay=delay, error=reason)
+        ended += _settle([delivery], Outcome.FAILED, again)
+    return ended
+
+
+def _told(error: BaseException) -> str:
+    """What an error says; its own text may fail, too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _with_ack(
@@ -86,34 +135,6 @@ def _commit(
             raise HandlerTooSlow(seconds=seconds)
 
     once.run(db, queue._keys.once, limited)
-
-
-def _failed(
-    db: fdb.Database,
-    queue: Queue,
-    policy: Policy,
-    deliveries: Sequence[Delivery],
-    error: Exception | SystemExit,
-) -> Ended:
-    """Give messages back for another attempt, or refuse them for good."""
-    reason = f"{type(error).__name__}: {error}"
-    ended: Ended = []
-    for delivery in deliveries:
-        last = policy.max_attempts is not None and delivery.attempt >= policy.max_attempts
-        about = {"queue": queue.name, "message_id": delivery.id, "attempt": delivery.attempt}
-        if isinstance(error, Reject) or last:
-            log.error("message %s is rejected: %s", delivery.id, reason, extra=about)
-            refuse = partial(queue.reject_many, db, reason=reason)
-            ended += _settle([delivery], Outcome.REJECTED, refuse)
-            continue
-        traced = None if isinstance(error, Retry) else error
-        log.warning("handling %s failed: %s", delivery.id, reason, extra=about, exc_info=traced)
-        delay = error.seconds if isinstance(error, Retry) else None
-        if delay is None and policy.backoff is not None:
-            delay = backoff.seconds(policy.backoff, delivery.attempt)
-        again = partial(queue.release_many, db, delay=delay, error=reason)
-        ended += _settle([delivery], Outcome.FAILED, again)
-    return ended
 
 
 def _settle(

@@ -1,4 +1,5 @@
-"""The threads of a worker: one that takes messages, one that keeps them, and the handlers."""
+"""The threads of a worker: one for each queue that takes messages, one that keeps what is held, and
+the handlers."""
 
 from __future__ import annotations
 
@@ -6,16 +7,17 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import backoff
-from ..binding import FAILURES
+from ..binding import FAILURES, fdb
 from ..connection import ConnectionState
 from ..errors import LeaseLost, QueueError
 from ..model import Delivery
-from .attempt import Outcome, attempt
+from .attempt import Ended, Outcome, attempt, failed
 from .decisions import Turn, next_turn
 from .follower import Follower
 from .keeper import Keeper
@@ -31,11 +33,27 @@ POLL_SECONDS = 5.0
 """How often a worker looks by itself: heals what a dead consumer was told."""
 SOON_SECONDS = 0.02
 """How long to wait at least for what becomes ready by itself: clocks may disagree about it."""
+UNWATCHED_SECONDS = 1.0
+"""How long to wait before the next look where a watch has failed, as at the limit of watches."""
 HURRY_SECONDS = 2.0
-"""How long a worker in a hurry waits for the store to take messages back."""
+"""How long a worker in a hurry waits for the store to take messages back, and for its threads."""
 AFTER_FAILURE = backoff.store(
     {"wait": "wait_exponential_jitter", "multiplier": 0.1, "max": POLL_SECONDS, "jitter": 0.1}
 )
+
+
+@dataclass(eq=False)
+class Job:
+    """What one thread is handling: a message, a batch, or the messages of a batch one by one."""
+
+    lane: Lane
+    deliveries: list[Delivery]
+    began: float = 0.0
+    """When the handler was called; by ``time.monotonic``."""
+    current: Sequence[Delivery] = ()
+    """What it was called with."""
+    overdue: bool = False
+    """Whether it takes longer than it may: its thread has been replaced."""
 
 
 class Crew:
@@ -46,19 +64,21 @@ class Crew:
         self.db = worker.db
         self.lanes = list(lanes)
         self.lock = threading.Lock()
-        self.news = threading.Condition(self.lock)
-        """Something for the feeder to do."""
         self.work = threading.Condition(self.lock)
         """Something for a handler to do."""
         self.quiet = threading.Condition(self.lock)
         """Something has ended."""
         self.stopping = False
         self.hurried = False
-        self.fed = False
-        """Whether the feeder has given back what was at hand, and left."""
+        self.feeding = len(self.lanes)
+        """Feeders that have not yet given back what is at hand, and left."""
         self.turn = Turn()
-        self.failures = 0
+        self.jobs: set[Job] = set()
+        """What the handlers do."""
+        self.threads: list[threading.Thread] = []
         self.keeper = Keeper(self)
+        for lane in self.lanes:
+            lane.news = threading.Condition(self.lock)
 
     # -- from outside ------------------------------------------------------------------------
 
@@ -66,7 +86,8 @@ class Crew:
         """Start the threads."""
         self.worker.connection.listen(self._connection_changed)
         self.worker.connection.start()
-        self._thread(self._feed, "feeder")
+        for lane in self.lanes:
+            self._thread(partial(self._feed, lane), "feeder")
         self._thread(self.keeper.run, "keeper")
         for n in range(self.worker.concurrency):
             self._thread(self._handle, f"handler-{n}")
@@ -77,7 +98,7 @@ class Crew:
         with self.lock:
             self.stopping = True
             self._notify()
-            while not self.hurried and not (self.fed and not self._in_hand()):
+            while not self.hurried and (self.feeding or self._in_hand()):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     log.warning("%d messages in hand are given back", len(self._in_hand()))
@@ -90,10 +111,11 @@ class Crew:
         self.keeper.stop()
         self._abandon(abandoned)
         with self.lock:
-            # Usually long done: the feeder gives back what is at hand when it is told to stop.
-            self.quiet.wait_for(lambda: self.fed, HURRY_SECONDS)
-        self.worker.connection.stop()
+            # Usually long done: feeders give back what is at hand when they are told to stop.
+            self.quiet.wait_for(lambda: not self.feeding, HURRY_SECONDS)
         self.worker.connection.forget(self._connection_changed)
+        self.worker.connection.stop()
+        self._join()
 
     def hurry(self) -> None:
         """Stop at once. Takes no lock: it may be called by a signal handler."""
@@ -101,47 +123,47 @@ class Crew:
 
     # -- taking ------------------------------------------------------------------------------
 
-    def _feed(self) -> None:
-        while (lane := self._next_lane()) is not None:
+    def _feed(self, lane: Lane) -> None:
+        failures = 0
+        while self._is_due(lane):
             with self.lock:
                 past, exchanged = lane.waiting, lane.looking()
-            if past is not None:
-                for watch in past.signal:
-                    watch.cancel()
+                begins = self._is_free()
+            _disarm(past)
             try:
-                self._look(lane, exchanged)
-                self.failures = 0
+                self._look(lane, exchanged, begins)
+                failures = 0
             except LeaseLost as error:
                 with self.lock:
                     lane.lose_returned(exchanged, error.message_id)
             except (*FAILURES, QueueError) as error:
-                self._failed(lane, exchanged, error)
-            except Exception as error:
+                failures += 1
+                self._failed(lane, exchanged, failures, error)
+            except BaseException as error:
                 log.exception("the worker met an error that it does not know")
-                self._failed(lane, exchanged, error)
-        self._leave()
+                failures += 1
+                self._failed(lane, exchanged, failures, error)
+        self._leave(lane)
 
-    def _next_lane(self) -> Lane | None:
-        """The lane to look at next; waits until there is one. None when it is time to leave."""
+    def _is_due(self, lane: Lane) -> bool:
+        """Wait until the lane is to be looked at; False when it is time to leave."""
         with self.lock:
             while not self.stopping:
                 now = time.monotonic()
                 usable = self.worker.connection.usable
-                due = [lane for lane in self.lanes if usable and lane.due(now)]
-                if due:
-                    # The one that was looked at the longest time ago.
-                    return min(due, key=lambda lane: lane.looked_at)
-                until = min(lane.look_at for lane in self.lanes)
-                self.news.wait(min(POLL_SECONDS, max(0.0, until - now)) if usable else None)
-        return None
+                if usable and lane.due(now, self._is_free()):
+                    return True
+                until = min(POLL_SECONDS, max(0.0, lane.look_at - now))
+                lane.news.wait(until if usable else None)
+        return False
 
-    def _look(self, lane: Lane, exchanged: list[Delivery]) -> None:
+    def _look(self, lane: Lane, exchanged: list[Delivery], begins: bool) -> None:
         member = lane.member
         if member is None:
             member = self._member(lane)
             member.join()
             lane.member = member
-        taken = member.take(lane.credit, lane.policy.window, exchanged)
+        taken = member.take(lane.credit, lane.policy.window, exchanged, begins=begins)
         seconds = POLL_SECONDS if taken.seconds is None else taken.seconds
         seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         with self.lock:
@@ -157,63 +179,118 @@ class Crew:
         return Follower(self.db, lane.queue, lane.subscription, name, priority, lease)
 
     def _rung(self, lane: Lane, taken: Taken, watch: object) -> None:
+        after = UNWATCHED_SECONDS if _has_failed(watch) else 0.0
         with self.lock:
             if lane.waiting is taken:
-                lane.ring()
-                self.news.notify()
+                lane.ring(after)
+                lane.news.notify()
 
-    def _failed(self, lane: Lane, exchanged: list[Delivery], error: Exception) -> None:
-        self.failures += 1
+    def _failed(
+        self, lane: Lane, exchanged: list[Delivery], failures: int, error: BaseException
+    ) -> None:
         log.warning("cannot take from %s: %s", lane.queue.name, error)
         self.worker.connection.suspect()
         with self.lock:
-            lane.look_failed(exchanged, backoff.seconds(AFTER_FAILURE, min(self.failures, 20)))
+            lane.look_failed(exchanged, backoff.seconds(AFTER_FAILURE, min(failures, 20)))
             self.work.notify_all()
 
-    def _leave(self) -> None:
+    def _leave(self, lane: Lane) -> None:
         """Give back what is at hand, and leave the consumers: others are woken for it."""
-        for lane in self.lanes:
-            with self.lock:
-                deliveries, lane.at_hand = lane.at_hand, []
-                lane.gave_back(deliveries)
-            if lane.member is None:
-                continue
-            with contextlib.suppress(*FAILURES, QueueError):
-                _give_back(lane.member, deliveries)
-                lane.member.leave()
         with self.lock:
-            self.fed = True
-            self.quiet.notify_all()
+            past, deliveries = lane.waiting, lane.at_hand
+            lane.at_hand, lane.waiting = [], None
+            lane.gave_back(deliveries)
+        _disarm(past)
+        try:
+            if lane.member is not None:
+                give_back(lane.member, deliveries)
+                lane.member.leave()
+        except Exception as error:
+            log.warning("%s is left to find out that a worker is gone: %s", lane.queue.name, error)
+        finally:
+            with self.lock:
+                self.feeding -= 1
+                self.quiet.notify_all()
 
     # -- handling ----------------------------------------------------------------------------
 
-    def _handle(self) -> None:
-        while (job := self._next_job()) is not None:
-            lane, deliveries = job
+    def _handle(self, first: Job | None = None) -> None:
+        """Handle what there is to do until it is time to go.
+
+        first: one that another thread is stuck with.
+        """
+        job = first or self._next_job()
+        while job is not None:
+            work = self._rescue if job is first else self._work
             try:
-                self._attempt(lane, deliveries)
-            except Exception:
-                log.exception("%s: a settlement failed; its lease will lapse", lane.queue.name)
+                work(job)
+            except BaseException:
+                name = job.lane.queue.name
+                log.exception("%s: a settlement failed; its lease will lapse", name)
                 self.worker.connection.suspect()
             with self.lock:
-                lane.end(deliveries)
-                self.quiet.notify_all()
-                if lane.due(time.monotonic()):
-                    self.news.notify()
+                if job.overdue:
+                    return  # There is another thread in the place of this one.
+                self.jobs.discard(job)
+                job.lane.end(job.deliveries)
+                self._ended()
+            job = self._next_job()
 
-    def _attempt(self, lane: Lane, deliveries: list[Delivery]) -> None:
-        started, wall_ms = time.monotonic(), lane.queue._clock.wall_ms()
-        ended = attempt(self.db, lane.queue, lane.policy, deliveries)
+    def _work(self, job: Job) -> None:
+        self._begin(job, job.deliveries)
+        ended = attempt(self.db, job.lane.queue, job.lane.policy, job.deliveries)
+        if ended is None:
+            self._one_by_one(job, job.deliveries)
+        else:
+            self._tell(job, ended)
+
+    def _one_by_one(self, job: Job, deliveries: Sequence[Delivery]) -> None:
+        """Handle the messages of a batch by themselves, as far as they are still held."""
+        for n, delivery in enumerate(deliveries):
+            if self.stopping and job.lane.member is not None:
+                with self.lock:
+                    rest = [each for each in deliveries[n:] if job.lane.holds(each)]
+                    job.lane.end(rest)
+                give_back(job.lane.member, rest)
+                return
+            if self._begin(job, [delivery]):
+                found = attempt(self.db, job.lane.queue, job.lane.policy, [delivery])
+                self._tell(job, found or [])
+                with self.lock:
+                    if not job.overdue:
+                        job.lane.end([delivery])
+                        self._ended()
+
+    def _rescue(self, job: Job) -> None:
+        """Go on with what another thread is stuck with."""
+        lane, late = job.lane, list(job.current)
+        rest = [each for each in job.deliveries if each not in late]
+        if len(late) > 1:
+            rest = late + rest
+        elif late:
+            seconds = lane.policy.timeout
+            error = TimeoutError(f"the handler took longer than {seconds:g} s")
+            self._tell(job, failed(self.db, lane.queue, lane.policy, late, error))
+        self._one_by_one(job, rest)
+
+    def _begin(self, job: Job, deliveries: Sequence[Delivery]) -> bool:
+        """Note that a handler is called; false if what it is called with is not held any more."""
+        with self.lock:
+            job.began, job.current = time.monotonic(), deliveries
+            return not job.overdue and all(job.lane.holds(each) for each in deliveries)
+
+    def _tell(self, job: Job, ended: Ended) -> None:
+        queue, seconds = job.lane.queue, time.monotonic() - job.began
         for delivery, outcome in ended:
             if outcome is Outcome.LOST:
-                about = {"queue": lane.queue.name, "message_id": delivery.id}
+                about = {"queue": queue.name, "message_id": delivery.id}
                 log.warning("the lease of message %s was lost", delivery.id, extra=about)
         if self.worker.metrics is not None:
-            seconds = time.monotonic() - started
-            self.worker.metrics.ended(lane.queue.name, ended, wall_ms, seconds)
+            began_ms = queue._clock.wall_ms() - int(seconds * 1000)
+            self.worker.metrics.ended(queue.name, ended, began_ms, seconds)
 
-    def _next_job(self) -> tuple[Lane, list[Delivery]] | None:
-        """The next messages to handle; waits until there are any. None when it is time to go."""
+    def _next_job(self) -> Job | None:
+        """What to handle next; waits until there is something. None when it is time to go."""
         with self.lock:
             while not self.stopping:
                 waiting = [lane.can_begin for lane in self.lanes]
@@ -221,11 +298,43 @@ class Crew:
                 if turn is not None:
                     self.turn = turn
                     lane = self.lanes[turn.queue]
-                    return lane, lane.begin()
+                    job = Job(lane, lane.begin(), time.monotonic())
+                    self.jobs.add(job)
+                    return job
                 self.work.wait()
         return None
 
+    def replace_who_is_stuck(self) -> None:
+        """Put another thread in the place of each whose handler takes longer than it may."""
+        late = []
+        with self.lock:
+            now = time.monotonic()
+            for job in list(self.jobs):
+                limit = job.lane.policy.timeout
+                if limit is not None and now - job.began >= limit:
+                    job.overdue = True
+                    self.jobs.discard(job)
+                    held = [each for each in job.deliveries if job.lane.holds(each)]
+                    late.append(Job(job.lane, held, job.began, job.current))
+            self.jobs.update(late)
+        for job in late:
+            log.error("%s: a handler is stuck; it is replaced", job.lane.queue.name)
+            job.began = now
+            self._thread(partial(self._handle, job), "handler-again")
+
     # -- parts -------------------------------------------------------------------------------
+
+    def _ended(self) -> None:
+        """Something was settled: tell who waits for that. With the lock held."""
+        self.quiet.notify_all()
+        for lane in self.lanes:
+            if lane.due(time.monotonic(), self._is_free()):
+                lane.news.notify()
+
+    def _is_free(self) -> bool:
+        """Whether a handler has nothing to do, and nothing at hand to begin with. With the lock."""
+        at_hand = sum(len(each.at_hand) for each in self.lanes)
+        return self.worker.concurrency > len(self.jobs) + at_hand
 
     def _connection_changed(self, state: ConnectionState) -> None:
         with self.lock:
@@ -240,35 +349,42 @@ class Crew:
     def _in_hand(self) -> list[Delivery]:
         return [delivery for lane in self.lanes for delivery in lane.in_hand.values()]
 
-    def _abandon(self, abandoned: list[tuple[Lane, list[Delivery]]]) -> None:
-        """Give back what is in hand, and do not wait long for a store that does not answer."""
+    def _abandon(self, abandoned: Sequence[tuple[Lane, list[Delivery]]]) -> None:
+        """Give back what is in hand, in a thread: a store that is away must not keep us waiting."""
 
-        def give_back() -> None:
+        def give() -> None:
             for lane, deliveries in abandoned:
-                if lane.member is not None:
+                if lane.member is not None and deliveries:
                     with contextlib.suppress(*FAILURES, QueueError):
-                        _give_back(lane.member, deliveries)
+                        give_back(lane.member, deliveries)
 
         if any(deliveries for _, deliveries in abandoned):
-            self._thread(give_back, "giving back").join(HURRY_SECONDS)
+            self._thread(give, "abandoner").join(HURRY_SECONDS)
 
     def _notify(self) -> None:
-        self.news.notify_all()
+        for lane in self.lanes:
+            lane.news.notify_all()
         self.work.notify_all()
         self.quiet.notify_all()
 
-    def _thread(self, target: object, name: str) -> threading.Thread:
+    def _thread(self, target: Callable[[], object], name: str) -> threading.Thread:
         # Daemons: a handler that never returns must not keep a process alive that was told to end.
-        thread = threading.Thread(
-            target=target,  # type: ignore[arg-type]
-            name=f"fdbqueue-{name}",
-            daemon=True,
-        )
+        thread = threading.Thread(target=target, name=f"fdbqueue-{name}", daemon=True)
         thread.start()
+        self.threads.append(thread)
         return thread
 
+    def _join(self) -> None:
+        """Wait for the threads, but not for handlers that go on and on."""
+        with self.lock:
+            stuck = len(self.jobs)
+        deadline = time.monotonic() + (0.1 if stuck else HURRY_SECONDS)
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
 
-def _give_back(member: Member, deliveries: Sequence[Delivery]) -> None:
+
+def give_back(member: Member, deliveries: Sequence[Delivery]) -> None:
     """Give messages back, without those whose leases are gone."""
     left = list(deliveries)
     while left:
@@ -277,3 +393,19 @@ def _give_back(member: Member, deliveries: Sequence[Delivery]) -> None:
             return
         except LeaseLost as error:
             left = [delivery for delivery in left if delivery.id != error.message_id]
+
+
+def _disarm(taken: Taken | None) -> None:
+    if taken is not None:
+        for watch in taken.signal:
+            watch.cancel()
+
+
+def _has_failed(watch: object) -> bool:
+    """Whether a watch that is ready has not fired."""
+    try:
+        if isinstance(watch, fdb.Future):
+            watch.wait()
+    except fdb.FDBError:
+        return True
+    return False

@@ -40,19 +40,26 @@ class Follower(Member):
 
         self._run(join)
 
-    def take(self, credit: Credit, most: int, at_hand: Sequence[Delivery] = ()) -> Taken:
+    def take(
+        self,
+        credit: Credit,
+        most: int,
+        at_hand: Sequence[Delivery] = (),
+        *,
+        begins: bool = True,
+    ) -> Taken:
         """Take what matches and there is credit for. Spans transactions.
 
-        What the watch compares with is read before the look, so whatever becomes ready during it
-        is noticed.
+        The watch is armed before the look, so whatever becomes ready during it is noticed.
         """
         room = credit.room(most)
         if not room:
             return Taken([], asleep=False)
-        signal, seconds = self._run(self._before)
-        found = self.subscription.receive_many(self.db, room, lease=self.lease, consumer=self.name)
+        before, seconds = self._run(self._before)
+        signal = self._armed(before)
+        found = self.subscription._receive_many(self.db, room, self.lease, 0.0, self.name, begins)
         asleep = len(found) < room
-        return Taken(found, wakeups.arm(self.db, signal), asleep=asleep, seconds=seconds)
+        return Taken(found, signal, asleep=asleep, seconds=seconds)
 
     def _before(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
         scope = self.queue._scope(tr)

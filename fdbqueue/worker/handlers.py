@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..backoff import check_delay
 from ..errors import InvalidArgument
 from ..model import Message
 
@@ -20,14 +21,30 @@ class Reject(Exception):
 class Retry(Exception):
     """Raise it in a handler to see the message again, the attempt counted as failed.
 
-    seconds: how long it rests; what the backoff says where None.
+    seconds: how long it rests, 0 to ten years; what the backoff says where None.
+
+    Raises ``InvalidArgument``.
     """
 
     def __init__(
         self, reason: str = "the handler asks for a retry", *, seconds: float | None = None
     ):
         super().__init__(reason)
-        self.seconds = seconds
+        self.seconds = None if seconds is None else check_delay("seconds", seconds)
+
+
+class Snooze(Exception):
+    """Raise it in a handler to see the message again later, without a failed attempt: what it
+    waits for is not there yet. A batch rests as a whole.
+
+    seconds: how long it rests, 0 to ten years.
+
+    Raises ``InvalidArgument``.
+    """
+
+    def __init__(self, seconds: float):
+        super().__init__(f"the handler waits for {seconds} s")
+        self.seconds = check_delay("seconds", seconds)
 
 
 @dataclass(frozen=True, slots=True)

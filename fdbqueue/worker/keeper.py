@@ -41,9 +41,11 @@ class Keeper:
 
     def run(self) -> None:
         """Extend and beat until stopped."""
-        leases = [lane.policy.lease for lane in self.crew.lanes]
-        every = min(BEAT_SECONDS, extend_every(leases))
-        while not self._stopped.wait(every):
+        policies = [lane.policy for lane in self.crew.lanes]
+        timeouts = [policy.timeout / 4 for policy in policies if policy.timeout is not None]
+        every = min(BEAT_SECONDS, extend_every([policy.lease for policy in policies]), *timeouts)
+        while not self._stopped.wait(max(0.01, every)):
+            self.crew.replace_who_is_stuck()
             if not self.crew.worker.connection.usable:
                 continue
             now = time.monotonic()
@@ -59,6 +61,8 @@ class Keeper:
                 except (*FAILURES, QueueError) as error:
                     log.warning("cannot keep what is held of %s: %s", lane.queue.name, error)
                     self.crew.worker.connection.suspect()
+                except Exception:
+                    log.exception("cannot keep what is held of %s", lane.queue.name)
             if time.monotonic() >= self._beat_at:
                 self._beat_at = time.monotonic() + BEAT_SECONDS
 
@@ -102,4 +106,4 @@ class Keeper:
             member.join()
             with self.crew.lock:
                 lane.ring()
-                self.crew.news.notify()
+                lane.news.notify()

@@ -5,6 +5,7 @@ Every method is called with the worker's lock held.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class Policy:
     refresh_after: int | None
     max_attempts: int | None
     backoff: Stored | None
+    timeout: float | None = None
 
 
 @dataclass
@@ -55,6 +57,12 @@ class Lane:
     """When the queue was last looked at; by ``time.monotonic``."""
     handled: int = 0
     """Messages handled since the last look for more urgent ones."""
+    news: threading.Condition = field(default_factory=threading.Condition)
+    """Something for the feeder to do; of the worker's lock."""
+    short: bool = False
+    """Whether the credit is too small for the next message, until one is settled."""
+    alone: bool = False
+    """Whether the next message needs a handler that is free."""
 
     def afresh(self) -> Lane:
         """A lane for the same, that has taken nothing yet."""
@@ -74,12 +82,14 @@ class Lane:
     def _refreshes(self) -> bool:
         return time_to_refresh(self.handled, self.policy.refresh_after, len(self.at_hand))
 
-    def due(self, now: float) -> bool:
-        """Whether to look at the queue now."""
+    def due(self, now: float, free: bool = True) -> bool:
+        """Whether to look at the queue now. ``free``: whether a handler could begin at once."""
         if now >= self.look_at or self._refreshes:
             return True
         asleep = self.waiting is not None and self.waiting.asleep
-        return not asleep and worth_taking(self.room, self.policy.window, len(self.at_hand))
+        if asleep or self.short or (self.alone and not free):
+            return False
+        return worth_taking(self.room, self.policy.window, len(self.at_hand))
 
     def looking(self) -> list[Delivery]:
         """Begin a look; returns what is to be given back if something more urgent is ready.
@@ -104,6 +114,7 @@ class Lane:
             self.credit = self.credit.taken(len(delivery.payload))
         self.at_hand.extend(taken.deliveries)
         self.at_hand.sort(key=lambda delivery: delivery.message.level)
+        self.short, self.alone = taken.short, taken.alone
         self.waiting, self.look_at = taken, min(until, self.look_at)
 
     def look_failed(self, exchanged: list[Delivery], seconds: float) -> None:
@@ -122,7 +133,12 @@ class Lane:
 
     def begin(self) -> list[Delivery]:
         """Take the next message, or the next batch, in hand."""
-        count = self.policy.handler.batch or 1
+        # One that was delivered before is handled by itself: a batch may have failed of it.
+        count = 1
+        while count < min(self.policy.handler.batch or 1, len(self.at_hand)):
+            if any(each.message.redelivered for each in self.at_hand[count - 1 : count + 1]):
+                break
+            count += 1
         begun, self.at_hand = self.at_hand[:count], self.at_hand[count:]
         self.in_hand.update((delivery.token, delivery) for delivery in begun)
         return begun
@@ -132,13 +148,19 @@ class Lane:
         for delivery in deliveries:
             if self.in_hand.pop(delivery.token, None) is not None:
                 self.handled += 1
+                self.short = False
                 self.credit = self.credit.settled(len(delivery.payload))
             self.lost.discard(delivery.token)
 
     def gave_back(self, deliveries: Iterable[Delivery]) -> None:
         """Messages that were at hand are in the queue again, or lost."""
         for delivery in deliveries:
+            self.short = False
             self.credit = self.credit.settled(len(delivery.payload))
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether a message is in hand, and its lease not known to be gone."""
+        return delivery.token in self.in_hand and delivery.token not in self.lost
 
     def lose(self, token: bytes) -> bool:
         """A lease is gone; returns whether the message was still held."""
@@ -171,6 +193,6 @@ class Lane:
             *(delivery for token, delivery in self.in_hand.items() if token not in self.lost),
         ]
 
-    def ring(self) -> None:
-        """Something has become ready."""
-        self.look_at = time.monotonic()
+    def ring(self, seconds: float = 0.0) -> None:
+        """Something has become ready, or may have: look after so many seconds at the latest."""
+        self.look_at = min(self.look_at, time.monotonic() + seconds)

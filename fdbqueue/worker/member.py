@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+from .. import receiving
 from ..api import Queue
 from ..binding import fdb
 from ..consumers import registry, wakeups
 from ..consumers.credit import Credit
 from ..consumers.states import ConsumerState
 from ..model import Delivery
-from ..queue import agenda, once
+from ..queue import agenda, dequeue, line, once
+from ..queue.line import Asked
+from ..queue.scope import Standing
 from .decisions import outranked
 
 R = TypeVar("R")
+
+log = logging.getLogger("fdbqueue.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,8 @@ class Taken:
     asleep: whether there was room for more, so that no look is needed before the signal.
     returned: whether the messages that were at hand have been given back.
     seconds: when something will become ready by itself; None if nothing will.
+    short: whether there is a message that the credit is too small for, though there is some.
+    alone: whether there is one that only a handler that is free may be given.
     """
 
     deliveries: list[Delivery]
@@ -33,6 +41,15 @@ class Taken:
     asleep: bool = True
     returned: bool = False
     seconds: float | None = None
+    short: bool = False
+    alone: bool = False
+
+
+_Looked: TypeAlias = tuple[Taken, wakeups.Signal]
+
+
+def _wrote(looked: _Looked | None) -> bool:
+    return looked is not None and bool(looked[0].deliveries or looked[0].returned)
 
 
 class Member:
@@ -74,78 +91,147 @@ class Member:
 
         return self._run(beat)
 
-    def take(self, credit: Credit, most: int, at_hand: Sequence[Delivery] = ()) -> Taken:
+    def take(
+        self,
+        credit: Credit,
+        most: int,
+        at_hand: Sequence[Delivery] = (),
+        *,
+        begins: bool = True,
+    ) -> Taken:
         """Look at the queue: take what there is credit for; sleep if that was all.
 
         at_hand: deliveries to give back first, if something more urgent is ready.
+        begins: whether a handler is free to begin at once with a message.
 
-        One transaction. A message that the credit has no room for is left, and somebody else is
-        woken for it.
+        One transaction; where there is a line, or the queue's mode is to have one, the messages
+        come through it, and one transaction follows. A message that the credit has no room for is
+        left, and somebody else is woken for it.
         """
-        room = credit.room(most)
+        room, attempts = credit.room(most), 0
 
-        def look(tr: fdb.Transaction) -> tuple[Taken, wakeups.Signal]:
-            scope = self.queue._scope(tr)
-            coming = agenda.look(tr, scope)
-            above = registry.superior(tr, scope, self.priority)
-            if above is not None:
-                signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, scope.clock)
-                return Taken([]), signal
-            allowed, wanted, returned = credit, room, False
-            if at_hand:
-                first = self.queue.peek(tr)
-                returned = outranked(
-                    first[0].level if first else None, [d.message.level for d in at_hand]
-                )
-            if returned:
-                self.queue.release_many(tr, at_hand)
-                for delivery in at_hand:
-                    allowed = allowed.settled(len(delivery.payload))
-                wanted = allowed.room(most)
-            found, full = self._receive(tr, allowed, wanted)
-            more = bool((found or full) and self.queue.peek(tr))
-            if full:
-                signal = wakeups.suspend(
-                    tr, self.keys, self.id, self.priority, more=more, clock=scope.clock
-                )
-            elif more:
-                signal = ()
-                self._move(tr, ConsumerState.NOTIFIED)
-            else:
-                signal = wakeups.register(
-                    tr, self.keys, self.id, self.priority, scope.clock, served=bool(found)
-                )
-            # The guard alone looks when something becomes ready by itself: no herd then, either.
-            guards = len(signal) > 1 and not scope.options.paused
-            seconds = agenda.next_event_seconds(tr, scope, coming) if guards else None
-            return Taken(found, (), not full and not more, returned, seconds), signal
+        def look(tr: fdb.Transaction) -> _Looked | None:
+            nonlocal attempts
+            attempts += 1
+            lines = room and credit.bytes is None and not at_hand
+            if lines and self._stands_in_line(tr, crowded=attempts > 1):
+                return None
+            return self._look(tr, credit, most, at_hand, begins)
 
-        taken, signal = self._run(
-            look, wrote=lambda looked: bool(looked[0].deliveries or looked[0].returned)
+        first: list[Delivery] = []
+        looked = self._run(look, wrote=_wrote)
+        if looked is None:
+            asked = Asked(room, self.lease, self.name, begins)
+            first = receiving.receive(self.db, self.queue._access, asked, 0.0)
+            left = credit
+            for delivery in first:
+                left = left.taken(len(delivery.payload))
+            looked = self._run(
+                lambda tr: self._look(tr, left, most, (), begins, served=bool(first)), wrote=_wrote
+            )
+        taken, signal = looked
+        return replace(taken, deliveries=first + taken.deliveries, signal=self._armed(signal))
+
+    def _armed(self, signal: wakeups.Signal) -> Sequence[wakeups.Watch]:
+        """Watches; none where that fails: what was taken must not be lost for it."""
+        try:
+            return wakeups.arm(self.db, signal)
+        except fdb.FDBError as error:
+            log.warning("%s cannot be watched: %s", self.queue.name, error)
+            return []
+
+    def _stands_in_line(self, tr: fdb.Transaction, *, crowded: bool) -> bool:
+        """Whether to come to messages as those who receive do: by the line, where there is one."""
+        scope = self.queue._scope(tr)
+        mode = scope.options.contention
+        crowded = crowded or self.queue._access.crowded
+        lined = mode == "staged" or (mode == "auto" and crowded)
+        return lined and registry.superior(tr, scope, self.priority) is None
+
+    def _look(
+        self,
+        tr: fdb.Transaction,
+        credit: Credit,
+        most: int,
+        at_hand: Sequence[Delivery],
+        begins: bool,
+        served: bool = False,
+    ) -> _Looked:
+        scope = self.queue._scope(tr)
+        coming = agenda.look(tr, scope)
+        above = registry.superior(tr, scope, self.priority)
+        if above is not None:
+            signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, scope.clock)
+            return Taken([]), signal
+        room, returned = credit.room(most), False
+        if at_hand:
+            head = self._head(tr)
+            returned = outranked(
+                head.position.level if head else None, [d.message.level for d in at_hand]
+            )
+        if returned:
+            self.queue.release_many(tr, at_hand)
+            for delivery in at_hand:
+                credit = credit.settled(len(delivery.payload))
+            room = credit.room(most)
+        fitting = self._fitting(tr, credit, room)
+        found = self._receive(tr, fitting, begins) if fitting else []
+        full = len(found) == fitting
+        head = self._head(tr)
+        alone = not begins and head is not None and head.envelope.alone
+        more = head is not None and bool(found or full or alone) and not scope.options.paused
+        if full or alone:
+            signal = wakeups.suspend(
+                tr, self.keys, self.id, self.priority, more=more, clock=scope.clock
+            )
+        elif more:
+            signal = ()
+            self._move(tr, ConsumerState.NOTIFIED)
+        else:
+            served = served or bool(found)
+            signal = wakeups.register(
+                tr, self.keys, self.id, self.priority, scope.clock, served=served
+            )
+        # The guard alone looks when something becomes ready by itself: no herd then, either.
+        guards = len(signal) > 1 and not scope.options.paused
+        taken = Taken(
+            found,
+            asleep=not (full or alone or more),
+            returned=returned,
+            seconds=agenda.next_event_seconds(tr, scope, coming) if guards else None,
+            short=full and fitting < room,
+            alone=alone,
         )
-        return replace(taken, signal=wakeups.arm(self.db, signal))
+        return taken, signal
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages to their places, at once and without a failed attempt."""
         self.queue.release_many(self.db, deliveries)
 
-    def _receive(
-        self, tr: fdb.Transaction, credit: Credit, wanted: int
-    ) -> tuple[list[Delivery], bool]:
-        """What there is credit for, and whether the credit is used up or too small for the next."""
-        if not wanted:
-            return [], True
-        if credit.bytes is not None:
-            sizes = [len(message.payload) for message in self.queue.peek(tr, wanted)]
-            fitting = credit.admits(sizes)
-            if fitting < len(sizes):
-                wanted = fitting
-            if not wanted:
-                return [], True
-        found = self.queue.receive_many(tr, wanted, lease=self.lease, consumer=self.name)
-        for delivery in found:
-            credit = credit.taken(len(delivery.payload))
-        return found, len(found) == wanted
+    def _head(self, tr: fdb.Transaction) -> Standing | None:
+        """The first message that is ready, without its payload. A snapshot read."""
+        found = dequeue.batch(self.keys, dequeue.first(tr, self.keys, 1))
+        return found[0] if found else None
+
+    def _fitting(self, tr: fdb.Transaction, credit: Credit, room: int) -> int:
+        """How many messages there is credit for, of up to ``room``."""
+        if credit.bytes is None or not room:
+            return room
+        looked = 0
+
+        def sizes() -> Iterator[int]:
+            nonlocal looked
+            for kv in dequeue.first(tr, self.keys, room):
+                looked += 1
+                (message,) = dequeue.standing(self.keys, [kv])
+                yield message.envelope.size
+
+        fitting = credit.admits(sizes())
+        return fitting if fitting < looked else room
+
+    def _receive(self, tr: fdb.Transaction, most: int, begins: bool) -> list[Delivery]:
+        asked = Asked(most, self.lease, self.name, begins)
+        return receiving.take(tr, self.queue._scope(tr), asked, line.new_claim())
 
     def _move(self, tr: fdb.Transaction, state: ConsumerState) -> None:
         wakeups.move(tr, self.keys, self.id, self.priority, state, self.queue._clock)

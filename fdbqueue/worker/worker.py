@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import select
 import signal
 import socket
 import threading
@@ -19,7 +21,8 @@ from ..connection import LOST_SECONDS, Connection
 from ..consumers.credit import Credit
 from ..durations import Seconds, patience
 from ..errors import InvalidArgument
-from ..options import check_lease, check_name
+from ..options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
+from ..receiving.attempts import MAX_MESSAGES
 from ..subscribing import Subscription
 from .crew import Crew
 from .decisions import RUN
@@ -31,6 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("fdbqueue.worker")
 
 SHUTDOWN_SECONDS = 30.0
+TIMEOUT_SECONDS = 3600.0
 
 
 class Handling(TypedDict, total=False):
@@ -45,6 +49,7 @@ class Handling(TypedDict, total=False):
     credit: Credit | None
     refresh_after: int | None
     subscription: Subscription | None
+    timeout: Seconds | None
 
 
 class Worker:
@@ -83,8 +88,10 @@ class Worker:
         self.connection = Connection(db)
         self._lanes: list[Lane] = []
         self._crew: Crew | None = None
-        self._stop = threading.Event()
         self._stops = 0
+        self._signal: int | None = None
+        self._wake: socket.socket | None = None
+        """Ends the wait in ``run``. A lock cannot: the signal may come while that is held."""
 
     # -- what it handles ---------------------------------------------------------------------
 
@@ -102,14 +109,17 @@ class Worker:
         credit: Credit | None = None,
         refresh_after: int | None = None,
         subscription: Subscription | None = None,
+        timeout: Seconds | None = TIMEOUT_SECONDS,
     ) -> Worker:
         """Handle the messages of ``queue`` with ``handler``; returns the worker.
 
         handler: ``(message)``, acknowledged when it returns; or ``(tr, message)``, whose writes in
             that transaction commit together with the acknowledgement, exactly once, and which may
-            run several times for it. It fails by raising, see ``Retry`` and ``Reject`` too.
+            run several times for it. It fails by raising anything; see ``Retry``, ``Snooze`` and
+            ``Reject`` too.
         transactional: which of the two it is, where its parameters do not tell.
-        batch: it takes a list of up to so many messages instead of one; they fail together.
+        batch: it takes a list of up to so many messages instead of one. If it fails, they are
+            handled again one by one, so that the one at fault is found.
         weight: how many runs of ten messages in a row it has while other queues wait.
         max_attempts, backoff: when a failed message is tried again, instead of the queue's own.
         lease: seconds; the queue's own where None. Extended as long as the handler runs.
@@ -119,6 +129,9 @@ class Worker:
             hand are given back if there are any. Never where None.
         subscription: an acquiring subscription of the queue, to handle only what its selector
             matches. Then there is no priority, no credit in bytes, and no ``refresh_after``.
+        timeout: seconds that the handler may take, an hour if nothing else is said; no end where
+            None. Then its attempt has failed, and another thread works in the place of its own,
+            which ends when the handler returns.
 
         Raises ``InvalidArgument``, ``InvalidOptions``, ``QueueNotFound``.
         """
@@ -136,17 +149,29 @@ class Worker:
         call = Handler.of(handler, transactional=transactional, batch=batch)
         seconds = queue.options(self.db).lease if lease is None else check_lease("lease", lease)
         if refresh_after is not None:
-            _whole("refresh_after", refresh_after, 0, 1_000_000)
+            _whole("refresh_after", refresh_after, 1, 1_000_000)
+        window = self.concurrency * (batch or 1) + self.prefetch
+        if window > MAX_MESSAGES:
+            raise InvalidArgument(
+                argument="batch",
+                value=batch,
+                problem=f"with a concurrency of {self.concurrency:,} and a prefetch of "
+                f"{self.prefetch:,} the worker would hold {window:,} messages of the queue, and "
+                f"{MAX_MESSAGES:,} are the most",
+            )
         policy = Policy(
             handler=call,
             lease=seconds,
-            window=self.concurrency * (batch or 1) + self.prefetch,
+            window=window,
             run=RUN * _whole("weight", weight, 1, 1_000),
             refresh_after=refresh_after,
             max_attempts=None
             if max_attempts is None
             else _whole("max_attempts", max_attempts, 1, 1_000_000),
             backoff=backoffs.store(backoff),
+            timeout=None
+            if timeout is None
+            else check_seconds("timeout", timeout, 0.001, MAX_LEASE_SECONDS),
         )
         self.connection.lost_after = min(
             seconds, *(lane.policy.lease for lane in self._lanes), LOST_SECONDS
@@ -173,17 +198,30 @@ class Worker:
         and what is in hand is finished, for at most ``shutdown`` seconds. The second stops at
         once. Messages in hand are then given back, if the store answers; else their leases lapse.
         """
-        with _signals(self._signalled), self:
-            # In short turns: a signal handler runs only between two of them on some platforms.
-            while not self._stop.wait(0.5):
-                pass
+        sleeper, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        try:
+            with _signals(self._signalled), self:
+                while not self._stops:
+                    # In short turns: a signal handler runs only between two of them on some
+                    # platforms.
+                    select.select([sleeper], [], [], 0.5)
+                if self._signal is not None:
+                    log.info("%s: stopping", signal.Signals(self._signal).name)
+        finally:
+            sleeper.close()
+            self._wake.close()
+            self._wake = None
 
     def stop(self) -> None:
         """Stop gracefully; the second call stops at once. Returns immediately; any thread."""
         self._stops += 1
-        if self._stops > 1 and self._crew is not None:
-            self._crew.hurry()
-        self._stop.set()
+        crew, wake = self._crew, self._wake
+        if self._stops > 1 and crew is not None:
+            crew.hurry()
+        if wake is not None:
+            with contextlib.suppress(OSError):
+                wake.send(b".")
 
     def __enter__(self) -> Self:
         if not self._lanes:
@@ -194,15 +232,15 @@ class Worker:
 
     def __exit__(self, *exception: object) -> None:
         assert self._crew is not None
-        self._stop.set()
+        self._stops = max(1, self._stops)
         try:
             self._crew.stop(self.shutdown)
         finally:
-            self._crew, self._stops = None, 0
-            self._stop.clear()
+            self._crew, self._stops, self._signal = None, 0, None
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        log.info("%s: stopping", signal.Signals(number).name)
+        # No lock here, nor a log line: whatever it interrupts may hold one.
+        self._signal = number
         self.stop()
 
 
