@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from .subscribing import Subscription
     from .surveying import survey
     from .verification import verify
-    from .worker import Reject, Retry, Worker
+    from .worker import Reject, Retry, Snooze, Worker
 
 __version__ = "0.1.0"
 
@@ -103,6 +103,7 @@ __all__ = [
     "Retry",
     "Selector",
     "Serializer",
+    "Snooze",
     "State",
     "Subscription",
     "Ticket",
@@ -134,6 +135,7 @@ _LAZY = {
     "QueueOptions": "options",
     "Reject": "worker",
     "Retry": "worker",
+    "Snooze": "worker",
     "Selector": "selector",
     "Serializer": "serializers",
     "State": "states",

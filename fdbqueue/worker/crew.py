@@ -75,6 +75,8 @@ class Crew:
         self.turn = Turn()
         self.jobs: set[Job] = set()
         """What the handlers do."""
+        self.stuck: set[Job] = set()
+        """What handlers do that have been replaced."""
         self.threads: list[threading.Thread] = []
         self.keeper = Keeper(self)
         for lane in self.lanes:
@@ -230,6 +232,7 @@ class Crew:
                 self.worker.connection.suspect()
             with self.lock:
                 if job.overdue:
+                    self.stuck.discard(job)
                     return  # There is another thread in the place of this one.
                 self.jobs.discard(job)
                 job.lane.end(job.deliveries)
@@ -314,6 +317,7 @@ class Crew:
                 if limit is not None and now - job.began >= limit:
                     job.overdue = True
                     self.jobs.discard(job)
+                    self.stuck.add(job)
                     held = [each for each in job.deliveries if job.lane.holds(each)]
                     late.append(Job(job.lane, held, job.began, job.current))
             self.jobs.update(late)
@@ -377,8 +381,8 @@ class Crew:
     def _join(self) -> None:
         """Wait for the threads, but not for handlers that go on and on."""
         with self.lock:
-            stuck = len(self.jobs)
-        deadline = time.monotonic() + (0.1 if stuck else HURRY_SECONDS)
+            busy = self.jobs or self.stuck
+            deadline = time.monotonic() + (0.1 if busy else HURRY_SECONDS)
         for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,273 @@
+"""Workers whose handlers fail in every way, hang, or are starved."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fdbqueue import Credit, Depth, Message, Queue, Snooze, Worker
+from fdbqueue.binding import fdb
+from fdbqueue.errors import InvalidArgument
+from fdbqueue.worker.member import Member
+
+Database = fdb.Database
+DEADLINE = 30
+
+
+def eventually(true: Callable[[], object]) -> None:
+    """Wait until something is true, for the deadline at most."""
+    until = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < until, "it never became true"
+        time.sleep(0.01)
+
+
+def done(db: Database, queue: Queue, count: int) -> None:
+    """Wait until so many messages are done."""
+    eventually(lambda: queue.depth(db).done == count)
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace) -> Queue:
+    return Queue.create(db, "orders", root=space, max_attempts=3, lease=60, backoff=None)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The queues that workers have looked at, one after another."""
+    looked: list[str] = []
+    take = Member.take
+
+    def counted(self: Member, *given: Any, **options: Any) -> Any:
+        looked.append(self.queue.name)
+        return take(self, *given, **options)
+
+    monkeypatch.setattr(Member, "take", counted)
+    return looked
+
+
+class NoText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("an error that cannot be told")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [asyncio.CancelledError, KeyboardInterrupt, GeneratorExit, SystemExit, BaseException, NoText],
+)
+def test_whatever_a_handler_raises_ends_its_message_and_no_thread(
+    db: Database, queue: Queue, error: type[BaseException]
+) -> None:
+    handled: list[bytes] = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.payload)
+        if message.payload == b"bad":
+            raise error()
+
+    queue.enqueue_many(db, [b"bad", b"bad", b"good"])
+    with Worker(db, 1).add(queue, handle, max_attempts=1):
+        eventually(lambda: queue.depth(db) == Depth(enqueued=3, dead=2, done=1))
+    assert handled == [b"bad", b"bad", b"good"]
+    reasons = {letter.death.reason.split(":")[0] for letter in queue.dead.list(db)}
+    assert reasons == {error.__name__}
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_of_a_batch_that_fails_only_the_message_at_fault_loses_an_attempt(
+    db: Database, queue: Queue, transactional: bool
+) -> None:
+    def handle(*given: Any) -> None:
+        for message in given[-1]:
+            if message.payload == b"50":
+                raise ValueError("poison")
+
+    queue.enqueue_many(db, [b"%d" % n for n in range(100)])
+    worker = Worker(db, 1)
+    with worker.add(queue, handle, batch=100, transactional=transactional, max_attempts=1):
+        eventually(lambda: queue.depth(db) == Depth(enqueued=100, dead=1, done=99))
+    (letter,) = queue.dead.list(db)
+    assert (letter.message.payload, letter.death.reason) == (b"50", "ValueError: poison")
+
+
+def test_a_snooze_costs_no_attempt(db: Database, queue: Queue) -> None:
+    handled: list[int] = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.attempts)
+        if len(handled) < 6:
+            raise Snooze(0.001)
+
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, handle, max_attempts=1):
+        eventually(lambda: queue.depth(db).done == 1)
+    assert handled == [0] * 6
+
+
+def test_a_handler_that_hangs_is_replaced_and_its_message_given_up(
+    db: Database, queue: Queue
+) -> None:
+    gate, handled = threading.Event(), []
+
+    def handle(message: Message) -> None:
+        handled.append(message.payload)
+        if message.payload == b"hangs":
+            assert gate.wait(DEADLINE)
+
+    try:
+        queue.enqueue_many(db, [b"hangs", b"1", b"2"])
+        worker = Worker(db, 1, prefetch=2)
+        with worker.add(queue, handle, timeout=0.1, max_attempts=1):
+            eventually(lambda: queue.depth(db) == Depth(enqueued=3, dead=1, done=2))
+            assert queue.leases(db) == []
+            gate.set()
+        assert handled == [b"hangs", b"1", b"2"]
+        (letter,) = queue.dead.list(db)
+        assert letter.death.reason == "TimeoutError: the handler took longer than 0.1 s"
+    finally:
+        gate.set()
+
+
+def test_of_a_batch_that_hangs_only_the_message_at_fault_is_given_up(
+    db: Database, queue: Queue
+) -> None:
+    gate = threading.Event()
+
+    def handle(messages: list[Message]) -> None:
+        if b"hangs" in [message.payload for message in messages]:
+            assert gate.wait(DEADLINE)
+            raise ValueError
+
+    try:
+        queue.enqueue_many(db, [b"1", b"hangs", b"2"])
+        with Worker(db, 1).add(queue, handle, batch=3, timeout=0.1, max_attempts=1):
+            eventually(lambda: queue.depth(db) == Depth(enqueued=3, dead=1, done=2))
+    finally:
+        gate.set()
+
+
+def test_what_is_interrupted_costs_no_attempt(db: Database, queue: Queue) -> None:
+    entered, gate = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        entered.set()
+        assert gate.wait(DEADLINE)
+
+    try:
+        queue.enqueue_many(db, [b"1", b"2", b"3"])
+        for _ in range(3):
+            entered.clear()
+            with Worker(db, 1, shutdown=0).add(queue, handle):
+                assert entered.wait(DEADLINE)
+        assert [message.attempts for message in queue.peek(db, 9)] == [0, 0, 0]
+    finally:
+        gate.set()
+
+
+def test_one_queue_of_a_worker_never_waits_for_another(
+    db: Database, space: fdb.Subspace, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a queue from which taking takes for ever
+    stuck, gate, handled = Queue.create(db, "stuck", root=space), threading.Event(), []
+    take = Member.take
+
+    def slow(self: Member, *given: Any, **options: Any) -> Any:
+        if self.queue.name == "stuck":
+            assert gate.wait(DEADLINE)
+        return take(self, *given, **options)
+
+    monkeypatch.setattr(Member, "take", slow)
+    worker = Worker(db, 1).add(stuck, lambda message: None)
+    try:
+        with worker.add(queue, lambda message: handled.append(message.payload)):
+            # When messages come to the other one
+            for n in range(5):
+                queue.enqueue(db, b"%d" % n)
+                # Then they are handled
+                done(db, queue, n + 1)
+            gate.set()
+    finally:
+        gate.set()
+
+
+def test_a_worker_that_waits_for_credit_in_bytes_does_not_look_again_and_again(
+    db: Database, queue: Queue, looks: list[str]
+) -> None:
+    entered, gate = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        entered.set()
+        assert gate.wait(DEADLINE)
+
+    queue.enqueue_many(db, [b"a" * 60, b"b" * 60, b"c" * 60])
+    try:
+        with Worker(db, 2).add(queue, handle, credit=Credit(bytes=100)):
+            assert entered.wait(DEADLINE)
+            eventually(lambda: [one for one in queue.consumers(db) if one.state == 1])
+            before = len(looks)
+            for n in range(20):
+                queue.enqueue(db, b"%d" % n)
+            assert len(looks) - before <= 1
+            gate.set()
+            eventually(lambda: queue.depth(db).done == 23)
+    finally:
+        gate.set()
+
+
+def test_a_worker_that_is_started_again_and_again_leaves_no_threads(
+    db: Database, queue: Queue
+) -> None:
+    worker = Worker(db, 2).add(queue, lambda message: None)
+    before = {thread.ident for thread in threading.enumerate()}
+    for n in range(5):
+        with worker:
+            queue.enqueue(db, b"a")
+            done(db, queue, n + 1)
+    left = [thread.name for thread in threading.enumerate() if thread.ident not in before]
+    # What is left belongs to the store, and is one for the process.
+    ours = ("feeder", "keeper", "handler", "connection")
+    assert [name for name in left if any(part in name for part in ours)] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "how", "told"),
+    [
+        ({"concurrency": 16}, {"batch": 1000}, "hold 16,016 messages"),
+        ({}, {"refresh_after": 0}, "1 to"),
+        ({}, {"timeout": 0}, "seconds"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    db: Database, queue: Queue, options: dict[str, Any], how: dict[str, Any], told: str
+) -> None:
+    takes = (lambda messages: None) if "batch" in how else (lambda message: None)
+    with pytest.raises((InvalidArgument, ValueError), match=told):
+        Worker(db, **options).add(queue, takes, **how)
+
+
+def test_four_idle_workers_share_messages_that_come_one_by_one(db: Database, queue: Queue) -> None:
+    shares: dict[int, int] = dict.fromkeys(range(4), 0)
+    workers = []
+    for n in range(4):
+
+        def handle(message: Message, n: int = n) -> None:
+            shares[n] += 1
+
+        workers.append(Worker(db, 1, name=f"w{n}").add(queue, handle, transactional=False))
+    for worker in workers:
+        worker.__enter__()
+    try:
+        asleep = lambda: sum(one.state == 2 for one in queue.consumers(db)) == 4  # noqa: E731
+        for n in range(40):
+            eventually(asleep)
+            queue.enqueue(db, b"%d" % n)
+            done(db, queue, n + 1)
+    finally:
+        for worker in workers:
+            worker.__exit__()
+    assert min(shares.values()) >= 7, shares
