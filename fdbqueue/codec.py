@@ -39,6 +39,9 @@ class Envelope:
     nothing if it is in the ``chunk_bytes`` bytes of chunks under the name ``chunks``; then
     ``raw_size`` is the size of what was enqueued. ``content`` is that again, once it was read.
     ``alone`` is whether it is delivered together with no other: a lease of it has lapsed.
+    ``released`` is how often it was given back without a failure since it last failed.
+    ``former_key`` is the ordering key that it had in the queue where it died: among dead letters
+    none waits for another.
     """
 
     payload: bytes
@@ -60,6 +63,8 @@ class Envelope:
     chunk_bytes: int = 0
     key: str | None = None
     alone: bool = False
+    released: int = 0
+    former_key: str | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -99,7 +104,7 @@ class Envelope:
         error: what it failed of; an earlier text stays where None.
         """
         text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
-        return replace(self, attempts=self.attempts + 1, last_error=text)
+        return replace(self, attempts=self.attempts + 1, last_error=text, released=0)
 
     def lapsed(self) -> Envelope:
         """The envelope after its lease has lapsed: what its consumer died of is to be found out."""
@@ -220,6 +225,8 @@ _NAMES = {
     36: "chunk_bytes",
     37: "key",
     38: "alone",
+    39: "released",
+    40: "former_key",
 }
 _DEFAULTS: dict[str, object] = {
     "headers": {},
@@ -238,6 +245,8 @@ _DEFAULTS: dict[str, object] = {
     "chunk_bytes": 0,
     "key": None,
     "alone": False,
+    "released": 0,
+    "former_key": None,
 }
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
 

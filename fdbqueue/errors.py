@@ -54,6 +54,7 @@
      |    +-- SinkUnfinished
      +-- ExpiredBacklog
      +-- TransactionTooLarge
+     +-- OwnWritesUnseen
      +-- OutcomeUnknown
      +-- HandlerTooSlow
      +-- JobFailed
@@ -485,6 +486,20 @@ class TransactionTooLarge(QueueError):
     """Raised when one call needs more than a transaction takes (10,000,000 bytes)."""
 
     text = "{problem}; nothing was written: split the call into smaller ones"
+
+
+class OwnWritesUnseen(QueueError):
+    """Raised when a transaction takes a message, or a place, for the second time.
+
+    It cannot see its own writes, so of two operations on a queue the second does what the first
+    has done. Nothing is written of the second; do not commit the transaction.
+    """
+
+    text = (
+        "the transaction does not see its own writes: two operations on a queue in one "
+        "transaction need the options read_your_writes_disable and snapshot_ryw_disable to be off, "
+        "of the transaction and of the database"
+    )
 
 
 class OutcomeUnknown(QueueError):

@@ -83,11 +83,13 @@ class Settling(Handle):
     ) -> None:
         """Give a message back, to its old position.
 
-        delay: seconds until then, 0 to ten years. Where None: at once, or what the backoff says
-            for a failed attempt.
+        delay: seconds until then, 0 to ten years. Where None: what the backoff says for a failed
+            attempt. Without an error, at once for the first three times that a message is given
+            back; after that it rests for a tenth of a second, twice as long each time, up to
+            ten seconds: so who gives back what it cannot handle is not handed it in a loop.
         error: why the attempt failed: then it counts, the text is kept with the message (up to
             500 characters), and at the maximum of attempts it becomes a dead letter. Without one
-            the attempt does not count.
+            the attempt does not count: after an exception, give its text.
 
         Raises ``InvalidArgument``.
         """

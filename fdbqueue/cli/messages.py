@@ -82,7 +82,7 @@ def receive(
             except BaseException:
                 # What nobody has seen goes back, and the attempt does not count.
                 with contextlib.suppress(QueueError):
-                    queue.release_many(db, deliveries)
+                    queue.release_many(db, deliveries, delay=0)
                 raise
             if ack:
                 queue.ack_many(db, deliveries)

@@ -169,6 +169,8 @@ def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Row
             id=None,
             unique=None,
             expires_at_ms=None if row.death else envelope.expires_at_ms,
+            key=envelope.key or envelope.former_key,
+            former_key=None,
             death=row.death or envelope.death,
         )
         drafts.append(Draft(fresh, row.due_ms))

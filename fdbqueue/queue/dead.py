@@ -223,6 +223,8 @@ def _forward(
                     max_attempts=None,
                     backoff=None,
                     unique=None,
+                    key=None,
+                    former_key=envelope.key or envelope.former_key,
                     death=death,
                 )
             ),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..binding import fdb
 from ..codec import pack_index, unpack_envelope
 from ..keys import QueueKeys
-from . import payloads
+from . import attempt, payloads
 from .scope import Scope, Standing
 
 BATCH_BYTES = 8_000_000
@@ -80,11 +80,16 @@ def conflicting(
 
 
 def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[Standing]) -> None:
-    """Remove ready messages. Blind: MAX on TAIL keeps their indexes from being used again."""
+    """Remove ready messages. Blind: MAX on TAIL keeps their indexes from being used again.
+
+    Raises ``OwnWritesUnseen`` if the transaction has removed one before.
+    """
     passed: dict[int, int] = {}
+    tried = attempt.of(tr)
     for message in messages:
-        position = message.position
-        del tr[keys.ready(position)]
+        position, key = message.position, keys.ready(message.position)
+        tried.take(tr, keys, key)
+        del tr[key]
         passed[position.level] = max(position.index, passed.get(position.level, 0))
     for level, index in passed.items():
         tr.max(keys.tail(level), pack_index(index))

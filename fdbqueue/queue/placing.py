@@ -14,7 +14,6 @@ it has committed sees its key, and goes behind it.
 from __future__ import annotations
 
 import os
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from ..binding import fdb
 from ..codec import Envelope, unpack_index
 from ..keys import QueueKeys
 from ..model import RANDOM_BYTES, Position
+from . import attempt
 from .scope import Scope, Standing
 
 FIRST_LEAP = 16
@@ -64,45 +64,20 @@ def leap(retries: int, versions: int) -> int:
     return min(MAX_LEAP, max(FIRST_LEAP << (retries - 1), versions // _VERSIONS_PER_INDEX))
 
 
-class _Tries(NamedTuple):
-    """What is known of a transaction: the version at which it reads, how often it was tried
-    before, and how far it leaps."""
-
-    version: int
-    retries: int
-    leap: int
-
-
-# The bindings try a transaction again with the same object, which then reads at another version.
-_tries: weakref.WeakKeyDictionary[fdb.Transaction, _Tries] = weakref.WeakKeyDictionary()
-
-
-def _ahead(tr: fdb.Transaction) -> int:
-    """How far a transaction leaps, in the caller's own retry loop as in ours.
-
-    No round trip after a read.
-    """
-    version = int(tr.get_read_version().wait())
-    known = _tries.get(tr)
-    if known is None:
-        known = _tries[tr] = _Tries(version, 0, 0)
-    elif known.version != version:
-        retries = known.retries + 1
-        known = _tries[tr] = _Tries(version, retries, leap(retries, version - known.version))
-    return known.leap
-
-
 def _begin(
     tr: fdb.Transaction, keys: QueueKeys, looks: Mapping[int, Looked], counts: Mapping[int, int]
 ) -> dict[int, int]:
     """The first of the indexes, by level, that so many messages take; they conflict with cursors
     that pass these."""
     following = {level: next_index(keys, *looks[level]) for level in counts}
-    ahead = _ahead(tr) if counts else 0
-    begins = {level: index + ahead for level, index in following.items()}
-    for level, begin in begins.items():
-        end = keys.fence(level, begin + counts[level])
-        tr.add_read_conflict_range(keys.fence(level, begin), end)
+    begins = {}
+    for level, index in following.items():
+        tried = attempt.of(tr)
+        begin = index + leap(tried.retries, tried.before)
+        end = begin + counts[level]
+        tried.give(tr, keys, level, begin, end)
+        tr.add_read_conflict_range(keys.fence(level, begin), keys.fence(level, end))
+        begins[level] = begin
     return begins
 
 

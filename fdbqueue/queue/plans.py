@@ -181,7 +181,7 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tupl
         _clear(tr, scope, claimed)
         now_ms = scope.now_ms(tr)
         verdicts = [
-            (each, redelivery.decide(scope.options, each.envelope, now_ms, failure=None))
+            (each, redelivery.decide(scope.options, each.envelope, now_ms, failure=None, delay=0.0))
             for each in messages
         ]
         given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, verdicts)

@@ -6,7 +6,7 @@ The decision is a function of plain values; carrying it out is apart from it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from .. import backoff
@@ -25,6 +25,24 @@ class Fate(Enum):
     REST = "to its place, after a delay"
     DIE = "among the dead letters"
     EXPIRE = "where messages go whose time to live is over"
+
+
+FREE_RELEASES = 3
+"""How often a message is given back at once, without an error."""
+FIRST_REST = 0.1
+MAX_REST = 10.0
+"""Seconds that it rests before it is delivered again, if it is given back yet again."""
+
+
+def rest(released: int) -> float:
+    """Seconds that a message rests that was given back ``released`` times before, without an error.
+
+    Else a consumer that cannot do anything with the first message, and gives it back, would be
+    handed the same again at once, for ever.
+    """
+    if released < FREE_RELEASES:
+        return 0.0
+    return min(MAX_REST, FIRST_REST * 2.0 ** min(released - FREE_RELEASES, 10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +68,11 @@ def decide(
 
     failure: how the attempt failed, for a dead letter's reason; None if it does not count.
     error: the text to keep with it. delay: seconds to rest; None for what the backoff says, of
-    the message or else of the queue.
+    the message or else of the queue, and without a failure for what ``rest`` says.
     """
+    if failure is None and delay is None:
+        delay = rest(envelope.released)
+        envelope = replace(envelope, released=envelope.released + 1)
     if failure is not None:
         envelope = envelope.failed(error)
         limit = envelope.max_attempts or options.max_attempts
@@ -73,7 +94,7 @@ def lapsed(options: QueueOptions, envelope: Envelope, now_ms: int, *, begun: boo
         backoff asks for began with the lease.
     """
     if not begun:
-        return decide(options, envelope.lapsed(), now_ms, failure=None)
+        return decide(options, envelope.lapsed(), now_ms, failure=None, delay=0.0)
     rest = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts + 1)
     return decide(
         options,

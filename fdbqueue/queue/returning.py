@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ..binding import fdb
 from ..codec import pack_envelope
+from . import attempt
 from .scope import Scope, Standing
 
 
@@ -26,9 +27,11 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[Standing]) ->
     skipping = [definition for definition in scope.subscriptions if definition.skips]
     now_ms = scope.now_ms(tr) if skipping else 0
     lowest: dict[tuple[str, int], bytes] = {}
+    tried = attempt.of(tr)
     for standing in messages:
-        position = standing.position
-        tr[keys.ready(position)] = pack_envelope(standing.envelope)
+        position, key = standing.position, keys.ready(standing.position)
+        tr[key] = pack_envelope(standing.envelope)
+        tried.put_back(key)
         message = standing.envelope.properties(position) if skipping else None
         for definition in skipping:
             # What does not match, and never will, would only be passed again.

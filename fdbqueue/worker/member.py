@@ -170,7 +170,7 @@ class Member:
                 head.position.level if head else None, [d.message.level for d in at_hand]
             )
         if returned:
-            self.queue.release_many(tr, at_hand)
+            self.queue.release_many(tr, at_hand, delay=0)
             for delivery in at_hand:
                 credit = credit.settled(len(delivery.payload))
             room = credit.room(most)
@@ -206,7 +206,7 @@ class Member:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages to their places, at once and without a failed attempt."""
-        self.queue.release_many(self.db, deliveries)
+        self.queue.release_many(self.db, deliveries, delay=0)
 
     def _head(self, tr: fdb.Transaction) -> Standing | None:
         """The first message that is ready, without its payload. A snapshot read."""

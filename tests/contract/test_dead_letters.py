@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Queue, verify
+from fdbqueue import Depth, NewMessage, Queue, verify
 from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueNotFound
 from fdbqueue.model import Death
@@ -132,6 +132,23 @@ def test_what_went_to_another_queue_is_redriven_by_a_move(
     with pytest.raises(QueueNotFound):
         graveyard.move(db, sending)
     assert graveyard.depth(db).ready == 3 - len(redriven)
+
+
+def test_letters_of_one_ordering_key_do_not_wait_for_each_other_in_another_queue(
+    db: Database, space: Subspace, sending: Queue
+) -> None:
+    graveyard = Queue.create(db, "graveyard", root=space)
+    sending.enqueue_many(db, [NewMessage(b"%d" % n, key="one") for n in range(3)])
+    for _ in range(3):
+        delivery = sending.receive(db)
+        assert delivery is not None
+        sending.reject(db, delivery, "no")
+    assert [letter.payload for letter in graveyard.peek(db, 9)] == [b"0", b"1", b"2"]
+    # And in order of their key again where they are moved to
+    graveyard.move(db, sending)
+    assert [message.payload for message in sending.peek(db, 9)] == [b"0"]
+    assert verify(db, sending).ok
+    assert verify(db, graveyard).ok
 
 
 def test_without_that_other_queue_they_stay(db: Database, space: Subspace, sending: Queue) -> None:

@@ -411,6 +411,33 @@ def test_an_idle_queue_deletes_itself(db: Database, space: Subspace, clock: Manu
         queue.enqueue(db, b"c")
 
 
+def test_who_gives_back_what_it_cannot_handle_is_not_handed_it_in_a_loop(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock)
+    queue.enqueue_many(db, [b"bad", b"good"])
+    for _ in range(4):
+        queue.release(db, taken(queue, db))
+    other = taken(queue, db)
+    assert other.payload == b"good", "the bad one rests, and the next one passes"
+    queue.ack(db, other)
+    rests = []
+    for _ in range(9):
+        rested = 0.0
+        while (delivery := queue.receive(db)) is None:
+            rested += 0.05
+            clock.seconds += 0.05
+        assert (delivery.payload, delivery.attempt) == (b"bad", 1)
+        rests.append(rested)
+        queue.release(db, delivery)
+    assert rests == sorted(rests)
+    assert rests[0] <= 0.1
+    assert 9 <= rests[-1] <= 10.1
+    clock.seconds += 20
+    for _ in range(9):
+        queue.release(db, taken(queue, db), delay=0)
+
+
 def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
     db: Database, space: Subspace, clock: ManualClock
 ) -> None:

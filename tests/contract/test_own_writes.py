@@ -1,0 +1,76 @@
+"""Transactions that do not see what they write: what would happen twice is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fdbqueue import Queue
+from fdbqueue.binding import fdb
+from fdbqueue.errors import OwnWritesUnseen
+
+OPTIONS = ["set_snapshot_ryw_disable", "set_read_your_writes_disable"]
+Operation = Callable[[Queue, fdb.Transaction], object]
+OPERATIONS: list[Operation] = [
+    lambda queue, tr: queue.receive(tr),
+    lambda queue, tr: queue.receive_many(tr, 5),
+    lambda queue, tr: queue.dequeue(tr),
+    lambda queue, tr: queue.enqueue(tr, b"x"),
+    lambda queue, tr: queue.enqueue_many(tr, [b"x", b"y"]),
+]
+NAMES = ["receive", "receive_many", "dequeue", "enqueue", "enqueue_many"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=NAMES)
+def test_a_second_operation_of_a_transaction_that_cannot_see_the_first_is_refused(
+    db: fdb.Database, queue: Queue, option: str, operation: Operation
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    tr = db.create_transaction()
+    getattr(tr.options, option)()
+    operation(queue, tr)
+    with pytest.raises(OwnWritesUnseen, match="snapshot_ryw_disable"):
+        operation(queue, tr)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_one_operation_of_such_a_transaction_does_no_harm(
+    db: fdb.Database, queue: Queue, option: str
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    tr = db.create_transaction()
+    getattr(tr.options, option)()
+    assert len(queue.receive_many(tr, 2)) == 2
+    tr.commit().wait()
+    assert queue.depth(db).leased == 2
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=NAMES)
+def test_a_transaction_that_is_reset_may_do_the_same_again_at_the_same_version(
+    db: fdb.Database, queue: Queue, operation: Operation
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    tr = db.create_transaction()
+    version = tr.get_read_version().wait()
+    for _ in range(3):
+        operation(queue, tr)
+        tr.reset()
+        tr.set_read_version(version)
+    operation(queue, tr)
+    tr.commit().wait()
+
+
+def test_what_is_given_back_can_be_taken_again_in_the_same_transaction(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"1")
+    tr = db.create_transaction()
+    first = queue.receive(tr)
+    assert first is not None
+    queue.release(tr, first)
+    again = queue.receive(tr)
+    assert again is not None
+    assert again.id == first.id
+    tr.commit().wait()
