@@ -1,4 +1,4 @@
-"""Runs the blocks of one page, given as JSON, in their order.
+"""Runs the blocks of one page, given as JSON, in their order, as many times as its argument says.
 
 Blocks of Python share their names. A console block has commands after ``$``, and below each what it
 prints; an ellipsis there stands for anything, and at the end of a line for more lines, too.
@@ -31,12 +31,14 @@ def run_console(text: str) -> None:
 
 
 def main() -> None:
-    names: dict[str, Any] = {"__name__": "page"}
-    for language, code in json.load(sys.stdin):
-        if language == "python":
-            run_python(code, names)
-        else:
-            run_console(code)
+    blocks = json.load(sys.stdin)
+    for _ in range(int(sys.argv[1])):
+        names: dict[str, Any] = {"__name__": "page"}
+        for language, code in blocks:
+            if language == "python":
+                run_python(code, names)
+            else:
+                run_console(code)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUNNER = Path(__file__).parent / "runner.py"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+QUEUE = re.compile(r"""(?:Queue\.(?:open|create)\(db, "|\$ fdbq queue create )([\w-]+)""")
 RUN = {"python", "console"}
 SHOWN = {"sh", "text", "mermaid", "json", "sql"}
 
@@ -29,28 +30,68 @@ def title(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=title)
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    runnable = [block for block in blocks(page) if block[0] in RUN]
-    if any("fdbqueue.spark" in code for _, code in runnable):
-        require_spark()
+def runnable(page: Path) -> list[tuple[str, str]]:
+    return [block for block in blocks(page) if block[0] in RUN]
+
+
+def needs_spark(page: Path) -> bool:
+    return any("fdbqueue.spark" in code for _, code in runnable(page))
+
+
+def takes_long(page: Path) -> bool:
+    """Whether a page runs Spark, or more than ten commands."""
+    return needs_spark(page) or sum(code.count("$ fdbq") for _, code in runnable(page)) > 10
+
+
+def run(page: Path, place: Path, times: int) -> None:
+    """Run the blocks of a page in a directory with a store, as many times."""
     environment = {
         **os.environ,
-        "FDBQUEUE_STORE": str(tmp_path / "store.fdbq"),
+        "FDBQUEUE_STORE": str(place / "store.fdbq"),
         "FDBQUEUE_SYNCHRONOUS": "normal",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     done = subprocess.run(
-        [sys.executable, RUNNER],
+        [sys.executable, RUNNER, str(times)],
         check=False,
-        input=json.dumps(runnable),
+        input=json.dumps(runnable(page)),
         capture_output=True,
         text=True,
         env=environment,
-        cwd=tmp_path,
+        cwd=place,
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One directory and one store for all pages."""
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_the_blocks_of_a_page_run_and_again_on_one_store(page: Path, place: Path) -> None:
+    if needs_spark(page):
+        require_spark()
+    # What takes long runs twice in the test below.
+    run(page, place, times=1 if takes_long(page) else 2)
+
+
+@pytest.mark.slow
+def test_all_pages_run_in_order_on_one_store_and_again(tmp_path: Path) -> None:
+    require_spark()
+    for page in [*PAGES, *PAGES]:
+        run(page, tmp_path, times=1)
+
+
+def test_every_page_has_queues_of_its_own() -> None:
+    owners: dict[str, Path] = {}
+    for page in PAGES:
+        for _, code in runnable(page):
+            for name in QUEUE.findall(code):
+                assert owners.setdefault(name, page) == page, f"{page} uses {name!r}, too"
+    assert len(owners) > 20
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
