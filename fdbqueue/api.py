@@ -15,7 +15,7 @@ from .consumers import promotion, wakeups
 from .consuming import Consuming
 from .drafts import draft
 from .durations import Seconds
-from .errors import InvalidArgument, InvalidOptions, OptionsMismatch, QueueNotFound
+from .errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
 from .handle import Transactor, composed, finished
 from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Enqueued, Headers, Message, NewMessage, T
@@ -241,7 +241,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         """Change options; the others stay. Returns all of them.
 
         The number of levels is part of where messages stand and cannot change. Conflicts with
-        every operation on the queue that is under way. Raises ``InvalidOptions``.
+        every operation on the queue that is under way. Raises ``InvalidOptions``, ``LevelsFixed``.
         """
 
         def change(tr: fdb.Transaction) -> QueueOptions:
@@ -249,7 +249,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
             stored = scope.options
             wanted = _fitting(self.name, QueueOptions.of({**stored.to_json(), **changes}))
             if wanted.levels != stored.levels:
-                raise OptionsMismatch(
+                raise LevelsFixed(
                     name=self.name, option="levels", stored=stored.levels, given=wanted.levels
                 )
             catalogue.change(tr, scope, wanted)

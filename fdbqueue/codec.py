@@ -15,7 +15,7 @@ import msgpack
 
 from .errors import CorruptData, FormatTooNew, InvalidHeaders, InvalidPayload, PayloadTooLarge
 from .model import BYTES, Death, Due, Headers, HeaderValue, Message, Position
-from .options import MAX_PAYLOAD
+from .options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 VERSION = 1
 VALUE_LIMIT = 100_000
@@ -42,6 +42,9 @@ class Envelope:
     ``released`` is how often it was given back without a failure since it last failed.
     ``former_key`` is the ordering key that it had in the queue where it died: among dead letters
     none waits for another.
+
+    ``others`` are fields of a later release, by their numbers, which go where the envelope goes.
+    ``opaque`` is the whole of a stored envelope that cannot be read, see ``open_envelope``.
     """
 
     payload: bytes
@@ -66,6 +69,8 @@ class Envelope:
     released: int = 0
     former_key: str | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
+    others: dict[int, Any] = field(default_factory=dict, repr=False)
+    opaque: bytes | None = field(default=None, repr=False)
 
     @property
     def size(self) -> int:
@@ -253,12 +258,14 @@ _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in 
 
 def pack_envelope(envelope: Envelope) -> bytes:
     """The stored form of an envelope."""
+    if envelope.opaque is not None:
+        return envelope.opaque
     stored = {
         number: value
         for number, name, default in _FIELDS
         if (value := getattr(envelope, name)) != default
     }
-    return _versioned(stored)
+    return _versioned({**stored, **envelope.others} if envelope.others else stored)
 
 
 def pack_plain(
@@ -280,13 +287,47 @@ def unpack_envelope(value: bytes) -> Envelope:
     """An envelope from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
     stored = _unversioned(value, "an envelope")
     try:
-        fields = {_NAMES[number]: field for number, field in stored.items()}
+        fields = {_NAMES.get(number, number): field for number, field in stored.items()}
+        others = {name: fields.pop(name) for name in fields.keys() - FIELDS.keys()}
+        if others:
+            if not all(type(number) is int for number in others):
+                raise CorruptData(what="an envelope", problem=f"it has other fields: {others!r}")
+            fields["others"] = others
+        if type(fields["payload"]) is not bytes:
+            raise CorruptData(what="an envelope", problem="its payload is no bytes")
         if "death" in fields:
             reason, died_at_ms, attempts, queue, message_id = fields["death"]
             fields["death"] = (reason, died_at_ms, attempts, queue, message_id)
         return Envelope(**fields)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptData(what="an envelope", problem=repr(error)) from None
+
+
+UNREADABLE = "application/vnd.fdbqueue.unreadable"
+"""The content type of a message whose envelope cannot be read; its payload is that envelope."""
+
+
+def open_envelope(value: object) -> Envelope:
+    """As ``unpack_envelope``, but one that cannot be read is kept as it is.
+
+    Its payload is then the stored envelope, its content type ``UNREADABLE``, and ``last_error``
+    says why; wherever it is stored again, it is what it was, for a release that can read it.
+    Raises ``CorruptData`` for what is no bytes.
+    """
+    try:
+        return unpack_envelope(value)  # type: ignore[arg-type]
+    except (CorruptData, FormatTooNew) as error:
+        if not isinstance(value, bytes):
+            raise
+        return Envelope(
+            b"",
+            DEFAULT_PRIORITY,
+            0,
+            last_error=str(error),
+            content_type=UNREADABLE,
+            content=value,
+            opaque=value,
+        )
 
 
 FIELDS = {name: number for number, name in _NAMES.items()}
@@ -379,7 +420,7 @@ def pack_dead(letter: DeadLetter, position: Position) -> bytes:
 def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
     """A dead letter from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
     position, reason, died_at_ms, packed = open_dead(value)
-    return position, DeadLetter(unpack_envelope(packed), reason, died_at_ms)
+    return position, DeadLetter(open_envelope(packed), reason, died_at_ms)
 
 
 def open_dead(value: bytes) -> tuple[Position, str, int, bytes]:
@@ -400,7 +441,7 @@ def pack_delayed(position: Position, envelope: Envelope) -> bytes:
 def unpack_delayed(value: bytes) -> tuple[Position, Envelope]:
     """A delayed message from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
     position, packed = open_delayed(value)
-    return position, unpack_envelope(packed)
+    return position, open_envelope(packed)
 
 
 def open_delayed(value: bytes) -> tuple[Position, bytes]:

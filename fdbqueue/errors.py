@@ -31,6 +31,7 @@
      |    |    +-- QueueReplaced
      |    +-- QueueExists
      |    +-- OptionsMismatch
+     |    |    +-- LevelsFixed
      +-- SubscriptionError
      |    +-- SubscriptionNotFound
      |    +-- SubscriptionMismatch
@@ -284,6 +285,15 @@ class OptionsMismatch(CatalogueError):
     text = (
         "queue {name!r} is stored with {option}={stored!r}, but was opened with "
         "{option}={given!r}: leave the option out, or change it with Queue.set_options"
+    )
+
+
+class LevelsFixed(OptionsMismatch):
+    """Raised when the number of levels of a queue is to change, by which its messages stand."""
+
+    text = (
+        "queue {name!r} has {option}={stored!r}, which cannot become {given!r}: its messages stand "
+        "by that; create another queue, and move them there"
     )
 
 

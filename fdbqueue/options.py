@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -12,6 +13,8 @@ from . import backoff, durations
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
 from .errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
+
+log = logging.getLogger("fdbqueue")
 
 JMS_PRIORITIES = 10
 DEFAULT_PRIORITY = 4
@@ -215,11 +218,41 @@ class QueueOptions:
 
 
 def parse(stored: Any, what: str) -> QueueOptions:
-    """Stored options; options that an older release did not store have their defaults."""
-    try:
-        return QueueOptions.of(stored)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise CorruptData(what=what, problem=str(error)) from None
+    """Stored options, each with its default where it is missing, as in what an older release has
+    stored, or not understood, as in what a later one has.
+
+    Raises ``CorruptData`` where they are no options, or the levels, by which messages stand, are
+    not understood.
+    """
+    if not isinstance(stored, dict):
+        raise CorruptData(what=what, problem=f"its options are a {type(stored).__name__}")
+    known = {each.name for each in fields(QueueOptions)}
+    given = {name: value for name, value in stored.items() if name in known}
+    while True:
+        try:
+            return QueueOptions.of(given)
+        except InvalidOptions as error:
+            option, problem = str(vars(error)["option"]), str(error)
+        except InvalidName as error:
+            option, problem = "dead_letter_queue", str(error)
+        if option not in given or option == "levels":
+            raise CorruptData(what=what, problem=problem)
+        log.warning("%s: not understood, so at its default: %s", what, problem)
+        del given[option]
+
+
+def kept(stored: Any, options: QueueOptions) -> dict[str, Any]:
+    """Options in their stored form, with what this release does not understand as it is stored."""
+    wanted = options.to_json()
+    if not isinstance(stored, dict):
+        return wanted
+    default = QueueOptions().to_json()
+    understood = parse(stored, "a queue").to_json()
+    for name, value in stored.items():
+        unchanged = wanted.get(name, default.get(name)) == default.get(name)
+        if name not in wanted or (unchanged and understood[name] != value):
+            wanted[name] = value
+    return wanted
 
 
 def check_name(name: object) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .binding import fdb
+from .errors import CorruptData, FormatTooNew
 from .handle import Transactor, composed
 from .keys import DEFAULT_ROOT, RootKeys
 from .model import Depth
@@ -15,10 +16,15 @@ from .queue import catalogue, counters
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A queue as ``survey`` saw it: its options, and the depth of its levels."""
+    """A queue as ``survey`` saw it: its options, and the depth of its levels.
+
+    unreadable: why this release cannot use the queue, such as that a newer one has made it; its
+        options are then not known, and stand at their defaults. None where it can.
+    """
 
     options: QueueOptions
     levels: dict[int, Depth]
+    unreadable: str | None = None
 
     @property
     def depth(self) -> Depth:
@@ -32,7 +38,8 @@ def survey(
     """The options and depths of several queues, read at once; without those that do not exist.
 
     One round trip, whatever their number: some hundred at most belong into one transaction.
-    Snapshot reads: no conflicts. Raises ``InvalidName``, ``FormatTooNew``, ``CorruptData``.
+    Snapshot reads: no conflicts. A queue that cannot be read is among them, and hides no other.
+    Raises ``InvalidName``.
     """
     keys = {name: RootKeys(root).queue(check_name(name)) for name in names}
 
@@ -45,8 +52,13 @@ def survey(
         for name, meta, counts in looks:
             value = meta.value
             if value is not None:
-                options = catalogue.parsed(value, name)
-                found[name] = Surveyed(options, counters.parse(keys[name], counts))
+                options, unreadable = QueueOptions(), None
+                try:
+                    options = catalogue.parsed(value, name)
+                except (CorruptData, FormatTooNew) as error:
+                    unreadable = str(error)
+                levels = counters.parse(keys[name], counts)
+                found[name] = Surveyed(options, levels, unreadable)
         return found
 
     return composed(tr, RootKeys(root).once, look, lambda _: False)

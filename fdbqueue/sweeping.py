@@ -29,6 +29,12 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
         if not done.moved:
             break
 
+    def skip(tr: fdb.Transaction) -> int:
+        return expiring.skip_unreadable(tr, handle._scope(tr))
+
+    while once.run(db, keys, skip, wrote=bool):
+        pass
+
     def dispose(tr: fdb.Transaction) -> tuple[int, bytes]:
         return expiring.sweep(tr, handle._scope(tr), begin)
 

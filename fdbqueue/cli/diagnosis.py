@@ -87,6 +87,17 @@ def pace(versions_per_second: float) -> Finding:
     )
 
 
+def unreadable(name: str, problem: str) -> Finding:
+    """A queue that this release cannot read, or something in it."""
+    return Finding(
+        PROBLEM,
+        "readable",
+        name,
+        problem,
+        "use the release that wrote it; what nobody can read goes with fdbq queue delete",
+    )
+
+
 def skew(seconds: float) -> Finding:
     """How far this machine's wall clock is from the cluster's."""
     detail = f"this machine's clock is {abs(seconds):.1f} s " + (

@@ -13,7 +13,7 @@ import typer
 
 import fdbqueue
 
-from ..errors import QueueNotFound
+from ..errors import CorruptData, FormatTooNew, QueueNotFound
 from . import consumers, diagnosis, engine, leases, queues, status, terminal
 from .diagnosis import OK, PROBLEM, Finding, Seen
 from .params import AsJson, complete_queue
@@ -60,7 +60,7 @@ def doctor(
     looked = 0
     with terminal.progress("queues", len(every) or None) as bar:
         for seen in _look(db, every, quick):
-            findings += diagnosis.queue(seen)
+            findings += [seen] if isinstance(seen, Finding) else diagnosis.queue(seen)
             looked += 1
             bar.update(bar.task_ids[0], completed=looked, done=looked)
     if names and looked < len(set(names)):
@@ -114,14 +114,19 @@ def _pace(db: fdbqueue.fdb.Database, began: tuple[int, float]) -> Finding:
     return diagnosis.pace((version - began[0]) / max(wall - began[1], 0.001))
 
 
-def _look(db: fdbqueue.fdb.Database, names: list[str], quick: bool) -> Iterator[Seen]:
+def _look(db: fdbqueue.fdb.Database, names: list[str], quick: bool) -> Iterator[Seen | Finding]:
     for start in range(0, len(names), queues.LISTED_AT_ONCE):
         surveyed = fdbqueue.survey(db, names[start : start + queues.LISTED_AT_ONCE])
         for name, found in surveyed.items():
             try:
-                yield _seen(db, fdbqueue.Queue(name), found, quick)
+                if found.unreadable is not None:
+                    yield diagnosis.unreadable(name, found.unreadable)
+                else:
+                    yield _seen(db, fdbqueue.Queue(name), found, quick)
             except QueueNotFound:  # deleted meanwhile
                 continue
+            except (CorruptData, FormatTooNew) as error:
+                yield diagnosis.unreadable(name, str(error))
 
 
 def _seen(

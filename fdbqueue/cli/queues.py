@@ -18,6 +18,8 @@ from .params import AsJson, DryRun, NewName, QueueName, Watch, Yes
 LISTED_AT_ONCE = 1_000
 """Queues that one transaction surveys."""
 
+PAUSED, UNREADABLE = "paused", "unreadable"
+
 app = typer.Typer(
     name="queue",
     help="Create, list, show, change, empty, check and delete queues.",
@@ -126,22 +128,33 @@ def list_(as_json: AsJson = False, watch: Watch = None) -> None:
 
 
 def _listing(db: fdbqueue.fdb.Database) -> listing.Listing:
-    found = [(name, seen.depth, seen.options.paused) for name, seen in surveyed(db)]
+    found = [(name, seen.depth, _condition(seen)) for name, seen in surveyed(db)]
     states = ["ready", "delayed", "leased", "dead", "done", "enqueued"]
     headers = ["queue", *states]
     rows: list[tuple[object, ...]] = [
         (name, *(getattr(depth, state) for state in states)) for name, depth, _ in found
     ]
-    if any(paused for _, _, paused in found):
+    if any(condition for _, _, condition in found):
         headers.append("")
-        rows = [
-            (*row, "paused" if paused else "")
-            for row, (_, _, paused) in zip(rows, found, strict=True)
-        ]
-    values = [{"queue": name, **asdict(depth), "paused": paused} for name, depth, paused in found]
+        rows = [(*row, condition) for row, (_, _, condition) in zip(rows, found, strict=True)]
+    values = [
+        {
+            "queue": name,
+            **asdict(depth),
+            "paused": condition == PAUSED,
+            "unreadable": condition == UNREADABLE,
+        }
+        for name, depth, condition in found
+    ]
     return listing.Listing(
         headers, rows, values, f"no queues in {fdbqueue.describe(db)}: fdbq queue create makes one"
     )
+
+
+def _condition(seen: fdbqueue.surveying.Surveyed) -> str:
+    if seen.unreadable is not None:
+        return UNREADABLE
+    return PAUSED if seen.options.paused else ""
 
 
 def surveyed(db: fdbqueue.fdb.Database) -> Iterator[tuple[str, fdbqueue.surveying.Surveyed]]:
@@ -187,6 +200,7 @@ def _shown_queue(name: str, found: fdbqueue.surveying.Surveyed, staged: int) -> 
     return listing.Fields(
         [
             ("queue", name),
+            *([(UNREADABLE, found.unreadable)] if found.unreadable is not None else []),
             ("levels", stored.levels),
             ("max attempts", stored.max_attempts or "no limit"),
             ("lease", f"{stored.lease:g} s"),
@@ -196,6 +210,7 @@ def _shown_queue(name: str, found: fdbqueue.surveying.Surveyed, staged: int) -> 
         ],
         {
             "queue": name,
+            "unreadable": found.unreadable,
             "options": stored.to_json(),
             "depth": asdict(total),
             "staged": staged,
@@ -273,7 +288,7 @@ def delete(
     """
     db = fdbqueue.open(create=False)
     queue = fdbqueue.Queue(name)
-    depth = queue.depth(db)
+    depth = _look(db, queue).depth  # which also reads a queue that cannot be used
     held = depth.ready + depth.delayed + depth.leased + depth.dead
     if dry_run:
         if as_json:

@@ -108,9 +108,11 @@ class Audit:
     def envelope(self, kind: Kind, kv: fdb.KeyValue) -> tuple[Position, Envelope] | None:
         """The message in a row; None if it cannot be read, which is reported by ``readable``."""
         try:
-            return _READERS[kind](self.scope, kv)
+            found = _READERS[kind](self.scope, kv)
         except (CorruptData, FormatTooNew, ValueError, IndexError, TypeError):
             return None
+        # Among the dead letters is where such messages are put.
+        return None if found[1].opaque is not None and kind is not Kind.DEAD else found
 
 
 def _ready(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:

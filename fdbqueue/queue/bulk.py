@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..binding import fdb
-from ..codec import Turn, unpack_dead, unpack_delayed, unpack_envelope
+from ..codec import Turn, open_envelope, unpack_dead, unpack_delayed
 from ..keys import Kind
 from ..model import Message, Position
 from ..states import (
@@ -134,7 +134,7 @@ def _row(scope: Scope, state: State, kv: fdb.KeyValue) -> Row:
     if lines.start <= key < lines.stop:
         turn = Turn(*keys.parse_line(key))
         return Row(key, Standing(*unpack_delayed(kv.value), turn=turn))
-    return Row(key, Standing(keys.parse_ready(key), unpack_envelope(kv.value)))
+    return Row(key, Standing(keys.parse_ready(key), open_envelope(kv.value)))
 
 
 def _heads(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[str, Row]:

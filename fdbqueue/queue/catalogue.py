@@ -16,7 +16,7 @@ from weakref import WeakSet
 from ..binding import fdb
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
 from ..keys import METADATA_VERSION, QueueKeys, RootKeys
-from ..options import QueueOptions, parse
+from ..options import QueueOptions, kept, parse
 from . import definitions
 from .definitions import Definition
 from .scope import Scope
@@ -55,8 +55,13 @@ def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions
 
 @fdb.transactional
 def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
-    """Store other options. Conflicts with every operation on the queue that is under way."""
-    _write(tr, scope.keys, scope.identity, options)
+    """Store other options. Conflicts with every operation on the queue that is under way.
+
+    What a later release has stored beside them stays. One round trip.
+    """
+    stored = json.loads(tr.get(scope.keys.meta).value or b"{}")
+    given = kept(stored.get("options"), options)
+    _put(tr, scope.keys, {**stored, "identity": scope.identity, "options": given})
 
 
 @fdb.transactional
@@ -121,7 +126,10 @@ def _touch(tr: fdb.Transaction) -> None:
 
 
 def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOptions) -> None:
-    stored = {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()}
+    _put(tr, keys, {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()})
+
+
+def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
     tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
     _touch(tr)
 

@@ -58,8 +58,9 @@ def bury(
     other = _other(tr, scope)
     if other is not None:
         limit = other.options.max_payload
-        leaving = [each for each in messages if each[0].envelope.size <= limit]
-        messages = [each for each in messages if each[0].envelope.size > limit]
+        stays = [each[0].envelope.size > limit or each[0].envelope.opaque for each in messages]
+        leaving = [each for each, here in zip(messages, stays, strict=True) if not here]
+        messages = [each for each, here in zip(messages, stays, strict=True) if here]
         _forward(tr, scope, other, source, leaving)
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     for message, reason in messages:
@@ -138,10 +139,12 @@ def redrive(tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[Grave, Sta
     """Make dead letters ready again, behind all others of their level, with no attempts made.
 
     They keep their ids. One that had a unique key takes it again; while another message has it,
-    it stays where it is. A message whose time to live is over lives on without one. Returns how
-    many became ready. The caller has read them with a conflict. One round trip.
+    it stays where it is, as does one that this release cannot read. A message whose time to live
+    is over lives on without one. Returns how many became ready. The caller has read them
+    with a conflict. One round trip.
     """
     keys = scope.keys
+    graves = [each for each in graves if each[1].envelope.opaque is None]
     held = [
         tr.get(keys.unique(message.envelope.unique)) if message.envelope.unique else None
         for _, message in graves

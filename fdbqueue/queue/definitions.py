@@ -7,6 +7,7 @@ have passed it: they are read with META, cached with it, and a change of them is
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from enum import Enum
 
@@ -15,6 +16,8 @@ from ..errors import CorruptData, FormatTooNew
 from ..keys import Kind, QueueKeys
 from ..model import Message
 from ..selector import Selector
+
+log = logging.getLogger("fdbqueue")
 
 FORMAT_VERSION = 1
 
@@ -63,8 +66,15 @@ def look(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
 
 
 def parse(keys: QueueKeys, looked: fdb.FDBRange) -> tuple[Definition, ...]:
-    """Definitions in the order of their names; raises ``FormatTooNew`` or ``CorruptData``."""
-    return tuple(_parse(keys.parse_subscription(kv.key), kv.value) for kv in looked)
+    """Definitions in the order of their names, without those that this release cannot read: no
+    other subscription depends on them, nor does the queue."""
+    found = []
+    for kv in looked:
+        try:
+            found.append(_parse(keys.parse_subscription(kv.key), kv.value))
+        except (CorruptData, FormatTooNew) as error:
+            log.warning("left out: %s", error)
+    return tuple(found)
 
 
 def pack(definition: Definition) -> bytes:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..binding import fdb
-from ..codec import pack_delayed, pack_index, unpack_delayed
-from ..model import Due
+from ..codec import Envelope, open_envelope, pack_delayed, pack_index, unpack_delayed
+from ..errors import CorruptData, FormatTooNew
+from ..model import Due, Position
 from ..states import DEFER, PROMOTE, SCHEDULE, State, Transition
 from . import enqueue, expiring, life, places, placing, returning
 from .portion import BESIDE_BYTES, portion, weight
@@ -52,7 +53,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     any. Reads just the keys of these messages with a conflict: conflicts with others who promote
     or cancel them.
     """
-    seen = ((kv.key, *unpack_delayed(kv.value)) for kv in looked)
+    seen = ((kv.key, *_unpacked(scope, kv.key, kv.value)) for kv in looked)
     each = (((key, position), envelope) for key, position, envelope in seen)
     candidates = [one for one, _ in portion(each, BESIDE_BYTES)]
     if not candidates:
@@ -61,20 +62,23 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     levels = {position.level for _, position in candidates}
     looks = {level: placing.look(tr, scope.keys, level) for level in levels}
     now_ms = scope.now_ms(tr)
-    fresh, resting, expired = [], [], []
+    fresh, resting, expired, unreadable = [], [], [], []
     for (key, _), value in zip(candidates, values, strict=True):
         stored = value.value
         if stored is None:
             continue
         del tr[key]
-        message = Standing(*unpack_delayed(stored))
-        if message.envelope.expired(now_ms):
+        message = Standing(*_unpacked(scope, key, stored))
+        if message.envelope.opaque is not None:
+            unreadable.append(message)
+        elif message.envelope.expired(now_ms):
             expired.append(message)
         elif message.position.index:
             resting.append(message)
         else:
             fresh.append(message)
     expiring.dispose(tr, scope, State.DELAYED, expired)
+    expiring.bury_unreadable(tr, scope, State.DELAYED, unreadable)
     _return(tr, scope, resting)
     entries = [(message.position.level, message.envelope) for message in fresh]
     for message in enqueue.append(tr, scope, entries, PROMOTE, looks):
@@ -83,7 +87,16 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     # The end of one with an ordering key lets the next one become ready.
     ready = placed + sum(each.envelope.key is not None for each in expired)
     size = sum(weight(message.envelope) for message in (*fresh, *resting, *expired))
-    return ready, placed + len(expired), size
+    return ready, placed + len(expired) + len(unreadable), size
+
+
+def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelope]:
+    """A delayed message. One that cannot be read gets the least urgent place."""
+    try:
+        return unpack_delayed(value)
+    except (CorruptData, FormatTooNew):
+        random = scope.keys.parse_delayed(key).random
+        return Position(scope.options.levels - 1, 0, random), open_envelope(value)
 
 
 def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[Standing]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..binding import fdb
-from ..codec import pack_index, unpack_envelope
+from ..codec import open_envelope, pack_index
 from ..keys import QueueKeys
 from . import attempt, payloads
 from .scope import Scope, Standing
@@ -60,7 +60,7 @@ def batch(
 
 
 def _standing(keys: QueueKeys, kv: fdb.KeyValue) -> Standing:
-    return Standing(keys.parse_ready(kv.key), unpack_envelope(kv.value))
+    return Standing(keys.parse_ready(kv.key), open_envelope(kv.value))
 
 
 def conflicting(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..binding import fdb
-from ..codec import Turn
+from ..codec import UNREADABLE, Turn
 from ..model import Due, Position
 from ..states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
 from . import dead, dequeue, life, places
@@ -37,17 +37,48 @@ def dispose(tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence
 
 
 def living(tr: fdb.Transaction, scope: Scope, ready: Sequence[Standing]) -> list[Standing]:
-    """The ready messages whose time is not over; the others are disposed of.
+    """The ready messages that can be delivered: the others are disposed of.
 
-    The caller has read them, with a conflict on each.
+    Those are the ones whose time is over, and those that this release cannot read, which become
+    dead letters. The caller has read all of them, with a conflict on each.
     """
     now_ms = scope.now_ms(tr)
     expired = [message for message in ready if message.envelope.expired(now_ms)]
-    if not expired:
+    unreadable = [message for message in ready if message.envelope.opaque is not None]
+    if not expired and not unreadable:
         return list(ready)
-    dequeue.remove(tr, scope.keys, expired)
+    dequeue.remove(tr, scope.keys, [*expired, *unreadable])
     dispose(tr, scope, State.READY, expired)
-    return [message for message in ready if not message.envelope.expired(now_ms)]
+    bury_unreadable(tr, scope, State.READY, unreadable)
+    return [message for message in ready if deliverable(message, now_ms)]
+
+
+def deliverable(message: Standing, now_ms: int) -> bool:
+    """Whether a message may be given to anybody."""
+    return message.envelope.opaque is None and not message.envelope.expired(now_ms)
+
+
+def bury_unreadable(
+    tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[Standing]
+) -> None:
+    """Make dead letters of messages that this release cannot read; they were removed from where
+    they stood."""
+    dead.bury(
+        tr, scope, source, [(each, each.envelope.last_error or UNREADABLE) for each in messages]
+    )
+
+
+@fdb.transactional
+def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
+    """Make dead letters of those of the first ready messages that this release cannot read;
+    returns how many. Conflicts with whoever takes one of them."""
+    first = dequeue.batch(scope.keys, dequeue.first(tr, scope.keys, MAX_EXPIRED))
+    found = [message for message in first if message.envelope.opaque is not None]
+    for message in found:
+        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    dequeue.remove(tr, scope.keys, found)
+    bury_unreadable(tr, scope, State.READY, found)
+    return len(found)
 
 
 @fdb.transactional

@@ -199,7 +199,7 @@ def _gather(
         return [], False
     found, bounded = _first(tr, scope.keys, looked, asked)
     now_ms = scope.now_ms(tr)
-    expired = [message for message in found if message.envelope.expired(now_ms)]
+    expired = [message for message in found if not expiring.deliverable(message, now_ms)]
     for message in expired:
         tr.add_read_conflict_key(scope.keys.ready(message.position))
     return expiring.living(tr, scope, found), bounded or bool(expired)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ..binding import fdb
 from ..codec import Envelope, unpack_expiry
+from ..errors import CorruptData, FormatTooNew
 from ..keys import Kind
 from ..states import LAPSE
 from . import lease, redelivery
@@ -84,8 +85,11 @@ def _held(
 ) -> Iterator[tuple[tuple[bytes, lease.Held, Standing], Envelope]]:
     """The leases that have lapsed, and their messages, as far as they are still there."""
     for expiry, token, reads in _lapsed(tr, scope, looked):
-        ended = lease.holding(reads)
-        if ended is None:  # It was extended while it was settled.
+        try:
+            ended = lease.holding(reads)
+        except (CorruptData, FormatTooNew):
+            ended = None  # It stays for verify to show, and holds up nobody.
+        if ended is None:  # Or it was extended while it was settled.
             del tr[expiry]
             continue
         held = lease.standing(ended.lease)

@@ -26,14 +26,14 @@ from ..clock import VERSIONS_PER_SECOND
 from ..codec import (
     Lease,
     Until,
+    open_envelope,
     pack_envelope,
     pack_expiry,
     pack_lease,
     pack_until,
-    unpack_envelope,
     unpack_lease,
 )
-from ..errors import LeaseLost, MessagePlanned
+from ..errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
 from ..keys import Kind, QueueKeys, lease_token
 from ..model import Delivery, LeasedMessage
 from ..states import LEASE
@@ -183,7 +183,7 @@ def extend(
 
 def standing(lease: Lease) -> Standing:
     """The message that a lease is on."""
-    return Standing(lease.position, unpack_envelope(lease.envelope), lease.consumer)
+    return Standing(lease.position, open_envelope(lease.envelope), lease.consumer)
 
 
 def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> list[Delivery]:
@@ -225,9 +225,12 @@ def listed(
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     leases = []
     for kv, token, until in zip(found, tokens, extended, strict=True):
-        lease = unpack_lease(kv.value)
+        try:
+            lease = unpack_lease(kv.value)
+        except (CorruptData, FormatTooNew):
+            continue  # verify shows it
         ends = lease.ends(until.value)
-        envelope = unpack_envelope(lease.envelope)
+        envelope = open_envelope(lease.envelope)
         delivery = Delivery(
             message=envelope.properties(lease.position),
             token=token,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..binding import fdb
-from ..codec import unpack_envelope
+from ..codec import open_envelope
 from . import counters
 from .scope import Scope
 
@@ -23,8 +23,8 @@ def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> 
         )
         for ready in ranges
     ]
-    times = [unpack_envelope(kv.value).enqueued_at_ms for first in found for kv in first]
-    return min(times, default=None)
+    envelopes = [open_envelope(kv.value) for first in found for kv in first]
+    return min((one.enqueued_at_ms for one in envelopes if one.opaque is None), default=None)
 
 
 @fdb.transactional

@@ -14,10 +14,10 @@ from ..codec import (
     Grave,
     Place,
     Turn,
+    open_envelope,
     pack_place,
     unpack_dead,
     unpack_delayed,
-    unpack_envelope,
     unpack_lease,
     unpack_place,
 )
@@ -91,7 +91,7 @@ def leased(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState |
     every = keys.kind(Kind.LEASE)
     for kv in tr.snapshot.get_range(every.start, every.stop):
         lease = unpack_lease(kv.value)
-        standing = Standing(lease.position, unpack_envelope(lease.envelope))
+        standing = Standing(lease.position, open_envelope(lease.envelope))
         if standing.id == message_id:
             extended = tr.snapshot.get(keys.until(keys.parse_lease(kv.key)))
             (standing,) = _loaded(tr, scope, standing)
@@ -134,7 +134,7 @@ def _loaded(tr: fdb.Transaction, scope: Scope, standing: Standing) -> list[Stand
 def _found(scope: Scope, place: Place, value: bytes) -> Found:
     match place:
         case Position():
-            return Found(place, Standing(place, unpack_envelope(value)))
+            return Found(place, Standing(place, open_envelope(value)))
         case Due():
             return Found(place, Standing(*unpack_delayed(value)))
         case Turn():

@@ -10,11 +10,12 @@ from ..codec import (
     Claimed,
     Planned,
     Stage,
+    open_envelope,
     pack_index,
     pack_planned_lease,
     peek_envelope,
-    unpack_envelope,
 )
+from ..errors import CorruptData, FormatTooNew
 from ..keys import lease_token
 from ..model import Position
 from ..states import LEASE, State
@@ -57,8 +58,9 @@ class Taken:
     leases: the positions and the stored envelopes of those that go into the plan, of ``size``
     bytes with their chunks. spans: the first and the last key of all that were read, and the index
     of that, by level. tallies: how many, and how many bytes of payloads, by level, of those that
-    nobody need look at; the others are ``watched`` or ``expired``. plain: whether nothing belongs
-    to any of them elsewhere. ended: whether nothing more is there, or fits in.
+    nobody need look at; the others are ``watched``, ``expired`` or
+    ``unreadable``. plain: whether nothing belongs to any of them elsewhere. ended:
+    whether nothing more is there, or fits in.
     """
 
     leases: list[tuple[Position, bytes]] = field(default_factory=list)
@@ -67,6 +69,7 @@ class Taken:
     tallies: dict[int, tuple[int, int]] = field(default_factory=dict)
     watched: list[Standing] = field(default_factory=list)
     expired: list[Standing] = field(default_factory=list)
+    unreadable: list[Standing] = field(default_factory=list)
     plain: bool = True
     ended: bool = False
 
@@ -100,6 +103,7 @@ def fill(
     taken = _take(tr, scope, limits, plan, at_most)
     _remove(tr, scope, taken)
     expiring.dispose(tr, scope, State.READY, taken.expired)
+    expiring.bury_unreadable(tr, scope, State.READY, taken.unreadable)
     if taken.tallies:
         life.tallied(tr, scope, LEASE, taken.tallies)
     life.moved(tr, scope, LEASE, [replace(each, consumer=book.consumer) for each in taken.watched])
@@ -123,6 +127,14 @@ def fill(
     return taken.ended or full
 
 
+def _weigh(value: bytes) -> tuple[int, bool]:
+    """As ``peek_envelope``; one that cannot be read is to be looked at whole."""
+    try:
+        return peek_envelope(value)
+    except (CorruptData, FormatTooNew):
+        return 0, False
+
+
 def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_most: int) -> Taken:
     """Read the first messages at snapshot isolation, as many as fit in."""
     taken = Taken()
@@ -134,11 +146,11 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
     room, read, weight = CLAIM_BYTES, 0, 0
     for key, value in _ready(tr, scope, limits, count):
-        payload, plain = peek_envelope(value)
+        payload, plain = _weigh(value)
         position = keys.parse_ready(key)
         size, standing = len(value), None
         if not (plain and silent):
-            standing = Standing(position, unpack_envelope(value))
+            standing = Standing(position, open_envelope(value))
             size += standing.envelope.chunk_bytes
         if limits.size is not None and plan.size + taken.size + size > limits.size:
             taken.ended = bool(plan.messages or taken.leases)
@@ -151,8 +163,9 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         level = position.level
         first = taken.spans[level][0] if level in taken.spans else key
         taken.spans[level] = (first, key, position.index)
-        if standing is not None and standing.envelope.expired(now_ms):
-            taken.expired.append(standing)
+        if standing is not None and not expiring.deliverable(standing, now_ms):
+            ended = taken.expired if standing.envelope.opaque is None else taken.unreadable
+            ended.append(standing)
             continue
         taken.leases.append((position, value))
         taken.size += size

@@ -75,7 +75,7 @@ def first(
     weight: Counter[int] = Counter()
     expired: list[Standing] = []
     for standing in walk:
-        if standing.envelope.expired(now_ms):
+        if not expiring.deliverable(standing, now_ms):
             tr.add_read_conflict_key(scope.keys.ready(standing.position))
             expired.append(standing)
         elif definition.matches(standing.envelope.properties(standing.position), now_ms):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..binding import fdb
-from ..codec import pack_index, unpack_envelope
+from ..codec import open_envelope, pack_index
 from ..keys import LOWEST, QueueKeys
 from ..model import Position
 from ..queue.scope import Scope, Standing
@@ -98,7 +98,7 @@ class Walk:
                 self.reached[level] = behind(keys, position)
                 self.passed[level] = position.index
                 gap = keys.ready_from(level, self.reached[level])
-                yield Standing(position, unpack_envelope(kv.value)), len(kv.value)
+                yield Standing(position, open_envelope(kv.value)), len(kv.value)
             if len(found) < limit:
                 self._ends.append((gap.start, gap.stop))
                 return

@@ -101,3 +101,23 @@ def test_its_report_is_json_to_programs(fdbq: Fdbq, name: str) -> None:
     assert report["ok"] is True
     assert {"set-up", "clock", "latency", "queues"} <= {e["check"] for e in report["findings"]}
     assert set(report["findings"][0]) == {"state", "check", "subject", "detail", "advice"}
+
+
+def test_a_queue_that_cannot_be_read_is_shown_as_that_and_can_be_deleted(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    # Given a queue of a later release, with messages
+    queue = Queue(name)
+    queue.enqueue_many(db, [b"a", b"b"])
+    db[queue._keys.meta] = b'{"format": 99}'
+
+    # Then it is a finding, and stands in the list of all
+    found = findings(fdbq, name, code=1)
+    assert "format version 99" in found["readable"]["detail"]
+    (listed,) = [each for each in fdbq.ok("queue", "list", "--json").json if each["queue"] == name]
+    assert (listed["unreadable"], listed["ready"]) == (True, 2)
+    assert "format version 99" in fdbq.ok("queue", "show", name).out
+    assert "2 messages" in fdbq.ok("queue", "delete", name, "--dry-run").out
+    fdbq.ok("queue", "delete", name, "--yes")
+    assert name not in fdbq.ok("queue", "list").out
+    Queue.create(db, name)

@@ -11,6 +11,14 @@ from hypothesis import strategies as st
 from fdbqueue import backoff
 from fdbqueue.errors import InvalidOptions
 
+
+class Own(t.wait.wait_base):
+    """A strategy of one's own."""
+
+    def __call__(self, retry_state: t.RetryCallState) -> float:
+        return 1.0
+
+
 SIMPLE = [
     t.wait_none(),
     t.wait_fixed(timedelta(minutes=2)),
@@ -59,7 +67,7 @@ def test_no_strategy_waits_for_ever(attempt: int) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (t.wait_exception(lambda _: 1.0), "wait_exception cannot be stored"),
+        (Own(), "Own cannot be stored"),
         (lambda _: 1.0, "function cannot be stored"),
         ("wait_fixed", "str cannot be stored"),
         (t.wait_fixed(-1), "seconds=-1"),
@@ -70,9 +78,29 @@ def test_no_strategy_waits_for_ever(attempt: int) -> None:
         ({"wait": "wait_fixed", "speed": 1}, "no parameter 'speed'"),
         ({"wait": "wait_fixed", "seconds": "1"}, "seconds='1'"),
         ({"wait": "wait_chain", "strategies": []}, "takes strategies"),
-        (t.wait_chain(t.wait_exception(lambda _: 1.0)), "wait_exception cannot be stored"),
+        (t.wait_chain(Own()), "Own cannot be stored"),
     ],
 )
 def test_what_is_no_strategy_is_refused(given: object, problem: str) -> None:
     with pytest.raises(InvalidOptions, match=problem):
         backoff.store(given)  # type: ignore[arg-type]
+
+
+def test_a_strategy_of_an_older_release_is_stored_in_the_same_form() -> None:
+    """Before 9.2, tenacity called the multiplier of this one initial, and it had no minimum."""
+    new = t.wait_exponential_jitter(max=60)
+    old = t.wait_exponential_jitter(max=60)
+    for attribute in ("multiplier", "min"):
+        vars(old).pop(attribute, None)
+    vars(old)["initial"] = 1
+
+    assert backoff.store(old) == backoff.store(new)
+
+
+def test_a_strategy_of_a_later_release_rests_as_one_that_is_known() -> None:
+    later = {"wait": "wait_moon", "phase": 1}
+
+    assert 1 <= backoff.seconds(later, 1) <= 2
+    assert backoff.seconds(later, 50) == 600
+    with pytest.raises(InvalidOptions, match="unknown strategy 'wait_moon'"):
+        backoff.store(later)

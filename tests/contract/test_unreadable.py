@@ -1,0 +1,287 @@
+"""What this release cannot read is shown, skipped and deleted, and holds up nothing else."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import msgpack
+import pytest
+
+import fdbqueue
+from fdbqueue import Queue, verify
+from fdbqueue.binding import fdb
+from fdbqueue.codec import UNREADABLE
+from fdbqueue.errors import CorruptData, FormatTooNew
+from fdbqueue.keys import Kind
+from fdbqueue.testing import ManualClock
+
+NEWER = b"\x63" + b"an envelope of a later release"
+GARBAGE = b"\x01\xc1"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, clock=clock)
+
+
+def first_row(db: fdb.Database, queue: Queue, kind: Kind) -> fdb.KeyValue:
+    keys = queue._keys.kind(kind)
+    return db.get_range(keys.start, keys.stop, limit=1)[0]
+
+
+def spoil(db: fdb.Database, queue: Queue, kind: Kind, value: bytes) -> None:
+    """Replace the first value of a kind."""
+    db[first_row(db, queue, kind).key] = value
+
+
+# -- envelopes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [NEWER, GARBAGE, b""])
+@pytest.mark.parametrize("contention", ["first", "staged", "relaxed"])
+def test_a_message_that_cannot_be_read_is_skipped_to_the_dead_letters(
+    db: fdb.Database, queue: Queue, contention: str, stored: bytes
+) -> None:
+    # Given one at the head of the queue
+    queue.set_options(db, contention=contention)
+    bad, good = queue.enqueue_many(db, [b"bad", b"good"])
+    spoil(db, queue, Kind.READY, stored)
+    # Then a look at the queue shows it
+    shown, other = queue.peek(db, 2)
+    assert (shown.id, shown.payload, shown.content_type) == (bad, stored, UNREADABLE)
+    assert "an envelope" in str(shown.last_error)
+    assert other.payload == b"good"
+    assert [message.id for message in queue.browse(db)] == [bad, good]
+    # And the next who receives gets the one behind it
+    found = queue.receive(db)
+    assert found is not None
+    assert found.payload == b"good"
+    queue.ack(db, found)
+    assert queue.receive(db) is None
+    # And it is a dead letter, as it was, which a redrive leaves and a purge removes
+    (letter,) = queue.dead.list(db)
+    assert (letter.message.id, letter.message.payload) == (bad, stored)
+    assert "an envelope" in letter.death.reason
+    assert queue.dead.redrive(db) == 0
+    assert queue.dead.purge(db) == 1
+    assert queue.depth(db).ready == queue.depth(db).dead == 0
+
+
+def test_what_is_skipped_comes_back_whole_for_a_release_that_can_read_it(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"a", headers={"region": "eu"})
+    readable = first_row(db, queue, Kind.READY).value
+    spoil(db, queue, Kind.READY, b"\x63" + readable[1:])
+    assert queue.receive(db) is None
+    grave = first_row(db, queue, Kind.DEAD)
+    db[grave.key] = grave.value.replace(b"\x63" + readable[1:], readable)
+
+    assert queue.dead.redrive(db) == 1
+    (message,) = queue.peek(db)
+    assert (message.payload, message.headers) == (b"a", {"region": "eu"})
+
+
+def test_more_of_them_than_one_look_takes_stop_nobody(db: fdb.Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"bad"] * 1_500 + [b"good"])
+    rows = queue._keys.kind(Kind.READY)
+
+    def ruin(tr: fdb.Transaction) -> None:
+        for kv in tr.get_range(rows.start, rows.stop, limit=1_500):
+            tr[kv.key] = NEWER
+
+    queue._run(db, ruin)
+    found = queue.receive(db)
+    assert found is not None
+    assert found.payload == b"good"
+    assert queue.depth(db).dead == 1_500
+
+
+def test_a_purge_and_a_sweep_go_through_what_cannot_be_read(db: fdb.Database, queue: Queue) -> None:
+    for _ in range(2):
+        queue.enqueue_many(db, [b"bad", b"good"])
+        spoil(db, queue, Kind.READY, NEWER)
+        queue.sweep(db)
+        assert queue.depth(db).dead == 1
+        queue.dead.purge(db)
+        queue.enqueue_many(
+            db,
+            [b"bad"],
+        )
+        spoil(db, queue, Kind.READY, NEWER)
+        assert queue.purge(db) == 2
+    assert queue.depth(db).ready == 0
+
+
+def test_a_subscription_and_a_plan_pass_what_cannot_be_read(db: fdb.Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"bad", b"good", b"better"])
+    spoil(db, queue, Kind.READY, NEWER)
+    every = queue.subscribe(db, "all", selector="priority < 9")
+    found = every.get(db)
+    assert found is not None
+    assert found.payload == b"good"
+    assert queue.depth(db).dead == 1
+    spoil(db, queue, Kind.READY, NEWER)
+    assert queue.receive(db) is None
+    assert queue.depth(db).dead == 2
+
+
+@pytest.mark.parametrize("stored", [NEWER, GARBAGE])
+def test_a_delayed_message_that_cannot_be_read_stops_nobody(
+    db: fdb.Database, queue: Queue, clock: ManualClock, stored: bytes
+) -> None:
+    queue.enqueue(db, b"bad", delay=10)
+    queue.enqueue(db, b"good")
+    spoil(db, queue, Kind.DELAYED, stored)
+    clock.seconds += 11
+
+    found = queue.receive(db)
+    assert found is not None
+    assert found.payload == b"good"
+    assert [letter.message.content_type for letter in queue.dead.list(db)] == [UNREADABLE]
+
+
+@pytest.mark.parametrize("stored", [NEWER, GARBAGE])
+def test_a_lease_that_cannot_be_read_stops_nobody(
+    db: fdb.Database, queue: Queue, clock: ManualClock, stored: bytes
+) -> None:
+    queue.enqueue_many(db, [b"bad", b"good"])
+    assert queue.receive(db, lease=5) is not None
+    spoil(db, queue, Kind.LEASE, stored)
+    clock.seconds += 6
+
+    found = queue.receive(db)
+    assert found is not None
+    assert found.payload == b"good"
+    assert [lease.delivery.id for lease in queue.leases(db)] == [found.id]
+    assert "unreadable" in {deviation.kind for deviation in verify(db, queue).deviations}
+
+
+def test_fields_of_a_later_release_go_where_the_message_goes(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"a")
+    row = first_row(db, queue, Kind.READY)
+    fields = msgpack.unpackb(row.value[1:], strict_map_key=False)
+    db[row.key] = row.value[:1] + msgpack.packb({**fields, 99: "later"})
+
+    found = queue.receive(db)
+    assert found is not None
+    assert found.payload == b"a"
+    queue.release(db, found, error="no")
+    queue.reject(db, _again(db, queue), "no")
+    queue.dead.redrive(db)
+    stored = first_row(db, queue, Kind.READY).value
+    assert msgpack.unpackb(stored[1:], strict_map_key=False)[99] == "later"
+
+
+def _again(db: fdb.Database, queue: Queue) -> fdbqueue.Delivery:
+    queue._clock.seconds += 3600  # type: ignore[attr-defined]
+    found = queue.receive(db)
+    assert found is not None
+    assert found.attempt == 2
+    return found
+
+
+# -- queues -----------------------------------------------------------------------------------
+
+
+def meta(db: fdb.Database, queue: Queue) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(db[queue._keys.meta] or b"")
+    return found
+
+
+def afresh(queue: Queue) -> Queue:
+    """A handle that has nothing in its cache."""
+    fresh: Queue = pickle.loads(pickle.dumps(queue))
+    return fresh
+
+
+@pytest.mark.parametrize(
+    ("stored", "error"), [(b'{"format": 99}', FormatTooNew), (b"buy milk", CorruptData)]
+)
+def test_a_queue_that_cannot_be_read_hides_no_other_and_can_be_deleted(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue, stored: bytes, error: type[Exception]
+) -> None:
+    other = Queue.create(db, "other", root=space)
+    other.enqueue(db, b"x")
+    queue.enqueue_many(db, [b"a", b"b"])
+    db[queue._keys.meta] = stored
+
+    assert fdbqueue.list_queues(db, root=space) == ["orders", "other"]
+    found = fdbqueue.survey(db, ["orders", "other"], root=space)
+    assert (found["other"].depth.ready, found["other"].unreadable) == (1, None)
+    assert found["orders"].depth.ready == 2
+    assert "queue 'orders'" in str(found["orders"].unreadable)
+    with pytest.raises(error):
+        afresh(queue).receive(db)
+    queue.delete(db)
+    assert fdbqueue.list_queues(db, root=space) == ["other"]
+
+
+def test_an_option_of_a_later_release_disables_nothing_and_stays(
+    db: fdb.Database, queue: Queue
+) -> None:
+    later = {"fairness": 3, "contention": "fair", "backoff": {"wait": "wait_moon", "phase": 1}}
+    stored = meta(db, queue)
+    stored["options"].update(later, lease=7)
+    stored["note"] = "of a later release"
+    db[queue._keys.meta] = json.dumps(stored).encode()
+
+    here = afresh(queue)
+    options = here.options(db)
+    assert (options.contention, options.lease) == ("auto", 7)
+    here.enqueue(db, b"a")
+    assert here.set_options(db, max_attempts=9).max_attempts == 9
+    here.pause(db)
+    here.resume(db)
+    after = meta(db, queue)
+    assert {name: after["options"][name] for name in later} == later
+    assert (after["options"]["max_attempts"], after["note"]) == (9, "of a later release")
+    assert here.set_options(db, contention="staged").contention == "staged"
+    assert meta(db, queue)["options"]["contention"] == "staged"
+
+
+def test_levels_that_cannot_be_read_are_no_queue(db: fdb.Database, queue: Queue) -> None:
+    stored = meta(db, queue)
+    stored["options"]["levels"] = "many"
+    db[queue._keys.meta] = json.dumps(stored).encode()
+
+    with pytest.raises(CorruptData, match="levels"):
+        afresh(queue).enqueue(db, b"a")
+
+
+def test_a_subscription_that_cannot_be_read_disables_itself_alone(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.subscribe(db, "audit", mode="browse")
+    queue.subscribe(db, "eu", selector="region = 'eu'")
+    spoil(db, queue, Kind.SUBSCRIPTION, b'{"format": 99}')
+
+    here = afresh(queue)
+    here.enqueue(db, b"a", headers={"region": "eu"})
+    assert [found.name for found in here.subscriptions.list(db)] == ["eu"]
+    found = here.subscriptions.open(db, "eu").receive(db)
+    assert found is not None
+
+
+def test_a_backoff_of_a_later_release_rests_nevertheless(
+    db: fdb.Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue(db, b"a", backoff={"wait": "wait_fixed", "seconds": 5})
+    row = first_row(db, queue, Kind.READY)
+    db[row.key] = row.value.replace(b"wait_fixed", b"wait_later")
+
+    found = queue.receive(db)
+    assert found is not None
+    queue.release(db, found, error="no")
+    assert queue.receive(db) is None
+    clock.seconds += 700
+    assert queue.receive(db) is not None
