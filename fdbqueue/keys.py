@@ -419,6 +419,13 @@ class QueueKeys:
         """The index that a cursor has come to; 0 at the lowest place."""
         return _unpacked(place, b"", (int, NoneType), bytes, NoneType, least=1)[0] or 0
 
+    @staticmethod
+    def passed(place: bytes) -> int:
+        """The last index that a cursor at a place has passed; 0 if none."""
+        found = _unpacked(place, b"", (int, NoneType), bytes, NoneType, least=1)
+        # A place behind a message has a third element (see subscriptions.cursor).
+        return found[0] - (len(found) < 3) if found[0] else 0
+
     def ready_from(self, level: int, place: bytes) -> slice:
         """The ready messages of one level from a place on."""
         prefix = self._ready + _packed(level)

@@ -69,14 +69,15 @@ class Subscription:
         return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
 
     def places(self, tr: Transactor) -> dict[int, int]:
-        """How far it has come: by level, the index of the next message to inspect (see
-        ``Position``). Not of use where it takes every message. A snapshot read, no conflicts."""
+        """How far it has come: by level, the index of the last message that it has passed (see
+        ``Position``); 0 before the first. Not of use where it takes every message. A snapshot
+        read, no conflicts."""
 
         def look(tr: fdb.Transaction) -> dict[int, int]:
             scope = self._queue._scope(tr)
             self._known(scope)
             found = cursor.places_of(tr, scope, self.name)
-            return {level: scope.keys.parse_place(place) for level, place in found.items()}
+            return {level: scope.keys.passed(place) for level, place in found.items()}
 
         return self._run(tr, look, lambda _: False)
 

@@ -112,7 +112,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
 def show(
     name: QueueName, subscription: SubscriptionName, as_json: AsJson = False, watch: Watch = None
 ) -> None:
-    """Show a subscription, and by level the index of the next message that it looks at.
+    """Show a subscription, and by level the index of the last message that it has passed.
 
     \b
     Examples:
@@ -127,7 +127,7 @@ def show(
         places = {str(level): index for level, index in sorted(found.places(db).items()) if index}
         fields = [
             *((field.replace("_", " "), text) for field, text in value.items()),
-            *((f"level {level}", index) for level, index in places.items()),
+            *((f"passed in level {level}", index) for level, index in places.items()),
         ]
         return listing.Fields(fields, {"queue": name, **value, "places": places})
 

@@ -13,6 +13,7 @@ from fdbqueue.errors import (
     FormatTooNew,
     InvalidName,
     InvalidOptions,
+    LevelsFixed,
     OptionsMismatch,
     QueueExists,
     QueueNotFound,
@@ -100,7 +101,7 @@ def test_changed_options_reach_every_handle(db: Database, space: Subspace) -> No
     yours = Queue.open(db, "orders", root=space)
     mine.set_options(db, lease=7, max_attempts=None)
     assert yours.options(db) == QueueOptions(lease=7.0, max_attempts=None)
-    with pytest.raises(OptionsMismatch, match="levels"):
+    with pytest.raises(LevelsFixed, match=r"levels=10, which cannot become 2"):
         mine.set_options(db, levels=2)
 
 

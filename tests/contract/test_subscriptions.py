@@ -347,6 +347,10 @@ def test_a_subscription_can_seek_back_and_forth(db: Database, queue: Queue) -> N
     browser.seek(db, ids[2])
     assert seen(db, browser) == ["a3"], "an id moves the cursor of its level alone"
     assert browser.places(db)[5] == 3
+    browser.seek(db, ids[2])
+    assert browser.places(db)[5] == 2, "the last that it has passed, and not the next"
+    browser.seek(db, "now")
+    assert browser.places(db)[5] == 3
     browser.seek(db, "first")
     assert set(browser.places(db).values()) == {0}
     assert seen(db, browser, 2) == ["u1", "a1"]
