@@ -182,7 +182,8 @@ def show(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
         from fdbqueue.sinks import undecided_rows
 
         found = _look(db, queue)
-        return _shown_queue(name, found, sum(s.rows for s in undecided_rows(db, queue).values()))
+        staged = undecided_rows(db, queue) if found.unreadable is None else {}
+        return _shown_queue(name, found, sum(sink.rows for sink in staged.values()))
 
     listing.show(look, as_json, watch)
 
