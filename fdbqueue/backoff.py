@@ -97,11 +97,20 @@ def store(given: Given) -> Stored | None:
     """
     if given is None:
         return None
-    stored = dict(given) if isinstance(given, Mapping) else _plain(given, MAX_NESTING)
+    stored: Stored = _timed(given if isinstance(given, Mapping) else _plain(given, MAX_NESTING))
     first = _seconds(stored, 1, MAX_NESTING)
     if not 0 <= first <= MAX_DELAY_SECONDS:
         raise _refused(f"{stored['wait']} waits {first!r} s; at most {MAX_DELAY_SECONDS:,.0f}")
     return stored
+
+
+def _timed(given: Any) -> Any:
+    """Plain data with its timedeltas in seconds."""
+    if isinstance(given, Mapping):
+        return {name: _timed(value) for name, value in given.items()}
+    if isinstance(given, list):
+        return [_timed(value) for value in given]
+    return durations.seconds(given)
 
 
 def seconds(stored: Stored | None, attempt: int) -> float:

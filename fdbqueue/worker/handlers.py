@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..backoff import check_delay
+from ..durations import Seconds
 from ..errors import InvalidArgument
 from ..model import Message
 
@@ -27,7 +28,7 @@ class Retry(Exception):
     """
 
     def __init__(
-        self, reason: str = "the handler asks for a retry", *, seconds: float | None = None
+        self, reason: str = "the handler asks for a retry", *, seconds: Seconds | None = None
     ):
         super().__init__(reason)
         self.seconds = None if seconds is None else check_delay("seconds", seconds)
@@ -42,9 +43,9 @@ class Snooze(Exception):
     Raises ``InvalidArgument``.
     """
 
-    def __init__(self, seconds: float):
-        super().__init__(f"the handler waits for {seconds} s")
+    def __init__(self, seconds: Seconds):
         self.seconds = check_delay("seconds", seconds)
+        super().__init__(f"the handler waits for {self.seconds:g} s")
 
 
 @dataclass(frozen=True, slots=True)

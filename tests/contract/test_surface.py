@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import tenacity
 
-from fdbqueue import Delivery, Depth, NewMessage, Queue, Worker
+from fdbqueue import Delivery, Depth, NewMessage, Queue, Retry, Snooze, Worker
 from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions
 from fdbqueue.importing import Import
@@ -108,6 +109,13 @@ def test_options_are_timedeltas_as_well(db: Database, space: Subspace) -> None:
     assert options.history_seconds == 120
     assert queue.set_options(db, lease=2 * MINUTE).lease == 120
     assert Queue.open(db, "orders", root=space, lease=2 * MINUTE).name == "orders"
+
+
+def test_backoff_and_retries_take_timedeltas(db: Database, queue: Queue) -> None:
+    for backoff in (tenacity.wait_fixed(MINUTE), {"wait": "wait_fixed", "seconds": MINUTE}):
+        stored = queue.set_options(db, backoff=backoff).backoff
+        assert stored == {"wait": "wait_fixed", "seconds": 60.0}
+    assert Retry(seconds=MINUTE).seconds == Snooze(MINUTE).seconds == 60
 
 
 def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
