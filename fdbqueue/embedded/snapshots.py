@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from .codes import TOO_OLD, Fault
-from .errors import EngineError
+from .errors import EngineError, StoreCorrupt
 from .store import StoreFile, store_error
 from .timers import timers
 from .versions import ANNOUNCED, FLOOR, TICK_AFTER, Clock
@@ -81,7 +81,12 @@ class Snapshot:
                 row = self._cursor.execute(_GET, (key,)).fetchone()
             except sqlite3.Error as error:
                 raise store_error(self._path, error) from error
-        return None if row is None else row[0]
+        if row is None:
+            return None
+        value = row[0]
+        if type(value) is not bytes:
+            raise StoreCorrupt(self._path, f"a value is {value!r}")
+        return value
 
     def rows(
         self, begin: bytes, end: bytes, reverse: bool = False, rows: int = 0, size: int = 0
@@ -121,7 +126,7 @@ class Snapshot:
                     size -= ROW_OVERHEAD + len(row[0]) + len(row[1])
                     if size <= 0:
                         break
-            except sqlite3.Error as error:
+            except (sqlite3.Error, TypeError) as error:
                 raise store_error(self._path, error) from error
         return chunk, size
 

@@ -33,6 +33,8 @@ SYNCHRONOUS_MODES = ("full", "normal")
 BUSY_SECONDS = 10.0
 PAGE_BYTES = 4096
 _CACHE_KIB = 16 * 1024
+# In seconds since the epoch, for a file that says it was made after it.
+_END_OF_TIME = 1e11
 # What the log shrinks to when it starts over after having grown.
 _LOG_LIMIT_BYTES = 16 << 20
 
@@ -54,7 +56,8 @@ def store_error(path: str, error: BaseException) -> StoreError:
         return StoreFailed(path, shortage)
     if code == sqlite3.SQLITE_NOTADB:
         return NotAStore(path, detail)
-    if code == sqlite3.SQLITE_CORRUPT:
+    # What is not of the type that it was written as, or not even text, was not written so.
+    if code == sqlite3.SQLITE_CORRUPT or isinstance(error, TypeError | UnicodeDecodeError):
         return StoreCorrupt(path, detail)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
         return NotWritable(path, detail)
@@ -138,7 +141,7 @@ class StoreFile:
         _require_writable(self.path)
         try:
             self._prepare()
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise store_error(self.path, error) from error
 
     def connect(self) -> sqlite3.Connection:
@@ -146,6 +149,8 @@ class StoreFile:
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
+        # There is none, unless the file is damaged.
+        connection.text_factory = bytes
         for setting in (
             "wal_autocheckpoint = 0",
             f"synchronous = {self.synchronous}",
@@ -207,9 +212,11 @@ class StoreFile:
     def _load(self, connection: sqlite3.Connection) -> None:
         row = connection.execute("SELECT value FROM meta WHERE name = 'created'").fetchone()
         newest = connection.execute("SELECT max(version) FROM recent").fetchone()[0]
-        if row is None or newest is None:
+        created = row[0] if row else None
+        known = created if isinstance(created, int | float) else 0.0
+        if not 0 < known < _END_OF_TIME or newest is None:
             raise StoreCorrupt(self.path, "it does not say how old it is")
-        self.created = float(row[0])
+        self.created = float(known)
         self.newest = newest
         # Under the lock nothing is under way, so whatever was announced is made or was lost.
         self.shared.words[ANNOUNCED] = self.newest
@@ -227,5 +234,5 @@ def check(path: str) -> None:
     if os.path.exists(resolved) and os.path.getsize(resolved) > 0:
         try:
             _check_identity(resolved)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise store_error(resolved, error) from error

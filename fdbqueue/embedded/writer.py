@@ -5,6 +5,7 @@ Everything here happens under the commit lock.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 
 from . import atomic
@@ -14,6 +15,8 @@ from .ranges import KeySet
 from .requests import CommitRequest
 from .store import StoreFile
 from .versions import ANNOUNCED, FLOOR, RANGES, TOUCHED, VERSIONS_PER_SECOND, Clock, slot_of
+
+log = logging.getLogger("fdbqueue.embedded")
 
 # Longer than a transaction may live, so that no live one finds the log cut short.
 _KEEP_VERSIONS = 10 * VERSIONS_PER_SECOND
@@ -52,6 +55,14 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _roll_back(self, cursor: sqlite3.Cursor) -> None:
+        try:
+            cursor.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            # To close it undoes as much, and the next group gets another one.
+            log.warning("a connection is given up: %s", error)
+            self.close()
 
     def _judge(self, request: CommitRequest, accepted: list[CommitRequest]) -> int:
         """The error code that a request must fail with, or 0."""
@@ -120,7 +131,7 @@ class Writer:
             cursor.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
-                cursor.execute("ROLLBACK")
+                self._roll_back(cursor)
                 shared.words[ANNOUNCED] = recent.newest
             raise
         recent.append(version, written)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -108,6 +110,15 @@ def test_a_damaged_store_is_refused(path: str) -> None:
         embedded.open_store(path)
 
 
+def make(path: str, rows: list[tuple[bytes, bytes]]) -> None:
+    """A store with these rows, that nobody has open."""
+    connection = store_module.StoreFile(path, "normal").connect()
+    connection.execute("BEGIN")
+    connection.executemany("INSERT INTO kv VALUES (?, ?)", rows)
+    connection.execute("COMMIT")
+    connection.close()
+
+
 @pytest.mark.parametrize("read", ["key", "range", "size", "commit", "watch"])
 def test_a_damaged_page_is_an_error_of_the_engine(path: str, read: str) -> None:
     def look() -> object:
@@ -123,16 +134,39 @@ def test_a_damaged_page_is_an_error_of_the_engine(path: str, read: str) -> None:
         db[b"key/500"] = b""
         return None
 
-    connection = store_module.StoreFile(path).connect()
-    rows = ((b"key/%03d" % number, bytes(200)) for number in range(1000))
-    connection.executemany("INSERT INTO kv VALUES (?, ?)", rows)
-    connection.close()
+    make(path, [(b"key/%03d" % number, bytes(200)) for number in range(1000)])
     content = bytearray(Path(path).read_bytes())
     content[5 * 4096 :] = os.urandom(len(content) - 5 * 4096)
     Path(path).write_bytes(content)
 
     with pytest.raises(embedded.StoreCorrupt, match=f"corrupt.*{path}"):
         look()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_wherever_a_file_is_damaged_nothing_but_an_error_of_the_engine_comes_of_it(
+    path: str, seed: int
+) -> None:
+    random = Random(seed)
+    make(path, [(b"key/%03d" % number, random.randbytes(100)) for number in range(300)])
+    content = bytearray(Path(path).read_bytes())
+    for _ in range(random.choice([100, 1000])):
+        content[random.randrange(len(content))] = random.randrange(256)
+    # Damage in the header would only keep it from being opened.
+    content[:1000] = Path(path).read_bytes()[:1000]
+    Path(path).write_bytes(content)
+
+    with contextlib.suppress(embedded.StoreError):
+        db: Any = fdb.open(path)
+        for use in (
+            lambda: [db[b"key/%03d" % number] for number in range(0, 300, 10)],
+            lambda: [list(db.get_range(b"", b"\xff", reverse=way)) for way in (False, True)],
+            lambda: db.create_transaction().get_range_split_points(b"", b"\xff", 1000).wait(),
+            lambda: db.add(b"key/150", b"\1"),
+            lambda: db.clear_range(b"key/100", b"key/120"),
+        ):
+            with contextlib.suppress(embedded.StoreError):
+                use()
 
 
 def test_macos_is_asked_to_write_past_the_cache_of_the_disk(path: str) -> None:
