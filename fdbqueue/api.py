@@ -31,6 +31,8 @@ from .tending import Tending
 R = TypeVar("R")
 S = TypeVar("S")
 
+NAMES = 10_000
+"""Names of queues that one transaction reads."""
 MAX_BATCH = 10_000
 
 
@@ -510,8 +512,20 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
 
 
 def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
-    """The names of all queues below ``root``, sorted. A snapshot read: no conflicts."""
-    return catalogue.names(tr, RootKeys(root))
+    """The names of all queues below ``root``, sorted. Snapshot reads: no conflicts.
+
+    With a database it spans transactions, of 10,000 names each.
+    """
+    keys = RootKeys(root)
+    if isinstance(tr, fdb.Transaction):
+        return catalogue.names(tr, keys, None, 0)
+    found: list[str] = []
+    while True:
+        read = partial(catalogue.names, root=keys, after=found[-1] if found else None, limit=NAMES)
+        some = once.run(tr, keys.once, read, wrote=lambda _: False)
+        found += some
+        if len(some) < NAMES:
+            return found
 
 
 def _fitting(name: str, options: QueueOptions) -> QueueOptions:

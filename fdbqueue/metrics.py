@@ -173,7 +173,7 @@ class WorkerMetrics:
             ["reason"],
             registry=metrics,
         )
-        once.retried.append(self._count_retry)
+        once.on_retry(self._count_retry)
 
     def ended(
         self,

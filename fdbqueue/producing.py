@@ -24,10 +24,15 @@ def patiently(attempt: Callable[[bool], R], timeout: Seconds) -> R:
     attempt: is told whether it was refused before. Raises ``QueueFull``, ``InvalidArgument``.
     """
     limit = patience("timeout", timeout)
+
+    def pause(state: tenacity.RetryCallState) -> float:
+        # The last look is at the end of the time, not before.
+        return min(_LOOKS(state), max(0.0, limit - (state.seconds_since_start or 0.0)))
+
     for trial in tenacity.Retrying(
         retry=tenacity.retry_if_exception(_waits),
-        wait=_LOOKS,
-        stop=tenacity.stop_before_delay(limit),
+        wait=pause,
+        stop=tenacity.stop_after_delay(limit),
         reraise=True,
     ):
         with trial:

@@ -11,7 +11,7 @@ from .binding import fdb
 from .codec import Turn
 from .consumers import registry, wakeups
 from .consumers.registry import Consumer
-from .errors import InvalidArgument
+from .errors import InvalidArgument, TransactionTooLarge
 from .handle import Handle, Transactor
 from .letters import DeadLetters
 from .model import Due, Event, LeasedMessage, MessageState, Position, Swept
@@ -44,19 +44,34 @@ class Tending(Handle):
     def get(self, tr: Transactor, message_id: str) -> MessageState | None:
         """Where a message is now; None if it is gone.
 
-        One or two round trips for a message that is ready, delayed or dead; one that is leased is
-        searched for among all leases of the queue, so this is for people, not for every message.
-        Snapshot reads: no conflicts. Raises ``InvalidArgument`` if it is no id, ``QueueNotFound``.
+        One or two round trips for a message that is ready, delayed or dead. One that is leased is
+        searched for among the leases of the queue, 10,000 or 10 MB of them in a transaction, and
+        so is one that is gone: this is for people, not for every message. With a database the
+        search spans transactions, and may miss a message that is handed on meanwhile; with a
+        transaction, ``TransactionTooLarge`` is raised if there are more. Snapshot reads: no
+        conflicts. Raises ``InvalidArgument`` if it is no id, ``QueueNotFound``.
         """
 
-        def look(tr: fdb.Transaction) -> MessageState | None:
+        def find(tr: fdb.Transaction) -> MessageState | None:
             scope, snapshot = self._scope(tr), tr.snapshot
             found = places.find(snapshot, scope, places.look(snapshot, self._keys, message_id))
-            if found is not None:
-                return places.state(tr, scope, found)
-            return places.leased(tr, scope, message_id)
+            return None if found is None else places.state(tr, scope, found)
 
-        return self._read(tr, look)
+        def search(tr: fdb.Transaction) -> tuple[MessageState | None, bytes]:
+            return places.leased(tr, self._scope(tr), message_id, begin)
+
+        found, begin = self._read(tr, find), b""
+        while found is None:
+            found, begin = self._read(tr, search)
+            if not begin:
+                # What was given back during the search stands where its id leads to again.
+                return found or self._read(tr, find)
+            if isinstance(tr, fdb.Transaction):
+                raise TransactionTooLarge(
+                    problem="there are too many leases to look for a message; call it with a "
+                    "database"
+                )
+        return found
 
     def cancel(self, tr: Transactor, message_id: str) -> bool:
         """Remove a message that is ready or delayed; returns whether it was.

@@ -8,6 +8,7 @@ committed, when the last room was taken.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,12 +18,17 @@ from ..errors import QueueFull
 from ..model import Depth
 from ..options import QueueOptions
 from ..states import PURGE_READY, State
-from . import counters, dead, dequeue, life
+from . import attempt, counters, dead, dequeue, life
+from .portion import ALONE_BYTES
 from .scope import Scope, Standing
 
 REASON = "the queue was full"
 MAX_DROPPED = 500
-"""Messages that one enqueue drops at most to make room."""
+"""Messages that one enqueue drops at most to make room, unless more come in."""
+CROWD = 32
+"""How many of the oldest are chosen from after a conflict, and twice as many after each more."""
+
+_CHOICES = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,10 @@ class Load:
 
     def __add__(self, other: Load) -> Load:
         return Load(self.messages + other.messages, self.size + other.size)
+
+    def covers(self, other: Load) -> bool:
+        """Whether it is as much, in messages and in bytes."""
+        return self.messages >= other.messages and self.size >= other.size
 
 
 def held(depth: Depth) -> Load:
@@ -92,7 +102,7 @@ def make_room(
     if options.when_full != "drop-oldest" or excess(options, new) != FITS:
         raise _full(scope, load, new)
     # A message makes room for one that is at least as urgent: the least urgent one decides.
-    dropped = _oldest(tr, scope, over, least=max(level for level, _ in entries))
+    dropped = _oldest(tr, scope, over, new, least=max(level for level, _ in entries))
     if dropped is None:
         raise _full(scope, load, new)
     for message in dropped:
@@ -113,21 +123,44 @@ def check_room(scope: Scope, looked: fdb.FDBRange | None, new: Load) -> None:
         raise _full(scope, load, new)
 
 
-def _oldest(tr: fdb.Transaction, scope: Scope, over: Load, least: int) -> list[Standing] | None:
-    """The oldest messages of the least urgent levels, from ``least`` on, that make enough room;
-    None if there are not enough."""
+def _oldest(
+    tr: fdb.Transaction, scope: Scope, over: Load, new: Load, least: int
+) -> list[Standing] | None:
+    """The oldest messages of the least urgent levels, from ``least`` on, that make enough room.
+
+    Where the queue is far above its bounds, since these were lowered: as many as one transaction
+    takes out, but no fewer than come in; the next ones go on. None if there are not enough.
+
+    Who met a conflict takes some of the first ones, and not the first: else of many producers all
+    but one would choose the same again.
+    """
+    most = max(MAX_DROPPED, new.messages)
+    room_bytes = max(ALONE_BYTES, 2 * new.size)
+    retries = attempt.of(tr).retries
+    crowd = CROWD << min(retries, 4) if retries else 0
     found: list[Standing] = []
-    room = Load(0, 0)
+    room, stored = Load(0, 0), 0
     for level in range(scope.options.levels - 1, least - 1, -1):
-        ready = scope.keys.ready_level(level)
-        for kv in tr.snapshot.get_range(ready.start, ready.stop, limit=MAX_DROPPED):
-            if len(found) == MAX_DROPPED:
-                return None
+        ready, pool, pooled = scope.keys.ready_level(level), list[Standing](), room
+        for kv in tr.snapshot.get_range(ready.start, ready.stop, limit=most + crowd):
+            if (pooled.covers(over) and len(pool) >= crowd) or stored >= room_bytes:
+                break
             (message,) = dequeue.standing(scope.keys, [kv])
+            pool.append(message)
+            pooled += Load(1, message.envelope.size)
+            stored += len(kv.value)
+        if crowd:
+            _CHOICES.shuffle(pool)
+        for message in pool:
             found.append(message)
             room += Load(1, message.envelope.size)
-            if room.messages >= over.messages and room.size >= over.size:
+            if room.covers(over):
                 return found
+            if len(found) == most:
+                break
+        if len(found) == most or stored >= room_bytes:
+            enough = Load(min(over.messages, new.messages), min(over.size, new.size))
+            return found if room.covers(enough) else None
     return None
 
 

@@ -80,10 +80,16 @@ def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
 
 
 @fdb.transactional
-def names(tr: fdb.Transaction, root: RootKeys) -> list[str]:
-    """The names of all queues, sorted. A snapshot read, no conflicts."""
+def names(tr: fdb.Transaction, root: RootKeys, after: str | None, limit: int) -> list[str]:
+    """The names of up to ``limit`` queues (0: of all), sorted. A snapshot read, no conflicts.
+
+    after: the name behind which to go on.
+    """
     entries = root.names()
-    return [root.parse_name(kv.key) for kv in tr.snapshot.get_range(entries.start, entries.stop)]
+    begin = entries.start if after is None else root.name(after) + b"\x00"
+    mode = fdb.StreamingMode.want_all
+    found = tr.snapshot.get_range(begin, entries.stop, limit=limit, streaming_mode=mode)
+    return [root.parse_name(kv.key) for kv in found]
 
 
 @fdb.transactional

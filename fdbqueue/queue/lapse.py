@@ -24,6 +24,7 @@ from .scope import Scope, Standing
 
 MAX_LAPSED = 100
 """Lapsed leases that one look returns to the queue."""
+_FIRST_READ = 8
 MAX_PAGES = 10
 """How often a look goes on behind leases that have lapsed by the version alone."""
 
@@ -83,43 +84,49 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> tuple[in
 def _held(
     tr: fdb.Transaction, scope: Scope, looked: Looked
 ) -> Iterator[tuple[tuple[bytes, lease.Held, Standing], Envelope]]:
-    """The leases that have lapsed, and their messages, as far as they are still there."""
-    for expiry, token, reads in _lapsed(tr, scope, looked):
-        try:
-            ended = lease.holding(reads)
-        except (CorruptData, FormatTooNew):
-            ended = None  # It stays for verify to show, and holds up nobody.
-        if ended is None:  # Or it was extended while it was settled.
-            del tr[expiry]
-            continue
-        held = lease.standing(ended.lease)
-        yield (token, ended, held), held.envelope
+    """The leases that have lapsed, and their messages, as far as they are still there.
+
+    Reads some, and then as many as there is room for by the size of these.
+    """
+    over, count, read, size = _over(tr, scope, looked), _FIRST_READ, 0, 0
+    while read < len(over):
+        some = over[read : read + count]
+        reads = [lease.look_ending(tr, scope.keys, token) for _, token in some]
+        for (expiry, token), each in zip(some, reads, strict=True):
+            try:
+                ended = lease.holding(each)
+            except (CorruptData, FormatTooNew):
+                ended = None  # It stays for verify to show, and holds up nobody.
+            if ended is None:  # Or it was extended while it was settled.
+                del tr[expiry]
+                continue
+            held = lease.standing(ended.lease)
+            size += weight(held.envelope)
+            yield (token, ended, held), held.envelope
+        read += len(some)
+        count = max(_FIRST_READ, (BESIDE_BYTES - size) * read // max(1, size))
 
 
-def _lapsed(
-    tr: fdb.Transaction, scope: Scope, looked: Looked
-) -> list[tuple[bytes, bytes, lease.Looked]]:
-    """The expiries that are over, the tokens of their leases, and the reads of each, issued with a
-    conflict."""
+def _over(tr: fdb.Transaction, scope: Scope, looked: Looked) -> list[tuple[bytes, bytes]]:
+    """The expiries that are over, and the tokens of their leases."""
     now_ms = scope.now_ms(tr)
-    lapsed: list[tuple[bytes, bytes, lease.Looked]] = []
+    over: list[tuple[bytes, bytes]] = []
 
     def collect(rows: list[fdb.KeyValue], until_ms: int) -> None:
         for kv in rows:
             if unpack_expiry(kv.value) <= until_ms:
-                _, token = scope.keys.parse_expiry(kv.key)
-                lapsed.append((kv.key, token, lease.look_ending(tr, scope.keys, token)))
+                over.append((kv.key, scope.keys.parse_expiry(kv.key)[1]))
 
     if looked.strays is not None:
         collect(looked.strays.to_list(), now_ms - lease.OVERDUE_MS)
-        if lapsed and scope.strays is not None:
+        if over and scope.strays is not None:
             scope.strays.go_on()
     page = looked.lapsed
     for _ in range(MAX_PAGES):
         rows = page.to_list()
         collect(rows, now_ms)
-        if len(rows) < MAX_LAPSED or len(lapsed) >= MAX_LAPSED:
+        if len(rows) < MAX_LAPSED or len(over) >= MAX_LAPSED:
             break
         # Leases of a clock that is a little ahead must not hold up those behind them.
         page = _page(tr, scope, rows[-1].key + b"\x00")
-    return lapsed
+    return over

@@ -8,6 +8,7 @@ that key first, and if an earlier one did commit, returns what that one returned
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -25,10 +26,18 @@ KEPT_MINUTES = 10
 _VERSIONS_PER_MINUTE = 60_000_000
 _TOO_LARGE = 2101
 
-_swept: dict[bytes, int] = {}
+MAX_SWEPT = 1_000
+"""Queues of which a process remembers when it last removed their old records."""
 
-retried: list[Callable[[int], object]] = []
-"""Called with the error's code whenever a transaction is about to be retried; for metrics."""
+_swept: dict[bytes, int] = {}
+_listeners: list[weakref.ref[Callable[[int], object]]] = []
+
+
+def on_retry(listener: Callable[[int], object]) -> None:
+    """Call ``listener``, as long as somebody else holds it, with the error's code whenever a
+    transaction is about to be retried; for metrics."""
+    held = weakref.WeakMethod if hasattr(listener, "__self__") else weakref.ref
+    _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
 
 
 def run(
@@ -75,6 +84,8 @@ def run(
                     tr.clear_range(gone.start, gone.stop)
             tr.commit().wait()
             if sweeping:
+                if len(_swept) >= MAX_SWEPT:
+                    _swept.clear()
                 _swept[keys.prefix] = now
             return result
         except fdb.FDBError as error:
@@ -83,8 +94,10 @@ def run(
             # Once unknown, always unknown: a later attempt that fails says nothing of this one.
             unknown = unknown or fdb.predicates.is_maybe_committed(error)
             tr.on_error(error).wait()
-            for tell in retried:
-                tell(error.code)
+            for known in list(_listeners):
+                tell = known()
+                if tell is not None:
+                    tell(error.code)
 
 
 def _minute(tr: fdb.Transaction) -> int:

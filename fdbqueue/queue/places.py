@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..binding import fdb
 from ..codec import (
     Grave,
+    Lease,
     Place,
     Turn,
     open_envelope,
@@ -26,6 +27,10 @@ from ..model import Death, Due, MessageState, Position, parse_id
 from ..states import State
 from . import payloads
 from .scope import Scope, Standing
+
+PAGE_ROWS = 10_000
+PAGE_BYTES = 10_000_000
+"""Leases that one transaction looks through for a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +87,40 @@ def find(tr: fdb.TransactionRead, scope: Scope, looked: Looked) -> Found | None:
     return None if value is None else _found(scope, place, value)
 
 
-def leased(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState | None:
-    """The message, if it is leased: looks through all leases of the queue.
+def leased(
+    tr: fdb.Transaction, scope: Scope, message_id: str, begin: bytes = b""
+) -> tuple[MessageState | None, bytes]:
+    """The message, if it is leased: looks through some leases of the queue.
 
-    Snapshot reads, no conflicts.
+    begin: the key to go on from; empty for the first. Returns also the key to go on from, empty at
+    the end. Snapshot reads, no conflicts.
     """
     keys = scope.keys
     every = keys.kind(Kind.LEASE)
-    for kv in tr.snapshot.get_range(every.start, every.stop):
+    name, rows, size = message_id.encode(), 0, 0
+    for kv in tr.snapshot.get_range(max(begin, every.start), every.stop):
         lease = unpack_lease(kv.value)
-        standing = Standing(lease.position, open_envelope(lease.envelope))
-        if standing.id == message_id:
-            extended = tr.snapshot.get(keys.until(keys.parse_lease(kv.key)))
-            (standing,) = _loaded(tr, scope, standing)
-            until = lease.ends(extended.value)
-            return MessageState(
-                message=standing.envelope.message(lease.position),
-                state=State.LEASED,
-                lease_expires_at_ms=None if lease.planned else until.wall_ms,
-                consumer=lease.consumer,
-            )
-    return None
+        rows, size = rows + 1, size + len(kv.value)
+        if lease.position.to_id() == message_id or name in lease.envelope:
+            standing = Standing(lease.position, open_envelope(lease.envelope))
+            if standing.id == message_id:
+                return _leased(tr, scope, keys.parse_lease(kv.key), lease, standing), b""
+        if rows == PAGE_ROWS or size > PAGE_BYTES:
+            return None, kv.key + b"\x00"
+    return None, b""
+
+
+def _leased(
+    tr: fdb.Transaction, scope: Scope, token: bytes, lease: Lease, standing: Standing
+) -> MessageState:
+    extended = tr.snapshot.get(scope.keys.until(token))
+    (standing,) = _loaded(tr, scope, standing)
+    return MessageState(
+        message=standing.envelope.message(lease.position),
+        state=State.LEASED,
+        lease_expires_at_ms=None if lease.planned else lease.ends(extended.value).wall_ms,
+        consumer=lease.consumer,
+    )
 
 
 def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import NewMessage, Queue
+from fdbqueue import NewMessage, Queue, list_queues
 from fdbqueue.binding import fdb
+from fdbqueue.errors import TransactionTooLarge
+from fdbqueue.keys import Kind
 from fdbqueue.testing import ManualClock
 
 NOT_COMMITTED = 1020
@@ -154,3 +156,55 @@ def test_a_large_batch_fits_in_a_transaction_however_long_the_queues_name_is(
         taken += len(held)
         held = queue.receive_many(db, 2_000, ack=held)
     assert taken == 2_000
+
+
+def test_leases_that_lapse_are_read_as_far_as_they_are_returned_at_once(
+    db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "lapsing", root=space, clock=clock, lease=10)
+    for _ in range(2):
+        queue.enqueue_many(db, [KILOBYTES_20] * 50)
+    assert len(queue.receive_many(db, 100)) == 100
+    clock.seconds += 11
+    read: list[bytes] = []
+    get = fdb.impl.TransactionRead.get
+
+    def counting(self: Any, key: bytes) -> Any:
+        read.append(key)
+        return get(self, key)
+
+    monkeypatch.setattr(fdb.impl.TransactionRead, "get", counting)
+    queue.receive(db)
+    leases = queue._keys.kind(Kind.LEASE)
+    assert 8 <= len([key for key in read if leases.start <= key < leases.stop]) < 50
+
+
+def test_a_leased_message_is_looked_for_in_as_many_transactions_as_it_takes(
+    db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fdbqueue.queue.places.PAGE_ROWS", 3)
+    ids = queue.enqueue_many(db, [b"%d" % n for n in range(10)])
+    held = queue.receive_many(db, 10)
+    queue.ack(db, held[4])
+    for n, message_id in enumerate(ids):
+        found = queue.get(db, message_id)
+        if n == 4:
+            assert found is None
+        else:
+            assert found is not None
+            assert found.message.payload == b"%d" % n
+    with pytest.raises(TransactionTooLarge, match="call it with a database"):
+        queue.get(db.create_transaction(), ids[4])
+
+
+def test_queues_are_listed_in_as_many_transactions_as_it_takes(
+    db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fdbqueue.api.NAMES", 3)
+    names = [f"queue-{n}" for n in range(8)]
+    for count in (0, 5, 6, 8):
+        for name in names[:count]:
+            Queue.open(db, name, root=space)
+        assert list_queues(db, root=space) == names[:count]
+    assert list_queues(db.create_transaction(), root=space) == names

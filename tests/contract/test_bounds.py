@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -189,8 +190,44 @@ def test_room_is_made_once_under_faults(db: Database, space: Subspace, fault: st
     queue = bounded(db, space, **DROPPING)
     queue.enqueue_many(db, [b"a", b"b", b"c"])
     queue.enqueue(FlakyDatabase(db, [fault]), b"d")  # type: ignore[arg-type]
-    assert stored(db, queue) == [b"b", b"c", b"d"]
+    left = stored(db, queue)
+    assert left[-1] == b"d"
+    assert len(left) == 3
     assert queue.depth(db).purged == 1
+
+
+def test_a_bound_that_was_lowered_by_far_is_come_down_to(db: Database, space: Subspace) -> None:
+    queue = bounded(db, space, max_messages=2_000, when_full="drop-oldest")
+    queue.enqueue_many(db, [b"%d" % n for n in range(1_300)])
+    queue.set_options(db, max_messages=10)
+    for n in range(4):
+        queue.enqueue(db, b"new %d" % n)
+    assert queue.depth(db).ready == 10
+    assert stored(db, queue)[-4:] == [b"new %d" % n for n in range(4)]
+
+
+def test_producers_at_the_bound_do_not_choose_the_same_message_again(
+    db: Database, space: Subspace
+) -> None:
+    queue = bounded(db, space, max_messages=200, when_full="drop-oldest")
+    queue.enqueue_many(db, [b""] * 200)
+    # Given transactions that were all begun at once, and none of which sees the others
+    trs = [db.create_transaction() for _ in range(16)]
+    rounds = 0
+    while trs:
+        rounds += 1
+        assert rounds <= 8, "each round lets one of them through"
+        for tr in trs:
+            queue.enqueue(tr, b"new")
+        failed = []
+        for tr in trs:
+            try:
+                tr.commit().wait()
+            except fdb.FDBError as error:
+                tr.on_error(error).wait()
+                failed.append(tr)
+        trs = failed
+    assert queue.depth(db).enqueued == 216
 
 
 @settings(
@@ -290,6 +327,20 @@ def test_waiting_for_room_has_an_end(db: Database, space: Subspace) -> None:
         with pytest.raises(QueueFull):
             queue.enqueue(db, b"b", timeout=timeout)
     assert queue.depth(db).enqueued == 4
+
+
+def test_a_producer_waits_for_room_to_the_end_of_its_time(
+    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = bounded(db, space, **BLOCKING)
+    queue.enqueue_many(db, [b"a"] * 4)
+    slept: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+    started = time.monotonic()
+    monkeypatch.setattr("tenacity.time.monotonic", lambda: started + sum(slept))
+    with pytest.raises(QueueFull):
+        queue.enqueue(db, b"b", timeout=20)
+    assert sum(slept) >= 20 - 0.001
 
 
 def test_a_transaction_does_not_wait(db: Database, space: Subspace) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 
 import pytest
 from opentelemetry import context, trace
@@ -12,7 +11,6 @@ from fdbqueue import Message, Queue, tracing
 from fdbqueue.binding import fdb
 from fdbqueue.consumers import wakeups
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
-from fdbqueue.queue import once
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.worker import Worker
 from tests.flaky import CONFLICT, FlakyDatabase
@@ -31,10 +29,8 @@ def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
 
 
 @pytest.fixture
-def registry() -> Iterator[CollectorRegistry]:
-    before = list(once.retried)
-    yield CollectorRegistry()
-    once.retried[:] = before
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
 
 
 def test_a_collector_tells_how_a_queue_stands(

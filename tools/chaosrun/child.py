@@ -28,7 +28,7 @@ def main() -> int:
         fdb.options.set_client_buggify_enable()
         fdb.options.set_client_buggify_section_activated_probability(50)
         fdb.options.set_client_buggify_section_fired_probability(5)
-    once.retried.append(_count)
+    once.on_retry(_count)
     recorder = Recorder(job.history)
     place = _open(job)
     failures: list[BaseException] = []
