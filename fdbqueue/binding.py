@@ -333,8 +333,20 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
     the commit is unknown, so then its effect may be there twice, but for that of fdbqueue's own
     operations called with a database. Give the transaction by its place, not by its name.
 
-    Raises ``InvalidArgument`` for a function without parameters.
+    Raises ``InvalidArgument`` for a function without parameters, and for one that is suspended:
+    a coroutine or a generator would go on when its transaction is over.
     """
+    suspends = (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    )
+    if any(kind(function) for kind in suspends):
+        raise InvalidArgument(
+            argument="function",
+            value=function,
+            problem="a coroutine or a generator would go on when its transaction is over",
+        )
     names = list(inspect.signature(function).parameters)
     free = [name for name in names if name not in ("self", "cls")]
     if not free:

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -95,6 +96,20 @@ def test_a_function_without_a_parameter_cannot_be_transactional() -> None:
 
     with pytest.raises(InvalidArgument, match="it needs a parameter for the transaction"):
         transactional(nothing)  # type: ignore[arg-type]
+
+
+def test_what_goes_on_after_its_transaction_cannot_be_transactional() -> None:
+    async def later(tr: fdb.Transaction) -> None: ...
+
+    def yielding(tr: fdb.Transaction) -> Iterator[bytes]:
+        yield b""
+
+    async def both(tr: fdb.Transaction) -> AsyncIterator[bytes]:
+        yield b""
+
+    for function in (later, yielding, both):
+        with pytest.raises(InvalidArgument, match="would go on when its transaction is over"):
+            transactional(function)
 
 
 # -- keyword arguments ------------------------------------------------------------------------

@@ -4,13 +4,14 @@ Only type checkers read this; ``fdbqueue.fdb`` is the bindings themselves.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from . import impl as impl
 from . import tuple as tuple
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 
 LATEST_API_VERSION: int
@@ -175,14 +176,13 @@ class Subspace:
     def subspace(self, t: Any) -> Subspace: ...
     def __getitem__(self, name: Any) -> Subspace: ...
 
-class _Transactional(Protocol):
-    def __call__(
-        self, func: Callable[Concatenate[Transaction, P], R], /
-    ) -> Callable[Concatenate[Transaction | Database, P], R]: ...
-
 @overload
-def transactional(
+def transactional(  # type: ignore[overload-overlap]
     func: Callable[Concatenate[Transaction, P], R], /
 ) -> Callable[Concatenate[Transaction | Database, P], R]: ...
+@overload
+def transactional(
+    func: Callable[Concatenate[S, Transaction, P], R], /
+) -> Callable[Concatenate[S, Transaction | Database, P], R]: ...
 @overload
 def transactional(*, parameter: str) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
