@@ -408,7 +408,7 @@ def _disarm(taken: Taken | None) -> None:
 def _has_failed(watch: object) -> bool:
     """Whether a watch that is ready has not fired."""
     try:
-        if isinstance(watch, fdb.Future):
+        if hasattr(watch, "wait"):  # else it had fired before it was armed
             watch.wait()
     except fdb.FDBError:
         return True

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import select
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +15,9 @@ import pytest
 
 from fdbqueue import Credit, Depth, Message, Queue, Snooze, Worker
 from fdbqueue.binding import fdb
+from fdbqueue.consumers import wakeups
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.queue import once
 from fdbqueue.worker.member import Member
 
 Database = fdb.Database
@@ -271,3 +276,125 @@ def test_four_idle_workers_share_messages_that_come_one_by_one(db: Database, que
         for worker in workers:
             worker.__exit__()
     assert min(shares.values()) >= 7, shares
+
+
+class Arriving:
+    """A database in which something is enqueued during each of the first transactions."""
+
+    def __init__(self, db: Database, enqueue: Callable[[], object], times: int = 20) -> None:
+        self.db = db
+        self.enqueue = enqueue
+        self.left = times
+        self.commits = 0
+
+    def create_transaction(self) -> fdb.Transaction:
+        tr = self.db.create_transaction()
+        commit = tr.commit
+
+        def late() -> Any:
+            self.commits += 1
+            if self.left:
+                self.left -= 1
+                self.enqueue()
+            return commit()
+
+        tr.commit = late  # type: ignore[method-assign]
+        return tr
+
+
+@pytest.mark.parametrize("delay", [0, 3600])
+@pytest.mark.parametrize("there", [0, 3])
+def test_a_batch_worker_is_not_held_up_by_a_stream_of_arrivals(
+    db: Database, queue: Queue, there: int, delay: int
+) -> None:
+    for n in range(there):
+        queue.enqueue(db, b"%d" % n)
+    arriving = Arriving(db, lambda: queue.enqueue(db, b"more", delay=delay))
+    member = Member(arriving, queue, "one", 0, None)  # type: ignore[arg-type]
+    member.join()
+    before = arriving.commits
+    taken = member.take(Credit(messages=1000), 1000)
+    assert len(taken.deliveries) >= there
+    assert arriving.commits - before <= 2
+
+
+def test_workers_take_through_the_line_of_a_queue(db: Database, space: fdb.Subspace) -> None:
+    # Given a queue with a line, and eight workers
+    queue, count = Queue.create(db, "staged", root=space, contention="staged"), 80
+    shares: dict[str, int] = {}
+    conflicts: list[int] = []
+    workers = []
+    for name in "abcdefgh":
+
+        def handle(message: Message, name: str = name) -> None:
+            shares[name] = shares.get(name, 0) + 1
+
+        worker = Worker(db, 1, prefetch=0, name=name)
+        workers.append(worker.add(queue, handle, transactional=False))
+    queue.enqueue_many(db, [b"%d" % n for n in range(count)])
+    once.retried.append(conflicts.append)
+    try:
+        # When they work off a backlog
+        for worker in workers:
+            worker.__enter__()
+        done(db, queue, count)
+    finally:
+        once.retried.remove(conflicts.append)
+        for worker in workers:
+            worker.__exit__()
+    # Then they come to their messages in turn, and hardly disturb each other
+    assert len(conflicts) < count, shares
+    assert sum(shares.values()) == count
+
+
+class Broken:
+    """A watch that fails at once, as at the limit of watches."""
+
+    def on_ready(self, callback: Callable[[object], object]) -> None:
+        callback(self)
+
+    def cancel(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        raise fdb.FDBError(1032)
+
+
+def test_an_idle_worker_without_watches_does_not_look_again_and_again(
+    db: Database, queue: Queue, looks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "arm", lambda db, signal: [Broken()] if signal else [])
+    with Worker(db, 1).add(queue, lambda message: None):
+        eventually(lambda: looks)
+        before = len(looks)
+        for _ in range(20):
+            queue.depth(db)
+        assert len(looks) - before <= 2
+        queue.enqueue(db, b"a")
+        done(db, queue, 1)
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals need it"
+)
+def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(db, 1).add(queue, lambda message: None)
+    wait, logger = select.select, logging.getLogger("fdbqueue.worker")
+    handler = logging.StreamHandler()
+    logger.addHandler(handler)
+
+    def interrupted(*given: Any) -> Any:
+        crew = worker._crew
+        assert crew is not None
+        with crew.lock, handler.lock or crew.lock:
+            signal.raise_signal(signal.SIGTERM)
+        return wait(*given)
+
+    monkeypatch.setattr(select, "select", interrupted)
+    try:
+        worker.run()
+    finally:
+        logger.removeHandler(handler)
+    assert queue.consumers(db) == []
