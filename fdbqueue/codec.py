@@ -25,6 +25,7 @@ MAX_HEADER_BYTES = 8_000
 INLINE_LIMIT = VALUE_LIMIT - ENVELOPE_ROOM
 MAX_INTEGER = 2**63 - 1
 MAX_ERROR_CHARACTERS = 500
+SUSPECT_AFTER = 2
 
 _COUNTER_BYTES = 8
 _VERSION = bytes([VERSION])
@@ -38,7 +39,8 @@ class Envelope:
     ``payload`` is what the envelope itself holds: compressed if ``compression`` is named, and
     nothing if it is in the ``chunk_bytes`` bytes of chunks under the name ``chunks``; then
     ``raw_size`` is the size of what was enqueued. ``content`` is that again, once it was read.
-    ``alone`` is whether it is delivered together with no other: a lease of it has lapsed.
+    ``alone`` is how often a lease of it has lapsed without a failed attempt, at least 1 if one has
+    lapsed at all: then it is delivered alone, and from 2 on handled beside no other.
     ``released`` is how often it was given back without a failure since it last failed.
     ``former_key`` is the ordering key that it had in the queue where it died: among dead letters
     none waits for another.
@@ -65,7 +67,7 @@ class Envelope:
     chunks: bytes = b""
     chunk_bytes: int = 0
     key: str | None = None
-    alone: bool = False
+    alone: int = 0
     released: int = 0
     former_key: str | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
@@ -100,7 +102,7 @@ class Envelope:
             last_error=self.last_error,
             death=Death(*self.death) if self.death else None,
             content_type=self.content_type,
-            redelivered=self.alone or self.attempts > 0,
+            redelivered=self.alone + self.attempts > 0,
         )
 
     def failed(self, error: str | None = None) -> Envelope:
@@ -111,9 +113,17 @@ class Envelope:
         text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
         return replace(self, attempts=self.attempts + 1, last_error=text, released=0)
 
-    def lapsed(self) -> Envelope:
-        """The envelope after its lease has lapsed: what its consumer died of is to be found out."""
-        return self if self.alone else replace(self, alone=True)
+    def lapsed(self, *, begun: bool) -> Envelope:
+        """The envelope after its lease has lapsed: what its consumer died of is to be found out.
+
+        begun: whether that was of this message, as far as is known.
+        """
+        return replace(self, alone=max(1, self.alone) if begun else self.alone + 1)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it is handled beside no other message: each time it was, a consumer was lost."""
+        return self.alone >= SUSPECT_AFTER
 
     def expired(self, now_ms: int) -> bool:
         """Whether its time to live is over."""
@@ -132,8 +142,8 @@ class Until:
 class Lease:
     """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
 
-    begun: whether its consumer began with it as it was granted; else, if the lease lapses, nobody
-    knows, and that is no failed attempt.
+    begun: whether its consumer began with it as it was granted, and with no other; else, if the
+    lease lapses, nobody knows why, and that is no failed attempt.
 
     The expiry is the one it was granted with; one that was extended ends later, see ``Until``. One
     of a plan never lapses: its expiry is 0.
@@ -198,7 +208,8 @@ class Request:
     waits: whether it stays in line while the queue is empty; else it is told so.
     alive_until: the version after which it is taken for dead, unless it says that it is not.
     called: whether it has been called to lead; its own watch sees the change.
-    begins: whether it begins at once with a message that it is handed alone.
+    begins, suspects: whether it begins at once with a message that it is handed alone, beside no
+    other; and whether it does with one that asks for that.
     """
 
     max_messages: int
@@ -208,6 +219,7 @@ class Request:
     alive_until: int
     called: bool = False
     begins: bool = True
+    suspects: bool = True
 
 
 _NAMES = {
@@ -249,7 +261,7 @@ _DEFAULTS: dict[str, object] = {
     "chunks": b"",
     "chunk_bytes": 0,
     "key": None,
-    "alone": False,
+    "alone": 0,
     "released": 0,
     "former_key": None,
 }
@@ -398,6 +410,7 @@ def pack_request(request: Request) -> bytes:
             request.alive_until,
             request.called,
             request.begins,
+            request.suspects,
         ]
     )
 

@@ -173,6 +173,7 @@ class Delivery:
     token: bytes = field(repr=False)
     attempt: int
     expires_at_ms: int
+    begun: bool = field(default=False, repr=False, compare=False)
 
     @property
     def id(self) -> str:

@@ -220,7 +220,7 @@ def _forward(
                     envelope,
                     priority=priority,
                     attempts=0,
-                    alone=False,
+                    alone=0,
                     id=None,
                     expires_at_ms=None,
                     max_attempts=None,

@@ -126,7 +126,7 @@ def serve(
     for one in waiting:
         request = one.request
         most = found[begin : begin + request.max_messages]
-        messages = taking.together(most, begins=request.begins)
+        messages = taking.together(most, suspects=request.suspects)
         begin += len(messages)
         if not messages:
             unserved.append(one)

@@ -46,7 +46,8 @@ class Terms:
     """What a consumer is given: for how long (seconds), under which claim, in whose name.
 
     A claim is 16 random bytes; the tokens of the leases under it begin with it.
-    begins: whether the consumer begins at once with a message that it is given alone.
+    begins: whether the consumer begins at once with a message that it is given alone, and handles
+        no other beside it.
     """
 
     seconds: float
@@ -105,7 +106,8 @@ def _assign(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[Standing]
 ) -> list[tuple[bytes, Lease]]:
     until = _until(tr, scope, terms.seconds)
-    begun = terms.begins and len(messages) == 1
+    alone = len(messages) == 1
+    begun = alone and (terms.begins or messages[0].envelope.suspect)
     leases = []
     for n, message in enumerate(messages):
         token = lease_token(terms.claim, n)
@@ -265,6 +267,7 @@ def _delivery(message: Standing, token: bytes, lease: Lease) -> Delivery:
         token=token,
         attempt=message.envelope.attempts + 1,
         expires_at_ms=lease.expiry_ms,
+        begun=lease.begun,
     )
 
 

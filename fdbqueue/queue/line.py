@@ -34,14 +34,16 @@ _ALIVE_VERSIONS = int(ALIVE_SECONDS * VERSIONS_PER_SECOND)
 class Asked:
     """What a consumer asks for: how many messages, leased for how many seconds, in whose name.
 
-    begins: whether it begins at once with a message that it is handed alone. One that does not is
-        handed none that must be delivered alone.
+    begins: whether it begins at once with a message that it is handed alone, and handles no other
+        beside it.
+    suspects: whether it does so at least with one that asks for that; else it is handed none.
     """
 
     max_messages: int
     seconds: float | None
     consumer: str = ""
     begins: bool = True
+    suspects: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
         waits,
         version + _ALIVE_VERSIONS,
         begins=asked.begins,
+        suspects=asked.suspects,
     )
     leads = leading.take(tr, scope, looked.led.value, claim)
     key = scope.keys.request(version, claim)

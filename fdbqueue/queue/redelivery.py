@@ -90,15 +90,16 @@ def decide(
 def lapsed(options: QueueOptions, envelope: Envelope, now_ms: int, *, begun: bool) -> Verdict:
     """What becomes of a message whose lease has lapsed.
 
-    begun: whether its handling had begun: else this is no failed attempt. The rest that the
-        backoff asks for began with the lease.
+    begun: whether its handling had begun, beside no other: else this is no failed attempt. The rest
+        that the backoff asks for began with the lease.
     """
+    envelope = envelope.lapsed(begun=begun)
     if not begun:
-        return decide(options, envelope.lapsed(), now_ms, failure=None, delay=0.0)
+        return decide(options, envelope, now_ms, failure=None, delay=0.0)
     rest = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts + 1)
     return decide(
         options,
-        envelope.lapsed(),
+        envelope,
         now_ms,
         failure="its lease lapsed at the last attempt",
         delay=max(0.0, rest - options.lease),

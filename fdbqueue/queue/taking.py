@@ -55,15 +55,16 @@ def first(
     return alive(tr, scope, messages, again)[:limit]
 
 
-def together(messages: list[Standing], *, begins: bool = True) -> list[Standing]:
+def together(messages: list[Standing], *, suspects: bool = True) -> list[Standing]:
     """Those of some first messages that are handed over together.
 
-    One whose lease has lapsed comes alone, so that it is known which message a consumer dies of,
-    and only to who begins with it at once.
+    One whose lease has lapsed comes alone, so that it is known which message a consumer dies of. If
+    that was not enough to know, it comes only to who begins with it at once, beside no other, which
+    is what ``suspects`` says.
     """
     for n, message in enumerate(messages):
         if message.envelope.alone:
-            return messages[: n or begins]
+            return messages[: n or (suspects or not message.envelope.suspect)]
     return messages
 
 

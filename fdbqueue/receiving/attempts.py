@@ -146,7 +146,7 @@ def _take(
     else:
         found = dequeue.conflicting(tr, scope.keys, looked.ready, room)
         messages = taking.first(tr, scope, asked.max_messages, found)
-    messages = taking.together(messages, begins=asked.begins)
+    messages = taking.together(messages, suspects=asked.suspects)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds
     terms = lease.Terms(seconds, claim, asked.consumer, asked.begins)
     return lease.grant(tr, scope, terms, messages)

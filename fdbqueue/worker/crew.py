@@ -170,15 +170,16 @@ class Crew:
         seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         with self.lock:
             lane.looked(taken, exchanged, time.monotonic() + seconds)
-            self.work.notify(max(1, len(lane.at_hand)))
+            self.work.notify_all()
         for watch in taken.signal:
             watch.on_ready(partial(self._rung, lane, taken))
 
     def _member(self, lane: Lane) -> Member:
         name, priority, lease = self.worker.name, self.worker.priority, lane.policy.lease
+        count = self.worker.concurrency
         if lane.subscription is None:
-            return Member(self.db, lane.queue, name, priority, lease)
-        return Follower(self.db, lane.queue, lane.subscription, name, priority, lease)
+            return Member(self.db, lane.queue, name, priority, lease, count)
+        return Follower(self.db, lane.queue, lane.subscription, name, priority, lease, count)
 
     def _rung(self, lane: Lane, taken: Taken, watch: object) -> None:
         after = UNWATCHED_SECONDS if _has_failed(watch) else 0.0
@@ -296,7 +297,7 @@ class Crew:
         """What to handle next; waits until there is something. None when it is time to go."""
         with self.lock:
             while not self.stopping:
-                waiting = [lane.can_begin for lane in self.lanes]
+                waiting = self._can_begin()
                 turn = next_turn(self.turn, waiting, [lane.policy.run for lane in self.lanes])
                 if turn is not None:
                     self.turn = turn
@@ -306,6 +307,20 @@ class Crew:
                     return job
                 self.work.wait()
         return None
+
+    def _can_begin(self) -> list[bool]:
+        """With which queues a handler can begin. A message that may be what consumers die of is
+        handled beside no other: what is in hand is finished before, and what is at hand waits."""
+        if self.worker.concurrency == 1:
+            return [lane.can_begin for lane in self.lanes]
+        suspects = [lane.suspect is not None for lane in self.lanes]
+        if any(suspects):
+            return [suspect and not self.jobs for suspect in suspects]
+        if any(lane.alone for lane in self.lanes) or any(
+            delivery.begun for job in self.jobs for delivery in job.deliveries
+        ):
+            return [False] * len(self.lanes)
+        return [lane.can_begin for lane in self.lanes]
 
     def replace_who_is_stuck(self) -> None:
         """Put another thread in the place of each whose handler takes longer than it may."""
@@ -331,14 +346,16 @@ class Crew:
     def _ended(self) -> None:
         """Something was settled: tell who waits for that. With the lock held."""
         self.quiet.notify_all()
+        self.work.notify_all()
         for lane in self.lanes:
             if lane.due(time.monotonic(), self._is_free()):
                 lane.news.notify()
 
     def _is_free(self) -> bool:
-        """Whether a handler has nothing to do, and nothing at hand to begin with. With the lock."""
-        at_hand = sum(len(each.at_hand) for each in self.lanes)
-        return self.worker.concurrency > len(self.jobs) + at_hand
+        """Whether a message that came now could be begun beside no other. With the lock held."""
+        if self.jobs:
+            return False
+        return self.worker.concurrency > 1 or not any(lane.at_hand for lane in self.lanes)
 
     def _connection_changed(self, state: ConnectionState) -> None:
         with self.lock:

@@ -26,8 +26,9 @@ class Follower(Member):
         name: str,
         priority: int,
         lease: float | None,
+        handlers: int = 1,
     ) -> None:
-        super().__init__(db, queue, name, priority, lease)
+        super().__init__(db, queue, name, priority, lease, handlers)
         self.subscription = subscription
 
     def join(self) -> None:
@@ -57,6 +58,7 @@ class Follower(Member):
             return Taken([], asleep=False)
         before, seconds = self._run(self._before)
         signal = self._armed(before)
+        begins = begins and self.handlers == 1
         found = self.subscription._receive_many(self.db, room, self.lease, 0.0, self.name, begins)
         asleep = len(found) < room
         return Taken(found, signal, asleep=asleep, seconds=seconds)

@@ -62,7 +62,7 @@ class Lane:
     short: bool = False
     """Whether the credit is too small for the next message, until one is settled."""
     alone: bool = False
-    """Whether the next message needs a handler that is free."""
+    """Whether the next message is to be handled beside no other."""
 
     def afresh(self) -> Lane:
         """A lane for the same, that has taken nothing yet."""
@@ -83,7 +83,7 @@ class Lane:
         return time_to_refresh(self.handled, self.policy.refresh_after, len(self.at_hand))
 
     def due(self, now: float, free: bool = True) -> bool:
-        """Whether to look at the queue now. ``free``: whether a handler could begin at once."""
+        """Whether to look at the queue now. ``free``: whether nothing is being handled."""
         if now >= self.look_at or self._refreshes:
             return True
         asleep = self.waiting is not None and self.waiting.asleep
@@ -133,6 +133,11 @@ class Lane:
 
     def begin(self) -> list[Delivery]:
         """Take the next message, or the next batch, in hand."""
+        exclusive = self.suspect
+        if exclusive is not None:
+            self.at_hand.remove(exclusive)
+            self.in_hand[exclusive.token] = exclusive
+            return [exclusive]
         # One that was delivered before is handled by itself: a batch may have failed of it.
         count = 1
         while count < min(self.policy.handler.batch or 1, len(self.at_hand)):
@@ -142,6 +147,11 @@ class Lane:
         begun, self.at_hand = self.at_hand[:count], self.at_hand[count:]
         self.in_hand.update((delivery.token, delivery) for delivery in begun)
         return begun
+
+    @property
+    def suspect(self) -> Delivery | None:
+        """A message at hand that is to be handled beside no other."""
+        return next((each for each in self.at_hand if each.begun), None)
 
     def end(self, deliveries: Iterable[Delivery]) -> None:
         """Messages in hand are settled, or lost: their credit comes back."""

@@ -33,7 +33,7 @@ class Taken:
     returned: whether the messages that were at hand have been given back.
     seconds: when something will become ready by itself; None if nothing will.
     short: whether there is a message that the credit is too small for, though there is some.
-    alone: whether there is one that only a handler that is free may be given.
+    alone: whether there is one that is to be handled beside no other.
     """
 
     deliveries: list[Delivery]
@@ -56,7 +56,13 @@ class Member:
     """One registered consumer. Not for several threads at once, except for ``beat``."""
 
     def __init__(
-        self, db: fdb.Database, queue: Queue, name: str, priority: int, lease: float | None
+        self,
+        db: fdb.Database,
+        queue: Queue,
+        name: str,
+        priority: int,
+        lease: float | None,
+        handlers: int = 1,
     ) -> None:
         self.db = db
         self.queue = queue
@@ -64,6 +70,7 @@ class Member:
         self.name = name
         self.priority = priority
         self.lease = lease
+        self.handlers = handlers
         self.id, self.record = self._run(lambda tr: registry.new(queue._scope(tr), name, priority))
 
     def join(self) -> None:
@@ -102,7 +109,7 @@ class Member:
         """Look at the queue: take what there is credit for; sleep if that was all.
 
         at_hand: deliveries to give back first, if something more urgent is ready.
-        begins: whether a handler is free to begin at once with a message.
+        begins: whether a message can be begun at once, beside no other.
 
         One transaction; where there is a line, or the queue's mode is to have one, the messages
         come through it, and one transaction follows. A message that the credit has no room for is
@@ -121,7 +128,7 @@ class Member:
         first: list[Delivery] = []
         looked = self._run(look, wrote=_wrote)
         if looked is None:
-            asked = Asked(room, self.lease, self.name, begins)
+            asked = self._asked(room, begins)
             first = receiving.receive(self.db, self.queue._access, asked, 0.0)
             left = credit
             for delivery in first:
@@ -178,7 +185,7 @@ class Member:
         found = self._receive(tr, fitting, begins) if fitting else []
         full = len(found) == fitting
         head = self._head(tr)
-        alone = not begins and head is not None and head.envelope.alone
+        alone = not begins and head is not None and head.envelope.suspect
         more = head is not None and bool(found or full or alone) and not scope.options.paused
         if full or alone:
             signal = wakeups.suspend(
@@ -230,8 +237,11 @@ class Member:
         return fitting if fitting < looked else room
 
     def _receive(self, tr: fdb.Transaction, most: int, begins: bool) -> list[Delivery]:
-        asked = Asked(most, self.lease, self.name, begins)
+        asked = self._asked(most, begins)
         return receiving.take(tr, self.queue._scope(tr), asked, line.new_claim())
+
+    def _asked(self, most: int, begins: bool) -> Asked:
+        return Asked(most, self.lease, self.name, begins and self.handlers == 1, begins)
 
     def _move(self, tr: fdb.Transaction, state: ConsumerState) -> None:
         wakeups.move(tr, self.keys, self.id, self.priority, state, self.queue._clock)

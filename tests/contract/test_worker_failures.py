@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Credit, Depth, Message, Queue, Snooze, Worker
+from fdbqueue import Credit, Delivery, Depth, Message, Queue, Snooze, Worker
 from fdbqueue.binding import fdb
 from fdbqueue.consumers import wakeups
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue import once
+from fdbqueue.testing import ManualClock
 from fdbqueue.worker.member import Member
 
 Database = fdb.Database
@@ -332,14 +333,17 @@ def test_workers_take_through_the_line_of_a_queue(db: Database, space: fdb.Subsp
         worker = Worker(db, 1, prefetch=0, name=name)
         workers.append(worker.add(queue, handle, transactional=False))
     queue.enqueue_many(db, [b"%d" % n for n in range(count)])
-    once.retried.append(conflicts.append)
+
+    def conflict(code: int) -> None:
+        conflicts.append(code)
+
+    once.on_retry(conflict)
     try:
         # When they work off a backlog
         for worker in workers:
             worker.__enter__()
         done(db, queue, count)
     finally:
-        once.retried.remove(conflicts.append)
         for worker in workers:
             worker.__exit__()
     # Then they come to their messages in turn, and hardly disturb each other
@@ -398,3 +402,72 @@ def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(
     finally:
         logger.removeHandler(handler)
     assert queue.consumers(db) == []
+
+
+def test_what_was_in_hand_when_processes_died_is_handled_beside_no_other(
+    db: Database, space: fdb.Subspace
+) -> None:
+    # Given messages that two processes held, several at once, when they died
+    clock = ManualClock()
+    queue = Queue.create(db, "q", root=space, lease=60, clock=clock, max_attempts=1)
+    queue.enqueue_many(db, [b"%d" % n for n in range(6)])
+    for number in "12":
+        dead = Member(db, queue, number, 0, None, handlers=4)
+        dead.join()
+        while dead.take(Credit(messages=6), 6, begins=False).deliveries:
+            pass
+        dead.leave()
+        clock.seconds += 61
+        queue.sweep(db)
+    assert [message.attempts for message in queue.peek(db, 9)] == [0] * 6
+    queue.enqueue_many(db, [b"fresh"] * 4)
+    # When a third one handles them
+    together: list[int] = []
+    inside = threading.Semaphore(0)
+    lock, now = threading.Lock(), [0]
+
+    def handle(message: Message) -> None:
+        with lock:
+            now[0] += 1
+            if message.payload != b"fresh":
+                together.append(now[0])
+        inside.acquire(timeout=0.01)
+        with lock:
+            now[0] -= 1
+
+    with Worker(db, 4).add(queue, handle):
+        done(db, queue, 10)
+    # Then each of them had the process for itself
+    assert together == [1] * 6
+
+
+def test_a_message_that_kills_its_process_is_found_among_those_that_it_was_handled_with(
+    db: Database, space: fdb.Subspace
+) -> None:
+    # Given a worker process of eight handlers that dies of one of sixteen messages
+    clock = ManualClock()
+    queue = Queue.create(db, "q", root=space, lease=60, clock=clock, max_attempts=2, backoff=None)
+    queue.enqueue_many(db, [b"poison" if n == 7 else b"%d" % n for n in range(16)])
+    deaths = 0
+    while queue.depth(db).dead + queue.depth(db).done < 16:
+        member = Member(db, queue, "one", 0, None, handlers=8)
+        member.join()
+        held: list[Delivery] = []
+        credit = Credit(messages=16)
+        while taken := member.take(credit, 16, begins=not held).deliveries:
+            held += taken
+            credit = Credit(messages=16, used_messages=len(held))
+            if taken[0].begun:
+                break
+        # When all that it began with was lost with the poison, and the rest too
+        if any(one.payload == b"poison" for one in held):
+            deaths += 1
+            clock.seconds += 61
+            queue.sweep(db)
+        else:
+            queue.ack_many(db, held)
+        member.leave()
+    # Then nothing else becomes a dead letter
+    assert queue.depth(db).done == 15
+    (letter,) = queue.dead.list(db)
+    assert (letter.message.payload, letter.death.attempts, deaths) == (b"poison", 2, 4)
