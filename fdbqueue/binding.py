@@ -35,6 +35,7 @@ from .errors import (
     InvalidArgument,
     NotAStore,
     StoreError,
+    StoreForked,
     StoreMismatch,
     StoreNotFound,
     StoreNotWritable,
@@ -218,6 +219,24 @@ def _chosen_by_application() -> Store:
 
 
 DEFAULT = _select()
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    started = getattr(fdb.impl, "_network_thread", None) is not None
+    _forked = started and DEFAULT.engine is Engine.FOUNDATIONDB
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def check_process() -> None:
+    """Raises ``StoreForked`` where FoundationDB's client was open before a fork: it would hang."""
+    if _forked:
+        raise StoreForked(store=DEFAULT)
+
+
 FAILURES = (fdb.FDBError, embedded.StoreError, embedded.EngineError)
 """How a store says that it failed, whichever it is: the disk under an embedded one may be full."""
 
@@ -237,8 +256,9 @@ def open(
 
     Which store it is is logged, and ``describe`` tells it for any database opened here.
     Raises ``StoreMismatch``, ``StoreNotFound``, ``StoreNotWritable``, ``NotAStore``,
-    ``StoreUnreachable``, ``UnsupportedVersion``.
+    ``StoreUnreachable``, ``StoreForked``, ``UnsupportedVersion``.
     """
+    check_process()
     chosen = DEFAULT if store is None else locate(store)
     if chosen.engine is not DEFAULT.engine:
         raise StoreMismatch(

@@ -22,6 +22,7 @@
      |    +-- StoreNotWritable
      |    +-- NotAStore
      |    +-- StoreUnreachable
+     |    +-- StoreForked
      |    +-- StoreNotShared
      |    +-- UnsupportedVersion
      |    +-- MissingPackage
@@ -227,6 +228,18 @@ class StoreNotShared(StoreError):
     """Raised when an executor of Spark does not see the store that the driver uses."""
 
     text = "the executor on {host} does not see the store of the driver: {problem}"
+
+
+class StoreForked(StoreError):
+    """Raised in a process that was forked from one that had FoundationDB open.
+
+    FoundationDB's client does not survive a fork: every call would wait for ever.
+    """
+
+    text = (
+        "this process was forked from one that had {store} open, and FoundationDB's client does "
+        "not survive that: open the store after the fork, or start processes by spawn"
+    )
 
 
 class UnsupportedVersion(StoreError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from copy import copy
 from typing import Self, TypeVar
 
-from .binding import fdb
+from .binding import check_process, fdb
 from .clock import Clock
 from .errors import InvalidArgument, QueueReplaced
 from .keys import OnceKeys, QueueKeys, RootKeys
@@ -58,6 +58,7 @@ class Handle:
         return self._scope(tr).options
 
     def _scope(self, tr: fdb.Transaction) -> Scope:
+        check_process()
         # A local name: another thread may replace the cached value meanwhile.
         known = catalogue.read(tr, self._keys, self.name, self._cached)
         self._cached = known

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..binding import fdb
+from ..binding import check_process, fdb
 from ..codec import pack_index, unpack_index
 from ..errors import OutcomeUnknown, TransactionTooLarge
 from ..keys import OnceKeys
@@ -57,6 +57,7 @@ def run(
     this call's attempts may have been removed before it could look for them; ``fdb.FDBError`` for
     what cannot be retried.
     """
+    check_process()
     tr = db.create_transaction()
     token = os.urandom(TOKEN_BYTES)
     minute: int | None = None

@@ -34,8 +34,10 @@ WEIGHT = 4
 MAX_CLAIMS = 2_000
 """Claims of one plan: they have to fit into one value."""
 
-_LEASE_BYTES = 200
-"""About what a lease adds to an envelope in the transaction that makes it."""
+_LEASE_BYTES = 150
+_PREFIXES = 3
+"""About what a lease adds to an envelope in the transaction that makes it, and how often that has
+the queue's prefix in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     silent = scope.options.history_seconds is None
     count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
     room, read, weight = CLAIM_BYTES, 0, 0
+    each = _LEASE_BYTES + _PREFIXES * len(keys.all().start)
     for key, value in _ready(tr, scope, limits, count):
         payload, plain = _weigh(value)
         position = keys.parse_ready(key)
@@ -156,7 +159,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
             taken.ended = bool(plan.messages or taken.leases)
             if taken.ended:
                 return taken
-        room -= len(value) + _LEASE_BYTES
+        room -= len(value) + each
         if room < 0 and read:
             return taken
         read += 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 
@@ -11,6 +12,7 @@ from fdbqueue import Message, Queue, tracing
 from fdbqueue.binding import fdb
 from fdbqueue.consumers import wakeups
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
+from fdbqueue.queue import once
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.worker import Worker
 from tests.flaky import CONFLICT, FlakyDatabase
@@ -141,3 +143,23 @@ def test_a_failure_is_logged_with_what_it_is_about(
         message_id,
         1,
     )
+
+
+def test_what_counts_retries_goes_with_its_owner(
+    db: Database, queue: Queue, registry: CollectorRegistry
+) -> None:
+    told: list[str] = []
+
+    class Owner:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            once.on_retry(self.retried)
+
+        def retried(self, code: int) -> None:
+            told.append(self.name)
+
+    gone, there = Owner("gone"), Owner("there")
+    del gone
+    gc.collect()
+    queue.enqueue(FlakyDatabase(db, [CONFLICT]), b"x")  # type: ignore[arg-type]
+    assert told == [there.name]
