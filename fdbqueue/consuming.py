@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 from . import receiving
 from .binding import fdb
@@ -23,6 +24,11 @@ class Consuming(Settling):
     def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
         super().__init__(name, root, clock)
         self._access = receiving.Access(self._keys, self._scope)
+
+    def within(self, seconds: Seconds | None) -> Self:
+        handle = super().within(seconds)
+        handle._access = receiving.Access(handle._keys, handle._scope)
+        return handle
 
     def receive(
         self,

@@ -44,6 +44,7 @@
      |    +-- PlanHeld
      |    +-- MessagePlanned
      +-- BrowsedLost
+     +-- OperationTimedOut
      +-- FormatTooNew
      +-- CorruptData
      +-- UnknownContentType
@@ -525,6 +526,15 @@ class OwnWritesUnseen(QueueError):
     )
 
 
+class OperationTimedOut(QueueError, TimeoutError):
+    """Raised when an operation did not end in time; nothing was written.
+
+    seconds: what ``Queue.within`` gave it; None where the database's own option ended it.
+    """
+
+    text = "the operation did not end in time, and nothing was written"
+
+
 class OutcomeUnknown(QueueError):
     """Raised when a commit's outcome was unknown for so long that it can no longer be told.
 
@@ -532,8 +542,8 @@ class OutcomeUnknown(QueueError):
     """
 
     text = (
-        "the outcome of a commit is unknown, and its record may have been removed after "
-        "{minutes} minutes: the operation happened once or not at all"
+        "the outcome of a commit is unknown, and the store does not tell it any more (its record "
+        "is kept for {minutes} minutes): the operation happened once or not at all"
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Iterable
 from copy import copy
 from typing import Self, TypeVar
 
+from . import durations
 from .binding import check_process, fdb
 from .clock import Clock
+from .durations import Seconds
 from .errors import InvalidArgument, QueueReplaced
 from .keys import OnceKeys, QueueKeys, RootKeys
 from .model import Delivery
@@ -40,6 +42,23 @@ class Handle:
         when another one has the name."""
         handle = copy(self)
         handle._identity = identity
+        return handle
+
+    def within(self, seconds: Seconds | None) -> Self:
+        """The same queue, each of whose operations has a deadline; None for none.
+
+        Where an operation is given a database, its transactions may take up to ``seconds`` in
+        all, retries included; then it raises ``OperationTimedOut``, and nothing was written, or
+        ``OutcomeUnknown`` if the store does not even tell that. What waits for messages or for
+        room waits besides for as long as it is told; of what spans transactions, each has the
+        deadline. With a transaction its own options count.
+        """
+        limit = None if seconds is None else durations.patience("seconds", seconds)
+        handle = copy(self)
+        for name in vars(self).keys() & {"dead", "plans", "subscriptions"}:  # made when asked for
+            del vars(handle)[name]
+        handle._keys = copy(self._keys)
+        handle._keys.once = OnceKeys(self._keys.once.prefix, limit)
         return handle
 
     def _run(

@@ -92,12 +92,16 @@ class RootKeys:
 
 
 class OnceKeys:
-    """The records of commits, below a prefix: (minute, token)."""
+    """The records of commits, below a prefix: (minute, token).
 
-    __slots__ = ("prefix",)
+    timeout: seconds that each operation recorded here may take; None for no limit.
+    """
 
-    def __init__(self, prefix: bytes) -> None:
+    __slots__ = ("prefix", "timeout")
+
+    def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         self.prefix = prefix
+        self.timeout = timeout
 
     def key(self, minute: int, token: bytes) -> bytes:
         """(minute, token)."""

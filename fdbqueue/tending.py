@@ -32,7 +32,8 @@ class Tending(Handle):
     @cached_property
     def dead(self) -> DeadLetters:
         """The queue's dead letters."""
-        return DeadLetters(self.name, self._root, self._clock)
+        letters = DeadLetters(self.name, self._root, self._clock)
+        return letters.within(self._keys.once.timeout)
 
     @cached_property
     def plans(self) -> Plans:

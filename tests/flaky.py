@@ -10,9 +10,17 @@ from fdbqueue.binding import fdb
 CONFLICT = "conflict"
 UNKNOWN_COMMITTED = "unknown, committed"
 UNKNOWN_LOST = "unknown, not committed"
+TIMED_OUT_COMMITTED = "timed out, committed"
+TIMED_OUT_LOST = "timed out, not committed"
 
 _TIMED_OUT = 1031
-_CODES = {CONFLICT: 1020, UNKNOWN_COMMITTED: 1021, UNKNOWN_LOST: 1021}
+_CODES = {
+    CONFLICT: 1020,
+    UNKNOWN_COMMITTED: 1021,
+    UNKNOWN_LOST: 1021,
+    TIMED_OUT_COMMITTED: _TIMED_OUT,
+    TIMED_OUT_LOST: _TIMED_OUT,
+}
 
 
 class _Failed:
@@ -46,7 +54,7 @@ class FlakyDatabase:
             self.commits += 1
             self._before()
             fault = next(self._plan, None)
-            if fault in (None, UNKNOWN_COMMITTED):
+            if fault in (None, UNKNOWN_COMMITTED, TIMED_OUT_COMMITTED):
                 done = commit()
                 if fault is None:
                     return done

@@ -3,6 +3,10 @@
 ``commit_unknown_result`` makes a retry loop run a function again that may have committed. Here
 every attempt writes its number under a token; an attempt that follows an unknown outcome reads
 that key first, and if an earlier one did commit, returns what that one returned.
+
+A transaction that ran out of time while it committed may still commit later, which nobody waits
+for. So every attempt also has a read conflict on its record, and who wants to know the outcome
+commits a write conflict on it: then the record is there, or never will be.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import TypeVar
 
 from ..binding import check_process, fdb
 from ..codec import pack_index, unpack_index
-from ..errors import OutcomeUnknown, TransactionTooLarge
+from ..errors import OperationTimedOut, OutcomeUnknown, TransactionTooLarge
 from ..keys import OnceKeys
 
 R = TypeVar("R")
@@ -25,6 +29,9 @@ KEPT_MINUTES = 10
 
 _VERSIONS_PER_MINUTE = 60_000_000
 _TOO_LARGE = 2101
+_TIMED_OUT = 1031
+_ASKING_MS = 5_000
+"""How long to ask for the outcome of a commit that ran out of time."""
 
 MAX_SWEPT = 1_000
 """Queues of which a process remembers when it last removed their old records."""
@@ -53,12 +60,18 @@ def run(
         committed is returned.
     wrote: whether a result means that something was written that must not be written twice.
 
-    Spans transactions. Raises ``TransactionTooLarge``, and ``OutcomeUnknown`` if the records of
+    All attempts together may take ``keys.timeout`` seconds, or each as long as the database's
+    own option says.
+
+    Spans transactions. Raises ``TransactionTooLarge``; ``OperationTimedOut`` if it did not end in
+    time, and nothing was written; ``OutcomeUnknown`` if that cannot be told, or the records of
     this call's attempts may have been removed before it could look for them; ``fdb.FDBError`` for
     what cannot be retried.
     """
     check_process()
     tr = db.create_transaction()
+    if keys.timeout is not None:
+        tr.options.set_timeout(max(1, int(keys.timeout * 1000)))
     token = os.urandom(TOKEN_BYTES)
     minute: int | None = None
     results: list[R] = []
@@ -76,7 +89,9 @@ def run(
                 return result
             now = _minute(tr)
             minute = now if minute is None else minute
-            tr[keys.key(minute, token)] = pack_index(len(results))
+            record = keys.key(minute, token)
+            tr.add_read_conflict_key(record)  # before it is written: what is one's own is no read
+            tr[record] = pack_index(len(results))
             results.append(result)
             sweeping = _swept.get(keys.prefix) != now
             if sweeping:
@@ -94,7 +109,16 @@ def run(
                 raise TransactionTooLarge(problem="the transaction has too many bytes") from None
             # Once unknown, always unknown: a later attempt that fails says nothing of this one.
             unknown = unknown or fdb.predicates.is_maybe_committed(error)
-            tr.on_error(error).wait()
+            try:
+                tr.on_error(error).wait()
+            except fdb.FDBError as last:
+                if last.code != _TIMED_OUT:
+                    raise
+                if results and minute is not None:
+                    committed = _settle(db, keys, minute, token)
+                    if committed is not None:
+                        return results[committed]
+                raise OperationTimedOut(seconds=keys.timeout) from last
             for known in list(_listeners):
                 tell = known()
                 if tell is not None:
@@ -103,6 +127,29 @@ def run(
 
 def _minute(tr: fdb.Transaction) -> int:
     return int(tr.get_read_version().wait()) // _VERSIONS_PER_MINUTE
+
+
+def _settle(db: fdb.Database, keys: OnceKeys, minute: int, token: bytes) -> int | None:
+    """The number of the attempt that committed; None if none did, and then none will.
+
+    Raises ``OutcomeUnknown`` where the store does not say.
+    """
+    record = keys.key(minute, token)
+    try:
+        tr = db.create_transaction()
+        tr.options.set_timeout(_ASKING_MS)
+        while True:
+            try:
+                value = tr.get(record).value
+                if value is not None:
+                    return unpack_index(value)
+                tr.add_write_conflict_key(record)
+                tr.commit().wait()
+                return None
+            except fdb.FDBError as error:
+                tr.on_error(error).wait()
+    except fdb.FDBError:
+        raise OutcomeUnknown(minutes=KEPT_MINUTES) from None
 
 
 def _committed(tr: fdb.Transaction, keys: OnceKeys, minute: int, token: bytes) -> int | None:
