@@ -248,7 +248,7 @@ def test_a_waiting_consumer_is_woken_by_the_end_of_the_one_before(
     waiting = threading.Thread(target=lambda: got.append(queue.receive(db, wait=30)))
     waiting.start()
     queue.ack(db, first)
-    waiting.join(20)
+    waiting.join(60)
     assert [d and d.payload for d in got] == [b"2"]
 
 

@@ -172,9 +172,9 @@ def test_waiting_ends_as_soon_as_a_message_arrives(db: Database, queue: Queue) -
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    waiting.wait(10)
+    assert waiting.wait(60)
     queue.enqueue(db, b"here")
-    consumer.join(30)
+    consumer.join(60)
     assert not consumer.is_alive()
     assert found == [b"here"]
 
@@ -208,7 +208,7 @@ def test_every_waiting_consumer_is_woken_when_there_is_work_for_all(
     queue.enqueue(db, b"3")
     queue.enqueue(db, b"4")
     for consumer in consumers:
-        consumer.join(30)
+        consumer.join(60)
         assert not consumer.is_alive()
     assert sorted(found) == [b"1", b"2", b"3", b"4"]
 

@@ -285,9 +285,9 @@ def test_a_lease_is_extended_as_long_as_the_handler_runs(
 
 
 def test_a_transactional_handler_is_not_run_again_because_its_lease_is_extended(
-    db: Database, space: fdb.Subspace
+    db: Database, space: fdb.Subspace, clock: ManualClock
 ) -> None:
-    queue = Queue.create(db, "brief", root=space, lease=0.3)
+    queue = Queue.create(db, "brief", root=space, lease=0.3, clock=clock)
     every = queue._keys.kind(Kind.UNTIL)
     runs: list[bytes] = []
 
