@@ -14,6 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from .binding import FAILURES, fdb
+from .durations import Seconds, patience
 from .keys import METADATA_VERSION
 
 log = logging.getLogger("fdbqueue.connection")
@@ -66,15 +67,15 @@ class Connection:
         self,
         db: fdb.Database,
         *,
-        interval: float = INTERVAL_SECONDS,
-        timeout: float = TIMEOUT_SECONDS,
-        lost_after: float = LOST_SECONDS,
+        interval: Seconds = INTERVAL_SECONDS,
+        timeout: Seconds = TIMEOUT_SECONDS,
+        lost_after: Seconds = LOST_SECONDS,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.db = db
-        self.interval = interval
-        self.timeout = timeout
-        self.lost_after = lost_after
+        self.interval = patience("interval", interval)
+        self.timeout = patience("timeout", timeout)
+        self.lost_after = patience("lost_after", lost_after)
         self.state = ConnectionState.CONNECTED
         self._now = now
         self._answered_at = now()

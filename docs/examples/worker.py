@@ -9,13 +9,13 @@ import signal
 import sys
 
 import fdbqueue
-from fdbqueue import Delivery, Queue, fdb
+from fdbqueue import Delivery, Queue, fdb, transactional
 from fdbqueue.errors import LeaseLost
 
 totals = fdb.Subspace(("orders by region",))
 
 
-@fdb.transactional
+@transactional
 def settle(tr: fdb.Transaction, queue: Queue, delivery: Delivery) -> None:
     """The effect of a message and its acknowledgement: one commit, or none."""
     region = str(delivery.message.headers.get("region", "unknown"))

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from ..api import Queue
 from ..binding import fdb
+from ..durations import Seconds, seconds
 from ..states import ENDS, State
 from . import events as histories
 from . import session
@@ -58,7 +59,7 @@ def report(
     spark: SparkSession | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
-    width: float | None = None,
+    width: Seconds | None = None,
     progress: Tell | None = None,
 ) -> Report:
     """The report on the delivery history of queues, which their option history_seconds keeps.
@@ -76,7 +77,7 @@ def report(
         return summarize(history, width=width)
 
 
-def summarize(history: DataFrame, *, width: float | None = None) -> Report:
+def summarize(history: DataFrame, *, width: Seconds | None = None) -> Report:
     """The report on a history, of one queue or of several.
 
     width: the length in seconds of the spans that throughput is counted in; None for one that
@@ -89,7 +90,7 @@ def summarize(history: DataFrame, *, width: float | None = None) -> Report:
         if whole is None or whole["first_ms"] is None:
             return Report(None, None, None, ())
         since_ms, until_ms = whole["first_ms"], whole["last_ms"]
-        width_ms = int(width * 1000) if width else span_width_ms(until_ms - since_ms)
+        width_ms = int(seconds(width) * 1000) if width else span_width_ms(until_ms - since_ms)
         parts = _Parts(
             levels=_by_queue(row for row in levels if row["queue"] is not None),
             spans=_by_queue(_spans(events, width_ms)),

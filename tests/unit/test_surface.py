@@ -14,9 +14,24 @@ from pathlib import Path
 import pytest
 
 import fdbqueue
-from fdbqueue import QueueOptions, Worker, errors, fdb, transactional
+from fdbqueue import (
+    Queue,
+    QueueOptions,
+    Retry,
+    Snooze,
+    Subscription,
+    Worker,
+    errors,
+    fdb,
+    transactional,
+)
+from fdbqueue.connection import Connection
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.importing import Import
+from fdbqueue.letters import DeadLetters
 from fdbqueue.options import Options
+from fdbqueue.planners import Plans
+from fdbqueue.sinks import Sink
 from fdbqueue.worker.worker import Handling
 
 CHANGELOG = Path(fdbqueue.__file__).parent.parent / "CHANGELOG.md"
@@ -124,6 +139,26 @@ def test_the_decorator_of_a_worker_takes_what_add_takes() -> None:
     assert [*Handling.__annotations__] == [
         each.name for each in taken if each.kind is inspect.Parameter.KEYWORD_ONLY
     ]
+
+
+# -- times ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Queue, Subscription, Worker, Retry, Snooze, Connection, DeadLetters, Import, Plans, Sink],
+    ids=lambda kind: kind.__name__,
+)
+def test_every_argument_in_seconds_may_be_a_timedelta(kind: type) -> None:
+    methods = [
+        method
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if name == "__init__" or not name.startswith("_")
+    ]
+    assert methods
+    for method in methods:
+        for each in inspect.signature(method).parameters.values():
+            assert each.annotation not in ("float", "float | None"), (method, each)
 
 
 # -- types ------------------------------------------------------------------------------------
