@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..api import Queue
 from ..backoff import Stored
@@ -67,6 +67,12 @@ class Lane:
     def afresh(self) -> Lane:
         """A lane for the same, that has taken nothing yet."""
         return Lane(self.queue, self.policy, self.credit, self.subscription)
+
+    def widened(self, window: int) -> Lane:
+        """A lane for the same that may hold so many messages."""
+        own = self.credit != Credit(messages=self.policy.window)
+        credit = self.credit if own else Credit(messages=window)
+        return Lane(self.queue, replace(self.policy, window=window), credit, self.subscription)
 
     @property
     def room(self) -> int:

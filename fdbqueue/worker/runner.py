@@ -6,8 +6,10 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 from ..errors import NoSuchWorker
+from . import supervisor
 from .worker import Worker
 
 
@@ -48,6 +50,20 @@ def _why(module: str, error: Exception) -> str:
     return f"importing it fails in {frame.filename}, line {frame.lineno}: {what}"
 
 
-def run(target: str) -> None:
-    """Load a worker and run it until it is told to stop. Raises as ``load``."""
-    load(target).run()
+def run(
+    target: str, concurrency: int | None = None, tell: Callable[[str], object] | None = None
+) -> None:
+    """Load a worker and run it until it is told to stop. Raises as ``load``.
+
+    concurrency: instead of the worker's own. tell: called with each line of what it is to do.
+
+    Raises ``InvalidArgument`` too.
+    """
+    worker = load(target)
+    if concurrency is not None:
+        worker.concurrency = concurrency
+    if tell is not None:
+        for line in worker.described():
+            tell(line)
+    supervisor.stop_with_parent(worker.stop)
+    worker.run()

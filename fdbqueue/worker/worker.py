@@ -16,7 +16,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from .. import backoff as backoffs
 from ..api import Queue
-from ..binding import fdb
+from ..binding import describe, fdb
 from ..connection import LOST_SECONDS, Connection
 from ..consumers.credit import Credit
 from ..durations import Seconds, patience
@@ -79,8 +79,8 @@ class Worker:
         metrics: Any = None,
     ) -> None:
         self.db = db
-        self.concurrency = _whole("concurrency", concurrency, 1, 1_000)
-        self.prefetch = _whole("prefetch", concurrency if prefetch is None else prefetch, 0, 10_000)
+        self._concurrency = _whole("concurrency", concurrency, 1, 1_000)
+        self._prefetch = None if prefetch is None else _whole("prefetch", prefetch, 0, 10_000)
         self.priority = _whole("priority", priority, -1_000_000, 1_000_000)
         self.name = check_name(name or f"{socket.gethostname()}-{os.getpid()}")
         self.shutdown = patience("shutdown", shutdown)
@@ -92,6 +92,51 @@ class Worker:
         self._signal: int | None = None
         self._wake: socket.socket | None = None
         """Ends the wait in ``run``. A lock cannot: the signal may come while that is held."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many messages are handled at once. To be set while the worker does not run; raises
+        ``InvalidArgument``."""
+        return self._concurrency
+
+    @concurrency.setter
+    def concurrency(self, count: int) -> None:
+        if self._crew is not None:
+            raise InvalidArgument(
+                argument="concurrency", value=count, problem="the worker runs already"
+            )
+        before, self._concurrency = self._concurrency, _whole("concurrency", count, 1, 1_000)
+        try:
+            self._lanes = [
+                lane.widened(self._window(lane.policy.handler.batch)) for lane in self._lanes
+            ]
+        except InvalidArgument:
+            self._concurrency = before
+            raise
+
+    @property
+    def prefetch(self) -> int:
+        """How many messages of a queue may be held besides those that are handled."""
+        return self._concurrency if self._prefetch is None else self._prefetch
+
+    def described(self) -> list[str]:
+        """What it does, in a line for itself and one for each queue."""
+        lines = [
+            f"worker {self.name} on {describe(self.db)}: {self.concurrency:,} at once, "
+            f"{self.prefetch:,} prefetched"
+        ]
+        for lane in self._lanes:
+            handler = lane.policy.handler
+            name = getattr(handler.function, "__qualname__", repr(handler.function))
+            subscription = _name(lane.subscription)
+            details = [
+                *([f"subscription {subscription}"] if subscription else []),
+                *(["transactional"] if handler.transactional else []),
+                *([f"batches of {handler.batch:,}"] if handler.batch else []),
+                f"lease {lane.policy.lease:g} s",
+            ]
+            lines.append(f"queue {lane.queue.name}: {name} ({', '.join(details)})")
+        return lines
 
     # -- what it handles ---------------------------------------------------------------------
 
@@ -150,19 +195,10 @@ class Worker:
         seconds = queue.options(self.db).lease if lease is None else check_lease("lease", lease)
         if refresh_after is not None:
             _whole("refresh_after", refresh_after, 1, 1_000_000)
-        window = self.concurrency * (batch or 1) + self.prefetch
-        if window > MAX_MESSAGES:
-            raise InvalidArgument(
-                argument="batch",
-                value=batch,
-                problem=f"with a concurrency of {self.concurrency:,} and a prefetch of "
-                f"{self.prefetch:,} the worker would hold {window:,} messages of the queue, and "
-                f"{MAX_MESSAGES:,} are the most",
-            )
         policy = Policy(
             handler=call,
             lease=seconds,
-            window=window,
+            window=self._window(batch),
             run=RUN * _whole("weight", weight, 1, 1_000),
             refresh_after=refresh_after,
             max_attempts=None
@@ -179,6 +215,19 @@ class Worker:
         credit = credit or Credit(messages=policy.window)
         self._lanes.append(Lane(queue, policy, credit, subscription))
         return self
+
+    def _window(self, batch: int | None) -> int:
+        """How many messages of a queue are held at most."""
+        window = self.concurrency * (batch or 1) + self.prefetch
+        if window > MAX_MESSAGES:
+            raise InvalidArgument(
+                argument="batch",
+                value=batch,
+                problem=f"with a concurrency of {self.concurrency:,} and a prefetch of "
+                f"{self.prefetch:,} the worker would hold {window:,} messages of the queue, and "
+                f"{MAX_MESSAGES:,} are the most",
+            )
+        return window
 
     def handler(self, queue: Queue, **how: Unpack[Handling]) -> Callable[[F], F]:
         """A decorator: ``add`` the function as the handler of ``queue``; arguments as there."""

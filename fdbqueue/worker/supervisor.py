@@ -1,0 +1,190 @@
+"""Several processes of one worker under a parent: started, started again, and told to stop.
+
+The parent takes nothing itself. Processes that end by a failure are started again, later and
+later; with ``reload`` all are started anew when a source file changes. They have a session of
+their own, so that an interrupt from a terminal reaches the parent alone, which tells them in turn;
+and they stop by themselves when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+TURN_SECONDS = 0.1
+QUICK_SECONDS = 5.0
+"""A process that ends sooner after its start has failed to start."""
+MAX_WAIT_SECONDS = 30.0
+PARENT = "FDBQUEUE_WORKER_PARENT"
+"""The variable that tells a process which one has started it."""
+_SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+
+
+@dataclass
+class Slot:
+    """One of the processes."""
+
+    process: subprocess.Popen[bytes] | None = None
+    start_at: float = 0.0
+    started: float = 0.0
+    failures: int = 0
+    over: bool = False
+
+
+class Supervisor:
+    """Runs a command in several processes.
+
+    command: what to run. reload: the directory whose source files are watched; none where None.
+    tell: called with a line for whoever looks on.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        processes: int,
+        reload: Path | None,
+        tell: Callable[[str], object],
+    ) -> None:
+        self.command = list(command)
+        self.slots = [Slot() for _ in range(processes)]
+        self.reload = reload
+        self.tell = tell
+        self._stops = 0
+        self._told = 0
+
+    def run(self) -> int:
+        """Run until told to stop, or until all have ended by themselves; returns the exit code."""
+        before = {
+            number: signal.signal(number, self._signalled)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        seen = self._sources()
+        code = 0
+        try:
+            while not code:
+                if self._stops:
+                    self._pass_on()
+                    if not self._running():
+                        return 0
+                elif self.reload is not None and (now := self._sources()) != seen:
+                    seen = now
+                    self._renew()
+                else:
+                    code = self._tend()
+                    if all(slot.over for slot in self.slots):
+                        return 0
+                time.sleep(TURN_SECONDS)
+            return code
+        finally:
+            self._end()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        self._stops += 1
+
+    def _tend(self) -> int:
+        """Start what is to be started; returns the code of one that cannot be started at all."""
+        now = time.monotonic()
+        for slot in self.slots:
+            code = None if slot.process is None else slot.process.poll()
+            if slot.process is None:
+                if not slot.over and now >= slot.start_at:
+                    self._start(slot)
+            elif code is not None:
+                slot.process = None
+                quick = now - slot.started < QUICK_SECONDS
+                if code == 0:
+                    slot.over = True
+                elif self.reload is not None:
+                    slot.start_at = float("inf")
+                    self.tell(f"a worker process ended with {code}; waiting for a change")
+                elif quick and code > 0 and not slot.failures:
+                    return code
+                else:
+                    slot.failures = slot.failures + 1 if quick else 1
+                    wait = min(MAX_WAIT_SECONDS, 2.0 ** (slot.failures - 1))
+                    slot.start_at = now + wait
+                    self.tell(f"a worker process ended with {code}; another starts in {wait:g} s")
+        return 0
+
+    def _start(self, slot: Slot) -> None:
+        slot.process = subprocess.Popen(
+            self.command,
+            env={**os.environ, PARENT: str(os.getpid())},
+            start_new_session=True,
+        )
+        slot.started = time.monotonic()
+
+    def _running(self) -> list[subprocess.Popen[bytes]]:
+        processes = [slot.process for slot in self.slots if slot.process is not None]
+        return [process for process in processes if process.poll() is None]
+
+    def _pass_on(self) -> None:
+        """Tell the processes as often as this one was told."""
+        while self._told < self._stops:
+            self._told += 1
+            for process in self._running():
+                process.send_signal(signal.SIGTERM)
+
+    def _renew(self) -> None:
+        self.tell("source files have changed: starting anew")
+        self._end()
+        for slot in self.slots:
+            slot.process, slot.start_at, slot.over = None, 0.0, False
+
+    def _end(self) -> None:
+        """Stop all, gracefully unless told again."""
+        running = self._running()
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        stops = self._stops
+        while self._running():
+            if self._stops > stops:
+                stops = self._stops
+                for process in self._running():
+                    process.send_signal(signal.SIGTERM)
+            time.sleep(TURN_SECONDS / 2)
+
+    def _sources(self) -> dict[str, int]:
+        """The source files, and when each was changed."""
+        found: dict[str, int] = {}
+        if self.reload is None:
+            return found
+        for directory, names, files in os.walk(self.reload):
+            names[:] = [
+                name
+                for name in names
+                if not name.startswith(".")
+                and name not in _SKIPPED
+                and not os.path.exists(os.path.join(directory, name, "pyvenv.cfg"))
+            ]
+            for name in files:
+                if name.endswith(".py"):
+                    path = os.path.join(directory, name)
+                    try:
+                        found[path] = os.stat(path).st_mtime_ns
+                    except OSError:
+                        continue  # It has gone meanwhile.
+        return found
+
+
+def stop_with_parent(stop: Callable[[], object]) -> None:
+    """Call ``stop`` when the process that started this one, as its worker, is gone."""
+    parent = os.environ.get(PARENT)
+    if parent is None or not parent.isdigit():
+        return
+
+    def look() -> None:
+        while os.getppid() == int(parent):
+            time.sleep(1.0)
+        stop()
+
+    threading.Thread(target=look, name="fdbqueue-parent", daemon=True).start()
