@@ -298,21 +298,24 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> int:
 
 
 def _split(batch: int, plan: Planned, parts: int) -> list[Piece]:
-    """A plan in parts of about the same size, in order."""
+    """A plan in parts of about the same size, in order; messages of one ordering key that follow
+    each other stay together."""
     pieces = []
     each = max(1, ceil(plan.messages / max(1, parts)))
     spans: list[tuple[bytes, int, int]] = []
-    room = each
+    count = 0
     for claimed in plan.claims:
         begin = 0
         while begin < claimed.messages:
-            end = min(claimed.messages, begin + room)
+            if count >= each and not claimed.joins(begin):
+                pieces.append(Piece(batch, count, tuple(spans)))
+                spans, count = [], 0
+            end = min(claimed.messages, begin + max(1, each - count))
+            while end < claimed.messages and claimed.joins(end):
+                end += 1
             spans.append((claimed.claim, begin, end))
-            room -= end - begin
+            count += end - begin
             begin = end
-            if not room:
-                pieces.append(Piece(batch, each, tuple(spans)))
-                spans, room = [], each
     if spans:
-        pieces.append(Piece(batch, each - room, tuple(spans)))
+        pieces.append(Piece(batch, count, tuple(spans)))
     return pieces

@@ -629,12 +629,19 @@ class Claimed(NamedTuple):
     """Some leases of a plan: those under ``claim``, which are numbered from 0.
 
     levels: how many messages are of which level. plain: whether none of them leaves anything
-    behind when it ends, so that nobody need look at them.
+    behind when it ends, so that nobody need look at them. joined: a bit for each lease, from the
+    lowest of the first byte on, that says whether it goes on with the ordering key of the one
+    before.
     """
 
     claim: bytes
     levels: dict[int, int]
     plain: bool
+    joined: bytes = b""
+
+    def joins(self, n: int) -> bool:
+        """Whether the n-th lease goes on with the ordering key of the one before it."""
+        return n // 8 < len(self.joined) and bool(self.joined[n // 8] >> n % 8 & 1)
 
     @property
     def messages(self) -> int:
@@ -647,7 +654,8 @@ class Planned:
     """A plan: the leases that a batch consists of, in order.
 
     messages: how many were planned, and size: how many bytes of envelopes and payloads.
-    planned_at_ms: the wall clock when the first of them was.
+    planned_at_ms: the wall clock when the first of them was. key: the ordering key of the last,
+    whose line goes on; only while messages are added.
     """
 
     planned_at_ms: int
@@ -655,6 +663,7 @@ class Planned:
     messages: int = 0
     size: int = 0
     claims: tuple[Claimed, ...] = ()
+    key: str | None = None
 
 
 def pack_planner(state: PlannerState) -> bytes:
@@ -674,17 +683,19 @@ def unpack_planner(value: bytes) -> PlannerState:
 
 def pack_plan(plan: Planned) -> bytes:
     """The stored form of a plan."""
-    claims = [[each.claim, each.levels, each.plain] for each in plan.claims]
-    return _versioned([plan.planned_at_ms, int(plan.stage), plan.messages, plan.size, claims])
+    claims = [each if each.joined else each[:3] for each in plan.claims]
+    return _versioned(
+        [plan.planned_at_ms, int(plan.stage), plan.messages, plan.size, claims, plan.key]
+    )
 
 
 def unpack_plan(value: bytes) -> Planned:
     """A plan from its stored form; raises ``FormatTooNew`` or ``CorruptData``."""
     stored = _unversioned(value, "a plan")
     try:
-        planned_at_ms, stage, messages, size, claims = stored
-        claimed = tuple(Claimed(claim, levels, plain) for claim, levels, plain in claims)
-        return Planned(planned_at_ms, Stage(stage), messages, size, claimed)
+        planned_at_ms, stage, messages, size, claims, key = stored
+        claimed = tuple(Claimed(*each) for each in claims)
+        return Planned(planned_at_ms, Stage(stage), messages, size, claimed, key)
     except (TypeError, ValueError) as error:
         raise CorruptData(what="a plan", problem=repr(error)) from None
 

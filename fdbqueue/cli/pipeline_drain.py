@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import Enum
 from typing import Annotated
 
@@ -75,6 +76,9 @@ def drain(
 ) -> None:
     """Take what is ready, and write it to files, each message exactly once.
 
+    What is in the queue at the end is told, and why it was left: it is delayed, came meanwhile, or
+    others have it.
+
     However often it is interrupted: run it again with the same path, and it goes on. A message is
     done when it is in the files, and in the log that Spark keeps beside them (_spark_metadata):
     read the directory by that log, as Spark does.
@@ -114,6 +118,7 @@ def drain(
                 "bytes": done.size,
                 "batches": done.batches,
                 "seconds": round(done.seconds, 3),
+                "left": asdict(done.left),
             }
         )
     else:
@@ -121,3 +126,5 @@ def drain(
             f"drained {pipeline_session.rate(done.rows, 'message', done.size, done.seconds)} "
             f"to {terminal.visible(path)}"
         )
+        if done.left.why:
+            print(f"left in the queue: {'; '.join(done.left.why)}")

@@ -67,6 +67,31 @@ def line_up(
     return lined
 
 
+def line_up_first(
+    tr: fdb.Transaction, scope: Scope, messages: Sequence[Standing]
+) -> list[Standing]:
+    """Let messages wait again, before all others of their keys and in their order; returns them
+    with their turns.
+
+    One round trip. Conflicts with whoever takes the first of the same keys.
+    """
+    keys = scope.keys
+    firsts = _firsts(tr, keys, {message.envelope.key or "" for message in messages})
+    next_turn = {
+        key: min((keys.parse_line(kv.key)[1] for kv in first), default=1)
+        for key, first in firsts.items()
+    }
+    lined = []
+    for message in reversed(messages):
+        key = message.envelope.key or ""
+        next_turn[key] -= 1
+        turn = Turn(key, next_turn[key])
+        tr[places.key(keys, turn)] = pack_delayed(message.position, message.envelope)
+        lined.append(replace(message, turn=turn))
+        places.point(tr, keys, lined[-1], turn)
+    return lined
+
+
 def advance(tr: fdb.Transaction, scope: Scope, ended: Sequence[Standing]) -> None:
     """Let the next of a line become ready where the message that was out has come to its end.
 

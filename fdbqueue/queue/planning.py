@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..binding import fdb
@@ -10,13 +11,17 @@ from ..codec import (
     Claimed,
     Planned,
     Stage,
+    Turn,
+    open_delayed,
     open_envelope,
     pack_index,
+    pack_plan,
     pack_planned_lease,
     peek_envelope,
+    unpack_envelope,
 )
 from ..errors import CorruptData, FormatTooNew
-from ..keys import lease_token
+from ..keys import QueueKeys, lease_token
 from ..model import Position
 from ..states import LEASE, State
 from . import expiring, life, placing, plans
@@ -33,6 +38,10 @@ WEIGHT = 4
 """How many of those a message counts for to which something belongs elsewhere."""
 MAX_CLAIMS = 2_000
 """Claims of one plan: they have to fit into one value."""
+
+PLAN_BYTES = 80_000
+LOOK_AHEAD = 20
+"""Messages with something beside their envelopes, of which the lines are read at once."""
 
 _LEASE_BYTES = 150
 _PREFIXES = 3
@@ -60,9 +69,10 @@ class Taken:
     leases: the positions and the stored envelopes of those that go into the plan, of ``size``
     bytes with their chunks. spans: the first and the last key of all that were read, and the index
     of that, by level. tallies: how many, and how many bytes of payloads, by level, of those that
-    nobody need look at; the others are ``watched``, ``expired`` or
-    ``unreadable``. plain: whether nothing belongs to any of them elsewhere. ended:
-    whether nothing more is there, or fits in.
+    nobody need look at; the others are ``watched``, ``expired`` or ``unreadable``. turns: the keys
+    of those that waited under their ordering keys, and joined: which of the leases go on with the
+    key of the one before. key: the ordering key of the last, if more waits under it. plain: whether
+    nothing belongs to any of them elsewhere. ended: whether nothing more is there, or fits in.
     """
 
     leases: list[tuple[Position, bytes]] = field(default_factory=list)
@@ -72,6 +82,9 @@ class Taken:
     watched: list[Standing] = field(default_factory=list)
     expired: list[Standing] = field(default_factory=list)
     unreadable: list[Standing] = field(default_factory=list)
+    turns: list[bytes] = field(default_factory=list)
+    joined: list[int] = field(default_factory=list)
+    key: str | None = None
     plain: bool = True
     ended: bool = False
 
@@ -97,9 +110,10 @@ def fill(
     claim: 16 random bytes. at_most: messages to take.
 
     The messages are the first ones at the moment at which the transaction began: what is more
-    urgent and comes in meanwhile goes into the next batch. One round trip for some hundred
-    messages. Conflicts with whoever takes one of the messages or adds one among them; not with
-    enqueues behind them.
+    urgent and comes in meanwhile goes into the next batch. What waits for one of them under its
+    ordering key follows it, in order. One round trip for some hundred messages, one more for some
+    with ordering keys. Conflicts with whoever takes one of the messages or adds one among them;
+    not with enqueues behind them, but for those of the same ordering keys.
     """
     batch, plan = book.current or (book.state.last + 1, Planned(scope.now_ms(tr)))
     taken = _take(tr, scope, limits, plan, at_most)
@@ -119,11 +133,13 @@ def fill(
             plan,
             messages=plan.messages + len(taken.leases),
             size=plan.size + taken.size,
-            claims=(*plan.claims, Claimed(claim, levels, taken.plain)),
+            claims=(*plan.claims, Claimed(claim, levels, taken.plain, _bits(taken.joined))),
         )
+    plan = replace(plan, key=taken.key)
     full = plan.messages == limits.messages or len(plan.claims) == MAX_CLAIMS
+    full = full or len(pack_plan(plan)) > PLAN_BYTES
     if plan.claims and (taken.ended or full):
-        plan = replace(plan, stage=Stage.SEALED)
+        plan = replace(plan, stage=Stage.SEALED, key=None)
     if plan.claims:
         plans.put(tr, scope, book, batch, plan)
     return taken.ended or full
@@ -138,31 +154,29 @@ def _weigh(value: bytes) -> tuple[int, bool]:
 
 
 def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_most: int) -> Taken:
-    """Read the first messages at snapshot isolation, as many as fit in."""
+    """Read the first messages at snapshot isolation, as many as fit in.
+
+    What waits for one of them under its ordering key follows it.
+    """
     taken = Taken()
     if scope.options.paused:
         taken.ended = True
         return taken
-    keys, now_ms = scope.keys, scope.now_ms(tr)
+    now_ms = scope.now_ms(tr)
     silent = scope.options.history_seconds is None
     count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
-    room, read, weight = CLAIM_BYTES, 0, 0
-    each = _LEASE_BYTES + _PREFIXES * len(keys.all().start)
-    for key, value in _ready(tr, scope, limits, count):
-        payload, plain = _weigh(value)
-        position = keys.parse_ready(key)
-        size, standing = len(value), None
-        if not (plain and silent):
-            standing = Standing(position, open_envelope(value))
-            size += standing.envelope.chunk_bytes
-        if limits.size is not None and plan.size + taken.size + size > limits.size:
-            taken.ended = bool(plan.messages or taken.leases)
-            if taken.ended:
-                return taken
-        room -= len(value) + each
-        if room < 0 and read:
+    each = _LEASE_BYTES + _PREFIXES * len(scope.keys.all().start)
+    room = _Room(taken, limits, plan, count, each)
+    if plan.key and not _join(tr, scope, room, plan.key, _line(tr, scope.keys, plan.key), now_ms):
+        return taken
+    read = 0
+    for row in _ahead(tr, scope, _ready(tr, scope, limits, count), silent):
+        key, value, payload, plain, standing, line = row
+        size = len(value) + (standing.envelope.chunk_bytes if standing else 0)
+        if room.full or not room.takes(len(value), size):
             return taken
         read += 1
+        position = scope.keys.parse_ready(key)
         level = position.level
         first = taken.spans[level][0] if level in taken.spans else key
         taken.spans[level] = (first, key, position.index)
@@ -170,19 +184,127 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
             ended = taken.expired if standing.envelope.opaque is None else taken.unreadable
             ended.append(standing)
             continue
+        room.add(position, value, size, plain)
+        if standing is None:
+            number, payloads = taken.tallies.get(level, (0, 0))
+            taken.tallies[level] = number + 1, payloads + payload
+            continue
+        taken.watched.append(standing)
+        room.weight += 1 if plain else WEIGHT
+        ordering = standing.envelope.key
+        if ordering and not _join(tr, scope, room, ordering, line, now_ms):
+            return taken
+    taken.ended = read < count
+    return taken
+
+
+class _Room:
+    """What still fits into a claim."""
+
+    def __init__(self, taken: Taken, limits: Limits, plan: Planned, count: int, each: int) -> None:
+        self.taken = taken
+        self._each = each
+        self.weight = 0
+        self._limit = None if limits.size is None else limits.size - plan.size
+        self._begun = plan.messages > 0
+        self._left = count
+        self._bytes = CLAIM_BYTES
+        self._any = False
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing fits, whatever its size."""
+        return self._left <= 0 or self.weight >= CLAIM_WATCHED
+
+    def takes(self, length: int, size: int) -> bool:
+        """Whether a message fits whose envelope has so many bytes, and so many with its chunks."""
+        taken = self.taken
+        if self._limit is not None and taken.size + size > self._limit:
+            taken.ended = self._begun or bool(taken.leases)
+            if taken.ended:
+                return False
+        self._bytes -= length + self._each
+        if self._bytes < 0 and self._any:
+            return False
+        self._any = True
+        return True
+
+    def add(self, position: Position, value: bytes, size: int, plain: bool) -> None:
+        """Take a message in."""
+        taken = self.taken
         taken.leases.append((position, value))
         taken.size += size
         taken.plain = taken.plain and plain
-        if standing is not None:
-            taken.watched.append(standing)
-            weight += 1 if plain else WEIGHT
-            if weight >= CLAIM_WATCHED:
-                return taken
-        else:
-            number, payloads = taken.tallies.get(level, (0, 0))
-            taken.tallies[level] = number + 1, payloads + payload
-    taken.ended = read < count
-    return taken
+        self._left -= 1
+
+
+def _line(tr: fdb.Transaction, keys: QueueKeys, ordering: str) -> fdb.FDBRange:
+    """Issue a read of what waits under an ordering key, the first of it at first."""
+    line = keys.line(ordering)
+    return tr.snapshot.get_range(line.start, line.stop)
+
+
+def _join(
+    tr: fdb.Transaction,
+    scope: Scope,
+    room: _Room,
+    ordering: str,
+    line: Iterable[fdb.KeyValue],
+    now_ms: int,
+) -> bool:
+    """Take what waits under an ordering key, as much as fits in; returns whether that is all.
+
+    Messages that never had a place in the queue: their leases have the index 0.
+    """
+    taken = room.taken
+    for kv in line:
+        try:
+            position, value = open_delayed(kv.value)
+            envelope = unpack_envelope(value)
+        except (CorruptData, FormatTooNew):
+            return True  # what cannot be read is for whoever finds it ready
+        size = len(value) + envelope.chunk_bytes
+        if room.full or not room.takes(len(value), size):
+            taken.key = ordering
+            return False
+        taken.turns.append(kv.key)
+        waited = Standing(position, envelope, turn=Turn(*scope.keys.parse_line(kv.key)))
+        if envelope.expired(now_ms):
+            taken.expired.append(waited)
+            continue
+        taken.joined.append(len(taken.leases))
+        room.add(replace(position, index=0), value, size, False)
+        taken.watched.append(waited)
+        room.weight += WEIGHT
+    return True
+
+
+_Row = tuple[bytes, bytes, int, bool, Standing | None, Iterable[fdb.KeyValue]]
+
+
+def _ahead(
+    tr: fdb.Transaction, scope: Scope, rows: Iterable[tuple[bytes, bytes]], silent: bool
+) -> Iterator[_Row]:
+    """Ready messages, and what waits for them, which is read some messages ahead."""
+    ahead: deque[_Row] = deque()
+    for key, value in rows:
+        payload, plain = _weigh(value)
+        standing: Standing | None = None
+        line: Iterable[fdb.KeyValue] = ()
+        if not (plain and silent):
+            standing = Standing(scope.keys.parse_ready(key), open_envelope(value))
+        if standing and standing.envelope.key:
+            line = _line(tr, scope.keys, standing.envelope.key)
+        ahead.append((key, value, payload, plain, standing, line))
+        if plain or len(ahead) > LOOK_AHEAD:
+            yield ahead.popleft()
+    yield from ahead
+
+
+def _bits(numbers: Iterable[int]) -> bytes:
+    """A bit for each number, as in ``Claimed.joined``."""
+    bits = sum(1 << n for n in numbers)
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
 def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
@@ -192,6 +314,10 @@ def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
         tr.clear_range(first, last + b"\x00")
         # As ``dequeue.remove``: its index is never used again.
         tr.max(scope.keys.tail(level), pack_index(index))
+    for turn in taken.turns:
+        # Nobody comes before them: whoever is out under the key is in this plan.
+        tr.add_read_conflict_key(turn)
+        del tr[turn]
 
 
 def _ready(

@@ -37,7 +37,7 @@ from ..codec import (
 from ..errors import PlanTaken
 from ..keys import Kind, QueueKeys
 from ..states import ACK, RELEASE
-from . import lease, life, redelivery
+from . import groups, lease, life, redelivery
 from .scope import Scope, Standing
 
 NAME_BYTES = 8
@@ -168,10 +168,11 @@ def end(tr: fdb.Transaction, scope: Scope, book: Book) -> int:
 def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tuple[int, int]:
     """Give messages of a plan back to their places, one claim of them; attempts do not count.
 
-    Returns how many were given back, and how many became ready. One round trip; no conflicts but
-    those of the plans.
+    Returns how many were given back, and how many became ready; those that waited under their
+    ordering keys wait again. One round trip, or two; no conflicts but those of the plans, and of
+    these keys.
     """
-    plan = replace(book.plans[batch], stage=Stage.RETURNING)
+    plan = replace(book.plans[batch], stage=Stage.RETURNING, key=None)
     put(tr, scope, book, batch, plan)
     given = ready = 0
     if plan.claims:
@@ -184,7 +185,18 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tupl
             (each, redelivery.decide(scope.options, each.envelope, now_ms, failure=None, delay=0.0))
             for each in messages
         ]
-        given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, verdicts)
+        waits = [
+            each
+            for each, verdict in verdicts
+            if not each.position.index and verdict.fate is redelivery.Fate.RETURN
+        ]
+        life.moved(tr, scope, RELEASE, groups.line_up_first(tr, scope, waits))
+        others = [
+            (each, verdict)
+            for each, verdict in verdicts
+            if each.position.index or verdict.fate is not redelivery.Fate.RETURN
+        ]
+        given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, others)
         put(tr, scope, book, batch, replace(plan, claims=plan.claims[:-1]))
     if not book.plans[batch].claims:
         _shorten(tr, scope, book, batch, 0)

@@ -31,15 +31,27 @@ _LOOK_SECONDS = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What was in the queue when a drain ended, and why it did not take it; empty where nothing
+    was."""
+
+    ready: int = 0
+    delayed: int = 0
+    leased: int = 0
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
-    """How many messages were taken and written, in how many batches; ``size`` is the bytes of
-    their payloads, None where these are no bytes and no text."""
+    """How many messages were taken and written, in how many batches, and what was left; ``size`` is
+    the bytes of their payloads, None where these are no bytes and no text."""
 
     consumer: str
     rows: int
     size: int | None
     batches: int
     seconds: float
+    left: Left = Left()
 
 
 def drain(
@@ -60,6 +72,9 @@ def drain(
     progress: Tell | None = None,
 ) -> Drained:
     """Take what is ready when it begins, and write it to files, each message exactly once.
+
+    It ends when that is done, and what waited for it under ordering keys, too; ``left`` says what
+    is in the queue then, and why.
 
     path: a directory; a drain of the same queue into the same directory adds to it, and goes on
         where one was interrupted. format: "parquet", "json" or "orc".
@@ -103,23 +118,46 @@ def drain(
         frame = frame.observe(_SEEN, *seen)
         if columns is not None:
             frame = frame.select(*columns)
-        query = (
+        writer = (
             frame.writeStream.format(format)
             .option("path", str(path))
             .option("checkpointLocation", str(checkpoint or Path(path, CHECKPOINT)))
             .queryName(f"fdbqueue drain of {queue.name}")
             .trigger(availableNow=True)
-            .start()
         )
-        counted = _follow(query, partial(_tell, progress, total))
+        counted: Counted = {}
+        more = True
+        while more:
+            before = _rows(counted)
+            _follow(writer.start(), counted, partial(_tell, progress, total))
+            # What waits under an ordering key, and did not fit into a batch with the others, is
+            # ready behind all that was there: in another round.
+            more = before < _rows(counted) < total and bool(queue.peek(db))
     sizes = [size for _, size in counted.values()]
     return Drained(
         consumer=name,
-        rows=sum(rows for rows, _ in counted.values()),
+        rows=_rows(counted),
         size=sum(size or 0 for size in sizes) if len(seen) > 1 else None,
         batches=len(counted),
         seconds=time.monotonic() - begun,
+        left=_left(db, queue),
     )
+
+
+def _left(db: fdb.Database, queue: Queue) -> Left:
+    depth = queue.depth(db)
+    why = []
+    if depth.ready and queue.options(db).paused:
+        why.append(f"{depth.ready:,} ready: the queue is paused")
+    elif depth.ready and not queue.peek(db):
+        why.append(f"{depth.ready:,} that wait for others of their ordering keys")
+    elif depth.ready:
+        why.append(f"{depth.ready:,} ready that came after it began")
+    if depth.delayed:
+        why.append(f"{depth.delayed:,} delayed that are not due")
+    if depth.leased:
+        why.append(f"{depth.leased:,} in the hands of other consumers")
+    return Left(depth.ready, depth.delayed, depth.leased, tuple(why))
 
 
 def _name(queue: Queue, path: str) -> str:
@@ -133,9 +171,12 @@ def _name(queue: Queue, path: str) -> str:
 Counted = dict[int, tuple[int, int | None]]
 
 
-def _follow(query: StreamingQuery, tell: partial[None]) -> Counted:
-    """Wait for a query to end; returns the rows and bytes of each of its batches."""
-    counted: Counted = {}
+def _rows(counted: Counted) -> int:
+    return sum(rows for rows, _ in counted.values())
+
+
+def _follow(query: StreamingQuery, counted: Counted, tell: partial[None]) -> None:
+    """Wait for a query to end; notes the rows and bytes of each of its batches."""
     try:
         while not query.awaitTermination(_LOOK_SECONDS):
             _note(query, counted)
@@ -145,7 +186,6 @@ def _follow(query: StreamingQuery, tell: partial[None]) -> Counted:
         raise
     _note(query, counted)
     tell(counted)
-    return counted
 
 
 def _note(query: StreamingQuery, counted: Counted) -> None:
@@ -157,4 +197,4 @@ def _note(query: StreamingQuery, counted: Counted) -> None:
 
 def _tell(progress: Tell | None, total: int, counted: Counted) -> None:
     if progress is not None:
-        progress(Step("draining", sum(rows for rows, _ in counted.values()), total, "messages"))
+        progress(Step("draining", _rows(counted), total, "messages"))

@@ -83,6 +83,11 @@ def test_every_message_is_done_once_whatever_runs_come_and_go(db: Database, step
         queue.delete(db)
 
 
+def ordering(payload: bytes) -> str | None:
+    """Of three messages, one has a key, the next another, and the third none."""
+    return (None, "k", "l")[int(payload) % 3]
+
+
 def play(db: Database, queue: Queue, steps: Steps) -> None:
     streams = [Stream(db, queue, name) for name in CONSUMERS]
     seen: list[bytes] = []
@@ -103,7 +108,10 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
                     db,
                     [
                         NewMessage(
-                            each, priority=3 + n % 4, unique=each.decode() if n % 3 else None
+                            each,
+                            priority=3 + n % 4,
+                            unique=each.decode() if n % 3 else None,
+                            key=ordering(each),
                         )
                         for each in fresh
                     ],
@@ -125,6 +133,9 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
     while receive(10):
         pass
     assert sorted(seen) == sorted(b"%d" % each for each in range(sent))
+    for key in "kl":
+        of_key = [int(each) for each in seen if ordering(each) == key]
+        assert of_key == sorted(of_key)
     depth = queue.depth(db)
     assert (depth.enqueued, depth.done) == (sent, sent)
     result = verify(db, queue)

@@ -369,15 +369,104 @@ def test_messages_whose_time_is_over_are_not_planned(
     assert sound(db, queue)
 
 
-def test_one_message_of_an_ordering_key_is_planned_at_a_time(db: Database, queue: Queue) -> None:
-    queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])
+@pytest.mark.parametrize("watched", [2, 3, 100])
+def test_messages_of_one_ordering_key_are_planned_in_a_run(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch, watched: int
+) -> None:
+    # Given three keys, in claims of a few messages, and others between them
+    monkeypatch.setattr(planning, "CLAIM_WATCHED", watched * planning.WEIGHT)
+    for n in range(7):
+        keyed = [NewMessage(b"%s%d" % (key.encode(), n), key=key) for key in "kl"]
+        queue.enqueue_many(db, [*keyed, b"%d" % n])
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    until = run.next(db, start)
+
+    # Then each of them is there in its order, one behind the other
+    seen = payloads(db, run, start, until)
+    assert len(seen) == 21
+    assert b"k0k1k2k3k4k5k6" in b"".join(seen)
+    assert b"l0l1l2l3l4l5l6" in b"".join(seen)
+    assert [each for each in seen if each.isdigit()] == [b"%d" % n for n in range(7)]
+    assert sound(db, queue)
+    # in one part, however many there are
+    for parts in (1, 2, 5, 100):
+        pieces = run.pieces(db, start, until, parts)
+        found = [
+            [message.envelope.payload for page in run.read(db, piece) for message in page]
+            for piece in pieces
+        ]
+        assert list(itertools.chain.from_iterable(found)) == seen
+        for key in (b"k", b"l"):
+            assert sum(any(each.startswith(key) for each in part) for part in found) == 1
+    # What comes meanwhile waits for all of them
+    queue.enqueue(db, b"k7", key="k")
+    assert queue.dequeue(db) is None
+    run.acknowledge(db, until)
+    assert queue.depth(db).done == 21
+    assert sound(db, queue)
+    assert [message.payload for message in queue.peek(db)] == [b"k7"]
+
+
+def test_a_run_that_does_not_fit_goes_on_in_the_next_batch(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(
+        db, [NewMessage(b"%s%d" % (key.encode(), n), key=key) for n in range(5) for key in "kl"]
+    )
     run = queue.plans.planner("stream")
     mark, seen = run.begin(db), []
-    while (following := run.next(db, mark)) != mark:
-        seen.append(payloads(db, run, mark, following))
+    while (following := run.next(db, mark, messages=3)) != mark:
+        seen.append(b"".join(payloads(db, run, mark, following)))
         mark = following
-    assert seen == [[b"0"], [b"1"], [b"2"]]
+        assert sound(db, queue)
+    assert seen == [b"k0k1k2", b"l0l1l2", b"k3k4l3", b"l4"]
+    assert queue.depth(db) == Depth(enqueued=10, done=10)
+
+
+@pytest.mark.parametrize("watched", [2, 3, 100])
+@pytest.mark.parametrize("steps", range(4))
+def test_a_run_that_is_given_back_waits_again_in_its_order(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch, watched: int, steps: int
+) -> None:
+    monkeypatch.setattr(planning, "CLAIM_WATCHED", watched * planning.WEIGHT)
+    ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(7)])
+    run = queue.plans.planner("stream")
+    until = run.next(db, run.begin(db), messages=6)
+    assert until.batch == 1
+    queue.enqueue(db, b"7", key="k")
+
+    # When giving back is interrupted, and gone on with
+    for _ in itertools.islice(queue.plans.releasing(db, "stream"), steps):
+        assert sound(db, queue)
+    queue.plans.release(db, "stream")
+
     assert sound(db, queue)
+    assert queue.depth(db).ready == 8
+    assert [queue.get(db, each) is not None for each in ids] == [True] * 7
+    seen = []
+    while (delivery := queue.receive(db)) is not None:
+        assert queue.receive(db) is None
+        seen.append(delivery.message.payload)
+        queue.ack(db, delivery)
+    assert seen == [b"%d" % n for n in range(8)]
+    assert sound(db, queue)
+
+
+def test_of_a_run_what_has_expired_goes(db: Database, queue: Queue, clock: ManualClock) -> None:
+    queue.enqueue_many(
+        db, [NewMessage(b"%d" % n, key="k", ttl=[5, 50, None][n % 3]) for n in range(1, 8)]
+    )
+    clock.seconds += 6
+    run = queue.plans.planner("stream")
+    start = run.begin(db)
+    until = run.next(db, start)
+    assert payloads(db, run, start, until) == [b"1", b"2", b"4", b"5", b"7"]
+    assert queue.depth(db).expired == 2
+    assert sound(db, queue)
+    clock.seconds += 50
+    queue.plans.release(db, "stream")
+    assert queue.depth(db) == Depth(enqueued=7, ready=2, ready_bytes=2, expired=5)
+    assert sound(db, queue)
+    assert [message.payload for message in queue.peek(db)] == [b"2"]
 
 
 def test_messages_that_have_more_to_end_with_are_planned_in_smaller_claims(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fdbqueue
-from fdbqueue import Queue, fdb
+from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import InvalidInput, JobFailed, QueueNotFound
 from fdbqueue.spark import Step, drain
 from tests.acceptance.running import FDBQ
@@ -44,6 +44,28 @@ def test_what_is_ready_goes_to_files_once(
     assert {row.n for row in rows} == {*range(10), None}
     depth = queue.depth(db)
     assert (depth.done, depth.leased, depth.ready) == (11, 0, 0)
+    assert fdbqueue.verify(db, queue).ok
+
+
+def test_a_drain_takes_what_waits_under_ordering_keys_and_says_what_it_left(
+    spark: SparkSession, db: fdb.Database, queue: Queue, tmp_path: Path
+) -> None:
+    queue.set_options(db, lease=3600)
+    keyed = [NewMessage(b"%d" % n, key="klm"[n % 3]) for n in range(30)]
+    queue.enqueue_many(db, [NewMessage(b"held", key="h"), NewMessage(b"waits", key="h")])
+    held = queue.receive(db)
+    assert held is not None
+    queue.enqueue_many(db, [*keyed, NewMessage(b"later", delay=3600)])
+
+    done = drain(db, queue, tmp_path / "out", max_messages=8, spark=spark)
+
+    assert (done.rows, queue.depth(db).done) == (30, 30)
+    assert (done.left.ready, done.left.delayed, done.left.leased) == (1, 1, 1)
+    assert done.left.why == (
+        "1 that wait for others of their ordering keys",
+        "1 delayed that are not due",
+        "1 in the hands of other consumers",
+    )
     assert fdbqueue.verify(db, queue).ok
 
 
