@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from . import embedded
-from .durations import Seconds, seconds
+from .durations import Seconds, patience
 from .errors import (
     InvalidArgument,
     NotAStore,
@@ -256,9 +256,10 @@ def open(
 
     Which store it is is logged, and ``describe`` tells it for any database opened here.
     Raises ``StoreMismatch``, ``StoreNotFound``, ``StoreNotWritable``, ``NotAStore``,
-    ``StoreUnreachable``, ``StoreForked``, ``UnsupportedVersion``.
+    ``StoreUnreachable``, ``StoreForked``, ``UnsupportedVersion``, ``InvalidArgument``.
     """
     check_process()
+    limit = None if timeout is None else patience("timeout", timeout)
     chosen = DEFAULT if store is None else locate(store)
     if chosen.engine is not DEFAULT.engine:
         raise StoreMismatch(
@@ -269,7 +270,7 @@ def open(
             _check_exists(chosen)
         db = _open_embedded(chosen)
     else:
-        db = _open_cluster(chosen, seconds(timeout))
+        db = _open_cluster(chosen, limit)
     _described[id(db)] = chosen
     unnamed = chosen == Store(Engine.EMBEDDED, default_store()) and store is None
     log.info("fdbqueue uses %s%s", chosen, ", as no other is named" if unnamed else "")

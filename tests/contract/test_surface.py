@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tenacity
 
+import fdbqueue
 from fdbqueue import Delivery, Depth, NewMessage, Queue, Retry, Snooze, Worker
 from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions
@@ -134,12 +135,14 @@ def test_waiting_takes_timedeltas(db: Database, queue: Queue) -> None:
 
 @pytest.mark.parametrize("bad", [timedelta(seconds=-1), timedelta.max, "1", True, float("nan")])
 def test_a_time_that_is_none_is_refused_before_anything_happens(
-    db: Database, queue: Queue, bad: Any
+    db: Database, store: str, queue: Queue, bad: Any
 ) -> None:
     with pytest.raises(InvalidInput):
         queue.enqueue(db, b"a", delay=bad)
     with pytest.raises(InvalidInput):
         queue.receive(db, lease=bad)
+    with pytest.raises(InvalidInput):
+        fdbqueue.open(store, timeout=bad if bad != timedelta.max else -1)
     if bad != timedelta.max:
         with pytest.raises(InvalidInput):
             queue.receive(db, wait=bad)
