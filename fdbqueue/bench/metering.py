@@ -15,12 +15,14 @@ READ_ONLY = -1
 @dataclass
 class Counts:
     """attempts: commits tried; commits: those that wrote; conflicts: those that failed so;
-    round_trips: waits for answers, where requests that were issued together count once."""
+    round_trips: waits for answers, where requests that were issued together count once; rows: keys
+    that were read, there or not, and rows of ranges."""
 
     attempts: int = 0
     commits: int = 0
     conflicts: int = 0
     round_trips: int = 0
+    rows: int = 0
 
     def __sub__(self, other: Counts) -> Counts:
         return Counts(*(a - b for a, b in zip(self.values(), other.values(), strict=True)))
@@ -52,6 +54,14 @@ class Meter:
             return waits(future)
 
         impl.Future.block_until_ready = block_until_ready
+        arrive = impl.FutureKeyValueArray.wait
+
+        def arrived(future: Any) -> Any:
+            found = arrive(future)
+            self.counts.rows += found[1]
+            return found
+
+        impl.FutureKeyValueArray.wait = arrived
         commit = impl.Transaction.commit
         meter = self
 
@@ -66,6 +76,7 @@ class Meter:
 
         def marked(*args: Any, **kwargs: Any) -> Any:
             self._asked.yes = True
+            self.counts.rows += name == "get"
             return method(*args, **kwargs)
 
         setattr(owner, name, marked)

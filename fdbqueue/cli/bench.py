@@ -105,6 +105,42 @@ def _print_step(name: str, *texts: str) -> None:
 
 
 @app.command()
+def beats(
+    consumers: Annotated[
+        str, typer.Option(metavar="N,…", help="Numbers of consumers that are there.")
+    ] = "10,10000",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what a consumer's sign of life reads, beside few others and beside many.
+
+    \b
+    Examples:
+      fdbq bench beats
+      fdbq bench beats --consumers 10,1000 --json
+    """
+    from ..bench import beats as beats_
+
+    counts = [_positive(text, 100_000) for text in consumers.split(",")]
+    found = []
+    if not as_json:
+        _print_step("", "consumers", "rows", "most rows", "round trips", "p50 ms")
+    with _ending_well():
+        for each in beats_.run(counts):
+            found.append(each.to_json())
+            if not as_json:
+                _print_step(
+                    "sign of life",
+                    f"{each.consumers:,}",
+                    f"{each.rows:g}",
+                    str(each.most_rows),
+                    f"{each.round_trips:g}",
+                    f"{each.p50_ms:,.1f}",
+                )
+    if as_json:
+        terminal.print_json(found)
+
+
+@app.command()
 def schemes(
     names: Annotated[
         list[str] | None,
@@ -179,9 +215,9 @@ def schemes(
     _write(json_file, found)
 
 
-def _positive(text: str) -> int:
-    if not text.strip().isdecimal() or not 0 < int(text) <= 256:
-        raise terminal.Refused(f"--consumers: {text!r} is no number from 1 to 256")
+def _positive(text: str, most: int = 256) -> int:
+    if not text.strip().isdecimal() or not 0 < int(text) <= most:
+        raise terminal.Refused(f"--consumers: {text!r} is no number from 1 to {most:,}")
     return int(text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..binding import fdb
@@ -14,6 +15,8 @@ from ..queue.scope import Scope
 from . import wakeups
 from .states import ConsumerState
 
+LOOKED_AT = 20
+"""Rows of other consumers that each looks at, beside its own sign of life."""
 MAX_EVICTED = 100
 """Dead consumers that one transaction removes."""
 
@@ -149,28 +152,87 @@ def consumers(tr: fdb.Transaction, keys: QueueKeys) -> list[Consumer]:
 def evict_dead(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     """Remove consumers whose last sign of life is too old; returns their ids, or claims.
 
-    One round trip, at snapshot isolation; conflicts with a sign of life of those it removes. A
-    dead guard's role goes to the next sleeper. Requests of the dead leave the line, too.
+    Reads all consumers: for people and for sweeps. Round trips and conflicts as ``look_around``.
     """
-    keys, at = scope.keys, wakeups.now(tr, scope.clock)
-    named, listed, _ = _issue(tr, keys)
-    requests = line.look_at_all(tr, keys)
-    seen = {keys.parse_consumer(kv.key): unpack_consumer(kv.value) for kv in named}
-    beats = {consumer: beat for consumer, (_, beat) in seen.items()}
-    ranks = {consumer: record.priority for consumer, (record, _) in seen.items()}
-    for kv in listed:
-        # Those that only wait give their sign of life with their state.
-        _, priority, consumer = keys.parse_state(kv.key)
-        beats.setdefault(consumer, unpack_beat(kv.value)[0])
-        ranks.setdefault(consumer, priority)
-    gone = [one for one, beat in beats.items() if wakeups.dead(beat, at)][:MAX_EVICTED]
-    for consumer in gone:
-        tr.add_read_conflict_key(keys.consumer(consumer))
-        for state in ConsumerState:
-            tr.add_read_conflict_key(keys.state(state, ranks[consumer], consumer))
-        _remove(tr, scope, consumer, ranks[consumer])
+    every = _everybody(scope.keys)
+    requests = line.look_at_all(tr, scope.keys)
+    gone = _evict(tr, scope, tr.snapshot.get_range(every.start, every.stop))
     left = line.remove_dead(tr, scope, requests)
     return [*gone, *(claim for claim in left if claim not in gone)]
+
+
+@fdb.transactional
+def look_around(tr: fdb.Transaction, scope: Scope, place: bytes = b"") -> tuple[bytes, list[bytes]]:
+    """Look at the next few consumers from a key on, and remove those whose last sign of life is
+    too old; returns the key to go on from, and their ids, or claims.
+
+    Every consumer does that with its own sign of life. So each is looked at by some others in
+    every such interval, and nobody reads more however many they are; only where some are dead, it
+    goes on at once. Behind the last it begins anew.
+
+    Two round trips, or three around the end, at snapshot isolation; conflicts with a sign of life
+    of those it removes. A dead guard's role goes to the next sleeper. Requests of the dead leave
+    the line, too.
+    """
+    keys, every = scope.keys, _everybody(scope.keys)
+    requests = line.look_at_all(tr, keys, LOOKED_AT)
+    begin = place = max(place, every.start)
+    gone: list[bytes] = []
+    stop, left = every.stop, LOOKED_AT
+    while left > 0 and place < stop:
+        rows = tr.snapshot.get_range(
+            place, stop, limit=left, streaming_mode=fdb.StreamingMode.exact
+        ).to_list()
+        dead = _evict(tr, scope, rows)
+        gone += dead
+        full = len(rows) == left
+        left -= len(rows)
+        if dead and len(gone) < MAX_EVICTED:
+            left = LOOKED_AT
+        if full:
+            place = rows[-1].key + b"\x00"
+        elif stop == every.stop:
+            place, stop = every.start, begin
+        else:
+            break
+    claims = line.remove_dead(tr, scope, requests)
+    return place, [*gone, *(claim for claim in claims if claim not in gone)]
+
+
+def _everybody(keys: QueueKeys) -> slice:
+    """Who is registered, and behind that who is on a list: neighbours among the kinds."""
+    return slice(keys.kind(Kind.CONSUMER).start, keys.kind(Kind.STATE).stop)
+
+
+def _evict(tr: fdb.Transaction, scope: Scope, rows: Iterable[fdb.KeyValue]) -> list[bytes]:
+    """Remove the dead among consumers that were read at snapshot isolation; up to some hundred."""
+    keys, at = scope.keys, wakeups.now(tr, scope.clock)
+    suspects: dict[bytes, int] = {}
+    for kv in rows:
+        if kv.key < keys.guard:
+            consumer, (record, beat) = keys.parse_consumer(kv.key), unpack_consumer(kv.value)
+            priority = record.priority
+        elif kv.key > keys.guard:
+            _, priority, consumer = keys.parse_state(kv.key)
+            beat = unpack_beat(kv.value)[0]
+        else:
+            continue
+        if wakeups.dead(beat, at):
+            suspects.setdefault(consumer, priority)
+    # Who is registered gives the signs of life there; those that only wait, with their state.
+    records = [tr.snapshot.get(keys.consumer(consumer)) for consumer in suspects]
+    gone = []
+    for (consumer, priority), looked in zip(suspects.items(), records, strict=True):
+        value = looked.value
+        if value is None or wakeups.dead(unpack_consumer(value)[1], at):
+            gone.append(consumer)
+            tr.add_read_conflict_key(keys.consumer(consumer))
+            for state in ConsumerState:
+                tr.add_read_conflict_key(keys.state(state, priority, consumer))
+            _remove(tr, scope, consumer, priority)
+        if len(gone) == MAX_EVICTED:
+            break
+    return gone
 
 
 def _remove(tr: fdb.Transaction, scope: Scope, consumer: bytes, priority: int) -> None:

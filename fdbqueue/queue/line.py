@@ -212,13 +212,13 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, index: int, claim: bytes) -> No
     del tr[key]
 
 
-def look_at_all(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
+def look_at_all(tr: fdb.Transaction, keys: QueueKeys, limit: int = MAX_LOOKED) -> fdb.FDBRange:
     """Issue a snapshot read of the requests, up to some number of them."""
     requests = keys.kind(Kind.REQUEST)
     return tr.snapshot.get_range(
         requests.start,
         requests.stop,
-        limit=MAX_LOOKED,
+        limit=limit,
         streaming_mode=fdb.StreamingMode.want_all,
     )
 
@@ -229,8 +229,8 @@ def remove_dead(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> list
     version = scope.version(tr)
     removed = []
     for kv in looked:
-        if unpack_request(kv.value).alive_until <= version:
-            index, claim = scope.keys.parse_request(kv.key)
+        index, claim = scope.keys.parse_request(kv.key)
+        if not alive(version, index, unpack_request(kv.value)):
             remove(tr, scope.keys, index, claim)
             removed.append(claim)
     return removed

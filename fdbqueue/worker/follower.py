@@ -36,7 +36,7 @@ class Follower(Member):
 
         def join(tr: fdb.Transaction) -> None:
             scope = self.queue._scope(tr)
-            registry.evict_dead(tr, scope)
+            self._look_around(tr, scope)
             registry.register(tr, scope, self.id, self.record, listed=False)
 
         self._run(join)

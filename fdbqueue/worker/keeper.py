@@ -8,12 +8,14 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..binding import FAILURES
+from ..binding import FAILURES, fdb
 from ..consumers.wakeups import DEAD_SECONDS
-from ..errors import LeaseLost, QueueError
+from ..errors import LeaseLost, QueueError, QueueNotFound
 from ..model import Delivery
+from ..queue import once
 from .decisions import expires_soon, extend_every
 from .lane import Lane
+from .member import Member
 
 if TYPE_CHECKING:
     from .crew import Crew
@@ -57,14 +59,18 @@ class Keeper:
             for lane in self.crew.lanes:
                 try:
                     self._extend(lane, now)
-                    self._beat(lane)
                 except (*FAILURES, QueueError) as error:
                     log.warning("cannot keep what is held of %s: %s", lane.queue.name, error)
                     self.crew.worker.connection.suspect()
                 except Exception:
                     log.exception("cannot keep what is held of %s", lane.queue.name)
-            if time.monotonic() >= self._beat_at:
-                self._beat_at = time.monotonic() + BEAT_SECONDS
+            try:
+                self._beat()
+            except (*FAILURES, QueueError) as error:
+                log.warning("cannot give a sign of life: %s", error)
+                self.crew.worker.connection.suspect()
+            except Exception:
+                log.exception("cannot give a sign of life")
 
     def _extend(self, lane: Lane, now: float) -> None:
         def due(delivery: Delivery) -> bool:
@@ -98,12 +104,28 @@ class Keeper:
                     )
         return []
 
-    def _beat(self, lane: Lane) -> None:
-        member = lane.member
-        if member is None or self.crew.stopping or time.monotonic() < self._beat_at:
+    def _beat(self) -> None:
+        """Give one sign of life for all queues of the worker, in one transaction."""
+        lanes = [(lane, lane.member) for lane in self.crew.lanes if lane.member is not None]
+        if not lanes or self.crew.stopping or time.monotonic() < self._beat_at:
             return
-        if not member.beat():
-            member.join()
-            with self.crew.lock:
-                lane.ring()
-                lane.news.notify()
+        self._beat_at = time.monotonic() + BEAT_SECONDS
+
+        def beat(tr: fdb.Transaction) -> list[bool]:
+            return [_beating(tr, member) for _, member in lanes]
+
+        # It does no harm if it is written twice.
+        alive = once.run(self.crew.db, lanes[0][1].keys.once, beat, wrote=lambda _: False)
+        for (lane, member), known in zip(lanes, alive, strict=True):
+            if not known:
+                member.join()
+                with self.crew.lock:
+                    lane.ring()
+                    lane.news.notify()
+
+
+def _beating(tr: fdb.Transaction, member: Member) -> bool:
+    try:
+        return member.beating(tr)
+    except QueueNotFound:  # which the other queues of the worker outlive
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
@@ -13,10 +14,11 @@ from ..binding import fdb
 from ..consumers import registry, wakeups
 from ..consumers.credit import Credit
 from ..consumers.states import ConsumerState
+from ..keys import CLAIM_BYTES
 from ..model import Delivery
 from ..queue import agenda, dequeue, line, once
 from ..queue.line import Asked
-from ..queue.scope import Standing
+from ..queue.scope import Scope, Standing
 from .decisions import outranked
 
 R = TypeVar("R")
@@ -71,6 +73,7 @@ class Member:
         self.priority = priority
         self.lease = lease
         self.handlers = handlers
+        self._around = self.keys.consumer(os.urandom(CLAIM_BYTES))
         self.id, self.record = self._run(lambda tr: registry.new(queue._scope(tr), name, priority))
 
     def join(self) -> None:
@@ -78,7 +81,7 @@ class Member:
 
         def join(tr: fdb.Transaction) -> None:
             scope = self.queue._scope(tr)
-            registry.evict_dead(tr, scope)
+            self._look_around(tr, scope)
             registry.register(tr, scope, self.id, self.record, acquiring=True)
 
         self._run(join)
@@ -88,15 +91,19 @@ class Member:
         self._run(lambda tr: registry.unregister(tr, self.queue._scope(tr), self.id, self.priority))
 
     def beat(self) -> bool:
-        """Give a sign of life, and remove who is dead. False if this one was taken for dead."""
+        """Give a sign of life, in a transaction of its own; see ``beating``."""
+        return self._run(self.beating)
 
-        def beat(tr: fdb.Transaction) -> bool:
-            scope = self.queue._scope(tr)
-            alive = registry.heartbeat(tr, scope, self.id, self.record)
-            registry.evict_dead(tr, scope)
-            return alive
+    def beating(self, tr: fdb.Transaction) -> bool:
+        """Give a sign of life, and remove who is dead among a few others. False if this one was
+        taken for dead."""
+        scope = self.queue._scope(tr)
+        alive = registry.heartbeat(tr, scope, self.id, self.record)
+        self._look_around(tr, scope)
+        return alive
 
-        return self._run(beat)
+    def _look_around(self, tr: fdb.Transaction, scope: Scope) -> None:
+        self._around, _ = registry.look_around(tr, scope, self._around)
 
     def take(
         self,

@@ -112,3 +112,11 @@ def test_schemes_and_bars_write_their_figures(fdbq: Fdbq, db: fdb.Database, tmp_
 )
 def test_what_cannot_be_measured_is_refused(fdbq: Fdbq, arguments: tuple[str, ...]) -> None:
     fdbq.refused("bench", *arguments, code=2)
+
+
+def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, fdbq: Fdbq) -> None:
+    few, many = fdbq.ok("bench", "beats", "--consumers", "50,300", "--json").json
+
+    assert (few["consumers"], many["consumers"]) == (50, 300)
+    assert many["most_rows"] <= few["most_rows"] + 5
+    assert left_behind(db) == 0

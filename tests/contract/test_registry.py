@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fdbqueue import Queue
@@ -9,6 +11,7 @@ from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.keys import QueueKeys, RootKeys
 from fdbqueue.queue.scope import Scope
 from fdbqueue.testing import ManualClock
+from fdbqueue.worker.member import Member
 
 Database = fdb.Database
 
@@ -119,3 +122,61 @@ def test_who_unregisters_leaves_nothing_behind_nor_does_a_wake_up_that_comes_lat
     if stale:
         tr.commit().wait()
     assert {kv.key for kv in db.get_range(space.range().start, space.range().stop)} == before
+
+
+def test_a_sign_of_life_reads_as_much_beside_few_as_beside_many(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a consumer beside others, first few and then many
+    read = 0
+    arrive = fdb.impl.FutureKeyValueArray.wait
+
+    def count(future: Any) -> Any:
+        nonlocal read
+        found = arrive(future)
+        read += found[1]
+        return found
+
+    monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", count)
+    member = Member(db, queue, "beating", 0, None)
+    member.join()
+    most = []
+    for others in (10, 600):
+
+        def register(tr: fdb.Transaction, others: int = others) -> None:
+            scope = queue._scope(tr)
+            for _ in range(others):
+                registry.register(tr, scope, *registry.new(scope, "beside", 0))
+
+        queue._run(db, register)
+        most.append(0)
+        for _ in range(5):
+            read = 0
+            assert member.beat()
+            most[-1] = max(most[-1], read)
+    assert most[0] <= registry.LOOKED_AT + 5
+    assert most[1] <= most[0] + 5
+
+
+def test_all_that_are_dead_are_found_a_few_at_a_time(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given many that give no sign of life any more, and some that sleep
+    scope = queue._scope(db.create_transaction())
+
+    def register(tr: fdb.Transaction) -> None:
+        for n in range(150):
+            consumer, record = registry.new(scope, "gone", n % 10)
+            registry.register(tr, scope, consumer, record)
+            if n % 3 == 0:
+                wakeups.register(tr, queue._keys, consumer, record.priority, clock)
+
+    queue._run(db, register)
+    clock.seconds += 20
+    # When one that is alive beats
+    member = Member(db, queue, "alive", 0, None)
+    member.join()
+    for _ in range(4):
+        assert member.beat()
+    # Then it is the only one
+    assert [one.id for one in queue.consumers(db)] == [member.id]
