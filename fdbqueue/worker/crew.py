@@ -37,6 +37,8 @@ UNWATCHED_SECONDS = 1.0
 """How long to wait before the next look where a watch has failed, as at the limit of watches."""
 HURRY_SECONDS = 2.0
 """How long a worker in a hurry waits for the store to take messages back, and for its threads."""
+WAITS_SECONDS = 10.0
+"""How long what was taken waits for a handler at least, before it is given back."""
 AFTER_FAILURE = backoff.store(
     {"wait": "wait_exponential_jitter", "multiplier": 0.1, "max": POLL_SECONDS, "jitter": 0.1}
 )
@@ -75,6 +77,10 @@ class Crew:
         self.turn = Turn()
         self.jobs: set[Job] = set()
         """What the handlers do."""
+        self.draining_since: float | None = None
+        """Since when a message waits to be handled beside no other; by ``time.monotonic``."""
+        self.hasty = False
+        """Whether it has waited for too long, until nothing is in hand."""
         self.stuck: set[Job] = set()
         """What handlers do that have been replaced."""
         self.threads: list[threading.Thread] = []
@@ -236,6 +242,7 @@ class Crew:
                     self.stuck.discard(job)
                     return  # There is another thread in the place of this one.
                 self.jobs.discard(job)
+                self.hasty = self.hasty and bool(self.jobs)
                 job.lane.end(job.deliveries)
                 self._ended()
             job = self._next_job()
@@ -314,13 +321,38 @@ class Crew:
         if self.worker.concurrency == 1:
             return [lane.can_begin for lane in self.lanes]
         suspects = [lane.suspect is not None for lane in self.lanes]
-        if any(suspects):
+        if self.hasty:
+            pass
+        elif any(suspects):
             return [suspect and not self.jobs for suspect in suspects]
-        if any(lane.alone for lane in self.lanes) or any(
+        elif any(lane.alone for lane in self.lanes) or any(
             delivery.begun for job in self.jobs for delivery in job.deliveries
         ):
             return [False] * len(self.lanes)
         return [lane.can_begin for lane in self.lanes]
+
+    def lose_patience(self) -> None:
+        """Let nothing wait for long for what is in hand to end, as handlers may take hours: then a
+        message that asks to be handled beside no other is handled beside that."""
+        with self.lock:
+            wanted = any(lane.alone or lane.suspect is not None for lane in self.lanes)
+            if not wanted or not self.jobs:
+                self.draining_since = None
+            elif self.draining_since is None:
+                self.draining_since = time.monotonic()
+            elif time.monotonic() - self.draining_since > WAITS_SECONDS:
+                self.hasty = True
+                self._ended()
+
+    def give_back_what_waits(self) -> None:
+        """Give back what no handler comes to for longer than a lease: others may be free."""
+        for lane in self.lanes:
+            with self.lock:
+                longest = max(lane.policy.lease, WAITS_SECONDS)
+                busy = len(self.jobs) >= self.worker.concurrency
+                old = lane.give_up_waiting(time.monotonic() - longest) if busy else []
+            if old and lane.member is not None:
+                give_back(lane.member, old)
 
     def replace_who_is_stuck(self) -> None:
         """Put another thread in the place of each whose handler takes longer than it may."""
@@ -348,11 +380,14 @@ class Crew:
         self.quiet.notify_all()
         self.work.notify_all()
         for lane in self.lanes:
+            lane.stalled = False
             if lane.due(time.monotonic(), self._is_free()):
                 lane.news.notify()
 
     def _is_free(self) -> bool:
         """Whether a message that came now could be begun beside no other. With the lock held."""
+        if self.hasty:
+            return self.worker.concurrency > len(self.jobs)
         if self.jobs:
             return False
         return self.worker.concurrency > 1 or not any(lane.at_hand for lane in self.lanes)

@@ -48,6 +48,7 @@ class Keeper:
         every = min(BEAT_SECONDS, extend_every([policy.lease for policy in policies]), *timeouts)
         while not self._stopped.wait(max(0.01, every)):
             self.crew.replace_who_is_stuck()
+            self.crew.lose_patience()
             if not self.crew.worker.connection.usable:
                 continue
             now = time.monotonic()
@@ -56,6 +57,10 @@ class Keeper:
             # What was not held a round ago was leased since then.
             self._renewed = {token: self._renewed.get(token, self._looked_at) for token in held}
             self._looked_at = now
+            try:
+                self.crew.give_back_what_waits()
+            except Exception as error:
+                log.warning("cannot give back what waits for a handler: %s", error)
             for lane in self.crew.lanes:
                 try:
                     self._extend(lane, now)

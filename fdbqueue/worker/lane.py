@@ -61,6 +61,10 @@ class Lane:
     """Something for the feeder to do; of the worker's lock."""
     short: bool = False
     """Whether the credit is too small for the next message, until one is settled."""
+    arrived: dict[bytes, float] = field(default_factory=dict)
+    """When what is at hand was taken, by the token of the lease and ``time.monotonic``."""
+    stalled: bool = False
+    """Whether what was at hand has gone back, as no handler came to it; until one does."""
     alone: bool = False
     """Whether the next message is to be handled beside no other."""
 
@@ -93,7 +97,7 @@ class Lane:
         if now >= self.look_at or self._refreshes:
             return True
         asleep = self.waiting is not None and self.waiting.asleep
-        if asleep or self.short or (self.alone and not free):
+        if asleep or self.short or self.stalled or (self.alone and not free):
             return False
         return worth_taking(self.room, self.policy.window, len(self.at_hand))
 
@@ -119,6 +123,8 @@ class Lane:
         for delivery in taken.deliveries:
             self.credit = self.credit.taken(len(delivery.payload))
         self.at_hand.extend(taken.deliveries)
+        now, arrived = time.monotonic(), self.arrived
+        self.arrived = {each.token: arrived.get(each.token, now) for each in self.at_hand}
         self.at_hand.sort(key=lambda delivery: delivery.message.level)
         self.short, self.alone = taken.short, taken.alone
         self.waiting, self.look_at = taken, min(until, self.look_at)
@@ -167,6 +173,15 @@ class Lane:
                 self.short = False
                 self.credit = self.credit.settled(len(delivery.payload))
             self.lost.discard(delivery.token)
+
+    def give_up_waiting(self, before: float) -> list[Delivery]:
+        """Take from what is at hand what has been there since ``before``, to be given back."""
+        old = [each for each in self.at_hand if self.arrived.get(each.token, before) < before]
+        if old:
+            self.at_hand = [each for each in self.at_hand if each not in old]
+            self.gave_back(old)
+            self.stalled = True
+        return old
 
     def gave_back(self, deliveries: Iterable[Delivery]) -> None:
         """Messages that were at hand are in the queue again, or lost."""

@@ -19,6 +19,7 @@ from fdbqueue.consumers import wakeups
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue import once
 from fdbqueue.testing import ManualClock
+from fdbqueue.worker import crew
 from fdbqueue.worker.member import Member
 
 Database = fdb.Database
@@ -135,6 +136,33 @@ def test_a_handler_that_hangs_is_replaced_and_its_message_given_up(
         assert handled == [b"hangs", b"1", b"2"]
         (letter,) = queue.dead.list(db)
         assert letter.death.reason == "TimeoutError: the handler took longer than 0.1 s"
+    finally:
+        gate.set()
+
+
+def test_what_waits_too_long_for_a_handler_goes_to_who_is_free(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a worker whose only handler is busy, and that holds another message
+    monkeypatch.setattr(crew, "WAITS_SECONDS", 0.05)
+    entered, gate = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        entered.set()
+        assert gate.wait(DEADLINE)
+
+    queue.enqueue_many(db, [b"1", b"2"])
+    try:
+        with Worker(db, 1, prefetch=1).add(queue, handle, lease=0.2):
+            assert entered.wait(DEADLINE)
+            # Then the other one comes back, with all its attempts
+            eventually(lambda: queue.depth(db).ready == 1)
+            free = queue.receive(db)
+            assert free is not None
+            assert (free.payload, free.message.attempts) == (b"2", 0)
+            queue.ack(db, free)
+            gate.set()
+            done(db, queue, 2)
     finally:
         gate.set()
 
@@ -390,9 +418,9 @@ def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(
     logger.addHandler(handler)
 
     def interrupted(*given: Any) -> Any:
-        crew = worker._crew
-        assert crew is not None
-        with crew.lock, handler.lock or crew.lock:
+        working = worker._crew
+        assert working is not None
+        with working.lock, handler.lock or working.lock:
             signal.raise_signal(signal.SIGTERM)
         return wait(*given)
 
@@ -471,3 +499,39 @@ def test_a_message_that_kills_its_process_is_found_among_those_that_it_was_handl
     assert queue.depth(db).done == 15
     (letter,) = queue.dead.list(db)
     assert (letter.message.payload, letter.death.attempts, deaths) == (b"poison", 2, 4)
+
+
+def test_a_message_that_is_to_be_handled_alone_does_not_wait_long_for_a_long_handler(
+    db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a worker with a handler that takes long, and a message that was lost twice
+    monkeypatch.setattr(crew, "WAITS_SECONDS", 0.05)
+    clock, entered, gate = ManualClock(), threading.Event(), threading.Event()
+    queue = Queue.create(db, "q", root=space, lease=60, clock=clock)
+    slow = Queue.create(db, "slow", root=space, lease=1)
+    queue.enqueue(db, b"suspect")
+    for number in "12":
+        dead = Member(db, queue, number, 0, None, handlers=4)
+        dead.join()
+        assert dead.take(Credit(messages=6), 6, begins=False).deliveries
+        dead.leave()
+        clock.seconds += 61
+        queue.sweep(db)
+
+    def handle(message: Message) -> None:
+        entered.set()
+        assert gate.wait(DEADLINE)
+
+    queue.pause(db)
+    slow.enqueue(db, b"slow")
+    try:
+        with Worker(db, 4).add(slow, handle).add(queue, lambda message: None):
+            assert entered.wait(DEADLINE)
+            # When it can be taken
+            queue.resume(db)
+            # Then it is handled, and what comes behind it
+            queue.enqueue(db, b"behind")
+            done(db, queue, 2)
+            gate.set()
+    finally:
+        gate.set()
