@@ -116,7 +116,8 @@ def test_the_committed_version_outlives_a_reset_and_a_retry(db: Any, space: Any)
 
 
 def test_what_own_writes_tell_takes_no_read_version(db: Any, space: Any) -> None:
-    version = db.create_transaction().get_read_version().wait()
+    before = db.create_transaction()
+    version = before.get_read_version().wait()
     key, begin, end = (space.pack((name,)) for name in ("key", "l", "m"))
     transaction = db.create_transaction()
     transaction[key] = b"v"
