@@ -139,7 +139,7 @@ def get_range(
 
 
 def get_estimated_range_size(tr: Transaction, begin: bytes, end: bytes) -> Future:
-    """The size in bytes of the keys and values in a range."""
+    """The size in bytes of the keys and values in a range, estimated if they are many."""
     with tr.lock:
         try:
             if begin > end:

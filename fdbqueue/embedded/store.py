@@ -1,7 +1,8 @@
 """The SQLite file: how it is opened, checked, created, and which connections use it.
 
 Tables: `kv` holds the keys and values; `recent` holds what each commit of the last seconds wrote,
-under its version, and always at least the newest version; `meta` says when the store was created.
+under its version, and always at least the newest version; `meta` says when the store was created;
+`sample` holds the sizes of some keys. Format 1 had no sample; it gets one when it is opened.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import os
 import sqlite3
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import quote
 
+from . import sampling
 from .errors import (
     NewerFormat,
     NoDirectory,
@@ -26,7 +30,7 @@ from .errors import (
 from .versions import ANNOUNCED, Shared
 
 APPLICATION_ID = 0x46445151
-FORMAT = 1
+FORMAT = 2
 SYNCHRONOUS_MODES = ("full", "normal")
 # How long SQLite itself waits for a lock. The commit lock keeps writers apart, so only a
 # checkpoint that restarts the log, or recovery after a crash, is ever waited for here.
@@ -42,6 +46,7 @@ _SCHEMA = (
     "CREATE TABLE kv (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE recent (version INTEGER PRIMARY KEY, written BLOB NOT NULL)",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
+    sampling.TABLE,
 )
 # What locality reads on a cluster: here the whole key space is one shard.
 _SHARD_MAP = ((b"\xff/keyServers/", b""), (b"\xff/keyServers/\xff\xff", b""))
@@ -119,6 +124,18 @@ def _check_identity(path: str) -> None:
         raise NewerFormat(path, found, FORMAT)
 
 
+@contextmanager
+def _all_or_nothing(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 class StoreFile:
     """One store file: its path, its sidecar, and the way to connect to it.
 
@@ -183,8 +200,11 @@ class StoreFile:
         try:
             connection = self.connect()
             try:
-                if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+                found = connection.execute("PRAGMA user_version").fetchone()[0]
+                if found == 0:
                     self._create(connection)
+                elif found < FORMAT:
+                    self._upgrade(connection)
                 self._load(connection)
             finally:
                 connection.close()
@@ -194,8 +214,7 @@ class StoreFile:
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = wal")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _all_or_nothing(connection):
             for statement in _SCHEMA:
                 connection.execute(statement)
             connection.execute("INSERT INTO meta VALUES ('created', ?)", (time.time(),))
@@ -203,11 +222,11 @@ class StoreFile:
             connection.executemany("INSERT INTO kv VALUES (?, ?)", _SHARD_MAP)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        with _all_or_nothing(connection):
+            sampling.upgrade(connection)
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     def _load(self, connection: sqlite3.Connection) -> None:
         row = connection.execute("SELECT value FROM meta WHERE name = 'created'").fetchone()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 
-from . import atomic
+from . import atomic, sampling
 from .codes import NOT_COMMITTED, TOO_OLD, Fault
 from .conflicts import RecentCommits, encode
 from .ranges import KeySet
@@ -97,6 +97,7 @@ class Writer:
         try:
             if shared.words[ANNOUNCED] != recent.newest:
                 recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
+                recent.trim(recent.newest - _KEEP_VERSIONS)
             version = self._clock.now()
             least = max(recent.newest, shared.words[FLOOR]) + 1
             if version < least:
@@ -175,30 +176,35 @@ def _touch(words: memoryview[int], request: CommitRequest, version: int) -> None
 def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None:
     mutations = request.mutations
     if len(mutations) > _BULK_FROM and all(op == atomic.SET for op, _, _ in mutations):
-        cursor.executemany(_SET, [(key, operand) for _, key, operand in mutations])
+        rows = [(key, operand) for _, key, operand in mutations if operand is not None]
+        cursor.executemany(_SET, rows)
+        sampling.note_set(cursor, rows)
         return
-    for op, key, operand in mutations:
+    for op, name, operand in mutations:
+        key, value = name, operand
         if op == atomic.SET:
-            cursor.execute(_SET, (key, operand))
+            pass
         elif op == atomic.CLEAR_RANGE:
-            if operand is None:
-                cursor.execute(_CLEAR, (key,))
-            else:
+            if operand is not None:
                 cursor.execute(_CLEAR_RANGE, (key, operand))
+                sampling.note_clear_range(cursor, key, operand)
+                continue
         elif op == atomic.SET_VERSIONSTAMPED_VALUE:
             assert operand is not None
             value = atomic.stamped(operand, atomic.stamp(version, request.order))
-            cursor.execute(_SET, (key, value))
         elif op == atomic.SET_VERSIONSTAMPED_KEY:
-            final = atomic.stamped(key, atomic.stamp(version, request.order))
-            request.writes.keys.add(final)
-            cursor.execute(_SET, (final, operand))
+            key = atomic.stamped(name, atomic.stamp(version, request.order))
+            request.writes.keys.add(key)
         else:
             row = cursor.execute(_GET, (key,)).fetchone()
             old = None if row is None else row[0]
-            new = atomic.apply(op, old, operand)
-            if new is None:
-                if old is not None:
-                    cursor.execute(_CLEAR, (key,))
-            elif new != old:
-                cursor.execute(_SET, (key, new))
+            value = atomic.apply(op, old, operand)
+            if value == old:
+                continue
+        if value is None:
+            cursor.execute(_CLEAR, (key,))
+            sampling.note_clear(cursor, key)
+        else:
+            cursor.execute(_SET, (key, value))
+            if sampling.chosen(key):
+                sampling.note_set(cursor, [(key, value)])

@@ -17,7 +17,7 @@ import pytest
 
 from fdbqueue import embedded
 from fdbqueue.binding import fdb
-from fdbqueue.embedded import lifecycle, writes
+from fdbqueue.embedded import lifecycle, sampling, writes
 from fdbqueue.embedded.database import Database
 from fdbqueue.embedded.snapshots import Snapshot
 from fdbqueue.embedded.transaction import Transaction
@@ -186,6 +186,58 @@ def test_a_range_read_with_a_limit_reads_each_row_about_once(
 
     assert len(db.get_range_startswith(space.key(), limit=450, reverse=reverse)) == 450
     assert 450 <= read < 500
+
+
+def test_the_size_of_a_long_range_is_estimated_from_a_sample(
+    db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, size = 15_000, 9 + 30
+    monkeypatch.setattr(importlib.import_module("fdbqueue.embedded.snapshots"), "_MEASURED", 100)
+    writer = db.create_transaction()
+    for number in range(count):
+        writer[b"key/%05d" % number] = bytes(30)
+    writer.commit().wait()
+
+    def estimate(begin: bytes, end: bytes) -> float:
+        transaction = db.create_transaction()
+        return float(transaction.get_estimated_range_size_bytes(begin, end).wait())
+
+    assert estimate(b"key/00000", b"key/00050") == 50 * size
+    assert 0.8 < estimate(b"", b"\xff") / (count * size) < 1.2
+    cuts = db.create_transaction().get_range_split_points(b"", b"\xff", count * size // 10).wait()
+    assert 8 <= len(cuts) <= 13
+
+    db.clear_range(b"key/05000", b"key/10000")
+    assert 0.8 < estimate(b"", b"\xff") / (count * 2 // 3 * size) < 1.2
+
+
+def test_the_sample_follows_every_kind_of_write(
+    db: Any, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "chosen", lambda key: True)
+
+    def write(steps: Callable[[Any], object]) -> None:
+        writer = db.create_transaction()
+        steps(writer)
+        writer.commit().wait()
+
+    for key in [b"key/%02d" % number for number in range(20)]:
+        db[key] = key
+    write(lambda tr: [tr.set(b"bulk/%02d" % number, bytes(number)) for number in range(20)])
+    write(lambda tr: tr.clear_range(b"key/03", b"key/06"))
+    write(lambda tr: tr.clear(b"key/10"))
+    write(lambda tr: tr.set(b"key/11", b"another"))
+    write(lambda tr: tr.add(b"sum", b"\1\0\0\0"))
+    write(lambda tr: tr.compare_and_clear(b"key/12", b"key/12"))
+    write(lambda tr: tr.set_versionstamped_key(bytes(14), b"value"))
+    write(lambda tr: tr.set_versionstamped_value(b"stamp", bytes(14)))
+
+    connection = sqlite3.connect(store)
+    kept = "SELECT k, length(k) + length(v) FROM kv WHERE k < x'ff' ORDER BY k"
+    sizes = connection.execute(kept).fetchall()
+    assert len(sizes) == 20 + 20 - 3 - 1 + 1 - 1 + 2
+    assert connection.execute("SELECT k, size FROM sample ORDER BY k").fetchall() == sizes
+    connection.close()
 
 
 @pytest.fixture

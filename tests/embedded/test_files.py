@@ -59,12 +59,12 @@ def test_another_programs_database_is_refused(path: str) -> None:
 def test_a_newer_format_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "FORMAT", 7)
     store_module.StoreFile(path)
-    monkeypatch.setattr(store_module, "FORMAT", 1)
+    monkeypatch.setattr(store_module, "FORMAT", 2)
 
     for attempt in (embedded.check, embedded.open_store):
         with pytest.raises(embedded.NewerFormat) as refusal:
             attempt(path)
-        assert (refusal.value.found, refusal.value.supported) == (7, 1)
+        assert (refusal.value.found, refusal.value.supported) == (7, 2)
     assert str(pickle.loads(pickle.dumps(refusal.value))) == str(refusal.value)
 
 
@@ -108,6 +108,19 @@ def test_a_damaged_store_is_refused(path: str) -> None:
 
     with pytest.raises(embedded.StoreError):
         embedded.open_store(path)
+
+
+def test_a_store_of_an_older_format_is_upgraded(path: str) -> None:
+    make(path, [(b"key/%05d" % number, b"") for number in range(20_000)])
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE sample; PRAGMA user_version = 1")
+    connection.close()
+
+    db: Any = fdb.open(path)
+
+    estimate = db.create_transaction().get_estimated_range_size_bytes(b"", b"\xff").wait()
+    assert 0.8 < estimate / (20_000 * 9) < 1.2
+    db[b"key"] = b"value"
 
 
 def make(path: str, rows: list[tuple[bytes, bytes]]) -> None:

@@ -1,0 +1,53 @@
+"""A sample of the keys with their sizes, from which the size of a long range is estimated.
+
+One key in 128 is in it, chosen by its hash and nothing else, so that the choice need not be
+remembered. The sample is a table of its own, written in the transactions that write the keys.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from zlib import crc32
+
+SHARE = 128
+"""How many keys one of the sample stands for."""
+TABLE = "CREATE TABLE sample (k BLOB PRIMARY KEY, size INTEGER NOT NULL) WITHOUT ROWID"
+IN_RANGE = "SELECT k, size FROM sample WHERE k >= ? AND k < ? ORDER BY k"
+
+_SET = "INSERT INTO sample VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET size = excluded.size"
+_CLEAR = "DELETE FROM sample WHERE k = ?"
+_CLEAR_RANGE = "DELETE FROM sample WHERE k >= ? AND k < ?"
+# The golden ratio, by which Knuth spreads what a checksum leaves in order where keys only count up.
+_SPREAD = 0x9E3779B1
+_BITS = 1 << 32
+
+
+def chosen(key: bytes) -> bool:
+    """Whether a key is in the sample, if it is set at all."""
+    return crc32(key) * _SPREAD % _BITS < _BITS // SHARE
+
+
+def note_set(cursor: sqlite3.Cursor, rows: Iterable[tuple[bytes, bytes]]) -> None:
+    """Note the sizes of keys that were set."""
+    for key, value in rows:
+        if chosen(key):
+            cursor.execute(_SET, (key, len(key) + len(value)))
+
+
+def note_clear(cursor: sqlite3.Cursor, key: bytes) -> None:
+    """Note that a key was cleared."""
+    if chosen(key):
+        cursor.execute(_CLEAR, (key,))
+
+
+def note_clear_range(cursor: sqlite3.Cursor, begin: bytes, end: bytes) -> None:
+    """Note that a range was cleared."""
+    cursor.execute(_CLEAR_RANGE, (begin, end))
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Take the sample of a store that has none."""
+    connection.execute(TABLE)
+    connection.create_function("chosen", 1, chosen, deterministic=True)
+    connection.execute("INSERT INTO sample SELECT k, length(k) + length(v) FROM kv WHERE chosen(k)")
