@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from . import (
         verification as verification,
     )
-    from .api import Queue, list_queues
+    from .api import Queue
     from .binding import describe, fdb, open, transactional
     from .consumers.credit import Credit
     from .model import (
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from .serializers import Serializer
     from .states import State
     from .subscribing import Subscription
-    from .surveying import survey
+    from .surveying import list_queues, survey
     from .verification import verify
     from .worker import Reject, Retry, Snooze, Worker
 
@@ -144,7 +144,7 @@ _LAZY = {
     "Worker": "worker",
     "describe": "binding",
     "fdb": "binding",
-    "list_queues": "api",
+    "list_queues": "surveying",
     "open": "binding",
     "survey": "surveying",
     "transactional": "binding",

@@ -31,8 +31,6 @@ from .tending import Tending
 R = TypeVar("R")
 S = TypeVar("S")
 
-NAMES = 10_000
-"""Names of queues that one transaction reads."""
 MAX_BATCH = 10_000
 
 
@@ -509,23 +507,6 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         while count := once.run(db, self._keys.once, remove, wrote=bool):
             gone += count
             yield gone
-
-
-def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
-    """The names of all queues below ``root``, sorted. Snapshot reads: no conflicts.
-
-    With a database it spans transactions, of 10,000 names each.
-    """
-    keys = RootKeys(root)
-    if isinstance(tr, fdb.Transaction):
-        return catalogue.names(tr, keys, None, 0)
-    found: list[str] = []
-    while True:
-        read = partial(catalogue.names, root=keys, after=found[-1] if found else None, limit=NAMES)
-        some = once.run(tr, keys.once, read, wrote=lambda _: False)
-        found += some
-        if len(some) < NAMES:
-            return found
 
 
 def _fitting(name: str, options: QueueOptions) -> QueueOptions:

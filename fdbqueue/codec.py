@@ -103,6 +103,10 @@ class Envelope:
             death=Death(*self.death) if self.death else None,
             content_type=self.content_type,
             redelivered=self.alone + self.attempts > 0,
+            max_attempts=self.max_attempts,
+            backoff=self.backoff,
+            unique=self.unique,
+            key=self.key,
         )
 
     def failed(self, error: str | None = None) -> Envelope:

@@ -8,11 +8,12 @@ from typing import Any
 from . import backoff
 from .backoff import MAX_DELAY_SECONDS, check_delay
 from .codec import Envelope, check_headers, check_payload
+from .durations import Seconds
 from .errors import InvalidArgument
 from .model import NewMessage
 from .options import check_attempts, check_name
 from .queue.admission import Draft
-from .serializers import Serializer, dumps
+from .serializers import Serializer, check_content_type, dumps
 
 MIN_TTL_SECONDS = 0.001
 
@@ -21,18 +22,24 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Dra
     """A message that can be let in. Raises what ``Queue.enqueue`` raises for its arguments."""
     if not isinstance(message, NewMessage):
         message = NewMessage(message)
-    due_ms = _due(message, now_ms)
+    due_ms = due(message.delay, message.at, now_ms)
     expires_at_ms = _expiry(message, now_ms)
-    if due_ms is not None and expires_at_ms is not None and expires_at_ms <= due_ms:
+    if message.ttl is not None and due_ms is not None and (expires_at_ms or 0) <= due_ms:
         raise InvalidArgument(
             argument="ttl", value=message.ttl, problem="it would be over before the message is due"
         )
     envelope = Envelope(
-        payload=check_payload(dumps(serializer, message.payload)),
+        payload=check_payload(
+            dumps(serializer, message.payload) if message.content_type is None else message.payload
+        ),
         priority=message.priority,
         enqueued_at_ms=now_ms,
         headers=check_headers(message.headers),
-        content_type=serializer.content_type,
+        content_type=(
+            serializer.content_type
+            if message.content_type is None
+            else check_content_type(message.content_type)
+        ),
         expires_at_ms=expires_at_ms,
         max_attempts=(
             None
@@ -50,26 +57,37 @@ def _name(name: str | None) -> str | None:
     return None if name is None else check_name(name)
 
 
-def _due(message: NewMessage, now_ms: int) -> int | None:
+def due(delay: Seconds, at: datetime | None, now_ms: int) -> int | None:
     """When a message is due, in milliseconds; None where that is now."""
-    if message.at is None:
-        delay = check_delay("delay", message.delay)
-        return now_ms + int(delay * 1000) if delay else None
-    if message.delay:
-        raise InvalidArgument(argument="at", value=message.at, problem="give at or delay, not both")
-    if not isinstance(message.at, datetime) or message.at.tzinfo is None:
-        raise InvalidArgument(
-            argument="at", value=message.at, problem="must be a datetime with a time zone"
-        )
-    due_ms = int(message.at.timestamp() * 1000)
+    if at is None:
+        seconds = check_delay("delay", delay)
+        return now_ms + int(seconds * 1000) if seconds else None
+    if delay:
+        raise InvalidArgument(argument="at", value=at, problem="give at or delay, not both")
+    due_ms = _moment("at", at)
     if due_ms > now_ms + MAX_DELAY_SECONDS * 1000:
-        raise InvalidArgument(
-            argument="at", value=message.at, problem="must be at most ten years from now"
-        )
+        raise InvalidArgument(argument="at", value=at, problem="must be at most ten years from now")
     return due_ms if due_ms > now_ms else None
 
 
+def _moment(argument: str, given: object) -> int:
+    """A moment in milliseconds since the epoch."""
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InvalidArgument(
+            argument=argument, value=given, problem="must be a datetime with a time zone"
+        )
+    return max(0, round(given.timestamp() * 1000))
+
+
 def _expiry(message: NewMessage, now_ms: int) -> int | None:
+    if message.ttl_ends_at is not None:
+        if message.ttl is not None:
+            raise InvalidArgument(
+                argument="ttl_ends_at",
+                value=message.ttl_ends_at,
+                problem="give ttl or ttl_ends_at, not both",
+            )
+        return _moment("ttl_ends_at", message.ttl_ends_at)
     if message.ttl is None:
         return None
     return now_ms + int(check_delay("ttl", message.ttl, MIN_TTL_SECONDS) * 1000)

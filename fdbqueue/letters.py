@@ -29,7 +29,8 @@ class DeadLetters(Handle):
     """
 
     def list(self, tr: Transactor, limit: int = 100, after: str | None = None) -> list[DeadMessage]:
-        """Up to ``limit`` dead letters, in the order of their deaths.
+        """Up to ``limit`` dead letters, in the order of their deaths; they end early at 8,000,000
+        bytes, but with one at least, if there is one.
 
         after: the id of the last one of an earlier list, to go on behind it.
 
@@ -67,8 +68,8 @@ class DeadLetters(Handle):
     ) -> int:
         """Deliver dead letters again; returns how many are ready again.
 
-        wanted: which of them: a selector, or a function of the message (it does not see the
-            payload, and must not raise); all where None.
+        wanted: which of them: a selector, or a function of the message (it sees the ``death``, not
+            the payload, and must not raise); all where None.
         progress: called after each transaction with how many are ready again so far.
 
         Each goes behind all others of its level, with its id and no attempts made; one with a
@@ -78,11 +79,22 @@ class DeadLetters(Handle):
         """
         return finished(self.redriving(db, wanted), progress, 0)
 
-    def redriving(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
+    def redriving(
+        self, db: fdb.Database, wanted: Wanted = None, *, at_once: int | None = None
+    ) -> Iterator[int]:
         """``redrive`` as it is iterated over: yields how many are ready again after each
-        transaction. Nothing is done before the first is asked for."""
+        transaction. Nothing is done before the first is asked for.
+
+        at_once: letters that one transaction goes through, 1 to 100, or as many where None:
+            whoever waits between two redrives at its own pace.
+        """
+        at_once = dead.BATCH if at_once is None else at_once
+        if type(at_once) is not int or not 0 < at_once <= dead.BATCH:
+            raise InvalidArgument(
+                argument="at_once", value=at_once, problem=f"must be 1 to {dead.BATCH}"
+            )
         now_ms = partial(self._clock.now_ms, db)
-        return self._through(db, _predicate(wanted, now_ms), self._redriven)
+        return self._through(db, _predicate(wanted, now_ms), self._redriven, at_once)
 
     def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
         """Deliver the dead letters with these ids again, as ``redrive`` does; returns how many.
@@ -133,7 +145,11 @@ class DeadLetters(Handle):
         return step(tr, scope, graves) if graves else 0
 
     def _through(
-        self, db: fdb.Database, wanted: Callable[[Message], bool], step: Step
+        self,
+        db: fdb.Database,
+        wanted: Callable[[Message], bool],
+        step: Step,
+        at_once: int | None = None,
     ) -> Iterator[int]:
         """Apply a step to the dead letters that there are now, some in each transaction."""
         begin, until, total = b"", None, 0
@@ -141,7 +157,7 @@ class DeadLetters(Handle):
         def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
             scope = self._scope(tr)
             last = dead.newest(tr, scope) if until is None else until
-            graves, following = dead.page(tr, scope, begin, last, wanted)
+            graves, following = dead.page(tr, scope, begin, last, wanted, at_once or dead.BATCH)
             return step(tr, scope, graves) if graves else 0, following, last
 
         while True:

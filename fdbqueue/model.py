@@ -86,7 +86,12 @@ def parse_id(message_id: str) -> Position | Due:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage(Generic[T_co]):
-    """One message to enqueue; the arguments are those of ``Queue.enqueue``."""
+    """One message to enqueue; the arguments are those of ``Queue.enqueue``, and two more.
+
+    content_type: what the payload is: then it is bytes, and stored as they are, whatever the
+        serializer. ttl_ends_at: instead of ``ttl``, the moment (with its time zone) after which it
+        is delivered no more; that may have passed. Both are for what comes from elsewhere.
+    """
 
     payload: T_co
     priority: int = 4
@@ -99,6 +104,8 @@ class NewMessage(Generic[T_co]):
     dedup_id: str | None = None
     unique: str | None = None
     key: str | None = None
+    content_type: str | None = None
+    ttl_ends_at: datetime | None = None
 
 
 class Enqueued(list[str]):
@@ -138,7 +145,8 @@ class Message:
     whether a consumer may have begun with it before, also one that was lost;
     ``enqueued_at_ms`` is the enqueuer's wall clock in milliseconds since the epoch, and after
     ``expires_at_ms`` it is delivered no more (None: never). ``last_error`` is what the last failed
-    attempt said. ``death`` is set on what came in as another queue's dead letter.
+    attempt said. ``death`` is set on what came in as another queue's dead letter. ``max_attempts``,
+    ``backoff`` (as plain data), ``unique`` and ``key`` are what the enqueuer gave.
     """
 
     id: str
@@ -153,6 +161,10 @@ class Message:
     death: Death | None = None
     content_type: str = BYTES
     redelivered: bool = False
+    max_attempts: int | None = None
+    backoff: Mapping[str, Any] | None = None
+    unique: str | None = None
+    key: str | None = None
 
     @property
     def enqueued_at(self) -> datetime:
@@ -207,7 +219,8 @@ class MessageState:
 
     ``due_at_ms`` is set while it is delayed; ``lease_expires_at_ms`` and ``consumer`` while it is
     leased, but no expiry if it is in a plan; ``death`` while it is a dead letter. Times are wall
-    clocks in milliseconds.
+    clocks in milliseconds. ``waits_for_key`` says that it is ready but for another message of its
+    ordering key.
     """
 
     message: Message
@@ -216,6 +229,7 @@ class MessageState:
     lease_expires_at_ms: int | None = None
     consumer: str = ""
     death: Death | None = None
+    waits_for_key: bool = False
 
     @property
     def id(self) -> str:

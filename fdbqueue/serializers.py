@@ -10,7 +10,13 @@ import json
 from typing import Any, Protocol, runtime_checkable
 
 from .codec import check_payload
-from .errors import CorruptData, InvalidOptions, InvalidPayload, UnknownContentType
+from .errors import (
+    CorruptData,
+    InvalidArgument,
+    InvalidOptions,
+    InvalidPayload,
+    UnknownContentType,
+)
 from .model import BYTES, Message, T
 
 MAX_CONTENT_TYPE = 200
@@ -84,6 +90,20 @@ def find(serializer: str | Serializer) -> Serializer:
             problem=f"its content_type must be a str of 1 to {MAX_CONTENT_TYPE} bytes",
         )
     return serializer
+
+
+def check_content_type(given: object) -> str:
+    """A content type; raises ``InvalidArgument``."""
+    if (
+        not isinstance(given, str)
+        or not 0 < len(given.encode(errors="replace")) <= MAX_CONTENT_TYPE
+    ):
+        raise InvalidArgument(
+            argument="content_type",
+            value=given,
+            problem=f"must be a str of 1 to {MAX_CONTENT_TYPE} bytes",
+        )
+    return given
 
 
 def dumps(serializer: Serializer, value: object) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from .binding import fdb
 from .errors import CorruptData, FormatTooNew
@@ -11,7 +12,10 @@ from .handle import Transactor, composed
 from .keys import DEFAULT_ROOT, RootKeys
 from .model import Depth
 from .options import QueueOptions, check_name
-from .queue import catalogue, counters
+from .queue import catalogue, counters, once
+
+NAMES = 10_000
+"""Names of queues that one transaction reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,23 @@ class Surveyed:
     def depth(self) -> Depth:
         """How many messages are in which state."""
         return sum(self.levels.values(), Depth())
+
+
+def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
+    """The names of all queues below ``root``, sorted. Snapshot reads: no conflicts.
+
+    With a database it spans transactions, of 10,000 names each.
+    """
+    keys = RootKeys(root)
+    if isinstance(tr, fdb.Transaction):
+        return catalogue.names(tr, keys, None, 0)
+    found: list[str] = []
+    while True:
+        read = partial(catalogue.names, root=keys, after=found[-1] if found else None, limit=NAMES)
+        some = once.run(tr, keys.once, read, wrote=lambda _: False)
+        found += some
+        if len(some) < NAMES:
+            return found
 
 
 def survey(

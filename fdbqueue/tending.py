@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from typing import TypeVar
 
@@ -11,12 +13,14 @@ from .binding import fdb
 from .codec import Turn
 from .consumers import registry, wakeups
 from .consumers.registry import Consumer
+from .drafts import due
+from .durations import Seconds
 from .errors import InvalidArgument, TransactionTooLarge
 from .handle import Handle, Transactor
 from .letters import DeadLetters
 from .model import Due, Event, LeasedMessage, MessageState, Position, Swept
 from .planners import Plans
-from .queue import catalogue, dequeue, history, life, oldest, places
+from .queue import catalogue, dequeue, editing, history, life, oldest, places, waiting
 from .queue import lease as leases
 from .states import PURGE_DELAYED, PURGE_READY
 
@@ -24,6 +28,9 @@ R = TypeVar("R")
 
 MAX_EVENTS = 10_000
 MAX_LEASES = 10_000
+MAX_LOOKED_AT = 10_000
+PAGE = 500
+"""Messages of a look that is iterated over which one transaction reads."""
 
 
 class Tending(Handle):
@@ -74,6 +81,50 @@ class Tending(Handle):
                 )
         return found
 
+    def look(
+        self, tr: Transactor, state: str = "ready", limit: int = 100, after: str | None = None
+    ) -> list[MessageState]:
+        """Messages that wait, up to ``limit`` of them, in their order.
+
+        state: "ready"; "delayed", those due first at the beginning; or "waiting" for another
+            message of their ordering key, which counts as ready, too.
+        after: the id of the last one of an earlier look, to go on behind it.
+
+        Ends early at 8,000,000 bytes, but with one message at least, if there is one. Snapshot
+        reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        _check_state(state)
+        if type(limit) is not int or not 0 < limit <= MAX_LOOKED_AT:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_LOOKED_AT:,}"
+            )
+
+        def look(tr: fdb.Transaction) -> list[MessageState]:
+            scope = self._scope(tr)
+            begin = waiting.behind(tr, scope, state, after)
+            return waiting.page(tr, scope, state, limit, begin)[0]
+
+        return self._read(tr, look)
+
+    def looking(
+        self, db: fdb.Database, state: str = "ready", after: str | None = None
+    ) -> Iterator[MessageState]:
+        """``look`` as it is iterated over: all messages, some hundred from each transaction.
+
+        So it is no picture of one instant. Arguments and errors as ``look``.
+        """
+        _check_state(state)
+        begin = self._read(db, lambda tr: waiting.behind(tr, self._scope(tr), state, after))
+
+        def page(tr: fdb.Transaction) -> tuple[list[MessageState], bytes]:
+            return waiting.page(tr, self._scope(tr), state, PAGE, begin)
+
+        while True:
+            found, begin = self._read(db, page)
+            yield from found
+            if not found:
+                return
+
     def cancel(self, tr: Transactor, message_id: str) -> bool:
         """Remove a message that is ready or delayed; returns whether it was.
 
@@ -99,6 +150,42 @@ class Tending(Handle):
             return True
 
         return self._run(tr, remove, wrote=bool)
+
+    def edit(
+        self,
+        tr: Transactor,
+        message_id: str,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+    ) -> bool:
+        """Change the priority of a message that waits, or when it is due; returns whether it does.
+
+        priority: it goes behind all others of another level, and stays where it is in its own.
+        delay, at: as in ``enqueue``, from now on; 0 seconds: it is ready at once. What was ready
+            returns to its place when its time has come.
+
+        It keeps its id. One that is leased or dead stays as it is. Two or three round trips.
+        Conflicts with whatever moves the message. Raises ``InvalidArgument``, also for a time for
+        a message that waits for another one of its ordering key; ``InvalidPriority``,
+        ``QueueNotFound``.
+        """
+
+        def change(tr: fdb.Transaction) -> bool:
+            scope = self._scope(tr)
+            due_ms = None
+            if delay is not None or at is not None:
+                due_ms = due(delay or 0.0, at, scope.now_ms(tr)) or 0
+            found = places.find(tr, scope, places.look(tr, self._keys, message_id))
+            if found is None or not editing.editable(found):
+                return False
+            waiting = wakeups.look(tr, self._keys, 1)
+            editing.edit(tr, scope, found, priority, due_ms)
+            wakeups.wake(tr, self._keys, waiting)
+            return True
+
+        return self._run(tr, change, wrote=bool)
 
     # -- the queue ---------------------------------------------------------------------------
 
@@ -197,3 +284,10 @@ class Tending(Handle):
             # Those that sleep look again: the first by itself, the others as they are woken.
             wakeups.ring(tr, self._keys)
             wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, wakeups.MAX_WOKEN))
+
+
+def _check_state(state: str) -> None:
+    if state not in waiting.KINDS:
+        raise InvalidArgument(
+            argument="state", value=state, problem=f"must be one of {', '.join(waiting.KINDS)}"
+        )

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from . import terminal
+from . import durations, terminal
+from .declaring import Argument, Group, Option
 from .params import AsJson
 
-app = typer.Typer(
+app = Group(
     name="bench",
     help="Measure how fast the store is, and how fast queues are on it.",
     epilog="It writes below a subspace of its own beside all queues, and removes it in the end, "
@@ -22,14 +23,20 @@ app = typer.Typer(
 )
 
 Seconds = Annotated[
-    float, typer.Option(metavar="SECONDS", min=0.1, help="How long each run is measured.")
+    float,
+    Option(
+        metavar="DURATION", parser=durations.at_least(0.1), help="How long each run is measured."
+    ),
 ]
 WarmUp = Annotated[
-    float, typer.Option(metavar="SECONDS", min=0.0, help="How long each run warms up before.")
+    float,
+    Option(
+        metavar="DURATION", parser=durations.at_least(0), help="How long each run warms up before."
+    ),
 ]
 JsonFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write all figures to this file, as JSON."),
+    Option(metavar="FILE", help="Write all figures to this file, as JSON."),
 ]
 
 EXPECTED_RATE = 2_500
@@ -45,20 +52,21 @@ def _bench(context: typer.Context) -> None:
 @app.command()
 def quick(
     processes: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="Processes where several are at work.")
+        int, Option(metavar="N", min=1, max=64, help="Processes where several are at work.")
     ] = 4,
     seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="How long each step takes.")
+        float,
+        Option(
+            metavar="DURATION", parser=durations.at_least(0.1), help="How long each step takes."
+        ),
     ] = 1.0,
     size: Annotated[
         int,
-        typer.Option("--bytes", metavar="N", min=8, max=1_000_000, help="Bytes of each payload."),
+        Option("--bytes", metavar="N", min=8, max=1_000_000, help="Bytes of each payload."),
     ] = 100,
     batch: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=2, max=500, help="Messages of a batch; at most 2 MB fit in one."
-        ),
+        Option(metavar="N", min=2, max=500, help="Messages of a batch; at most 2 MB fit in one."),
     ] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -144,20 +152,20 @@ def beats(
 def schemes(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCHEME…", help="Which; all where none is given."),
+        Argument(metavar="SCHEME…", help="Which; all where none is given."),
     ] = None,
     consumers: Annotated[
-        str, typer.Option(metavar="N,…", help="Numbers of consumer processes.")
+        str, Option(metavar="N,…", help="Numbers of consumer processes.")
     ] = "1,2,4,8,16,32",
     producers: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Processes that enqueue meanwhile.")
+        int, Option(metavar="N", min=0, help="Processes that enqueue meanwhile.")
     ] = 0,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Messages in one call.")] = 1,
+    batch: Annotated[int, Option(metavar="N", min=1, help="Messages in one call.")] = 1,
     seconds: Seconds = 4.0,
     warm_up: WarmUp = 1.0,
     faults: Annotated[
         float,
-        typer.Option(
+        Option(
             metavar="SHARE",
             min=0.0,
             max=0.5,
@@ -165,11 +173,11 @@ def schemes(
         ),
     ] = 0.0,
     backlog: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Messages to begin with.")
+        int | None, Option(metavar="N", min=0, help="Messages to begin with.")
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a picture; needs fdbqueue[plot]."),
+        Option(metavar="FILE", help="Write a picture; needs fdbqueue[plot]."),
     ] = None,
     json_file: JsonFile = None,
     as_json: AsJson = False,
@@ -225,7 +233,7 @@ def _positive(text: str, most: int = 256) -> int:
 def bars(
     only: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="GROUP,…", help="Of enqueue, dequeue, batches, backlog and faults only these."
         ),
     ] = None,
@@ -233,11 +241,9 @@ def bars(
     warm_up: WarmUp = 1.0,
     repeat: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Runs of each kind, in turns; the median counts."),
+        Option(metavar="N", min=1, help="Runs of each kind, in turns; the median counts."),
     ] = 3,
-    consumers: Annotated[
-        int, typer.Option(metavar="N", min=1, max=256, help="Consumer processes.")
-    ] = 16,
+    consumers: Annotated[int, Option(metavar="N", min=1, max=256, help="Consumer processes.")] = 16,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -272,26 +278,24 @@ def bars(
         terminal.print_table(report.BAR, report.verdicts(results), report.BAR[2:])
     _write(json_file, found)
     if not all(one.holds for one in results):
-        raise typer.Exit(1)
+        raise terminal.Exit(1)
 
 
 @app.command()
 def spark(
     only: Annotated[
         str | None,
-        typer.Option(metavar="GROUP,…", help="Of browse, write and consume only these."),
+        Option(metavar="GROUP,…", help="Of browse, write and consume only these."),
     ] = None,
-    rows: Annotated[
-        int, typer.Option(metavar="N", min=1_000, help="Messages of each queue.")
-    ] = 300_000,
+    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages of each queue.")] = 300_000,
     size: Annotated[
         int,
-        typer.Option("--bytes", metavar="N", min=0, max=50_000, help="Bytes of each payload."),
+        Option("--bytes", metavar="N", min=0, max=50_000, help="Bytes of each payload."),
     ] = 100,
     repeat: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Runs of each kind; the median counts.")
+        int, Option(metavar="N", min=1, help="Runs of each kind; the median counts.")
     ] = 3,
-    cores: Annotated[int, typer.Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
+    cores: Annotated[int, Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -329,7 +333,7 @@ def spark(
         terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, {"rates": [rate.to_json() for rate in found]})
     if not all(one.holds for one in bars_):
-        raise typer.Exit(1)
+        raise terminal.Exit(1)
 
 
 @contextmanager

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from enum import Enum
-from typing import Annotated
-
-import typer
+from typing import Annotated, Any
 
 import fdbqueue
 
-from . import terminal
-from .params import AsJson, DryRun, QueueName, Selecting, Yes, complete_queue
+from . import home, listing, terminal
+from .declaring import Argument, Option
+from .params import AsJson, DryRun, QueueName, QueueNames, Selecting, Yes, complete_queue
 
 EVERYTHING = "TRUE"
 """The selector that matches every message."""
@@ -26,19 +25,15 @@ class Which(Enum):
     DEAD = "dead"
 
 
-State = Annotated[
-    Which, typer.Option("--state", metavar="STATE", help="Which: ready, delayed or dead.")
-]
+State = Annotated[Which, Option("--state", metavar="STATE", help="Which: ready, delayed or dead.")]
 Target = Annotated[
     str,
-    typer.Argument(
-        metavar="TARGET", help="Name of the queue they go to.", autocompletion=complete_queue
-    ),
+    Argument(metavar="TARGET", help="Name of the queue they go to.", autocompletion=complete_queue),
 ]
 
 
 def purge(
-    name: QueueName,
+    names: QueueNames,
     selector: Selecting = None,
     state: State = Which.READY,
     dry_run: DryRun = False,
@@ -53,21 +48,47 @@ def purge(
     \b
     Examples:
       fdbq queue purge orders --dry-run
-      fdbq queue purge orders --selector "region = 'test'" --yes
+      fdbq queue purge orders mail --selector "region = 'test'" --yes
       fdbq queue purge orders --state delayed
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
-    found = _matching(db, queue, selector, state)
-    if dry_run:
-        _told(as_json, name, "purged", "would purge", 0, found)
-        return
-    terminal.confirm(f"Remove {_counted(found, state)} of queue {name!r}?", yes)
-    gone = 0
-    with terminal.progress("messages removed", found or None) as bar:
-        for gone in _purged(db, queue, selector, state):
-            bar.update(bar.task_ids[0], completed=gone, done=gone)
-    _told(as_json, name, "purged", "purged", gone)
+    db = home.opened()
+    queues = [home.queue(name) for name in dict.fromkeys(names)]
+    found = {queue.name: _matching(db, queue, selector, state) for queue in queues}
+    told: list[dict[str, Any]] = []
+    if not dry_run:
+        total = sum(found.values())
+        terminal.confirm(f"Remove {_counted(total, state)} of {named(found)}?", yes)
+    for queue in queues:
+        gone, would = 0, found[queue.name]
+        if dry_run:
+            told.append({"queue": queue.name, "purged": 0, "would_be_purged": would})
+        else:
+            with terminal.progress("messages removed", would or None) as bar:
+                for gone in _purged(db, queue, selector, state):
+                    bar.update(bar.task_ids[0], completed=gone, done=gone)
+            told.append({"queue": queue.name, "purged": gone})
+        if not as_json:
+            count = terminal.count(would if dry_run else gone, "message")
+            verb = "would purge" if dry_run else "purged"
+            print(f"{verb} {count} of queue {terminal.visible(queue.name)}")
+    if as_json:
+        print_told(told)
+
+
+def print_told(told: Sequence[dict[str, Any]]) -> None:
+    """Print what was done to each queue: of several an array."""
+    if len(told) == 1:
+        terminal.print_json(told[0])
+    else:
+        listing.print_array(told)
+
+
+def named(names: Collection[str], *, shown: bool = False) -> str:
+    """Queues in a sentence: one by its name, several by their number."""
+    if len(names) > 1:
+        return terminal.count(len(names), "queue")
+    (name,) = names
+    return f"queue {terminal.visible(name)}" if shown else f"queue {name!r}"
 
 
 def _purged(
@@ -99,10 +120,10 @@ def move(
       fdbq queue move orders orders-eu --selector "region = 'eu'"
       fdbq queue move orders parked --state dead --yes
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     found = _matching(db, queue, selector, state)
-    fdbqueue.Queue(target).options(db)
+    home.queue(target).options(db)
     if dry_run:
         _told(as_json, name, "moved", "would move", 0, found, target)
         return
@@ -125,11 +146,11 @@ def copy(
     Example:
       fdbq queue copy orders orders-test --selector "priority > 6"
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     if dry_run:
         found = _matching(db, queue, selector, state)
-        fdbqueue.Queue(target).options(db)
+        home.queue(target).options(db)
         _told(as_json, name, "copied", "would copy", 0, found, target)
         return
     done = _carry(queue.copying(db, target, selector, state=state.value), "copied", None)
@@ -159,15 +180,12 @@ def _counted(found: int, state: Which) -> str:
 
 
 def dead(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, page: int = 1_000
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, after: str | None = None, page: int = 1_000
 ) -> Iterator[fdbqueue.DeadMessage]:
-    """All dead letters, page after page."""
-    after = None
+    """All dead letters, or those behind one, page after page."""
     while found := queue.dead.list(db, page, after):
         yield from found
         after = found[-1].id
-        if len(found) < page:
-            return
 
 
 def _told(
@@ -195,14 +213,14 @@ def _told(
 
 
 def verify(
-    name: QueueName,
+    names: QueueNames,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Mend what can be mended without a guess."),
+        Option("--repair", help="Mend what can be mended without a guess."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check what is stored of a queue against what it must be, while it is in use.
+    """Check what is stored of queues against what it must be, while they are in use.
 
     Counters, leases and their expiries, the chunks of payloads, and more: see docs/verify.md. It
     reads everything once and disturbs nobody. Ends with 1 if anything is wrong, or could not be
@@ -211,11 +229,13 @@ def verify(
     \b
     Examples:
       fdbq queue verify orders
-      fdbq queue verify orders --repair
+      fdbq queue verify orders mail --repair
     """
-    found = fdbqueue.verify(fdbqueue.open(create=False), fdbqueue.Queue(name), repair=repair)
-    if as_json:
-        terminal.print_json(
+    db = home.opened()
+    told: list[dict[str, Any]] = []
+    for name in dict.fromkeys(names):
+        found = fdbqueue.verify(db, home.queue(name), repair=repair)
+        told.append(
             {
                 "queue": name,
                 "ok": found.ok,
@@ -225,21 +245,28 @@ def verify(
                 "unchecked": [*found.unchecked],
             }
         )
-    else:
-        if found.deviations:
-            terminal.print_table(
-                ["kind", "subject", "", "detail"],
-                [
-                    (each.kind, each.subject, "repaired" if each.repaired else "", each.detail)
-                    for each in found.deviations
-                ],
-            )
-        for each in found.unchecked:
-            print(f"not checked, since it is too large to be read at one version: {each}")
-        if found.staged:
-            print(f"{terminal.count(found.staged, 'row')} staged and not enqueued: "
-                  f"fdbq sink list {terminal.visible(name)}")  # fmt: skip
-        print(f"{terminal.count(found.messages, 'message')} looked at: "
-              f"{'all is well' if found.ok else 'not all is well'}")  # fmt: skip
-    if not found.ok:
-        raise typer.Exit(1)
+        if not as_json:
+            _print_verified(name if len(names) > 1 else None, found)
+    if as_json:
+        print_told(told)
+    if not all(each["ok"] for each in told):
+        raise terminal.Exit(1)
+
+
+def _print_verified(name: str | None, found: fdbqueue.model.Verification) -> None:
+    if found.deviations:
+        terminal.print_table(
+            ["kind", "subject", "", "detail"],
+            [
+                (each.kind, each.subject, "repaired" if each.repaired else "", each.detail)
+                for each in found.deviations
+            ],
+        )
+    for each in found.unchecked:
+        print(f"not checked, since it is too large to be read at one version: {each}")
+    if found.staged:
+        sinks = "fdbq sink list" if name is None else f"fdbq sink list {terminal.visible(name)}"
+        print(f"{terminal.count(found.staged, 'row')} staged and not enqueued: {sinks}")
+    of = "" if name is None else f"queue {terminal.visible(name)}: "
+    print(f"{of}{terminal.count(found.messages, 'message')} looked at: "
+          f"{'all is well' if found.ok else 'not all is well'}")  # fmt: skip

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import fdbqueue
 
-from . import listing, shapes, terminal
-from .params import AsJson, DryRun, QueueName, Watch, Yes
+from . import home, listing, shapes, terminal
+from .declaring import Argument, Group
+from .params import AsCsv, AsJson, DryRun, QueueName, Watch, Yes
 
 DEAD_SECONDS = 15.0
 """How old the last sign of life of a consumer is that looks dead."""
 
-app = typer.Typer(
-    name="consumer", help="Look at consumers, and remove dead ones.", no_args_is_help=True
-)
+app = Group(name="consumer", help="Look at consumers, and remove dead ones.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
+def list_(
+    name: QueueName, as_json: AsJson = False, as_csv: AsCsv = False, watch: Watch = None
+) -> None:
     """List the consumers of a queue, the most urgent first.
 
     Those that are registered, as workers are, and those that wait for a message. The state is the
@@ -32,8 +31,8 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
       fdbq consumer list orders
       fdbq consumer list orders --watch 1
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
 
     def look() -> listing.Listing:
         now_ms = fdbqueue.clock.Clock().wall_ms()
@@ -55,7 +54,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
             f"queue {name} has no consumers",
         )
 
-    listing.show(look, as_json, watch)
+    listing.show(look, as_json, watch, as_csv)
 
 
 @app.command()
@@ -63,7 +62,7 @@ def evict(
     name: QueueName,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID…", help="Ids of consumers, as consumer list prints them."),
+        Argument(metavar="ID…", help="Ids of consumers, as consumer list prints them."),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -79,8 +78,8 @@ def evict(
       fdbq consumer evict orders
       fdbq consumer evict orders 0f6f3c1e5b9a4d0c8b7a695847362514 --yes
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     known = {each.id.hex(): each for each in queue.consumers(db)}
     if missing := [each for each in ids or [] if each not in known]:
         raise terminal.Refused(f"queue {name!r} has no consumer {', '.join(missing)}", 1)

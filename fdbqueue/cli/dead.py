@@ -2,79 +2,171 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated
-
-import typer
 
 import fdbqueue
 
-from . import bulk, listing, messages, shapes, terminal
-from .params import AsJson, DryRun, MessageId, QueueName, Selecting, Watch, Yes
+from . import bulk, durations, home, listing, messages, shapes, terminal
+from .declaring import Argument, Group, Option
+from .params import (
+    After,
+    AsCsv,
+    AsJson,
+    DryRun,
+    MessageId,
+    Most,
+    QueueName,
+    Selecting,
+    Watch,
+    Yes,
+    complete_queue,
+)
 
-app = typer.Typer(
-    name="dead", help="Look at dead letters, deliver them again, or remove them.",
+app = Group(
+    name="dead",
+    help="Look at dead letters, deliver them again, or remove them.",
     no_args_is_help=True,
-)  # fmt: skip
+)
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids of dead letters.")]
-All = Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")]
+Ids = Annotated[list[str] | None, Argument(metavar="ID…", help="Ids of dead letters.")]
+All = Annotated[bool, Option("--all", help="All dead letters of the queue.")]
+Reason = Annotated[
+    str | None, Option(metavar="TEXT", help="Only those whose reason has this text in it.")
+]
+Error = Annotated[
+    str | None, Option(metavar="TEXT", help="Only those whose last error has this text in it.")
+]
+Since = Annotated[
+    datetime | None,
+    Option(
+        metavar="TIME",
+        parser=durations.moment,
+        help="Only those that died from then on, or 2h ago.",
+    ),
+]
+Until = Annotated[
+    datetime | None,
+    Option(metavar="TIME", parser=durations.moment, help="Only those that died before."),
+]
+Others = Annotated[
+    list[str] | None,
+    Option(
+        "--queue",
+        metavar="QUEUE",
+        help="Of this queue, too; several times.",
+        autocompletion=complete_queue,
+    ),
+]
+AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which dead letters a command is about."""
+
+    selector: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def every(self) -> bool:
+        """Whether it is about all."""
+        return self == Chosen()
+
+    def predicate(self) -> messages.Predicate:
+        """Whether a message is one of these; its death is known."""
+        selector = None if self.selector is None else fdbqueue.Selector(self.selector)
+        now_ms = fdbqueue.clock.Clock().wall_ms()
+        since, until = (
+            None if at is None else at.timestamp() * 1000 for at in (self.since, self.until)
+        )
+
+        def wanted(message: fdbqueue.Message) -> bool:
+            death = message.death
+            assert death is not None
+            return (
+                (self.reason is None or self.reason in death.reason)
+                and (self.error is None or self.error in (message.last_error or ""))
+                and (since is None or death.died_at_ms >= since)
+                and (until is None or death.died_at_ms < until)
+                and (selector is None or selector.matches(message, now_ms))
+            )
+
+        return wanted
+
+    def letters(
+        self, db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, after: str | None = None
+    ) -> Iterator[fdbqueue.DeadMessage]:
+        """These dead letters of a queue, in the order of their deaths."""
+        wanted = self.predicate()
+        for letter in bulk.dead(db, queue, after):
+            if wanted(replace(letter.message, death=letter.death)):
+                yield letter
 
 
 @app.command("list")
 def list_(
     name: QueueName,
     selector: Selecting = None,
-    max_letters: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, help="Dead letters at most.")
-    ] = 100,
+    reason: Reason = None,
+    error: Error = None,
+    since: Since = None,
+    until: Until = None,
+    after: After = None,
+    max_letters: Most = 100,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
     watch: Watch = None,
 ) -> None:
-    """List dead letters in the order of their deaths, with the reasons.
+    """List dead letters in the order of their deaths, with why they died.
 
-    With --json, one to a line; that can be enqueued again.
+    That is the reason, and what the last failed attempt said. What --json prints can be enqueued
+    again.
 
     \b
     Examples:
       fdbq dead list orders
+      fdbq dead list orders --error timeout --since 2h
       fdbq dead list orders --selector "region = 'eu'" --json
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
+    chosen = Chosen(selector, reason, error, since, until)
 
     def look() -> listing.Listing:
-        found = list(islice(_matching(db, queue, selector), min(max_letters, sys.maxsize)))
+        found, cut = listing.first(chosen.letters(db, queue, after), max_letters)
+        now_ms = fdbqueue.clock.Clock().wall_ms()
+        total = queue.depth(db).dead if cut and chosen.every and after is None else None
         return listing.Listing(
-            ["id", "died", "failed", "reason", "payload"],
+            ["id", "died", "failed", "why", "payload"],
             [
                 (
                     each.id,
-                    shapes.when(each.death.died_at_ms)[:19],
+                    terminal.age(now_ms - each.death.died_at_ms),
                     each.death.attempts,
-                    each.death.reason,
+                    why(each),
                     terminal.excerpt(each.message.payload),
                 )
                 for each in found
             ],
             [shapes.dead_json(each) for each in found],
-            f"queue {name} has no dead letters" + (" that match" if selector else ""),
+            f"queue {name} has no dead letters" + ("" if chosen.every else " that match"),
+            listing.more("dead letter", len(found), found[-1].id, total) if cut else None,
         )
 
-    listing.show(look, as_json, watch, lines=True)
+    listing.show(look, as_json, watch, as_csv)
 
 
-def _matching(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, selector: str | None
-) -> Iterator[fdbqueue.DeadMessage]:
-    wanted = None if selector is None else fdbqueue.Selector(selector)
-    now_ms = fdbqueue.clock.Clock().wall_ms()
-    for letter in bulk.dead(db, queue):
-        if wanted is None or wanted.matches(letter.message, now_ms):
-            yield letter
+def why(letter: fdbqueue.DeadMessage) -> str:
+    """Why a message died: the reason, and what the last attempt said where that is not the same."""
+    reason, error = letter.death.reason, letter.message.last_error
+    return reason if not error or error in reason else f"{error} ({reason})"
 
 
 @app.command()
@@ -87,8 +179,8 @@ def show(
     Example:
       fdbq dead show orders 05-000000000001-83ca4e58174f03bb
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
 
     def look() -> listing.Fields:
         letter = queue.dead.show(db, message_id)
@@ -105,28 +197,34 @@ def redrive(
     name: QueueName,
     message_ids: Ids = None,
     selector: Selecting = None,
+    reason: Reason = None,
+    error: Error = None,
+    since: Since = None,
+    until: Until = None,
     every: All = False,
+    others: Others = None,
+    rate: Annotated[
+        float | None, Option(metavar="N", min=0.001, help="At most so many letters a second.")
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Deliver dead letters again: behind all others of their level, with no attempts made.
 
-    Name them by ID, by --selector, or say --all. One whose unique key another message has by now
-    stays.
+    Name them by ID, say which by --selector, --reason, --error, --since and --until, or say --all.
+    One whose unique key another message has by now stays. Ends with 1 if there are none.
 
     \b
     Examples:
       fdbq dead redrive orders 05-000000000001-83ca4e58174f03bb
-      fdbq dead redrive orders --selector "region = 'eu'" --dry-run
+      fdbq dead redrive orders --error timeout --since 2h --rate 50 --yes
+      fdbq dead redrive orders --queue mail --selector "region = 'eu'" --dry-run
       fdbq dead redrive orders --all --yes
     """
-    db = fdbqueue.open(create=False)
-    letters = fdbqueue.Queue(name).dead
-    _do(
-        db, name, message_ids, selector, every, dry_run, yes, as_json,
-        ("Deliver", "again", "redriven"), letters.redriving, letters.redrive_ids,
-    )  # fmt: skip
+    work = _Work("redriven", "Deliver {} again?", dry_run, yes, as_json, rate)
+    _do(work, [name, *(others or [])], message_ids, every,
+        Chosen(selector, reason, error, since, until))  # fmt: skip
 
 
 @app.command()
@@ -134,71 +232,118 @@ def purge(
     name: QueueName,
     message_ids: Ids = None,
     selector: Selecting = None,
+    reason: Reason = None,
+    error: Error = None,
+    since: Since = None,
+    until: Until = None,
     every: All = False,
+    others: Others = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove dead letters for good.
 
-    Name them by ID, by --selector, or say --all.
+    Name them by ID, say which by --selector, --reason, --error, --since and --until, or say --all.
+    Ends with 1 if there are none.
 
     \b
     Examples:
       fdbq dead purge orders 05-000000000001-83ca4e58174f03bb --yes
+      fdbq dead purge orders --until 30d --yes
       fdbq dead purge orders --all --dry-run
     """
-    db = fdbqueue.open(create=False)
-    letters = fdbqueue.Queue(name).dead
-    _do(
-        db, name, message_ids, selector, every, dry_run, yes, as_json,
-        ("Remove", "for good", "purged"), letters.purging, letters.purge_ids,
-    )  # fmt: skip
+    work = _Work("purged", "Remove {} for good?", dry_run, yes, as_json)
+    _do(work, [name, *(others or [])], message_ids, every,
+        Chosen(selector, reason, error, since, until))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is done with dead letters, and how it is asked for and told."""
+
+    done: str
+    question: str
+    dry_run: bool
+    yes: bool
+    as_json: bool
+    rate: float | None = None
+
+    def by_id(self, db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str]) -> int:
+        """Do it with letters that are named."""
+        by_id = queue.dead.redrive_ids if self.done == "redriven" else queue.dead.purge_ids
+        chunks = [ids[n : n + AT_ONCE] for n in range(0, len(ids), AT_ONCE)]
+        return sum(by_id(db, chunk) for chunk in chunks)
+
+    def through(
+        self, db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, chosen: Chosen
+    ) -> Iterator[int]:
+        """Do it with all that are chosen, at the pace that is asked for."""
+        if self.done != "redriven":
+            yield from queue.dead.purging(db, chosen.predicate())
+            return
+        at_once = AT_ONCE if self.rate is None else max(1, min(AT_ONCE, int(self.rate / 10)))
+        began = time.monotonic()
+        for taken in queue.dead.redriving(db, chosen.predicate(), at_once=at_once):
+            yield taken
+            if self.rate is not None:
+                time.sleep(max(0.0, began + taken / self.rate - time.monotonic()))
 
 
 def _do(
-    db: fdbqueue.fdb.Database,
-    name: str,
-    message_ids: Sequence[str] | None,
-    selector: str | None,
-    every: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-    words: tuple[str, str, str],
-    through: Callable[[fdbqueue.fdb.Database, str | None], Iterator[int]],
-    by_id: Callable[[fdbqueue.fdb.Database, Sequence[str]], int],
+    work: _Work, names: Sequence[str], ids: Sequence[str] | None, every: bool, chosen: Chosen
 ) -> None:
-    """What redrive and purge have in common: which letters, whether really, and how many."""
-    verb, how, done = words
-    if sum((bool(message_ids), selector is not None, every)) != 1:
-        raise terminal.Refused("name the dead letters: by ID, with --selector, or with --all")
-    queue = fdbqueue.Queue(name)
-    if message_ids:
-        found = sum(queue.dead.show(db, each) is not None for each in dict.fromkeys(message_ids))
-    elif selector is not None:
-        found = sum(1 for _ in _matching(db, queue, selector))
+    """Find out which letters, ask whether really, do it, and tell how many."""
+    if sum((bool(ids), not chosen.every, every)) != 1:
+        raise terminal.Refused(
+            "name the dead letters: by ID, by what they are (--selector, --reason, --error, "
+            "--since, --until), or with --all"
+        )
+    if ids and len(names) > 1:
+        raise terminal.Refused("an ID is of one queue: leave --queue out")
+    db = home.opened()
+    wanted = [*dict.fromkeys(ids or [])]
+    queues = [home.queue(name) for name in dict.fromkeys(names)]
+    found = {queue.name: _count(db, queue, wanted, chosen) for queue in queues}
+    total = sum(found.values())
+    told = [{"queue": name, work.done: 0, f"would_be_{work.done}": n} for name, n in found.items()]
+    if work.dry_run:
+        if not work.as_json:
+            print(f"would be {work.done}: {terminal.count(total, 'dead letter')}")
+    elif total:
+        of = f"{terminal.count(total, 'dead letter')} of {bulk.named(found)}"
+        if not wanted or work.done == "purged":
+            terminal.confirm(work.question.format(of), work.yes)
+        told = []
+        with terminal.progress(f"dead letters {work.done}", total) as bar:
+            before = 0
+            for queue in queues:
+                taken = work.by_id(db, queue, wanted) if wanted else 0
+                for taken in () if wanted else work.through(db, queue, chosen):
+                    bar.update(bar.task_ids[0], completed=before + taken, done=before + taken)
+                told.append({"queue": queue.name, work.done: taken})
+                before += taken
+        if not work.as_json:
+            of = bulk.named(found, shown=True)
+            print(f"{work.done} {terminal.count(before, 'dead letter')} of {of}")
     else:
-        found = queue.depth(db).dead
-    if dry_run:
-        if as_json:
-            terminal.print_json({"queue": name, done: 0, f"would_be_{done}": found})
-        else:
-            print(f"would be {done}: {terminal.count(found, 'dead letter')}")
-        return
-    count = terminal.count(found, "dead letter")
-    if not message_ids or done == "purged":
-        terminal.confirm(f"{verb} {count} of queue {name!r} {how}?", yes)
-    taken = 0
-    if message_ids:
-        taken = by_id(db, message_ids)
-    else:
-        with terminal.progress(f"dead letters {done}", found or None) as bar:
-            for taken in through(db, selector):
-                bar.update(bar.task_ids[0], completed=taken, done=taken)
-    if as_json:
-        terminal.print_json({"queue": name, done: taken})
-    else:
-        print(f"{done} {terminal.count(taken, 'dead letter')} of queue {terminal.visible(name)}")
-    if (message_ids and taken < found) or (message_ids and found < len({*message_ids})):
+        told = [{"queue": name, work.done: 0} for name in found]
+        if not work.as_json:
+            print(f"{work.done} 0 dead letters of {bulk.named(found, shown=True)}")
+    if work.as_json:
+        bulk.print_told(told)
+    taken = sum(int(str(each[work.done])) for each in told)
+    if wanted and not work.dry_run and taken < len(wanted):
         raise terminal.Refused("some ids have no dead letter, or one that stays", 1)
+    if not total and not every:
+        raise terminal.Refused(f"no dead letter of {bulk.named(found)} matches", 1)
+
+
+def _count(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, ids: Sequence[str], chosen: Chosen
+) -> int:
+    if ids:
+        return sum(queue.dead.show(db, each) is not None for each in ids)
+    if chosen.every:
+        return queue.depth(db).dead
+    return sum(1 for _ in chosen.letters(db, queue))

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
-import typer
-
 import fdbqueue
 
 from ..errors import CorruptData, FormatTooNew, QueueNotFound
-from . import consumers, diagnosis, engine, leases, queues, status, terminal
+from . import consumers, diagnosis, engine, home, leases, queues, status, terminal
+from .declaring import Argument, Option
 from .diagnosis import OK, PROBLEM, Finding, Seen
 from .params import AsJson, complete_queue
 
@@ -26,14 +25,14 @@ LEASES_LOOKED_AT = 10_000
 def doctor(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="QUEUE…",
             help="Names of queues; all where none is given.",
             autocompletion=complete_queue,
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not verify the queues, which reads all of them.")
+        bool, Option("--quick", help="Do not verify the queues, which reads all of them.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,10 +52,10 @@ def doctor(
     """
     from fdbqueue.binding import DEFAULT
 
-    db = fdbqueue.open(create=False)
+    db = home.opened()
     began = engine.version(db)
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db)]
-    every = names or fdbqueue.list_queues(db)
+    every = names or home.names(db)
     looked = 0
     with terminal.progress("queues", len(every) or None) as bar:
         for seen in _look(db, every, quick):
@@ -64,7 +63,7 @@ def doctor(
             looked += 1
             bar.update(bar.task_ids[0], completed=looked, done=looked)
     if names and looked < len(set(names)):
-        known = fdbqueue.survey(db, names)
+        known = fdbqueue.survey(db, names, root=home.space())
         raise QueueNotFound(name=next(name for name in names if name not in known))
     findings.insert(1, _pace(db, began))
     ill = {finding.subject for finding in findings if finding.state != OK} & {*every}
@@ -81,7 +80,7 @@ def doctor(
     else:
         _print(findings)
     if sick:
-        raise typer.Exit(1)
+        raise terminal.Exit(1)
 
 
 def _print(findings: list[Finding]) -> None:
@@ -116,13 +115,15 @@ def _pace(db: fdbqueue.fdb.Database, began: tuple[int, float]) -> Finding:
 
 def _look(db: fdbqueue.fdb.Database, names: list[str], quick: bool) -> Iterator[Seen | Finding]:
     for start in range(0, len(names), queues.LISTED_AT_ONCE):
-        surveyed = fdbqueue.survey(db, names[start : start + queues.LISTED_AT_ONCE])
+        surveyed = fdbqueue.survey(
+            db, names[start : start + queues.LISTED_AT_ONCE], root=home.space()
+        )
         for name, found in surveyed.items():
             try:
                 if found.unreadable is not None:
                     yield diagnosis.unreadable(name, found.unreadable)
                 else:
-                    yield _seen(db, fdbqueue.Queue(name), found, quick)
+                    yield _seen(db, home.queue(name), found, quick)
             except QueueNotFound:  # deleted meanwhile
                 continue
             except (CorruptData, FormatTooNew) as error:
@@ -153,7 +154,7 @@ def _seen(
         ],
         consumers=len(present),
         stale=len(consumers.stale(present)),
-        target_exists=target is None or bool(fdbqueue.survey(db, [target])),
+        target_exists=target is None or bool(fdbqueue.survey(db, [target], root=home.space())),
         staged=[
             (sink, each.rows, now_ms - each.changed_at_ms)
             for sink, each in undecided_rows(db, queue).items()

@@ -11,17 +11,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO
-
-import typer
 
 import fdbqueue
 from fdbqueue.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 from ..errors import InvalidInput, QueueError
-from . import lines, resuming, terminal
+from . import durations, home, lines, resuming, terminal
+from .declaring import Argument, Option
 from .params import AsJson, QueueName
 
 INTERRUPTED_SECONDS = 5.0
@@ -31,50 +29,62 @@ INTERRUPTED_SECONDS = 5.0
 def enqueue(
     name: QueueName,
     payload: Annotated[
-        str | None, typer.Argument(metavar="PAYLOAD", help="The payload, as text.")
+        str | None, Argument(metavar="PAYLOAD", help="The payload, as text.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read the payload from a file, as it is.")
+        Path | None, Option(metavar="FILE", help="Read the payload from a file, as it is.")
     ] = None,
     priority: Annotated[
-        int, typer.Option(metavar="N", help="0 to 9: the higher, the more urgent.")
+        int, Option(metavar="N", help="0 to 9: the higher, the more urgent.")
     ] = DEFAULT_PRIORITY,
     header: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A header; can be given several times."),
+        Option(metavar="NAME=VALUE", help="A header; can be given several times."),
     ] = None,
     delay: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Do not deliver it before so many seconds.")
+        float,
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="Do not deliver it before so many seconds.",
+        ),
     ] = 0.0,
     at: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="TIME", help="Do not deliver it before a time, like 2030-01-31T08:00+01:00."
         ),
     ] = None,
     ttl: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Deliver it no more after so many seconds."),
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="Deliver it no more after so many seconds.",
+        ),
     ] = None,
     max_attempts: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Deliveries that may fail, instead of the queue's."),
+        Option(metavar="N", help="Deliveries that may fail, instead of the queue's."),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Deliver messages of one key one after another."),
+        Option(metavar="KEY", help="Deliver messages of one key one after another."),
     ] = None,
     dedup_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Enqueue nothing if this id was enqueued lately."),
+        Option(metavar="ID", help="Enqueue nothing if this id was enqueued lately."),
     ] = None,
     unique: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Enqueue nothing while a message with this key is held."),
+        Option(metavar="KEY", help="Enqueue nothing while a message with this key is held."),
+    ] = None,
+    content_type: Annotated[
+        str | None, Option(metavar="TYPE", help="What the payload is: application/json.")
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Remember in FILE which import this is, and go on with it where it ended.",
         ),
@@ -84,10 +94,12 @@ def enqueue(
     """Enqueue one message, or many from standard input.
 
     Without PAYLOAD and --file, standard input is read: one JSON object to a line, with "payload"
-    (text) or "payload_base64", and perhaps "priority", "headers", "delay", "ttl", "max_attempts",
-    "key", "dedup_id" and "unique". The options are for the lines that do not say it themselves.
-    What peek, receive, browse and dead list print with --json can be enqueued again. A wrong line
-    ends it: then the lines before it may have been enqueued, and the error says how many.
+    (text) or "payload_base64", and perhaps "priority", "headers", "delay" or "due_at", "ttl" or
+    "ttl_ends_at", "max_attempts", "backoff", "key", "dedup_id", "unique" and "content_type". The
+    options are for the lines that do not say it themselves. What peek, receive, browse and dead
+    list print with --json can be enqueued again, and is then what it was, but for its id and its
+    attempts. A wrong line ends it: then the lines before it may have been enqueued, and the error
+    says how many.
 
     With --resume, every line is enqueued once, however often the import is interrupted or killed:
     give the same FILE and the same input again, and it goes on behind the last line that is in the
@@ -106,15 +118,16 @@ def enqueue(
         priority,
         dict(map(_header, header or [])),
         delay=delay,
-        at=None if at is None else _time(at),
+        at=None if at is None else durations.instant(at),
         ttl=ttl,
         max_attempts=max_attempts,
         key=key,
         dedup_id=dedup_id,
         unique=unique,
+        content_type=content_type,
     )
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     if payload is not None and file is not None:
         raise terminal.Refused("give PAYLOAD or --file, not both")
     if payload is None and file is None:
@@ -122,18 +135,26 @@ def enqueue(
             raise terminal.Refused("give PAYLOAD, --file, or JSON lines on standard input")
         if dedup_id is not None or unique is not None:
             raise terminal.Refused("--dedup-id and --unique name one message, not many")
-        enqueued = _import(db, queue, given, resume)
+        done = _import(db, queue, given, resume)
         if as_json:
-            terminal.print_json({"queue": name, "enqueued": enqueued})
+            terminal.print_json({"queue": name, "enqueued": done.new, **_known(done.known)})
         return
     if resume is not None:
         raise terminal.Refused("--resume is for JSON lines on standard input")
     data = _encoded(payload) if payload is not None else _contents(file)
-    (message_id,) = queue.enqueue_many(db, [replace(given, payload=data)])
+    ids = queue.enqueue_many(db, [replace(given, payload=data)])
     if as_json:
-        terminal.print_json({"queue": name, "enqueued": 1, "id": message_id})
+        known = _known(1 - ids.new)
+        terminal.print_json({"queue": name, "enqueued": ids.new, **known, "id": ids[0]})
     else:
-        print(message_id)
+        print(ids[0])
+        if not ids.new:
+            terminal.note("it was there already: nothing was enqueued")
+
+
+def _known(count: int) -> dict[str, int]:
+    """Of the messages that were there already, for JSON; most have none."""
+    return {"known": count} if count else {}
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -148,15 +169,6 @@ def _encoded(payload: str) -> bytes:
         return os.fsencode(payload)
     except UnicodeEncodeError:
         raise terminal.Refused("PAYLOAD has half of a surrogate pair") from None
-
-
-def _time(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise terminal.Refused(
-            f"--at {text}: write a time with its zone, like 2030-01-31T08:00+01:00"
-        ) from None
 
 
 def _contents(file: Path | None) -> bytes:
@@ -176,7 +188,13 @@ class _Enqueued:
     """What an import has done so far."""
 
     messages: int = 0
+    new: int = 0
     size: int = 0
+
+    @property
+    def known(self) -> int:
+        """Messages that were there already, by their dedup ids or unique keys."""
+        return self.messages - self.new
 
 
 def _import(
@@ -184,8 +202,8 @@ def _import(
     queue: fdbqueue.Queue,
     given: fdbqueue.NewMessage,
     resume: Path | None,
-) -> int:
-    """Enqueue what standard input has, batch by batch; returns how many messages."""
+) -> _Enqueued:
+    """Enqueue what standard input has, batch by batch."""
     options = queue.options(db)
     options.level(given.priority)
     stream = sys.stdin.buffer
@@ -194,20 +212,21 @@ def _import(
     with contextlib.ExitStack() as stack:
         if resume is None:
             reader = lines.Reader(options, given, digest=False)
-            _batches(reader, stream, done, lambda batch: queue.enqueue_many(db, batch.messages))
+            _batches(reader, stream, done, lambda batch: queue.enqueue_many(db, batch.messages).new)
         else:
             state = stack.enter_context(resuming.opened(resume, queue.name))
             before = _go_on(db, queue, state, options, given, stream, done)
             if before and not done.messages:
                 terminal.note(f"there was nothing left to enqueue: {resume} says it is all there")
-                return 0
+                return done
     if not done.messages:
         terminal.note("there were no messages on standard input: nothing was enqueued")
-        return 0
+        return done
     seconds = time.monotonic() - started
     rate = f" ({done.messages / seconds:,.0f}/s)" if seconds > 1 else ""
-    terminal.note(f"enqueued {terminal.count(done.messages, 'message')} in {seconds:.1f} s{rate}")
-    return done.messages
+    known = f"; {done.known:,} were there already" if done.known else ""
+    terminal.note(f"enqueued {terminal.count(done.new, 'message')} in {seconds:.1f} s{rate}{known}")
+    return done
 
 
 def _go_on(
@@ -238,11 +257,12 @@ def _go_on(
         terminal.note(f"{terminal.count(since.lines, 'line')} before were done")
     place, ended = stored, since
 
-    def put(batch: lines.Batch) -> None:
+    def put(batch: lines.Batch) -> int:
         nonlocal place, ended
         following = batch.until.pack()
-        source.enqueue(db, batch.messages, since=place, until=following)
+        ids = source.enqueue(db, batch.messages, since=place, until=following)
         place, ended = following, batch.until
+        return ids.new
 
     _batches(reader, stream, done, put)
     if ended.lines:
@@ -255,23 +275,24 @@ def _batches(
     reader: lines.Reader,
     stream: BinaryIO,
     done: _Enqueued,
-    put: Callable[[lines.Batch], object],
+    put: Callable[[lines.Batch], int],
 ) -> None:
     """Put batch after batch, and read the next one meanwhile."""
-    under_way: tuple[lines.Batch, Future[None]] | None = None
+    under_way: tuple[lines.Batch, Future[int]] | None = None
 
     def settle() -> None:
         nonlocal under_way
         if under_way is not None:
             batch, future = under_way
             try:
-                future.result()
+                new = future.result()
             except InvalidInput:
                 reader.blame(batch)
                 raise
             finally:
                 under_way = None
             done.messages += len(batch.messages)
+            done.new += new
             done.size = batch.until.size
 
     try:
@@ -294,17 +315,17 @@ def _batches(
         raise terminal.Refused(f"interrupted; at least {known} enqueued", 130) from None
 
 
-def _start(put: Callable[[lines.Batch], object], batch: lines.Batch) -> Future[None]:
+def _start(put: Callable[[lines.Batch], int], batch: lines.Batch) -> Future[int]:
     """Put a batch in a thread that nobody has to wait for."""
-    future: Future[None] = Future()
+    future: Future[int] = Future()
 
     def run() -> None:
         try:
-            put(batch)
+            new = put(batch)
         except BaseException as error:
             future.set_exception(error)
         else:
-            future.set_result(None)
+            future.set_result(new)
 
     threading.Thread(target=run, name="fdbq-enqueue", daemon=True).start()
     return future

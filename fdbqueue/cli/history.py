@@ -9,17 +9,16 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
-
 import fdbqueue
 
-from . import shapes, terminal
+from . import home, shapes, terminal
+from .declaring import Group, Option
 from .params import AsJson, QueueName
 
 PAGE = 5_000
 FOLLOW_SECONDS = 0.5
 
-app = typer.Typer(
+app = Group(
     name="history",
     help="Follow or export the transitions of messages, if the queue keeps them.",
     no_args_is_help=True,
@@ -30,10 +29,10 @@ app = typer.Typer(
 def tail(
     name: QueueName,
     max_events: Annotated[
-        int, typer.Option("--max", metavar="N", min=0, help="Of the past, at most the last N.")
+        int, Option("--max", metavar="N", min=0, help="Of the past, at most the last N.")
     ] = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")
+        bool, Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -47,8 +46,8 @@ def tail(
       fdbq history tail orders
       fdbq history tail orders --max 0 --follow --json
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     check(db, queue)
     try:
         last = _past(db, queue, max_events, as_json, follow)
@@ -85,7 +84,7 @@ def export(
     name: QueueName,
     after: Annotated[
         str | None,
-        typer.Option(metavar="STAMP", help="Only what follows a line with this stamp."),
+        Option(metavar="STAMP", help="Only what follows a line with this stamp."),
     ] = None,
 ) -> None:
     """Print the whole history of a queue as JSON lines, the oldest first.
@@ -99,8 +98,8 @@ def export(
         stamp = bytes.fromhex(after or "")
     except ValueError:
         raise terminal.Refused(f"--after {after}: a stamp is hexadecimal") from None
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     check(db, queue)
     printed = 0
     with terminal.progress("lines", None) as bar:

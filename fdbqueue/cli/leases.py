@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from itertools import islice
 from typing import Annotated
-
-import typer
 
 import fdbqueue
 
-from . import listing, settling, shapes, terminal
-from .params import AsJson, DryRun, QueueName, Watch, Yes
+from . import home, listing, settling, shapes, terminal
+from .declaring import Argument, Group, Option
+from .params import AsCsv, AsJson, DryRun, Most, QueueName, Watch, Yes
 
 PAGE = 1_000
 
-app = typer.Typer(
-    name="lease", help="Look at leases, and take messages back.", no_args_is_help=True
-)
+app = Group(name="lease", help="Look at leases, and take messages back.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(
     name: QueueName,
     consumer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only those of a consumer.")
+        str | None, Option(metavar="NAME", help="Only those of a consumer.")
     ] = None,
-    max_leases: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, help="Leases at most.")
-    ] = 1_000,
+    after: Annotated[
+        str | None,
+        Option(metavar="TOKEN", help="Go on behind this one, as an earlier listing said."),
+    ] = None,
+    max_leases: Most = 1_000,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
     watch: Watch = None,
 ) -> None:
-    """List the leases of a queue, those that end first at the top.
+    """List the leases of a queue, of those that are shown the ones that end first at the top.
 
     One that has lapsed is taken back by the next receive, or by fdbq sweep. One of a plan never
     lapses (see fdbq plan).
@@ -43,15 +41,18 @@ def list_(
       fdbq lease list orders
       fdbq lease list orders --consumer billing --json
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
+
+    behind = None if after is None else settling.parse_token(after)
 
     def look() -> listing.Listing:
         now_ms = fdbqueue.clock.Clock().wall_ms()
-        found = sorted(
-            islice(_of(db, queue, consumer), min(max_leases, sys.maxsize)),
-            key=lambda each: (each.planned, each.delivery.expires_at_ms),
-        )
+        found, cut = listing.first(_of(db, queue, consumer, behind), max_leases)
+        last = found[-1].delivery.token.hex() if found else ""
+        every = cut and consumer is None and behind is None
+        total = queue.depth(db).leased if every else None
+        found.sort(key=lambda each: (each.planned, each.delivery.expires_at_ms))
         return listing.Listing(
             ["message", "attempt", "ends in", "consumer", "token"],
             [
@@ -66,9 +67,10 @@ def list_(
             ],
             [shapes.lease_json(each) for each in found],
             f"queue {name} has no leases",
+            listing.more("lease", len(found), last, total) if cut else None,
         )
 
-    listing.show(look, as_json, watch)
+    listing.show(look, as_json, watch, as_csv)
 
 
 def _end(lease: fdbqueue.LeasedMessage, now_ms: int) -> str:
@@ -78,16 +80,20 @@ def _end(lease: fdbqueue.LeasedMessage, now_ms: int) -> str:
 
 
 def _of(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, consumer: str | None
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    consumer: str | None,
+    after: bytes | None = None,
 ) -> Iterator[fdbqueue.LeasedMessage]:
-    for each in pages(db, queue):
+    for each in pages(db, queue, after):
         if consumer is None or each.consumer == consumer:
             yield each
 
 
-def pages(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> Iterator[fdbqueue.LeasedMessage]:
-    """All leases of a queue, page after page."""
-    after = None
+def pages(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, after: bytes | None = None
+) -> Iterator[fdbqueue.LeasedMessage]:
+    """All leases of a queue, or those behind a token, page after page."""
     while found := queue.leases(db, PAGE, after):
         yield from found
         after = found[-1].delivery.token
@@ -99,12 +105,12 @@ def pages(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> Iterator[fdbqueue
 def release(
     name: QueueName,
     tokens: Annotated[
-        list[str] | None, typer.Argument(metavar="TOKEN…", help="Tokens of leases.")
+        list[str] | None, Argument(metavar="TOKEN…", help="Tokens of leases.")
     ] = None,
     consumer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="All leases of a consumer.")
+        str | None, Option(metavar="NAME", help="All leases of a consumer.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All leases of the queue.")] = False,
+    every: Annotated[bool, Option("--all", help="All leases of the queue.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -122,8 +128,8 @@ def release(
     if sum((bool(tokens), consumer is not None, every)) != 1:
         raise terminal.Refused("name the leases: by TOKEN, with --consumer, or with --all")
     given = [settling.parse_token(each) for each in tokens or []]
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     if not given:
         given = [each.delivery.token for each in _of(db, queue, consumer) if not each.planned]
     if dry_run:

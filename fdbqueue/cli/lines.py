@@ -1,9 +1,10 @@
 """Messages as JSON lines, as ``fdbq enqueue`` reads them.
 
 A line is an object with ``payload`` (a string) or ``payload_base64`` (any bytes), and perhaps
-``priority``, ``headers`` and the other arguments of an enqueue. What else ``receive``, ``peek`` and
-their like print is accepted and not used, so that their output can be enqueued again; any other
-name is an error.
+``priority``, ``headers`` and the other arguments of an enqueue; or an array of such objects, which
+may be spread over lines with an object on each. What else ``receive``, ``peek`` and their like
+print is accepted and not used, so that their output can be enqueued again; any other name is an
+error.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any, BinaryIO
 
-from fdbqueue.codec import check_headers, check_payload
+from fdbqueue.codec import check_payload
 from fdbqueue.errors import InvalidInput
 from fdbqueue.model import NewMessage
 from fdbqueue.options import QueueOptions
@@ -31,8 +33,26 @@ MAX_BATCH_BYTES = 1_000_000
 
 _PAYLOADS = ("payload", "payload_base64")
 _ARGUMENTS = frozenset(
-    {"priority", "headers", "delay", "ttl", "max_attempts", "dedup_id", "unique", "key"}
+    {
+        "priority",
+        "headers",
+        "delay",
+        "due_at",
+        "ttl",
+        "ttl_ends_at",
+        "max_attempts",
+        "backoff",
+        "dedup_id",
+        "unique",
+        "key",
+        "content_type",
+    }
 )
+_MOMENTS = {"due_at": "at", "ttl_ends_at": "ttl_ends_at"}
+"""Names of moments, and the arguments that they are."""
+_INSTEAD = {"due_at": "delay", "delay": "at", "ttl_ends_at": "ttl", "ttl": "ttl_ends_at"}
+"""What a line that says the one does not take from the command line."""
+_NOTHING = {"delay": 0.0, "at": None, "ttl": None, "ttl_ends_at": None}
 _KNOWN = PRINTED | _ARGUMENTS | frozenset(_PAYLOADS)
 
 
@@ -116,10 +136,12 @@ class Reader:
             held = 0
             for line in lines:
                 number += 1
-                message = self._numbered(number, line) if line.strip() else None
-                if message is not None:
+                found = self._numbered(number, line)
+                for n, message in enumerate(found):
                     held += len(message.payload)
-                    if messages and (held > MAX_BATCH_BYTES or len(messages) == MAX_BATCH):
+                    full = held > MAX_BATCH_BYTES or len(messages) == MAX_BATCH
+                    # There is no place within a line to go on with.
+                    if messages and full and not (n and self._digest):
                         size += sum(map(len, raw)) + len(raw)
                         yield Batch(messages, numbers, self._place(number - 1, size, raw))
                         messages, numbers, raw, held = [], [], [], len(message.payload)
@@ -133,11 +155,14 @@ class Reader:
 
     def blame(self, batch: Batch) -> None:
         """Raise ``BadLine`` for the first message of a batch that the queue cannot take."""
+        from fdbqueue.drafts import draft
+        from fdbqueue.serializers import BUILT_IN
+
         for number, message in zip(batch.numbers, batch.messages, strict=True):
             try:
                 self.options.level(message.priority)
-                check_payload(message.payload, self.options.max_payload)
-                check_headers(message.headers)
+                drafted = draft(message, 0, BUILT_IN["bytes"])
+                check_payload(drafted.envelope.payload, self.options.max_payload)
             except InvalidInput as error:
                 raise BadLine(number=number, problem=str(error)) from None
 
@@ -149,19 +174,26 @@ class Reader:
             self._digest.update(b"\n")
         return Place(number, size, self._digest.hexdigest())
 
-    def _numbered(self, number: int, line: bytes) -> NewMessage:
+    def _numbered(self, number: int, line: bytes) -> list[NewMessage]:
         try:
-            return self._message(line)
+            if len(line) > MAX_LINE_BYTES:
+                raise ValueError(f"longer than {MAX_LINE_BYTES:,} bytes")
+            return [self._message(value) for value in objects(line)]
         except (InvalidInput, ValueError) as error:
             raise BadLine(number=number, problem=str(error)) from None
 
-    def _message(self, line: bytes) -> NewMessage:
-        if len(line) > MAX_LINE_BYTES:
-            raise ValueError(f"longer than {MAX_LINE_BYTES:,} bytes")
-        value = _object(line)
+    def _message(self, value: dict[str, Any]) -> NewMessage:
+        _check_names(value)
         payload = _payload(value)
-        given = {name: value[name] for name in _ARGUMENTS & value.keys()}
-        return NewMessage(**{**self._given, **given, "payload": payload})
+        given = dict(self._given)
+        for name in _ARGUMENTS & value.keys():
+            if name in _INSTEAD:
+                given[_INSTEAD[name]] = _NOTHING[_INSTEAD[name]]
+        for name in _ARGUMENTS & value.keys():
+            moment = name in _MOMENTS and value[name] is not None
+            found = _moment(name, value[name]) if moment else value[name]
+            given[_MOMENTS.get(name, name)] = found
+        return NewMessage(**{**given, "payload": payload})
 
 
 def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -183,27 +215,46 @@ def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def json_object(line: bytes) -> dict[str, Any]:
-    """The object in a line; raises ``ValueError`` with what is wrong."""
+def objects(line: bytes) -> list[dict[str, Any]]:
+    """The objects in a line: one, those of an array, or what an array has there if each of its
+    objects is on a line of its own. Raises ``ValueError`` with what is wrong."""
+    text = line.strip()
+    if text in (b"", b"[", b"]"):
+        return []
+    value = json_value(text.removesuffix(b",") if text.endswith(b"},") else text)
+    found = value if isinstance(value, list) else [value]
+    for each in found:
+        if not isinstance(each, dict):
+            raise ValueError('not an object like {"payload": "…"}')
+    return found
+
+
+def json_value(line: bytes) -> Any:
+    """The JSON in a line; raises ``ValueError`` with what is wrong."""
     try:
-        value = json.loads(line.decode())
+        return json.loads(line.decode())
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise ValueError("not a message: nested too deeply") from None
-    if not isinstance(value, dict):
-        raise ValueError('not an object like {"payload": "…"}')
-    return value
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    value = json_object(line)
+def _check_names(value: dict[str, Any]) -> None:
     for name in value.keys() - _KNOWN:
         names = ", ".join(sorted(_ARGUMENTS | {*_PAYLOADS}))
         raise ValueError(f"unknown name {name!r}; a message has {names}")
-    return value
+
+
+def _moment(name: str, text: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        moment = datetime.min
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} must be a time with its zone, like 2030-01-31T08:00+01:00")
+    return moment
 
 
 def _payload(value: dict[str, Any]) -> bytes:

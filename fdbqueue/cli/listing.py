@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, Protocol, TypeVar
 
 from . import terminal
+
+T = TypeVar("T")
 
 
 class View(Protocol):
@@ -15,6 +20,10 @@ class View(Protocol):
 
     @property
     def empty(self) -> str | None: ...
+    @property
+    def more(self) -> str | None:
+        """What to say where this is not all."""
+
     @property
     def json(self) -> Any:
         """What --json prints."""
@@ -25,12 +34,16 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows of a table. values: what --json prints. nothing: what to say where there are no rows."""
+    """Rows of a table. values: what --json prints. nothing: what to say where there are no rows.
+
+    more: what to say where there are more than these.
+    """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[object]]
     values: Sequence[dict[str, Any]]
     nothing: str
+    more: str | None = None
 
     @property
     def empty(self) -> str | None:
@@ -51,6 +64,7 @@ class Fields:
     fields: Sequence[tuple[str, object]]
     value: dict[str, Any]
     below: Listing | None = None
+    more: str | None = None
 
     @property
     def empty(self) -> str | None:
@@ -67,26 +81,87 @@ class Fields:
         return found
 
 
-def show(
-    look: Callable[[], View], as_json: bool, watch: float | None, *, lines: bool = False
-) -> None:
-    """Print what a look finds; look again every ``watch`` seconds, until interrupted.
+def first(found: Iterable[T], most: int | None) -> tuple[list[T], bool]:
+    """The first ``most`` of what is found, and whether there are more; all of them where None."""
+    if most is None or most > sys.maxsize - 1:
+        return [*found], False
+    some = list(islice(found, most + 1))
+    return some[:most], len(some) > most
 
-    lines: whether --json prints an object to a line, instead of one array.
-    """
+
+def more(noun: str, shown: int, after: str, total: int | None = None) -> str:
+    """What to say where a listing is cut; the same everywhere."""
+    of = "" if total is None or total <= shown else f" of {total:,}"
+    return (
+        f"the first {terminal.count(shown, noun)}{of}: there are more; "
+        f"--after {shlex.quote(after)} goes on, --max shows more at once"
+    )
+
+
+def show(
+    look: Callable[[], View], as_json: bool, watch: float | None, as_csv: bool = False
+) -> None:
+    """Print what a look finds; look again every ``watch`` seconds, until interrupted."""
+    if as_csv:
+        if as_json or watch is not None:
+            raise terminal.Refused("--csv goes neither with --json nor with --watch")
+        found = look()
+        print_csv(found.json)
+        if found.more is not None:
+            terminal.note(found.more)
+        return
     if watch is not None:
         _watch(look, as_json, watch)
         return
     found = look()
-    if as_json and lines:
-        for value in found.json:
-            terminal.print_json(value)
+    if as_json and isinstance(found.json, list):
+        print_array(found.json)
     elif as_json:
         terminal.print_json(found.json)
     elif found.empty is not None:
         terminal.note(found.empty)
     else:
         print("\n".join(found.lines(terminal.width())))
+    if found.more is not None:
+        terminal.flush()
+        terminal.note(found.more)
+
+
+def print_csv(values: Iterable[dict[str, Any]]) -> None:
+    """Print values as CSV, a line each, below the names that any of them has.
+
+    What has parts becomes a column for each: ``header.region``, ``death.reason``.
+    """
+    import csv
+
+    rows = [dict(_flat(each)) for each in values]
+    names = [*dict.fromkeys(name for row in rows for name in row)]
+    if names:
+        writer = csv.DictWriter(sys.stdout, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, each in value.items():
+        if name == "backoff" or isinstance(each, list):
+            yield f"{prefix}{name}", terminal.dumps(each)
+        elif isinstance(each, dict):
+            yield from _flat(each, f"{prefix}{'header' if name == 'headers' else name}.")
+        elif isinstance(each, bool):
+            yield f"{prefix}{name}", "true" if each else "false"
+        else:
+            yield f"{prefix}{name}", each
+
+
+def print_array(values: Iterable[Any]) -> int:
+    """Print a JSON array with each value on a line of its own, as they come; returns how many."""
+    printed = 0
+    for value in values:
+        print("," if printed else "[", terminal.dumps(value), sep="\n", end="")
+        printed += 1
+    print("\n]" if printed else "[]")
+    return printed
 
 
 def _watch(look: Callable[[], View], as_json: bool, seconds: float) -> None:
@@ -107,7 +182,9 @@ def _watch(look: Callable[[], View], as_json: bool, seconds: float) -> None:
 
 
 def _lines(found: View, width: int | None) -> list[str]:
-    return found.lines(width) if found.empty is None else [terminal.visible(found.empty)]
+    if found.empty is not None:
+        return [terminal.visible(found.empty)]
+    return [*found.lines(width), *([] if found.more is None else [terminal.visible(found.more)])]
 
 
 def _on_screen(look: Callable[[], View], seconds: float) -> None:

@@ -11,102 +11,78 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated
-
-import typer
+from importlib import import_module
+from typing import Annotated, Any
 
 import fdbqueue
 
 from ..errors import InvalidInput, QueueError
-from . import (
-    bench,
-    consumers,
-    dead,
-    doctor,
-    enqueuing,
-    history,
-    leases,
-    messages,
-    pipeline,
-    plans,
-    queues,
-    settling,
-    sinks,
-    status,
-    subscriptions,
-    terminal,
-    top,
-    upkeep,
-    worker,
-)
+from . import home, terminal
+from .declaring import Function, Group, Option, parse
 
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="fdbq",
-    help="Look after fdbqueue's queues: transactional priority queues on FoundationDB.",
-    epilog="The store is --store, else FDBQUEUE_STORE, else the cluster of FDB_CLUSTER_FILE or of "
-    "the default cluster file, else an embedded store in your data directory. Exit codes: 0 done, "
-    "1 failed, 2 wrong usage or invalid input, 130 interrupted. fdbq COMMAND --help has examples.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (
-    status.status,
-    doctor.doctor,
-    top.top,
-    enqueuing.enqueue,
-    messages.receive,
-    settling.ack,
-    settling.extend,
-    settling.release,
-    settling.reject,
-    messages.peek,
-    messages.browse,
-    messages.show,
-    messages.cancel,
-    upkeep.sweep,
-    worker.worker,
-):
-    app.command()(command)
-for group in (
-    queues.app,
-    dead.app,
-    leases.app,
-    consumers.app,
-    subscriptions.app,
-    history.app,
-    sinks.app,
-    pipeline.app,
-    plans.app,
-    upkeep.metrics,
-    bench.app,
-):
-    app.add_typer(group)
+HOME = {
+    "status": "status",
+    "doctor": "doctor",
+    "top": "top",
+    "enqueue": "enqueuing",
+    "receive": "messages",
+    "ack": "settling",
+    "extend": "settling",
+    "release": "settling",
+    "reject": "settling",
+    "peek": "messages",
+    "browse": "messages",
+    "show": "messages",
+    "cancel": "messages",
+    "edit": "messages",
+    "sweep": "upkeep",
+    "worker": "worker",
+}
+"""The module of each command; its function has the same name."""
+GROUPS = {
+    "queue": ("queues", "app"),
+    "dead": ("dead", "app"),
+    "lease": ("leases", "app"),
+    "consumer": ("consumers", "app"),
+    "subscription": ("subscriptions", "app"),
+    "history": ("history", "app"),
+    "sink": ("sinks", "app"),
+    "pipeline": ("pipeline", "app"),
+    "plan": ("plans", "app"),
+    "metrics": ("upkeep", "metrics"),
+    "bench": ("bench", "app"),
+}
+"""The module of each group, and the group in it."""
 
 
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"fdbq {fdbqueue.__version__}")
-        raise typer.Exit
+        raise terminal.Exit(0)
 
 
-@app.callback()
 def _everywhere(
-    ctx: typer.Context,
     store: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="The store: an embedded store's path, embedded:PATH, or a cluster file. "
             "Where there is none, fdbq queue create makes one.",
         ),
     ] = None,
+    root: Annotated[
+        str | None,
+        Option(
+            metavar="PATH",
+            help="The root that the queues lie below, its parts set off by slashes: a/b is "
+            "Subspace(('a', 'b')). That of programs by default: fdbqueue.",
+        ),
+    ] = None,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     if store is not None:
@@ -114,15 +90,86 @@ def _everywhere(
         os.environ["FDBQUEUE_STORE"] = store
         if not store:
             raise terminal.Refused("--store '': it names no file")
-        path = store.removeprefix("embedded:")
-        if not os.path.exists(path):
-            ctx.call_on_close(lambda: _tell_of_new(path))
+    if root is not None:
+        if not all(root.split("/")):
+            raise terminal.Refused(f"--root {root!r}: write names, set off by slashes")
+        home.root = root
 
 
-def _tell_of_new(path: str) -> None:
-    """A mistyped path is a new store, and an empty one."""
-    if os.path.exists(path):
-        terminal.note(f"{path} is a new store: there was none")
+def _group() -> Group:
+    group = Group(
+        name="fdbq",
+        help="Look after fdbqueue's queues: transactional priority queues on FoundationDB.",
+        epilog="The store is --store, else FDBQUEUE_STORE, else the cluster of FDB_CLUSTER_FILE or "
+        "of the default cluster file, else an embedded store in your data directory. Exit codes: "
+        "0 done, 1 failed, 2 wrong usage or invalid input, 130 interrupted. fdbq COMMAND --help "
+        "has examples.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.callback()(_everywhere)
+    return group
+
+
+def _of(module: str, name: str) -> Any:
+    return getattr(import_module(f".{module}", __package__), name)
+
+
+def assembled(words: Sequence[str] | None = None) -> Any:
+    """The application as typer has it; for a command line, as much of it as this is about."""
+    _, left = _settings(words or ())
+    chosen = {*left[:1]} & {*HOME, *GROUPS} or {*HOME, *GROUPS}
+    group = _group()
+    for name, module in HOME.items():
+        if name in chosen:
+            group.command(name)(_of(module, name))
+    app = group.typer()
+    for name, (module, attribute) in GROUPS.items():
+        if name in chosen:
+            app.add_typer(_of(module, attribute).typer())
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return assembled()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _settings(words: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
+    """What a command line begins with, of --store and --root, and what is left."""
+    settings: dict[str, Any] = {}
+    while len(words) > 1 and words[0] in ("--store", "--root"):
+        settings[words[0].removeprefix("--")] = words[1]
+        words = words[2:]
+    return settings, words
+
+
+def _plain(words: Sequence[str]) -> tuple[Function, dict[str, Any]] | None:
+    """The command of a command line and its arguments; None where that is not plain."""
+    settings, left = _settings(words)
+    if left and left[0] in HOME:
+        function = _of(HOME[left[0]], left[0])
+        arguments = parse(function, left[1:])
+    elif len(left) > 1 and left[0] in GROUPS:
+        function = _of(*GROUPS[left[0]]).commands.get(left[1])
+        arguments = None if function is None else parse(function, left[2:])
+    else:
+        return None
+    if arguments is None:
+        return None
+    _everywhere(**settings)
+    return function, arguments
+
+
+def _call(words: Sequence[str]) -> object:
+    plain = None if "_FDBQ_COMPLETE" in os.environ else _plain(words)
+    if plain is not None:
+        function, arguments = plain
+        return function(**arguments)
+    return assembled(words)(args=[*words], prog_name="fdbq", standalone_mode=False)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -133,7 +180,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if quiet is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        code = app(args=list(arguments), prog_name="fdbq", standalone_mode=False)
+        try:
+            code = _call(arguments)
+        except terminal.Exit as ended:
+            code = ended.exit_code
         sys.stdout.flush()
     except BaseException as error:
         signal.signal(signal.SIGINT, quiet)
@@ -154,7 +204,7 @@ def _interrupted() -> int:
 
 
 def _report(error: BaseException) -> int:
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # typer's
         return _interrupted()
     if isinstance(error, BrokenPipeError):
         # Whoever read our output has gone: say nothing more to them, not even at exit.

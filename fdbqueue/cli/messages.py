@@ -6,50 +6,83 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from itertools import islice
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated, Any, TypeVar
 
 import fdbqueue
 from fdbqueue.states import State
 
 from ..errors import QueueError, TransactionTooLarge
-from . import listing, shapes, terminal
-from .params import AsJson, DryRun, MessageId, QueueName, Selecting, Watch, Yes
+from . import durations, home, listing, shapes, terminal
+from .declaring import Argument, Option
+from .params import (
+    MOST,
+    After,
+    AsCsv,
+    AsJson,
+    DryRun,
+    MessageId,
+    Most,
+    QueueName,
+    Selecting,
+    Watch,
+    Yes,
+)
 
 LEASED_AT_ONCE = 500
-PEEKED_AT_MOST = 10_000
 HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json has them all."""
 SHOWN_AT_ONCE = 1_000
+T = TypeVar("T")
+Predicate = Callable[["fdbqueue.Message"], bool]
 CANCELLED = (State.READY, State.DELAYED)
+
+
+class Which(Enum):
+    """What messages wait for."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    WAITING = "waiting"
+
+
+Waiting = Annotated[
+    Which,
+    Option(
+        "--state",
+        metavar="STATE",
+        help="Which: ready, delayed, or waiting for another message of their key.",
+    ),
+]
 
 
 def receive(
     name: QueueName,
-    max_messages: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, help="Messages at most.")
-    ] = 1,
+    max_messages: Annotated[int, Option("--max", metavar="N", min=1, help="Messages at most.")] = 1,
     lease: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
             help="Seconds until they are delivered again; the queue's own by default.",
         ),
     ] = None,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds to wait for a first message.")
+        float,
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="Seconds to wait for a first message.",
+        ),
     ] = 0.0,
-    ack: Annotated[
-        bool, typer.Option("--ack", help="Acknowledge them when they are printed.")
-    ] = False,
+    ack: Annotated[bool, Option("--ack", help="Acknowledge them when they are printed.")] = False,
     consumer: Annotated[
-        str, typer.Option(metavar="NAME", help="Who receives, to show in listings.")
+        str, Option(metavar="NAME", help="Who receives, to show in listings.")
     ] = "",
     subscription: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Receive for a subscription: what its selector matches."),
+        Option(metavar="NAME", help="Receive for a subscription: what its selector matches."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,8 +99,8 @@ def receive(
     """
     if ack and 1 in terminal.closed:
         raise terminal.Refused("standard output is closed: what is acknowledged would be lost")
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     source = queue if subscription is None else queue.subscriptions.open(db, subscription)
 
     def take(count: int, seconds: float) -> list[fdbqueue.Delivery]:
@@ -128,28 +161,25 @@ def _deliveries(
 
 def peek(
     name: QueueName,
-    max_messages: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, max=PEEKED_AT_MOST, help="Messages at most.")
-    ] = 10,
+    selector: Selecting = None,
+    state: Waiting = Which.READY,
+    after: After = None,
+    max_messages: Most = 10,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
     watch: Watch = None,
 ) -> None:
-    """Show the first ready messages, and leave them where they are.
+    """Show the first messages that wait, and leave them where they are.
 
-    With --json, one message to a line.
+    As browse, which shows all.
 
     \b
     Examples:
       fdbq peek orders
       fdbq peek orders --max 1 --watch 1
+      fdbq peek orders --state delayed
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
-
-    def look() -> listing.Listing:
-        return listed(queue.peek(db, max_messages), f"queue {name} is empty")
-
-    listing.show(look, as_json, watch, lines=True)
+    _browse(name, selector, None, state, after, max_messages, as_json, as_csv, watch)
 
 
 def browse(
@@ -157,53 +187,107 @@ def browse(
     selector: Selecting = None,
     level: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="Only of this level, 0 the most urgent; several times."),
+        Option(metavar="N", help="Only of this level, 0 the most urgent; several times."),
     ] = None,
-    max_messages: Annotated[
-        int | None, typer.Option("--max", metavar="N", min=1, help="Messages at most.")
-    ] = None,
+    state: Waiting = Which.READY,
+    after: After = None,
+    max_messages: Annotated[int | None, Option("--max", metavar="N", min=1, help=MOST)] = None,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
     watch: Watch = None,
 ) -> None:
-    """Show all ready messages, or those that match, and leave them where they are.
+    """Show all messages that wait, or those that match, and leave them where they are.
 
-    It reads page after page, so it is no picture of one instant. With --json, one message to a
-    line. With --watch, the first thousand, unless --max says how many.
+    Those that are ready, in the order of delivery; with --state delayed those that are for later,
+    the first due at the top; with --state waiting those that wait for another message of their
+    ordering key, by keys. It reads page after page, so it is no picture of one instant. With
+    --watch, the first thousand, unless --max says how many.
 
     \b
     Examples:
       fdbq browse orders --selector "region = 'eu' AND age > 60000"
-      fdbq browse orders --level 0 --json > urgent.jsonl
+      fdbq browse orders --level 0 --json > urgent.json
+      fdbq browse orders --state delayed --max 100
     """
+    most = max_messages or (None if watch is None else SHOWN_AT_ONCE)
+    _browse(name, selector, level, state, after, most, as_json, as_csv, watch)
+
+
+def _browse(
+    name: str,
+    selector: str | None,
+    levels: Sequence[int] | None,
+    state: Which,
+    after: str | None,
+    most: int | None,
+    as_json: bool,
+    as_csv: bool,
+    watch: float | None,
+) -> None:
     wanted = None if selector is None else fdbqueue.Selector(selector)
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     clock = fdbqueue.clock.Clock()
-    empty = f"queue {name} is empty" if wanted is None else "no message matches"
+    every = wanted is None and not levels
+    empty = f"queue {name} has no {state.value} messages" if every else "no message matches"
 
-    def found() -> Iterator[fdbqueue.Message]:
-        for message in queue.browse(db, levels=level or None):
-            if wanted is None or wanted.matches(message, clock.wall_ms()):
-                yield message
+    def found() -> Iterator[fdbqueue.MessageState]:
+        for each in _waiting(db, queue, levels, state, after):
+            if wanted is None or wanted.matches(each.message, clock.wall_ms()):
+                yield each
 
-    if watch is not None:
-        most = min(max_messages or SHOWN_AT_ONCE, sys.maxsize)
-        listing.show(lambda: listed([*islice(found(), most)], empty), as_json, watch)
+    if most is not None or as_csv:
+
+        def look() -> listing.Listing:
+            return _listed(queue, *listing.first(found(), most), empty)
+
+        listing.show(look, as_json, watch, as_csv)
+        return
+    if as_json:
+        listing.print_array(map(shapes.waiting_json, found()))
         return
     shown = 0
-    for messages in _batches(islice(found(), min(max_messages or sys.maxsize, sys.maxsize))):
-        shown += len(messages)
-        if as_json:
-            for message in messages:
-                terminal.print_json(shapes.message_json(message))
-        else:
-            _print_messages(messages)
+    for page in _batches(found()):
+        shown += len(page)
+        print("\n".join(_listed(queue, page, False, empty).lines(terminal.width())))
         terminal.flush()
     if not shown:
         terminal.note(empty)
 
 
-def _batches(messages: Iterator[fdbqueue.Message]) -> Iterator[list[fdbqueue.Message]]:
+def _waiting(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    levels: Sequence[int] | None,
+    state: Which,
+    after: str | None,
+) -> Iterator[fdbqueue.MessageState]:
+    from fdbqueue.subscribers import check_levels
+
+    if levels and state is Which.READY and after is None:  # no other level is read then
+        for message in queue.browse(db, levels=levels):
+            yield fdbqueue.MessageState(message, State.READY)
+        return
+    check_levels(levels, queue.options(db).levels)
+    for each in queue.looking(db, state.value, after):
+        if not levels or each.message.level in levels:
+            yield each
+
+
+def _listed(
+    queue: fdbqueue.Queue, found: Sequence[fdbqueue.MessageState], cut: bool, empty: str
+) -> listing.Listing:
+    headers, rows = _table(_columns([each.message for each in found], found))
+    return listing.Listing(
+        headers,
+        rows,
+        [shapes.waiting_json(each) for each in found],
+        empty,
+        listing.more("message", len(found), found[-1].id) if cut else None,
+    )
+
+
+def _batches(messages: Iterator[T]) -> Iterator[list[T]]:
     while batch := list(islice(messages, SHOWN_AT_ONCE)):
         yield batch
 
@@ -213,7 +297,7 @@ def show(
     message_id: MessageId,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="Write the payload alone, as it is: not for a terminal."),
+        Option("--raw", help="Write the payload alone, as it is: not for a terminal."),
     ] = False,
     as_json: AsJson = False,
     watch: Watch = None,
@@ -228,8 +312,8 @@ def show(
       fdbq show orders 05-000000000001-83ca4e58174f03bb --watch 1
       fdbq show orders 05-000000000001-83ca4e58174f03bb --raw > payload
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
 
     def look() -> fdbqueue.MessageState:
         found = queue.get(db, message_id)
@@ -270,7 +354,7 @@ def stated(found: fdbqueue.MessageState) -> listing.Fields:
 
 def cancel(
     name: QueueName,
-    message_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of messages.")],
+    message_ids: Annotated[list[str], Argument(metavar="ID…", help="Ids of messages.")],
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -284,8 +368,8 @@ def cancel(
       fdbq cancel orders 05-000000000001-83ca4e58174f03bb --dry-run
       fdbq cancel orders 05-000000000001-83ca4e58174f03bb --yes
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     ids = [*dict.fromkeys(message_ids)]
     found = {each: queue.get(db, each) for each in ids}
     waiting = [each for each, state in found.items() if state and state.state in CANCELLED]
@@ -307,29 +391,77 @@ def cancel(
         raise terminal.Refused(f"not ready or delayed: {', '.join(missed)}", 1)
 
 
+def edit(
+    name: QueueName,
+    message_ids: Annotated[list[str], Argument(metavar="ID…", help="Ids of messages.")],
+    priority: Annotated[
+        int | None, Option(metavar="N", help="0 to 9: the higher, the more urgent.")
+    ] = None,
+    delay: Annotated[
+        float | None,
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="Do not deliver them before so long from now; 0: as soon as can be.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Do not deliver them before 2030-01-31T08:00+01:00."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the priority of messages that wait, or when they are due.
+
+    One that comes into another level goes behind all others there. One that is leased, dead or
+    gone stays as it is; then this ends with 1.
+
+    \b
+    Examples:
+      fdbq edit orders 05-000000000001-83ca4e58174f03bb --priority 9
+      fdbq edit orders 05-000000000001-83ca4e58174f03bb --delay 2h
+    """
+    if priority is None and delay is None and at is None:
+        raise terminal.Refused("say what to change: --priority, --delay or --at")
+    moment = None if at is None else durations.instant(at)
+    db = home.opened()
+    queue = home.queue(name)
+    ids = [*dict.fromkeys(message_ids)]
+    edited = [
+        each for each in ids if queue.edit(db, each, priority=priority, delay=delay, at=moment)
+    ]
+    missed = [each for each in ids if each not in edited]
+    if as_json:
+        terminal.print_json({"queue": name, "edited": len(edited), "missed": missed})
+    else:
+        print(f"edited {terminal.count(len(edited), 'message')}")
+    if missed:
+        raise terminal.Refused(f"not waiting: {', '.join(missed)}", 1)
+
+
 # -- tables -----------------------------------------------------------------------------------
-
-
-def listed(messages: Sequence[fdbqueue.Message], empty: str) -> listing.Listing:
-    """Messages as a listing shows them."""
-    headers, rows = _table(_columns(messages))
-    return listing.Listing(headers, rows, [shapes.message_json(each) for each in messages], empty)
 
 
 def _print_messages(messages: Sequence[fdbqueue.Message]) -> None:
     terminal.print_table(*_table(_columns(messages)))
 
 
-def _columns(messages: Sequence[fdbqueue.Message]) -> dict[str, list[Any]]:
+def _columns(
+    messages: Sequence[fdbqueue.Message], states: Sequence[fdbqueue.MessageState] = ()
+) -> dict[str, list[Any]]:
     """What no message has gets no column."""
+    now_ms = fdbqueue.clock.Clock().wall_ms()
+    dues = [each.due_at_ms for each in states]
     columns: dict[str, list[Any]] = {
         "id": [message.id for message in messages],
+        "due in": ["" if due is None else terminal.age(due - now_ms) for due in dues],
+        "key": [each.message.key if each.waits_for_key else "" for each in states],
         "prio": [message.priority for message in messages],
         "failed": [message.attempts for message in messages],
         "headers": [_headers(message.headers) for message in messages],
         "payload": [terminal.excerpt(message.payload) for message in messages],
     }
-    for optional in ("failed", "headers"):
+    for optional in ("due in", "key", "failed", "headers"):
         if not any(columns[optional]):
             del columns[optional]
     return columns

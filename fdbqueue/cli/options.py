@@ -9,8 +9,9 @@ from typing import Any
 
 from fdbqueue.options import QueueOptions
 
-from . import terminal
+from . import durations, terminal
 
+TIMES = ("lease", "dedup_window", "history_seconds", "auto_delete_after")
 _NAMES = [each.name for each in fields(QueueOptions) if each.name not in ("paused",)]
 
 
@@ -28,7 +29,8 @@ def _setting(text: str) -> tuple[str, Any]:
         raise terminal.Refused("paused: use fdbq queue pause and fdbq queue resume")
     if name not in _NAMES:
         raise terminal.Refused(f"{name}: no such option; there are {', '.join(_NAMES)}")
-    return name, _value(value.strip())
+    seconds = durations.parse(value.strip()) if name in TIMES else None
+    return name, _value(value.strip()) if seconds is None else seconds
 
 
 def _value(text: str) -> Any:

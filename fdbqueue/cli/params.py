@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Annotated
-
-import typer
+from typing import Annotated, Any
 
 import fdbqueue
+
+from . import durations, home
+from .declaring import Argument, Option
 
 HARMLESS = frozenset("-_.,:/+=@%")
 """Characters that mean nothing to a shell, beside letters and digits."""
 
 
-def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
+def complete_queue(ctx: Any, incomplete: str) -> list[str]:
     """Names of queues, for the shell's completion: no answer rather than an error."""
     try:
-        names = fdbqueue.list_queues(_open(context))
+        names = home.names(_open(ctx))
     except Exception:
         return []
     return _offered(names, incomplete)
 
 
-def complete_subscription(context: typer.Context, incomplete: str) -> list[str]:
+def complete_subscription(ctx: Any, incomplete: str) -> list[str]:
     """Names of the queue's subscriptions, for the shell's completion."""
     try:
-        queue = fdbqueue.Queue(context.params["name"])
-        names = [each.name for each in queue.subscriptions.list(_open(context))]
+        queue = fdbqueue.Queue(ctx.params["name"])
+        names = [each.name for each in queue.subscriptions.list(_open(ctx))]
     except Exception:
         return []
     return _offered(names, incomplete)
@@ -42,42 +43,54 @@ def _offered(names: Iterable[str], incomplete: str) -> list[str]:
     ]
 
 
-def _open(context: typer.Context) -> fdbqueue.fdb.Database:
-    store = context.find_root().params.get("store")
+def _open(ctx: Any) -> fdbqueue.fdb.Database:
+    given = ctx.find_root().params
+    store = given.get("store")
+    home.root = given.get("root") or ""
     if store:
         os.environ["FDBQUEUE_STORE"] = store
-    return fdbqueue.open(timeout=1, create=False)
+    return home.opened(timeout=1)
 
 
 QueueName = Annotated[
     str,
-    typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=complete_queue),
+    Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=complete_queue),
 ]
-NewName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the new queue.")]
+QueueNames = Annotated[
+    list[str],
+    Argument(metavar="QUEUE…", help="Names of queues.", autocompletion=complete_queue),
+]
+NewNames = Annotated[list[str], Argument(metavar="QUEUE…", help="Names of the new queues.")]
 SubscriptionName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="NAME", help="Name of the subscription.", autocompletion=complete_subscription
     ),
 ]
-MessageId = Annotated[str, typer.Argument(metavar="ID", help="Id of the message.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only tell what would be done, and do nothing.")
+MessageId = Annotated[str, Argument(metavar="ID", help="Id of the message.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
+AsCsv = Annotated[
+    bool, Option("--csv", help="Print CSV with a line of names: what --json has, flat.")
 ]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Only tell what would be done, and do nothing.")]
 Watch = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        min=0.1,
+    Option(
+        metavar="DURATION",
+        parser=durations.at_least(0.1),
         help="Look again every so many seconds, until Ctrl-C. With --json, one array to a line "
         "for each look.",
     ),
 ]
+MOST = "At most so many; a note says if there are more."
+Most = Annotated[int, Option("--max", metavar="N", min=1, help=MOST)]
+After = Annotated[
+    str | None, Option(metavar="ID", help="Go on behind this one, the last of an earlier listing.")
+]
 Selecting = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--selector",
         metavar="SELECTOR",
         help="Only messages that match, in the syntax of JMS: \"region = 'eu' AND priority > 6\".",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
 from . import pipeline_check, pipeline_drain, pipeline_load, pipeline_replay, pipeline_report
+from .declaring import Group
 
-app = typer.Typer(
+app = Group(
     name="pipeline",
     help="Jobs on Spark, which needs Java and fdbqueue[spark].",
     no_args_is_help=True,

@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-import fdbqueue
-
-from . import history, pipeline_session, terminal
+from . import history, home, pipeline_session, terminal
+from .declaring import Argument, Option
 from .params import AsJson, complete_queue
 
 if TYPE_CHECKING:
@@ -19,17 +16,17 @@ if TYPE_CHECKING:
 def check(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[QUEUE]...", help="Queues.", autocompletion=complete_queue),
+        Argument(metavar="[QUEUE]...", help="Queues.", autocompletion=complete_queue),
     ] = None,
     runs: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             "--run", metavar="DIRECTORY", help="A history of tools/chaos instead; may be repeated."
         ),
     ] = None,
     max_attempts: Annotated[
         int | None,
-        typer.Option(
+        Option(
             metavar="N", min=1, help="The most attempts that any message of the queues may have."
         ),
     ] = None,
@@ -50,8 +47,8 @@ def check(
     if bool(names) == bool(runs):
         raise terminal.Refused("name queues, or histories with --run")
     if names:
-        db = fdbqueue.open(create=False)
-        queues = [fdbqueue.Queue(name) for name in dict.fromkeys(names)]
+        db = home.opened()
+        queues = [home.queue(name) for name in dict.fromkeys(names)]
         for queue in queues:
             history.check(db, queue)
     spark, session = pipeline_session.start("check")
@@ -67,7 +64,7 @@ def check(
     else:
         _print(verdict)
     if not verdict.ok:
-        raise typer.Exit(1)
+        raise terminal.Exit(1)
 
 
 def _print(verdict: Verdict) -> None:

@@ -6,11 +6,8 @@ from dataclasses import asdict
 from enum import Enum
 from typing import Annotated
 
-import typer
-
-import fdbqueue
-
-from . import pipeline_session, terminal
+from . import home, pipeline_session, terminal
+from .declaring import Argument, Option
 from .params import AsJson, QueueName
 
 
@@ -39,38 +36,38 @@ class BadPayloads(Enum):
 
 def drain(
     name: QueueName,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A directory for the files.")],
+    path: Annotated[str, Argument(metavar="PATH", help="A directory for the files.")],
     format: Annotated[
-        Format, typer.Option(metavar="FORMAT", help="parquet, json or orc.")
+        Format, Option(metavar="FORMAT", help="parquet, json or orc.")
     ] = Format.PARQUET,
     payload: Annotated[
-        Payload, typer.Option(metavar="KIND", help="What payloads are: bytes, string or json.")
+        Payload, Option(metavar="KIND", help="What payloads are: bytes, string or json.")
     ] = Payload.BYTES,
     schema: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="COLUMNS",
             help="Of payloads that are JSON, like 'carrier STRING, delay INT'.",
         ),
     ] = None,
     bad_payloads: Annotated[
         BadPayloads,
-        typer.Option(metavar="WHAT", help="At a payload that does not fit: fail, or null."),
+        Option(metavar="WHAT", help="At a payload that does not fit: fail, or null."),
     ] = BadPayloads.FAIL,
     header_columns: Annotated[
         str | None,
-        typer.Option(metavar="COLUMNS", help="Headers as columns, like 'region, tries BIGINT'."),
+        Option(metavar="COLUMNS", help="Headers as columns, like 'region, tries BIGINT'."),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="Only these columns, like 'id,payload,priority'."),
+        Option(metavar="NAMES", help="Only these columns, like 'id,payload,priority'."),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--batch", metavar="N", min=1, help="Messages in a batch at most.")
+        int | None, Option("--batch", metavar="N", min=1, help="Messages in a batch at most.")
     ] = None,
     consumer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The consumer that plans them; else one of the path."),
+        Option(metavar="NAME", help="The consumer that plans them; else one of the path."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -88,8 +85,8 @@ def drain(
       fdbq pipeline drain orders /data/orders
       fdbq pipeline drain flights /data/flights --payload json --schema 'carrier STRING, delay INT'
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     queue.options(db)
     spark, session = pipeline_session.start("drain")
     with pipeline_session.told("messages") as tell:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated
 
-import typer
-
-import fdbqueue
-
-from . import pipeline_session, terminal
+from . import durations, home, pipeline_session, terminal
+from .declaring import Argument, Option
 from .params import AsJson, QueueName
 
 
@@ -22,46 +19,46 @@ class BadRows(Enum):
 
 def load(
     name: QueueName,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files or directories.")],
+    paths: Annotated[list[str], Argument(metavar="PATH…", help="Files or directories.")],
     format: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="parquet, json, csv or orc; else by the ending."),
+        Option(metavar="FORMAT", help="parquet, json, csv or orc; else by the ending."),
     ] = None,
     payload: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="SQL",
             help="The payload: an expression on the columns. Else the column payload, or, where "
             "there is none, the whole row as JSON.",
         ),
     ] = None,
     priority: Annotated[
-        str | None, typer.Option(metavar="SQL", help="The priority, like 'IF(delay > 60, 9, 4)'.")
+        str | None, Option(metavar="SQL", help="The priority, like 'IF(delay > 60, 9, 4)'.")
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=SQL", help="A header; can be given several times."),
+        Option(metavar="NAME=SQL", help="A header; can be given several times."),
     ] = None,
     delay: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Seconds before which it is not delivered.")
+        str | None, Option(metavar="SQL", help="Seconds before which it is not delivered.")
     ] = None,
     ttl: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Seconds after which it is delivered no more.")
+        str | None, Option(metavar="SQL", help="Seconds after which it is delivered no more.")
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="SQL", help="The ordering key.")] = None,
-    dedup_id: Annotated[str | None, typer.Option(metavar="SQL", help="The dedup id.")] = None,
-    unique: Annotated[str | None, typer.Option(metavar="SQL", help="The unique key.")] = None,
+    key: Annotated[str | None, Option(metavar="SQL", help="The ordering key.")] = None,
+    dedup_id: Annotated[str | None, Option(metavar="SQL", help="The dedup id.")] = None,
+    unique: Annotated[str | None, Option(metavar="SQL", help="The unique key.")] = None,
     schema: Annotated[
         str | None,
-        typer.Option(metavar="COLUMNS", help="Of the files, like 'carrier STRING, delay INT'."),
+        Option(metavar="COLUMNS", help="Of the files, like 'carrier STRING, delay INT'."),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of Spark's reader, like 'sep=;'."),
+        Option(metavar="NAME=VALUE", help="Of Spark's reader, like 'sep=;'."),
     ] = None,
     load_id: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--id",
             metavar="NAME",
             help="A name of the load: loads of one name enqueue once, and one that was "
@@ -70,11 +67,15 @@ def load(
     ] = None,
     bad_rows: Annotated[
         BadRows,
-        typer.Option(metavar="WHAT", help="At a row that is no message: fail, or skip it."),
+        Option(metavar="WHAT", help="At a row that is no message: fail, or skip it."),
     ] = BadRows.FAIL,
     timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="How long to wait for room in the queue."),
+        Option(
+            metavar="DURATION",
+            parser=durations.at_least(0),
+            help="How long to wait for room in the queue.",
+        ),
     ] = 3600.0,
     as_json: AsJson = False,
 ) -> None:
@@ -101,8 +102,8 @@ def load(
     }
     headers = dict(_pair("--header", each, "NAME=SQL") for each in header or [])
     options = dict(_pair("--option", each, "NAME=VALUE") for each in option or [])
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     queue.options(db)
     spark, session = pipeline_session.start("load")
     with pipeline_session.told("rows") as tell:

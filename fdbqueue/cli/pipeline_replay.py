@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-import fdbqueue
-
-from . import pipeline_session, terminal
+from . import home, pipeline_session, terminal
+from .declaring import Option
 from .params import AsJson, DryRun, QueueName, Yes
 
 
@@ -16,21 +13,19 @@ def replay(
     name: QueueName,
     where: Annotated[
         str | None,
-        typer.Option(
-            metavar="SQL", help="Which ones: a condition on the columns of the dead letters."
-        ),
+        Option(metavar="SQL", help="Which ones: a condition on the columns of the dead letters."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")] = False,
+    every: Annotated[bool, Option("--all", help="All dead letters of the queue.")] = False,
     schema: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="COLUMNS",
             help="Of payloads that are JSON, so that the condition can name payload.delay.",
         ),
     ] = None,
     header_columns: Annotated[
         str | None,
-        typer.Option(metavar="COLUMNS", help="Headers as columns, like 'region, tries BIGINT'."),
+        Option(metavar="COLUMNS", help="Headers as columns, like 'region, tries BIGINT'."),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -49,8 +44,8 @@ def replay(
     """
     if (where is None) is not every:
         raise terminal.Refused("say which dead letters: with --where, or with --all")
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     found = queue.depth(db).dead
     if not dry_run:
         which = f"the dead letters that match, of {found:,}" if where else f"all {found:,} of them"

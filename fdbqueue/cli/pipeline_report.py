@@ -6,11 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-import fdbqueue
-
-from . import history, pipeline_session, terminal
+from . import durations, history, home, pipeline_session, terminal
+from .declaring import Argument, Option
 from .params import AsJson, complete_queue
 
 if TYPE_CHECKING:
@@ -20,7 +17,7 @@ Moment = datetime.fromisoformat
 
 QueueNames = Annotated[
     list[str],
-    typer.Argument(metavar="QUEUE...", help="Names of queues.", autocompletion=complete_queue),
+    Argument(metavar="QUEUE...", help="Names of queues.", autocompletion=complete_queue),
 ]
 
 
@@ -28,20 +25,22 @@ def report(
     names: QueueNames,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write a page with plots, which needs no other."),
+        Option(metavar="FILE", help="Also write a page with plots, which needs no other."),
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(metavar="TIME", parser=Moment, help="Only what happened from then."),
+        Option(metavar="TIME", parser=Moment, help="Only what happened from then."),
     ] = None,
     until: Annotated[
         datetime | None,
-        typer.Option(metavar="TIME", parser=Moment, help="Only what happened before then."),
+        Option(metavar="TIME", parser=Moment, help="Only what happened before then."),
     ] = None,
     span: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS", min=0.001, help="The length of the spans that throughput is told in."
+        Option(
+            metavar="DURATION",
+            parser=durations.at_least(0.001),
+            help="The length of the spans that throughput is told in.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -57,8 +56,8 @@ def report(
       fdbq pipeline report orders payments --html report.html
       fdbq pipeline report orders --since 2026-05-01T12:00 --json
     """
-    db = fdbqueue.open(create=False)
-    queues = [fdbqueue.Queue(name) for name in dict.fromkeys(names)]
+    db = home.opened()
+    queues = [home.queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
         history.check(db, queue)
     spark, session = pipeline_session.start("report")

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import fdbqueue
 
-from . import listing, shapes, terminal
-from .params import AsJson, DryRun, QueueName, Watch, Yes
+from . import home, listing, shapes, terminal
+from .declaring import Argument, Group, Option
+from .params import AsCsv, AsJson, DryRun, QueueName, Watch, Yes
 
-app = typer.Typer(
+app = Group(
     name="plan", help="Look at what streams have in hand, and take it back.", no_args_is_help=True
 )
 
-ConsumerName = Annotated[
-    str, typer.Argument(metavar="CONSUMER", help="The stream's option consumer.")
-]
+ConsumerName = Annotated[str, Argument(metavar="CONSUMER", help="The stream's option consumer.")]
 
 
 @app.command("list")
-def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
+def list_(
+    name: QueueName, as_json: AsJson = False, as_csv: AsCsv = False, watch: Watch = None
+) -> None:
     """List the consumers that take messages by plans, and the plan that each has in hand.
 
     The messages of a plan are leased until the stream acknowledges the batch, and never lapse: if
@@ -32,8 +31,8 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
       fdbq plan list orders
       fdbq plan list orders --json
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
 
     def look() -> listing.Listing:
         now_ms = fdbqueue.clock.Clock().wall_ms()
@@ -49,7 +48,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
             f"no stream takes messages of queue {name}",
         )
 
-    listing.show(look, as_json, watch)
+    listing.show(look, as_json, watch, as_csv)
 
 
 def _columns(plan: fdbqueue.model.Plan | None, now_ms: int) -> tuple[object, ...]:
@@ -64,7 +63,7 @@ def show(
     name: QueueName,
     consumer: ConsumerName,
     max_messages: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, max=10_000, help="Messages at most.")
+        int, Option("--max", metavar="N", min=1, max=10_000, help="Messages at most.")
     ] = 100,
     as_json: AsJson = False,
     watch: Watch = None,
@@ -76,8 +75,8 @@ def show(
       fdbq plan show orders billing --json
       fdbq plan show orders billing --watch 1
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
 
     def look() -> listing.Fields:
         found = queue.plans.show(db, consumer)
@@ -107,7 +106,7 @@ def release(
     consumer: ConsumerName,
     forget: Annotated[
         bool,
-        typer.Option("--forget", help="Forget the consumer, too: its next run begins anew."),
+        Option("--forget", help="Forget the consumer, too: its next run begins anew."),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -123,8 +122,8 @@ def release(
       fdbq plan release orders billing --dry-run
       fdbq plan release orders billing --yes
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     found = queue.plans.show(db, consumer)
     held = sum(plan.left for plan in found.plans if plan.batch > found.acknowledged)
     if dry_run:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, fields
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from enum import Enum
 from typing import Annotated, Any
-
-import typer
 
 import fdbqueue
 from fdbqueue.options import QueueOptions
 
 from ..errors import QueueNotFound
-from . import bulk, listing, options, terminal
-from .params import AsJson, DryRun, NewName, QueueName, Watch, Yes
+from . import bulk, durations, home, listing, options, terminal
+from .declaring import Argument, Group, Option
+from .params import MOST, AsCsv, AsJson, DryRun, NewNames, QueueName, QueueNames, Watch, Yes
 
 LISTED_AT_ONCE = 1_000
 """Queues that one transaction surveys."""
 
 PAUSED, UNREADABLE = "paused", "unreadable"
 
-app = typer.Typer(
+
+class Column(Enum):
+    """What queues are sorted by."""
+
+    NAME = "name"
+    READY = "ready"
+    DELAYED = "delayed"
+    LEASED = "leased"
+    DEAD = "dead"
+    DONE = "done"
+    ENQUEUED = "enqueued"
+
+
+app = Group(
     name="queue",
     help="Create, list, show, change, empty, check and delete queues.",
     no_args_is_help=True,
@@ -28,39 +43,37 @@ app = typer.Typer(
 
 Setting = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="Any option, as fdbq queue set; several times."
-    ),
+    Option("--set", metavar="NAME=VALUE", help="Any option, as fdbq queue set; several times."),
 ]
 
 
 @app.command()
 def create(
-    name: NewName,
+    names: NewNames,
     levels: Annotated[
-        int, typer.Option(metavar="N", help="How many strict priorities it tells apart, 1 to 256.")
+        int, Option(metavar="N", help="How many strict priorities it tells apart, 1 to 256.")
     ] = QueueOptions().levels,
     max_attempts: Annotated[
         int,
-        typer.Option(
-            metavar="N", help="Deliveries that may fail before a message is dead; 0: no limit."
-        ),
+        Option(metavar="N", help="Deliveries that may fail before a message is dead; 0: no limit."),
     ] = QueueOptions().max_attempts or 0,
     lease: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS",
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
             help="Seconds that a delivery is leased for, unless it says so itself.",
         ),
     ] = QueueOptions().lease,
     setting: Setting = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a queue.
+    """Create queues, all with the same options: all, or where one of them exists none.
 
     \b
     Examples:
       fdbq queue create orders
+      fdbq queue create mail letters
       fdbq queue create mail --levels 3 --max-attempts 10 --set history_seconds=86400
       fdbq queue create jobs --set max_messages=100000 --set when_full=block
     """
@@ -70,12 +83,32 @@ def create(
         "lease": lease,
         **options.parse(setting or []),
     }
-    db = fdbqueue.open()
-    queue = fdbqueue.Queue.create(db, name, **given)
+    path = fdbqueue.binding.DEFAULT.path
+    made = path is not None and not os.path.exists(path)
+    db = home.opened(create=True)
+    queues = _created(db, names, given)
+    if made:
+        terminal.note(f"{path} is a new store: there was none")
     if as_json:
-        terminal.print_json({"queue": name, "options": queue.options(db).to_json()})
-    else:
-        print(f"created queue {terminal.visible(name)}")
+        bulk.print_told(
+            [{"queue": each.name, "options": each.options(db).to_json()} for each in queues]
+        )
+    for each in () if as_json else queues:
+        print(f"created queue {terminal.visible(each.name)}")
+
+
+def _created(
+    db: fdbqueue.fdb.Database, names: Sequence[str], options: dict[str, Any]
+) -> list[fdbqueue.Queue]:
+    """Create queues; several in one transaction."""
+    unlike = [*dict.fromkeys(names)]
+    if len(unlike) == 1:
+        return [fdbqueue.Queue.create(db, unlike[0], root=home.space(), **options)]
+
+    def make(tr: fdbqueue.fdb.Transaction) -> list[fdbqueue.Queue]:
+        return [fdbqueue.Queue.create(tr, each, root=home.space(), **options) for each in unlike]
+
+    return fdbqueue.transactional(make)(db)
 
 
 @app.command("set")
@@ -83,7 +116,7 @@ def set_(
     name: QueueName,
     settings: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=VALUE…", help="Options to change; none is for no value."),
+        Argument(metavar="NAME=VALUE…", help="Options to change; none is for no value."),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +138,7 @@ def set_(
       fdbq queue set orders 'backoff={"wait": "wait_exponential_jitter", "max": 60}'
     """
     changes = options.parse(settings)
-    stored = fdbqueue.Queue(name).set_options(fdbqueue.open(create=False), **changes)
+    stored = home.queue(name).set_options(home.opened(), **changes)
     if as_json:
         terminal.print_json({"queue": name, "options": stored.to_json()})
     else:
@@ -114,21 +147,75 @@ def set_(
 
 
 @app.command("list")
-def list_(as_json: AsJson = False, watch: Watch = None) -> None:
-    """List all queues and how many messages are in which state.
+def list_(
+    prefix: Annotated[
+        str, Argument(metavar="PREFIX", help="Only queues whose names begin with this.")
+    ] = "",
+    sort: Annotated[
+        Column, Option(metavar="COLUMN", help="By name, or by ready, delayed, …: most first.")
+    ] = Column.NAME,
+    non_empty: Annotated[
+        bool, Option("--non-empty", help="Only those that hold a message of some kind.")
+    ] = False,
+    after: Annotated[
+        str | None, Option(metavar="QUEUE", help="Go on behind this one; sorted by name alone.")
+    ] = None,
+    max_queues: Annotated[int | None, Option("--max", metavar="N", min=1, help=MOST)] = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    watch: Watch = None,
+) -> None:
+    """List queues and how many messages are in which state.
+
+    By name, numbers in names by their value: mail-2 before mail-10.
 
     \b
     Examples:
       fdbq queue list
+      fdbq queue list mail- --non-empty --sort ready
       fdbq queue list --watch 2
       fdbq queue list --json | jq '.[] | select(.dead > 0) | .queue'
     """
-    db = fdbqueue.open(create=False)
-    listing.show(lambda: _listing(db), as_json, watch)
+    if after is not None and sort is not Column.NAME:
+        raise terminal.Refused("--after goes with --sort name alone")
+    db = home.opened()
+
+    def look() -> listing.Listing:
+        names = [each for each in home.names(db) if each.startswith(prefix)]
+        if after is not None:
+            names = [each for each in names if natural(each) > natural(after)]
+        found = [(name, seen.depth, _condition(seen)) for name, seen in surveyed(db, names)]
+        if non_empty:
+            found = [each for each in found if held(each[1])]
+        found.sort(key=lambda each: natural(each[0]))
+        if sort is not Column.NAME:
+            found.sort(key=lambda each: -int(getattr(each[1], sort.value)))
+        shown, cut = listing.first(found, max_queues)
+        last = shown[-1][0] if shown else ""
+        more = listing.more("queue", len(shown), last, len(found)) if cut else None
+        every = not prefix and not non_empty and after is None
+        empty = (
+            f"no queues in {fdbqueue.describe(db)}: fdbq queue create makes one"
+            if every
+            else "no queue is like that"
+        )
+        return replace(_listing(shown, empty), more=more)
+
+    listing.show(look, as_json, watch, as_csv)
 
 
-def _listing(db: fdbqueue.fdb.Database) -> listing.Listing:
-    found = [(name, seen.depth, _condition(seen)) for name, seen in surveyed(db)]
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """What names are sorted by: the numbers in them by their value."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return [(0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts]
+
+
+def held(depth: fdbqueue.Depth) -> int:
+    """How many messages a queue holds."""
+    return depth.ready + depth.delayed + depth.leased + depth.dead
+
+
+def _listing(found: Sequence[tuple[str, fdbqueue.Depth, str]], empty: str) -> listing.Listing:
     states = ["ready", "delayed", "leased", "dead", "done", "enqueued"]
     headers = ["queue", *states]
     rows: list[tuple[object, ...]] = [
@@ -146,9 +233,7 @@ def _listing(db: fdbqueue.fdb.Database) -> listing.Listing:
         }
         for name, depth, condition in found
     ]
-    return listing.Listing(
-        headers, rows, values, f"no queues in {fdbqueue.describe(db)}: fdbq queue create makes one"
-    )
+    return listing.Listing(headers, rows, values, empty)
 
 
 def _condition(seen: fdbqueue.surveying.Surveyed) -> str:
@@ -157,11 +242,15 @@ def _condition(seen: fdbqueue.surveying.Surveyed) -> str:
     return PAUSED if seen.options.paused else ""
 
 
-def surveyed(db: fdbqueue.fdb.Database) -> Iterator[tuple[str, fdbqueue.surveying.Surveyed]]:
-    """All queues, in the order of their names, some hundred from each transaction."""
-    names = fdbqueue.list_queues(db)
+def surveyed(
+    db: fdbqueue.fdb.Database, names: Sequence[str] | None = None
+) -> Iterator[tuple[str, fdbqueue.surveying.Surveyed]]:
+    """These queues, or all, in the order of their names, some hundred from each transaction."""
+    names = home.names(db) if names is None else names
     for start in range(0, len(names), LISTED_AT_ONCE):
-        yield from fdbqueue.survey(db, names[start : start + LISTED_AT_ONCE]).items()
+        yield from fdbqueue.survey(
+            db, names[start : start + LISTED_AT_ONCE], root=home.space()
+        ).items()
 
 
 @app.command()
@@ -175,8 +264,8 @@ def show(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
       fdbq queue show orders --watch 1
       fdbq queue show orders --json | jq .options
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
 
     def look() -> listing.Fields:
         from fdbqueue.sinks import undecided_rows
@@ -189,7 +278,7 @@ def show(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
 
 
 def _look(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.surveying.Surveyed:
-    found = fdbqueue.survey(db, [queue.name]).get(queue.name)
+    found = fdbqueue.survey(db, [queue.name], root=home.space()).get(queue.name)
     if found is None:
         raise QueueNotFound(name=queue.name)
     return found
@@ -253,7 +342,7 @@ def pause(name: QueueName, as_json: AsJson = False) -> None:
     Example:
       fdbq queue pause orders
     """
-    fdbqueue.Queue(name).pause(fdbqueue.open(create=False))
+    home.queue(name).pause(home.opened())
     _told(name, as_json, "paused", True)
 
 
@@ -265,7 +354,7 @@ def resume(name: QueueName, as_json: AsJson = False) -> None:
     Example:
       fdbq queue resume orders
     """
-    fdbqueue.Queue(name).resume(fdbqueue.open(create=False))
+    home.queue(name).resume(home.opened())
     _told(name, as_json, "paused", False)
 
 
@@ -278,32 +367,40 @@ def _told(name: str, as_json: bool, field: str, value: bool) -> None:
 
 @app.command()
 def delete(
-    name: QueueName, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False
+    names: QueueNames, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False
 ) -> None:
-    """Delete a queue and everything in it.
+    """Delete queues and everything in them.
 
     \b
     Examples:
+      fdbq queue delete mail letters --yes
       fdbq queue delete orders --dry-run
       fdbq queue delete orders --yes
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
-    depth = _look(db, queue).depth  # which also reads a queue that cannot be used
-    held = depth.ready + depth.delayed + depth.leased + depth.dead
+    db = home.opened()
+    queues = [home.queue(name) for name in dict.fromkeys(names)]
+    # A look also reads a queue that cannot be used.
+    counts = {queue.name: held(_look(db, queue).depth) for queue in queues}
+    messages = terminal.count(sum(counts.values()), "message")
     if dry_run:
         if as_json:
-            terminal.print_json({"queue": name, "deleted": False, "would_delete": held})
+            bulk.print_told(
+                [
+                    {"queue": name, "deleted": False, "would_delete": count}
+                    for name, count in counts.items()
+                ]
+            )
         else:
-            print(f"would delete queue {terminal.visible(name)} and "
-                  f"{terminal.count(held, 'message')}")  # fmt: skip
+            print(f"would delete {bulk.named(counts, shown=True)} and {messages}")
         return
-    terminal.confirm(f"Delete queue {name!r} and {terminal.count(held, 'message')} in it?", yes)
-    queue.delete(db)
+    what = "it" if len(queues) == 1 else "them"
+    terminal.confirm(f"Delete {bulk.named(counts)} and {messages} in {what}?", yes)
+    for queue in queues:
+        queue.delete(db)
+        if not as_json:
+            print(f"deleted queue {terminal.visible(queue.name)}")
     if as_json:
-        terminal.print_json({"queue": name, "deleted": True})
-    else:
-        print(f"deleted queue {terminal.visible(name)}")
+        bulk.print_told([{"queue": name, "deleted": True} for name in counts])
 
 
 for command in (bulk.purge, bulk.move, bulk.copy, bulk.verify):

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-import typer
-
 import fdbqueue
 
-from . import lines, terminal
+from . import durations, home, lines, terminal
+from .declaring import Argument, Option
 from .params import AsJson, QueueName
 
 AT_ONCE = 100
@@ -18,7 +17,7 @@ AT_ONCE = 100
 
 Tokens = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="TOKEN…", help="Tokens of leases, as receive --json and lease list print them."
     ),
 ]
@@ -37,7 +36,7 @@ def ack(name: QueueName, tokens: Tokens = None, as_json: AsJson = False) -> None
       fdbq ack orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000
       fdbq receive orders --max 100 --json | tee work.jsonl | ./work && fdbq ack orders < work.jsonl
     """
-    _settle(name, tokens, as_json, "acknowledged", fdbqueue.Queue(name).ack_many)
+    _settle(name, tokens, as_json, "acknowledged", home.queue(name).ack_many)
 
 
 def extend(
@@ -45,8 +44,10 @@ def extend(
     tokens: Tokens = None,
     lease: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS", help="Seconds from now that they end; the queue's own by default."
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="Seconds from now that they end; the queue's own by default.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -57,7 +58,7 @@ def extend(
     Example:
       fdbq extend orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --lease 600
     """
-    queue = fdbqueue.Queue(name)
+    queue = home.queue(name)
     _settle(name, tokens, as_json, "extended", lambda db, held: queue.extend_many(db, held, lease))
 
 
@@ -65,13 +66,12 @@ def release(
     name: QueueName,
     tokens: Tokens = None,
     delay: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Seconds that they rest before.")
+        float | None,
+        Option(metavar="DURATION", parser=durations.seconds, help="Seconds that they rest before."),
     ] = None,
     error: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT", help="Why the attempt failed; then it counts, else it does not."
-        ),
+        Option(metavar="TEXT", help="Why the attempt failed; then it counts, else it does not."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +82,7 @@ def release(
       fdbq release orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000
       fdbq release orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --error 'no stock' --delay 60
     """
-    queue = fdbqueue.Queue(name)
+    queue = home.queue(name)
     _settle(
         name,
         tokens,
@@ -96,10 +96,10 @@ def reject(
     name: QueueName,
     tokens: Tokens = None,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why; it is kept with the dead letter.")
+        str, Option(metavar="TEXT", help="Why; it is kept with the dead letter.")
     ] = "rejected by hand",
     drop: Annotated[
-        bool, typer.Option("--drop", help="Remove them for good instead of keeping dead letters.")
+        bool, Option("--drop", help="Remove them for good instead of keeping dead letters.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -109,7 +109,7 @@ def reject(
     Example:
       fdbq reject orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --reason 'no such customer'
     """
-    queue = fdbqueue.Queue(name)
+    queue = home.queue(name)
     _settle(
         name,
         tokens,
@@ -123,8 +123,8 @@ def _settle(
     name: str, tokens: Sequence[str] | None, as_json: bool, done: str, settle: Settle
 ) -> None:
     wanted = [parse_token(token) for token in tokens] if tokens else _given()
-    db = fdbqueue.open(create=False)
-    settled, gone = settle_tokens(db, fdbqueue.Queue(name), wanted, settle)
+    db = home.opened()
+    settled, gone = settle_tokens(db, home.queue(name), wanted, settle)
     if as_json:
         terminal.print_json({"queue": name, done: settled, "gone": [each.hex() for each in gone]})
     else:
@@ -164,17 +164,18 @@ def _given() -> list[bytes]:
     """The tokens on standard input."""
     if sys.stdin.isatty():
         raise terminal.Refused("give TOKEN, or tokens or JSON lines on standard input")
-    found = []
+    found: list[bytes] = []
     for number, line in enumerate(sys.stdin.buffer.read().splitlines(), 1):
         text = line.strip()
-        if text.startswith(b"{"):
+        if text.startswith((b"{", b"[", b"]")):
             try:
-                token = lines.json_object(text).get("token")
+                tokens = [each.get("token") for each in lines.objects(text)]
             except ValueError as error:
                 raise terminal.Refused(f"line {number:,}: {error}") from None
-            if not isinstance(token, str):
-                raise terminal.Refused(f"line {number:,}: it has no token")
-            found.append(parse_token(token))
+            for token in tokens:
+                if not isinstance(token, str):
+                    raise terminal.Refused(f"line {number:,}: it has no token")
+                found.append(parse_token(token))
         elif text:
             found.append(parse_token(text.decode(errors="backslashreplace")))
     return list(dict.fromkeys(found))

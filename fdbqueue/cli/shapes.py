@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,8 @@ PRINTED = frozenset(
         "expires_at",
         "consumer",
         "state",
-        "due_at",
-        "ttl_ends_at",
+        "waits_for_key",
         "last_error",
-        "content_type",
         "death",
     }
 )
@@ -45,7 +44,21 @@ PRINTED = frozenset(
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message as ``peek --json`` prints it; what most messages have not is left out."""
+    """A message as ``peek --json`` prints it; what most messages have not is left out.
+
+    What an enqueue can be told of is there under the name that an enqueue knows.
+    """
+    ends = message.expires_at_ms
+    optional = {
+        "content_type": None if message.content_type == BYTES else message.content_type,
+        "ttl_ends_at": None if ends is None else when(ends),
+        "max_attempts": message.max_attempts,
+        "backoff": message.backoff,
+        "unique": message.unique,
+        "key": message.key,
+        "last_error": message.last_error or None,
+        "death": None if message.death is None else _death(message.death),
+    }
     return {
         "id": message.id,
         **_payload(message.payload),
@@ -54,20 +67,31 @@ def message_json(message: Message) -> dict[str, Any]:
         "level": message.level,
         "attempts": message.attempts,
         "enqueued_at": when(message.enqueued_at_ms),
-        **({"ttl_ends_at": when(message.expires_at_ms)} if message.expires_at_ms else {}),
-        **({"last_error": message.last_error} if message.last_error else {}),
-        **({"content_type": message.content_type} if message.content_type != BYTES else {}),
-        **({"death": _death(message.death)} if message.death else {}),
+        **{name: value for name, value in optional.items() if value is not None},
     }
 
 
 def delivery_json(delivery: Delivery) -> dict[str, Any]:
-    """A delivery as ``receive --json`` prints it."""
+    """A delivery as ``receive --json`` prints it.
+
+    Without its unique key: while it is leased it holds that, and what is enqueued again with it is
+    not enqueued.
+    """
     return {
-        **message_json(delivery.message),
+        **message_json(replace(delivery.message, unique=None)),
         "attempt": delivery.attempt,
         "token": delivery.token.hex(),
         "expires_at": when(delivery.expires_at_ms),
+    }
+
+
+def waiting_json(found: MessageState) -> dict[str, Any]:
+    """A message that waits, as ``browse --json`` prints it, and for what."""
+    due = found.due_at_ms
+    return {
+        **message_json(found.message),
+        **({} if due is None else {"due_at": when(due)}),
+        **({"waits_for_key": True} if found.waits_for_key else {}),
     }
 
 
@@ -78,6 +102,7 @@ def state_json(found: MessageState) -> dict[str, Any]:
         **message_json(found.message),
         "state": found.state.value,
         **({} if due is None else {"due_at": when(due)}),
+        **({"waits_for_key": True} if found.waits_for_key else {}),
         **({} if leased is None else {"expires_at": when(leased)}),
         **({"consumer": found.consumer} if found.state is State.LEASED else {}),
         **({"death": _death(found.death)} if found.death else {}),
@@ -85,8 +110,9 @@ def state_json(found: MessageState) -> dict[str, Any]:
 
 
 def dead_json(letter: DeadMessage) -> dict[str, Any]:
-    """A dead letter, as ``dead list --json`` prints it."""
-    return {**message_json(letter.message), "death": _death(letter.death)}
+    """A dead letter, as ``dead list --json`` prints it; no time to live ends it any more."""
+    message = replace(letter.message, expires_at_ms=None)
+    return {**message_json(message), "death": _death(letter.death)}
 
 
 def lease_json(lease: LeasedMessage) -> dict[str, Any]:

@@ -5,33 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import fdbqueue
 
-from . import listing, shapes, terminal
-from .params import AsJson, DryRun, QueueName, Watch, Yes
+from . import home, listing, shapes, terminal
+from .declaring import Argument, Group, Option
+from .params import AsCsv, AsJson, DryRun, QueueName, Watch, Yes
 
 if TYPE_CHECKING:
     from fdbqueue.codec import SinkState
     from fdbqueue.queue.undecided import Undecided
 
-app = typer.Typer(
+app = Group(
     name="sink",
     help="Look at writes of Spark and the like, and finish what was interrupted.",
     no_args_is_help=True,
 )
 
-SinkName = Annotated[str, typer.Argument(metavar="SINK", help="Name of the sink.")]
+SinkName = Annotated[str, Argument(metavar="SINK", help="Name of the sink.")]
 
 
 @app.command("list")
 def list_(
     name: QueueName,
     unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="Only those with rows that are not enqueued yet.")
+        bool, Option("--unfinished", help="Only those with rows that are not enqueued yet.")
     ] = False,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
     watch: Watch = None,
 ) -> None:
     """List the sinks of a queue, and how far the latest batch of each has come.
@@ -46,8 +46,8 @@ def list_(
       fdbq sink list orders
       fdbq sink list orders --unfinished --json
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
 
     def look() -> listing.Listing:
         now_ms = fdbqueue.clock.Clock().wall_ms()
@@ -72,7 +72,7 @@ def list_(
             f"queue {name} has no sinks" + (" that are unfinished" if unfinished else ""),
         )
 
-    listing.show(look, as_json, watch)
+    listing.show(look, as_json, watch, as_csv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
     Example:
       fdbq sink finish orders 'load of Monday'
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     found = _sink(db, queue, sink)
     before = found.state
     done = 0
@@ -177,8 +177,8 @@ def forget(
       fdbq sink forget orders 'load of Monday' --dry-run
       fdbq sink forget orders 'load of Monday' --yes
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     left = _sink(db, queue, sink).left
     if not dry_run:
         lost = f", and {terminal.count(left, 'row')} that are not enqueued" if left else ""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
-import typer
-
 import fdbqueue
 
 from ..errors import StoreError
-from . import terminal
+from . import durations, home, terminal
+from .declaring import Option
 from .params import AsJson
 
 ROUNDS = 5
@@ -35,8 +34,10 @@ def status(
     as_json: AsJson = False,
     timeout: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS", min=0.001, help="Seconds to wait for a cluster's first answer."
+        Option(
+            metavar="DURATION",
+            parser=durations.at_least(0.001),
+            help="Seconds to wait for a cluster's first answer.",
         ),
     ] = 10.0,
 ) -> None:
@@ -62,8 +63,8 @@ def status(
         "fdbqueue": fdbqueue.__version__,
     }
     try:
-        db = fdbqueue.open(timeout=timeout, create=False)
-        queues = len(fdbqueue.list_queues(db))
+        db = home.opened(timeout=timeout)
+        queues = len(home.names(db))
         latency = measure(db)
     except StoreError as error:
         if as_json:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated
 
-import typer
+from . import home, listing, shapes, terminal
+from .declaring import Argument, Group, Option
+from .params import AsCsv, AsJson, DryRun, QueueName, Selecting, SubscriptionName, Watch, Yes
 
-import fdbqueue
-
-from . import listing, shapes, terminal
-from .params import AsJson, DryRun, QueueName, Selecting, SubscriptionName, Watch, Yes
-
-app = typer.Typer(
+app = Group(
     name="subscription",
     help="Make, look at, move and delete subscriptions.",
     no_args_is_help=True,
@@ -29,24 +26,20 @@ class Mode(Enum):
 @app.command()
 def create(
     name: QueueName,
-    subscription: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the new subscription.")
-    ],
+    subscription: Annotated[str, Argument(metavar="NAME", help="Name of the new subscription.")],
     mode: Annotated[
         Mode,
-        typer.Option(metavar="MODE", help="acquire takes messages; browse looks at each once."),
+        Option(metavar="MODE", help="acquire takes messages; browse looks at each once."),
     ] = Mode.ACQUIRE,
     selector: Selecting = None,
-    exclusive: Annotated[bool, typer.Option("--exclusive", help="One consumer at a time.")] = False,
+    exclusive: Annotated[bool, Option("--exclusive", help="One consumer at a time.")] = False,
     auto_close: Annotated[
         bool,
-        typer.Option("--auto-close", help="Remove it once it has seen the end of the queue."),
+        Option("--auto-close", help="Remove it once it has seen the end of the queue."),
     ] = False,
     start: Annotated[
         str,
-        typer.Option(
-            metavar="PLACE", help="first, now (behind all that is there), or a message's id."
-        ),
+        Option(metavar="PLACE", help="first, now (behind all that is there), or a message's id."),
     ] = "first",
     as_json: AsJson = False,
 ) -> None:
@@ -57,8 +50,8 @@ def create(
       fdbq subscription create orders eu --selector "region = 'eu'"
       fdbq subscription create orders audit --mode browse --start now
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
     if any(each.name == subscription for each in queue.subscriptions.list(db)):
         raise terminal.Refused(f"subscription {subscription!r} of queue {name!r} exists already", 1)
     made = queue.subscribe(
@@ -77,15 +70,17 @@ def create(
 
 
 @app.command("list")
-def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None:
+def list_(
+    name: QueueName, as_json: AsJson = False, as_csv: AsCsv = False, watch: Watch = None
+) -> None:
     """List the subscriptions of a queue.
 
     \b
     Example:
       fdbq subscription list orders
     """
-    db = fdbqueue.open(create=False)
-    queue = fdbqueue.Queue(name)
+    db = home.opened()
+    queue = home.queue(name)
 
     def look() -> listing.Listing:
         found = [shapes.subscription_json(each) for each in queue.subscriptions.list(db)]
@@ -105,7 +100,7 @@ def list_(name: QueueName, as_json: AsJson = False, watch: Watch = None) -> None
             f"queue {name} has no subscriptions",
         )
 
-    listing.show(look, as_json, watch)
+    listing.show(look, as_json, watch, as_csv)
 
 
 @app.command()
@@ -119,8 +114,8 @@ def show(
       fdbq subscription show orders eu
       fdbq subscription show orders audit --watch 1
     """
-    db = fdbqueue.open(create=False)
-    found = fdbqueue.Queue(name).subscriptions.open(db, subscription)
+    db = home.opened()
+    found = home.queue(name).subscriptions.open(db, subscription)
 
     def look() -> listing.Fields:
         value = shapes.subscription_json(found.definition(db))
@@ -140,9 +135,7 @@ def seek(
     subscription: SubscriptionName,
     place: Annotated[
         str,
-        typer.Argument(
-            metavar="PLACE", help="first, now (behind all that is there), or a message's id."
-        ),
+        Argument(metavar="PLACE", help="first, now (behind all that is there), or a message's id."),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -155,8 +148,8 @@ def seek(
       fdbq subscription seek orders audit first
       fdbq subscription seek orders audit 05-000000000001-83ca4e58174f03bb
     """
-    db = fdbqueue.open(create=False)
-    fdbqueue.Queue(name).subscriptions.open(db, subscription).seek(db, place)
+    db = home.opened()
+    home.queue(name).subscriptions.open(db, subscription).seek(db, place)
     if as_json:
         terminal.print_json({"queue": name, "subscription": subscription, "place": place})
     else:
@@ -178,8 +171,8 @@ def delete(
       fdbq subscription delete orders eu --dry-run
       fdbq subscription delete orders eu --yes
     """
-    db = fdbqueue.open(create=False)
-    found = fdbqueue.Queue(name).subscriptions.open(db, subscription)
+    db = home.opened()
+    found = home.queue(name).subscriptions.open(db, subscription)
     if dry_run:
         if as_json:
             terminal.print_json({"queue": name, "subscription": subscription, "deleted": False})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import _thread
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -17,8 +16,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
-
-import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +34,14 @@ class Refused(Exception):
 
     def __init__(self, text: str, exit_code: int = 2) -> None:
         super().__init__(text)
+        self.exit_code = exit_code
+
+
+class Exit(Exception):
+    """Raised to end a command that has said all there is to say, with an exit code."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
         self.exit_code = exit_code
 
 
@@ -162,7 +167,11 @@ def console(*, stderr: bool = False) -> Console:
 
 def width() -> int | None:
     """The columns of the terminal that is printed to; None where it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def print_table(
@@ -284,6 +293,8 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise Refused(f"{question} Say so with --yes")
+    import typer
+
     if not typer.confirm(visible(question), err=True):
         raise Refused("nothing was changed", exit_code=1)
 

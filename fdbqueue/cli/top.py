@@ -10,13 +10,12 @@ import time
 from collections import Counter
 from typing import Annotated
 
-import typer
-
 import fdbqueue
 
 from ..errors import QueueNotFound
-from . import engine, queues, shapes, terminal
+from . import durations, engine, home, queues, shapes, terminal
 from .board import Board, Look, Row, draw
+from .declaring import Option
 
 TICK_SECONDS = 0.1
 DETAILED = 100
@@ -29,7 +28,10 @@ _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "l
 
 def top(
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.2, help="Seconds between two looks.")
+        float,
+        Option(
+            metavar="DURATION", parser=durations.at_least(0.2), help="Seconds between two looks."
+        ),
     ] = 2.0,
 ) -> None:
     """Watch all queues live: depths, rates, the oldest message, consumers, leases, conflicts.
@@ -55,7 +57,7 @@ def top(
 
     from .screen import Screen
 
-    db = fdbqueue.open(create=False)
+    db = home.opened()
     watcher = Watcher(db, interval)
     board = Board()
     with Screen(keys=True) as screen:
@@ -157,7 +159,7 @@ class Watcher:
         return max(0, depth.enqueued - enqueued) / passed, max(0, depth.done - done) / passed
 
     def _closely(self, name: str) -> tuple[int | None, dict[str, int]]:
-        queue = fdbqueue.Queue(name)
+        queue = home.queue(name)
         try:
             oldest = queue.ready_since_ms(self._db)
             present = queue.consumers(self._db)

@@ -7,19 +7,18 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Annotated, Any
 
-import typer
-
 import fdbqueue
 
 from ..errors import QueueNotFound
-from . import terminal
+from . import home, terminal
+from .declaring import Argument, Group, Option
 from .params import AsJson, complete_queue
 
 
 def sweep(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="QUEUE…",
             help="Names of queues; all where none is given.",
             autocompletion=complete_queue,
@@ -38,10 +37,10 @@ def sweep(
       fdbq sweep orders
       fdbq sweep
     """
-    db = fdbqueue.open(create=False)
-    for name in names or fdbqueue.list_queues(db):
+    db = home.opened()
+    for name in names or home.names(db):
         try:
-            swept = fdbqueue.Queue(name).sweep(db)
+            swept = home.queue(name).sweep(db)
         except QueueNotFound:
             if names:
                 raise
@@ -55,7 +54,7 @@ def sweep(
                   f"ready, {swept.expired:,} expired{staged}{gone}")  # fmt: skip
 
 
-metrics = typer.Typer(
+metrics = Group(
     name="metrics", help="Metrics for Prometheus; needs fdbqueue[metrics].", no_args_is_help=True
 )
 
@@ -68,14 +67,12 @@ def _metrics() -> None:
 @metrics.command()
 def serve(
     port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65_535, help="The port; 0: any free one.")
+        int, Option(metavar="PORT", min=0, max=65_535, help="The port; 0: any free one.")
     ] = 9_808,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
-    ] = "127.0.0.1",
+    host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     names: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--queue",
             metavar="QUEUE",
             help="Only this queue; several times.",
@@ -96,10 +93,10 @@ def serve(
 
     from fdbqueue.metrics import QueueCollector
 
-    db = fdbqueue.open(create=False)
+    db = home.opened()
 
     def queues() -> list[fdbqueue.Queue]:
-        return [fdbqueue.Queue(name) for name in names or fdbqueue.list_queues(db)]
+        return [home.queue(name) for name in names or home.names(db)]
 
     for queue in queues() if names else []:
         queue.options(db)

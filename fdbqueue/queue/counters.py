@@ -43,6 +43,21 @@ def record(
     tr.add(keys.count(level), pack_counters(tuple(deltas)))
 
 
+def shift(
+    tr: fdb.Transaction, keys: QueueKeys, state: State, old: int, new: int, size: int
+) -> None:
+    """Count a message of a state, with a payload of ``size`` bytes, in another level.
+
+    Writes blindly: no reads, no conflicts.
+    """
+    for level, sign in ((old, -1), (new, 1)) if old != new else ():
+        deltas = [0] * len(_COUNTERS)
+        deltas[_ENQUEUED] = deltas[_INDEX[state]] = sign
+        if state is State.READY:
+            deltas[_BYTES] = sign * size
+        tr.add(keys.count(level), pack_counters(tuple(deltas)))
+
+
 @fdb.transactional
 def depths(tr: fdb.Transaction, keys: QueueKeys) -> dict[int, Depth]:
     """The counters of every level that ever had a message. One snapshot read, no conflicts."""

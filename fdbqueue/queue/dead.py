@@ -13,7 +13,7 @@ from ..binding import fdb
 from ..codec import DeadLetter, Grave, pack_dead, unpack_dead
 from ..errors import QueueNotFound
 from ..keys import Kind
-from ..model import DeadMessage, Message
+from ..model import DeadMessage, Message, Position
 from ..states import (
     BURY,
     BURY_DELAYED,
@@ -26,6 +26,7 @@ from ..states import (
     State,
 )
 from . import catalogue, enqueue, life, payloads, places, placing
+from .dequeue import BATCH_BYTES, PAGE
 from .portion import ALONE_BYTES, portion
 from .scope import Scope, Standing
 
@@ -75,7 +76,10 @@ def bury(
 def letters(
     tr: fdb.Transaction, scope: Scope, limit: int, after: str | None = None
 ) -> list[DeadMessage]:
-    """The dead letters in the order of their deaths. Snapshot reads, no conflicts."""
+    """The dead letters in the order of their deaths, as many as fit in a batch, one at least.
+
+    Snapshot reads, no conflicts.
+    """
     graves = scope.keys.kind(Kind.DEAD)
     begin = graves.start
     if after is not None:
@@ -83,7 +87,15 @@ def letters(
         if found is None or not isinstance(found.place, Grave):
             return []
         begin = places.key(scope.keys, found.place) + b"\x00"
-    rows = [unpack_dead(kv.value) for kv in tr.snapshot.get_range(begin, graves.stop, limit=limit)]
+    rows: list[tuple[Position, DeadLetter]] = []
+    room = BATCH_BYTES
+    mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
+    for kv in tr.snapshot.get_range(begin, graves.stop, limit=limit, streaming_mode=mode):
+        row = unpack_dead(kv.value)
+        room -= len(kv.value) + row[1].envelope.chunk_bytes
+        if room < 0 and rows:
+            break
+        rows.append(row)
     standing = [Standing(position, letter.envelope) for position, letter in rows]
     loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
     return [
@@ -109,8 +121,9 @@ def page(
     begin: bytes,
     until: int,
     wanted: Callable[[Message], bool],
+    limit: int = BATCH,
 ) -> tuple[list[tuple[Grave, Standing]], bytes]:
-    """Up to ``BATCH`` dead letters from the key ``begin`` on (empty: the first), as are wanted.
+    """Of up to ``limit`` dead letters from the key ``begin`` on (empty: the first) the wanted ones.
 
     until: the version after which they died too late. Returns them, and the key to go on from,
     empty at the end. Conflicts with whatever changes the letters that it goes through.
@@ -119,18 +132,18 @@ def page(
     rows = tr.get_range(
         max(begin, keys.kind(Kind.DEAD).start),
         keys.dead(until + 1, b""),
-        limit=BATCH,
+        limit=limit,
         streaming_mode=fdb.StreamingMode.exact,
     ).to_list()
     letters = ((kv, *unpack_dead(kv.value)) for kv in rows)
-    each = (((kv, position), letter.envelope) for kv, position, letter in letters)
+    each = (((kv, position, letter), letter.envelope) for kv, position, letter in letters)
     looked = list(portion(each, ALONE_BYTES))
-    found = [
-        (Grave(*keys.parse_dead(kv.key)), Standing(position, envelope))
-        for (kv, position), envelope in looked
-        if wanted(envelope.properties(position))
-    ]
-    more = len(rows) == BATCH or len(looked) < len(rows)
+    found = []
+    for (kv, position, letter), envelope in looked:
+        message = envelope.properties(position)
+        if wanted(replace(message, death=letter.death(scope.name, message.id))):
+            found.append((Grave(*keys.parse_dead(kv.key)), Standing(position, envelope)))
+    more = len(rows) == limit or len(looked) < len(rows)
     return found, looked[-1][0][0].key + b"\x00" if more else b""
 
 

@@ -109,9 +109,14 @@ def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[Standing]) -> N
 def _put(
     tr: fdb.Transaction, scope: Scope, transition: Transition, due_ms: int, message: Standing
 ) -> None:
+    put(tr, scope, due_ms, message)
+    life.moved(tr, scope, transition, [message])
+
+
+def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: Standing) -> None:
+    """Write a message that is for later, and tell who sleeps; the rest is the caller's."""
     key = scope.keys.delayed(Due(due_ms, message.position.random))
     tr[key] = pack_delayed(message.position, message.envelope)
     if due_ms < scope.now_ms(tr) + SOON_MS:
         # Who sleeps must learn of what is due before its next look by itself.
         tr.add(scope.keys.change, pack_index(1))
-    life.moved(tr, scope, transition, [message])

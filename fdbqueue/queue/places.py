@@ -132,6 +132,7 @@ def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
         state=states[type(found.place)],
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
+        waits_for_key=isinstance(found.place, Turn),
     )
 
 

@@ -30,7 +30,9 @@ class Ended:
 
     @property
     def lines(self) -> list[Any]:
-        """What it printed, as JSON lines."""
+        """What it printed, as JSON lines, or as an array."""
+        if self.out.startswith("["):
+            return list(self.json)
         return [json.loads(line) for line in self.out.splitlines()]
 
 

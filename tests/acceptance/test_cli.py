@@ -26,6 +26,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.usefixtures("db")
 def test_status_tells_which_store_answers(fdbq: Fdbq, store: str, embedded: bool) -> None:
     status = fdbq.ok("status", "--json").json
 
@@ -44,10 +45,10 @@ def test_the_store_option_wins_over_the_environment(
         pytest.skip("a second store needs the embedded engine")
     other = tmp_path / "other.fdbq"
 
-    first = fdbq.ok("--store", str(other), "status", "--json")
+    first = fdbq.ok("--store", str(other), "queue", "create", "orders")
     again = fdbq.ok("--store", str(other), "status", "--json")
 
-    assert first.json["store"] == again.json["store"] == str(other)
+    assert again.json["store"] == str(other)
     assert first.err == f"{other} is a new store: there was none\n"
     assert again.err == ""
 
@@ -159,6 +160,18 @@ def test_json_lines_name_priority_and_headers(fdbq: Fdbq, name: str) -> None:
         (8, {"k": "v"}),
         (2, {"k": "v"}),
     ]
+
+
+def test_how_many_were_new_is_told(fdbq: Fdbq, name: str) -> None:
+    three = '{"payload": "x", "dedup_id": "a"}\n' * 3
+
+    many = fdbq.ok("enqueue", name, "--json", given=three)
+    one = fdbq.ok("enqueue", name, "x", "--dedup-id", "a", "--json")
+
+    assert many.json == {"queue": name, "enqueued": 1, "known": 2}
+    assert "enqueued 1 message " in many.err
+    assert "2 were there already" in many.err
+    assert (one.json["enqueued"], one.json["known"]) == (0, 1)
 
 
 def test_what_receive_prints_can_be_enqueued_again(fdbq: Fdbq, name: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fdbqueue import Queue, fdb
 from tests.acceptance.running import FDBQ, Fdbq
 
-MOMENTS = ["typer.core", "typer", "fdbqueue.cli.terminal", "fdb.directory_impl", "fdbqueue.tending"]
+MOMENTS = ["fdbqueue.cli.terminal", "fdb.directory_impl", "fdbqueue.surveying"]
 """Modules that have just been imported when it is pressed."""
 AT_WORK = "fdbqueue.tending"
 """The last module that every command imports that looks at a queue."""
@@ -50,7 +50,7 @@ def interrupted(**_):
     atexit.register(threading.Thread().join)
     raise KeyboardInterrupt
 
-main.app = interrupted
+main.assembled = lambda words: interrupted
 sys.exit(main.run([]))
 """
     done = subprocess.run(

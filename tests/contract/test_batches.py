@@ -201,7 +201,7 @@ def test_a_leased_message_is_looked_for_in_as_many_transactions_as_it_takes(
 def test_queues_are_listed_in_as_many_transactions_as_it_takes(
     db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdbqueue.api.NAMES", 3)
+    monkeypatch.setattr("fdbqueue.surveying.NAMES", 3)
     names = [f"queue-{n}" for n in range(8)]
     for count in (0, 5, 6, 8):
         for name in names[:count]:

@@ -90,6 +90,10 @@ class Scene:
         message = queue.dequeue(self.flaky)
         assert message is not None
         assert message.attempts == 1
+        later = queue.enqueue(self.flaky, b"put off")
+        assert queue.edit(self.flaky, later, priority=9, delay=60)
+        assert queue.edit(self.flaky, later, delay=0)
+        assert queue.cancel(self.flaky, later)
         queue.enqueue(self.flaky, b"dropped")
         queue.reject(self.flaky, self.take(queue), "spam", drop=True)
         ids = queue.enqueue_many(self.flaky, [NewMessage(b"x"), NewMessage(b"y", delay=9)])

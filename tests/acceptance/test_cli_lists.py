@@ -1,0 +1,143 @@
+"""Listings: what they show, how they are cut and gone on with, and what programs get."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from fdbqueue import NewMessage, Queue, fdb
+from tests.acceptance.running import Fdbq
+
+ERRORS = ("connection refused by the bank", "no such account")
+
+
+@pytest.fixture
+def crowd(db: fdb.Database, name: str) -> Iterator[list[str]]:
+    """Queues whose names have numbers."""
+    names = [f"{name}-{n}" for n in (1, 2, 10)]
+    for each in names:
+        Queue.create(db, each)
+    yield names
+    for each in names:
+        Queue(each).delete(db)
+
+
+def test_dead_letters_show_their_cause_and_say_that_there_are_more(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    queue = Queue(name)
+    queue.set_options(db, max_attempts=1)
+    queue.enqueue_many(db, [b"x"] * 5)
+    held = queue.receive_many(db, 5)
+    queue.release_many(db, held[:3], error=ERRORS[0])
+    queue.release_many(db, held[3:], error=ERRORS[1])
+
+    first = fdbq.ok("dead", "list", name, "--max", "2")
+    order = [letter.id for letter in queue.dead.list(db)]
+    rest = fdbq.ok("dead", "list", name, "--after", order[1], "--json")
+
+    assert all(any(e in line for e in ERRORS) for line in first.out.splitlines()[2:])
+    assert "the first 2 dead letters of 5" in first.err
+    assert f"--after {order[1]}" in first.err
+    assert [each["id"] for each in rest.json] == order[2:]
+    assert rest.err == ""
+
+    # And they are redriven by what they died of
+    done = fdbq.ok(
+        "dead", "redrive", name, "--error", "account", "--since", "1h", "--yes", "--json"
+    )
+    assert done.json == {"queue": name, "redriven": 2}
+    none = fdbq("dead", "redrive", name, "--error", "no such thing", "--yes")
+    assert (none.code, "matches" in none.err) == (1, True)
+    paced = fdbq.ok("dead", "redrive", name, "--all", "--rate", "1000", "--yes")
+    assert "redriven 3 dead letters" in paced.out
+
+
+def test_what_waits_is_listed_and_edited(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    queue = Queue(name)
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])
+    later = queue.enqueue(db, b"later", delay=3600)
+
+    waiting = fdbq.ok("browse", name, "--state", "waiting", "--json").json
+    (delayed,) = fdbq.ok("browse", name, "--state", "delayed", "--json").json
+    edited = fdbq.ok("edit", name, later, "--priority", "9", "--delay", "0s")
+
+    assert [each["payload"] for each in waiting] == ["1", "2"]
+    assert all(each["waits_for_key"] for each in waiting)
+    assert (delayed["id"], "due_at" in delayed) == (later, True)
+    assert edited.out == "edited 1 message\n"
+    assert [message.payload for message in queue.peek(db, 9)] == [b"later", b"0"]
+
+
+def test_every_listing_is_an_array_with_an_element_to_a_line_and_csv(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    queue = Queue(name)
+    queue.enqueue(db, b"a,b", headers={"region": "eu"})
+    queue.enqueue(db, b"plain")
+
+    array = fdbq.ok("browse", name, "--json")
+    table = fdbq.ok("browse", name, "--csv")
+    nothing = fdbq.ok("lease", "list", name, "--json")
+
+    first, *elements, last = array.out.splitlines()
+    assert (first, last, nothing.out) == ("[", "]", "[]\n")
+    assert [json.loads(each.removesuffix(",")) for each in elements] == array.json
+    rows = [*csv.DictReader(io.StringIO(table.out))]
+    assert [(row["payload"], row["header.region"]) for row in rows] == [
+        ("a,b", "eu"),
+        ("plain", ""),
+    ]
+
+
+def test_queues_are_listed_by_prefix_in_natural_order_or_by_depth(
+    db: fdb.Database, fdbq: Fdbq, name: str, crowd: list[str]
+) -> None:
+    Queue(crowd[1]).enqueue_many(db, [b"x"] * 2)
+    Queue(crowd[2]).enqueue_many(db, [b"x"] * 3)
+
+    def listed(*options: str) -> list[str]:
+        found = fdbq.ok("queue", "list", f"{name}-", *options, "--json").json
+        return [each["queue"] for each in found]
+
+    assert listed() == crowd
+    assert listed("--sort", "ready", "--non-empty") == [crowd[2], crowd[1]]
+    assert listed("--after", crowd[0], "--max", "1") == [crowd[1]]
+
+
+def test_several_queues_are_made_purged_verified_and_deleted_at_once(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    names = [f"{name}-a", f"{name}-b"]
+
+    made = fdbq.ok("queue", "create", *names, "--lease", "1h", "--set", "history_seconds=7d")
+    assert made.out == "".join(f"created queue {each}\n" for each in names)
+    assert Queue(names[0]).options(db).lease == 3600
+    assert Queue(names[1]).options(db).history_seconds == 7 * 86_400
+    Queue(names[1]).enqueue(db, b"x")
+    assert [
+        each["purged"] for each in fdbq.ok("queue", "purge", *names, "--yes", "--json").json
+    ] == [
+        0,
+        1,
+    ]
+    assert all(each["ok"] for each in fdbq.ok("queue", "verify", *names, "--json").json)
+    assert "exists" in fdbq.refused("queue", "create", f"{name}-c", names[0], code=1)
+    fdbq.ok("queue", "delete", *names, "--yes")
+    assert fdbq.ok("queue", "list", f"{name}-", "--json").json == []
+
+
+def test_another_root_has_queues_of_its_own(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    root = ("--root", f"app/{name}")
+    fdbq.ok(*root, "queue", "create", "orders")
+    fdbq.ok(*root, "enqueue", "orders", "x")
+
+    space = fdb.Subspace(("app", name))
+    assert Queue("orders", space).depth(db).ready == 1
+    assert [each["queue"] for each in fdbq.ok(*root, "queue", "list", "--json").json] == ["orders"]
+    assert "no queue" in fdbq.refused("peek", "orders", code=1)
+    fdbq.ok(*root, "queue", "delete", "orders", "--yes")

@@ -1,0 +1,141 @@
+"""Messages that wait: looked at, and given another priority or time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fdbqueue import NewMessage, Queue, fdb, verify
+from fdbqueue.errors import InvalidArgument, InvalidPriority
+
+
+def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.peek(db, 99)]
+
+
+def test_what_waits_is_looked_at_by_what_it_waits_for(db: fdb.Database, queue: Queue) -> None:
+    first, *_ = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])
+    later = queue.enqueue(db, b"later", delay=60)
+    soon = queue.enqueue(db, b"soon", delay=30)
+
+    assert [each.id for each in queue.look(db)] == [first]
+    assert [each.id for each in queue.look(db, "delayed")] == [soon, later]
+    blocked = queue.look(db, "waiting")
+    assert [each.message.payload for each in blocked] == [b"1", b"2"]
+    assert all(each.waits_for_key for each in blocked)
+    assert blocked[0] == queue.get(db, blocked[0].id)
+    with pytest.raises(InvalidArgument):
+        queue.look(db, "leased")
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "waiting"])
+def test_a_look_goes_on_behind_any_message(db: fdb.Database, queue: Queue, state: str) -> None:
+    key, delay = ("k", 0) if state == "waiting" else (None, 60 if state == "delayed" else 0)
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, key=key, delay=delay) for n in range(8)])
+    every = [each.id for each in queue.looking(db, state)]
+
+    pages, after = [], None
+    while page := [each.id for each in queue.look(db, state, 3, after)]:
+        pages += page
+        after = page[-1]
+
+    assert pages == every
+    assert len(every) == (7 if state == "waiting" else 8)
+
+
+def test_a_look_goes_on_behind_a_message_that_is_gone(db: fdb.Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
+    queue.cancel(db, ids[1])
+
+    assert [each.id for each in queue.look(db, after=ids[1])] == [ids[2]]
+    with pytest.raises(InvalidArgument, match="no longer there"):
+        queue.look(db, "delayed", after=ids[1])
+
+
+def test_another_priority_takes_a_message_behind_the_others_of_its_level(
+    db: fdb.Database, queue: Queue
+) -> None:
+    ids = queue.enqueue_many(db, [NewMessage(b"a", 1), NewMessage(b"b", 9), NewMessage(b"c", 9)])
+
+    assert queue.edit(db, ids[0], priority=9)
+    assert queue.edit(db, ids[1], priority=0)
+
+    assert payloads(db, queue) == [b"c", b"a", b"b"]
+    found = queue.get(db, ids[0])
+    assert found is not None
+    assert (found.message.priority, found.message.id) == (9, ids[0])
+    assert verify(db, queue).ok
+
+
+def test_what_is_put_off_returns_to_its_place(db: fdb.Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, [b"a", b"b"])
+
+    assert queue.edit(db, ids[0], delay=60)
+    assert payloads(db, queue) == [b"b"]
+    assert verify(db, queue).ok
+    assert queue.edit(db, ids[0], delay=0)
+
+    assert payloads(db, queue) == [b"a", b"b"]
+    assert verify(db, queue).ok
+
+
+def test_what_is_for_later_gets_another_time_and_priority(db: fdb.Database, queue: Queue) -> None:
+    message_id = queue.enqueue(db, b"x", delay=60)
+    at = datetime.now(UTC) + timedelta(days=1)
+
+    assert queue.edit(db, message_id, at=at, priority=9)
+
+    (found,) = queue.look(db, "delayed")
+    assert found.due_at_ms == round(at.timestamp() * 1000)
+    assert queue.depths(db)[0].delayed == 1
+    assert queue.edit(db, message_id, delay=0)
+    assert payloads(db, queue) == [b"x"]
+    assert verify(db, queue).ok
+
+
+def test_an_ordering_key_keeps_its_order(db: fdb.Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])
+
+    assert queue.edit(db, ids[0], delay=60, priority=9)
+    assert queue.edit(db, ids[1], priority=9)
+    assert payloads(db, queue) == []
+    with pytest.raises(InvalidArgument, match="ordering key"):
+        queue.edit(db, ids[1], delay=5)
+    assert verify(db, queue).ok
+    queue.edit(db, ids[0], delay=0)
+
+    taken = []
+    while (delivery := queue.receive(db)) is not None:
+        taken.append(delivery.payload)
+        queue.ack(db, delivery)
+    assert taken == [b"0", b"1", b"2"]
+    assert verify(db, queue).ok
+
+
+def test_what_is_leased_or_gone_stays_as_it_is(db: fdb.Database, queue: Queue) -> None:
+    message_id = queue.enqueue(db, b"x")
+    delivery = queue.receive(db)
+    assert delivery is not None
+
+    assert not queue.edit(db, message_id, priority=9)
+    queue.ack(db, delivery)
+    assert not queue.edit(db, message_id, priority=9)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"priority": 10}, InvalidPriority),
+        ({"delay": -1}, InvalidArgument),
+        ({"at": datetime(2030, 1, 1)}, InvalidArgument),
+    ],
+)
+def test_a_wrong_change_is_refused(
+    db: fdb.Database, queue: Queue, change: dict[str, Any], error: type[Exception]
+) -> None:
+    message_id = queue.enqueue(db, b"x")
+    with pytest.raises(error):
+        queue.edit(db, message_id, **change)
+    assert payloads(db, queue) == [b"x"]
