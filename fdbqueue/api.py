@@ -16,7 +16,7 @@ from .consuming import Consuming
 from .drafts import draft
 from .durations import Seconds
 from .errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
-from .handle import Transactor, composed, finished
+from .handle import Transactor, check_transaction, composed, finished
 from .keys import DEFAULT_ROOT, RootKeys
 from .model import Delivery, Depth, Enqueued, Headers, Message, NewMessage, T
 from .moving import Moving
@@ -368,25 +368,35 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
 
     # -- consuming ---------------------------------------------------------------------------
 
-    def dequeue(self, tr: Transactor) -> Message | None:
-        """Remove and return the first message; None if the queue is empty.
+    def dequeue(self, tr: fdb.Transaction) -> Message | None:
+        """Remove and return the first message, in the transaction that writes its effect; None if
+        the queue is empty.
 
-        Strict priority, serializable: conflicts with whoever takes or adds a message before or at
-        the one taken, and, where the queue is empty, with any enqueue. Raises ``QueueNotFound``.
+        With the commit both happen, or neither. Strict priority, serializable: conflicts with
+        whoever takes or adds a message before or at the one taken, and, where the queue is empty,
+        with any enqueue. Raises ``QueueNotFound``, and ``InvalidArgument`` for a database: see
+        ``receive``, and ``dequeue_at_most_once``.
         """
+        check_transaction(tr, "dequeue")
+        return self._pop(tr)
 
-        def pop(tr: fdb.Transaction) -> Message | None:
-            scope = self._scope(tr)
-            if scope.options.paused:
-                return None
-            promotion.promote(tr, scope, promotion.look(tr, scope))
-            for message in taking.pop(tr, scope, 1):
-                return message.envelope.message(message.position)
+    def dequeue_at_most_once(self, db: fdb.Database) -> Message | None:
+        """Remove and return the first message, in a transaction of its own.
+
+        It is gone then: if the process dies before it has done something with the message, that
+        is lost. To be sure of each message, ``receive`` it, and acknowledge it when it is done.
+        Otherwise as ``dequeue``.
+        """
+        return past_backlog(self, db, lambda: self._run(db, self._pop, wrote=bool))
+
+    def _pop(self, tr: fdb.Transaction) -> Message | None:
+        scope = self._scope(tr)
+        if scope.options.paused:
             return None
-
-        if isinstance(tr, fdb.Transaction):
-            return pop(tr)
-        return past_backlog(self, tr, lambda: self._run(tr, pop, wrote=bool))
+        promotion.promote(tr, scope, promotion.look(tr, scope))
+        for message in taking.pop(tr, scope, 1):
+            return message.envelope.message(message.position)
+        return None
 
     def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
         """The first ready messages, left where they are. A snapshot read: no conflicts.

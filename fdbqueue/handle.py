@@ -141,3 +141,15 @@ def composed(
     if isinstance(tr, fdb.Transaction):
         return body(tr)
     return once.run(tr, keys, body, wrote=wrote)
+
+
+def check_transaction(tr: object, operation: str) -> None:
+    """Raises ``InvalidArgument`` for what must be a transaction and is a database, or anything."""
+    if not isinstance(tr, fdb.Transaction):
+        raise InvalidArgument(
+            argument="tr",
+            value=tr,
+            problem=f"{operation} takes a transaction, to be committed with the message's effect; "
+            f"with a database the message would be lost with its process: receive and ack it, or "
+            f"use {operation}_at_most_once",
+        )

@@ -13,7 +13,7 @@ from .binding import fdb
 from .consumers import promotion, wakeups
 from .durations import Seconds, patience
 from .errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
-from .handle import Handle, Transactor, composed
+from .handle import Handle, Transactor, check_transaction, composed
 from .keys import CLAIM_BYTES, RootKeys
 from .model import Delivery, Message
 from .options import check_lease, check_name
@@ -140,9 +140,22 @@ class Subscription:
         grant = partial(uses.grant, seconds=seconds, claim=claim, consumer=consumer, begins=begins)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
 
-    def get(self, tr: Transactor) -> Message | None:
-        """Remove and return the first message that matches, without a lease; None if there is
-        none. Of a browsing subscription, the next message, which stays. As ``receive``."""
+    def get(self, tr: fdb.Transaction) -> Message | None:
+        """Remove and return the first message that matches, without a lease, in the transaction
+        that writes its effect; None if there is none. Of a browsing subscription, the next
+        message, which stays.
+
+        As ``receive``. Raises ``InvalidArgument`` for a database: see ``get_at_most_once``.
+        """
+        check_transaction(tr, "get")
+        return self._get(tr)
+
+    def get_at_most_once(self, db: fdb.Database) -> Message | None:
+        """As ``get``, in a transaction of its own: the message is gone then, or the place has
+        moved on, whatever becomes of the process."""
+        return self._get(db)
+
+    def _get(self, tr: Transactor) -> Message | None:
         definition = self.definition(tr)
         if definition.mode is Mode.BROWSE:
             found = self.browse(tr, 1)

@@ -253,7 +253,7 @@ def test_a_dropping_queue_holds_what_the_model_holds(
 
     for n, step in enumerate(steps):
         if step == "take":
-            message = queue.dequeue(db)
+            message = queue.dequeue_at_most_once(db)
             model.sort(key=lambda it: (-it[0], it[1]))
             assert (message and message.payload) == (model.pop(0)[2] if model else None)
             continue
@@ -303,12 +303,12 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(db: Database, space: S
     producer = threading.Thread(target=produce)
     producer.start()
     assert refused.wait(30)
-    queue.dequeue(db)
+    queue.dequeue_at_most_once(db)
     for _ in range(2):
         refused.clear()
         assert refused.wait(30), "one message less is above the mark of two"
     assert not done.is_set()
-    queue.dequeue(db)
+    queue.dequeue_at_most_once(db)
     assert done.wait(30)
     producer.join()
     assert stored(db, queue) == [b"c", b"d", b"e"]

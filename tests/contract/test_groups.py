@@ -88,7 +88,7 @@ def cancel(db: Database, queue: Queue, delivery: Delivery) -> None:
 
 def dequeue(db: Database, queue: Queue, delivery: Delivery) -> None:
     queue.release(db, delivery)
-    assert queue.dequeue(db) is not None
+    assert queue.dequeue_at_most_once(db) is not None
 
 
 ENDS: dict[str, Callable[[Database, Queue, Delivery], None]] = {

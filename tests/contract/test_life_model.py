@@ -302,7 +302,7 @@ class Life(RuleBasedStateMachine):
             self.dequeue_one()
 
     def dequeue_one(self) -> None:
-        found = self.queue.dequeue(self.db)
+        found = self.queue.dequeue_at_most_once(self.db)
         self.happen()
         front = self.ready()
         while front and not self.alive(front[0]):
@@ -463,7 +463,7 @@ class Life(RuleBasedStateMachine):
         self.paused = True
         self.queue.pause(self.db)
         there = self.ready()
-        assert self.queue.dequeue(self.db) is None
+        assert self.queue.dequeue_at_most_once(self.db) is None
         assert self.queue.receive_many(self.db, 3) == []
         DONE["pause"] += bool(there)
 

@@ -31,7 +31,7 @@ def test_every_operation_takes_effect_once(
 ) -> None:
     ids = queue.enqueue_many(flaky(db, plan), [b"a", b"b", b"c"])
     assert [m.id for m in queue.peek(db, 9)] == ids
-    message = queue.dequeue(flaky(db, plan))
+    message = queue.dequeue_at_most_once(flaky(db, plan))
     assert message is not None
     assert message.id == ids[0]
     delivery = queue.receive(flaky(db, plan))
@@ -90,5 +90,5 @@ def test_reading_leaves_no_record(db: Database, queue: Queue) -> None:
     queue.peek(db)
     queue.depth(db)
     assert queue.receive(db) is None
-    assert queue.dequeue(db) is None
+    assert queue.dequeue_at_most_once(db) is None
     assert len(db.get_range(everything.start, everything.stop)) == len(before)

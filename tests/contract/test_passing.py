@@ -120,7 +120,7 @@ def test_an_enqueue_that_commits_before_the_move_does_is_seen(db: Database, queu
 def test_nothing_that_stands_before_now_is_in_what_follows(db: Database, queue: Queue) -> None:
     ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
     now = begin(db, queue, "now")
-    queue.dequeue(db)
+    queue.dequeue_at_most_once(db)
     queue.enqueue_many(db, [b"d", NewMessage(b"e", priority=0)])
     rest = onward(db, queue, now)
     assert between(db, queue, now, rest.places) == [b"d", b"e"]
@@ -168,7 +168,9 @@ def test_every_message_that_stays_is_passed_once(
             elif step == "pass":
                 go_on(n)
             else:
-                taken += [each.payload for _ in range(n) if (each := queue.dequeue(db))]
+                taken += [
+                    each.payload for _ in range(n) if (each := queue.dequeue_at_most_once(db))
+                ]
         go_on(None)
         assert len(seen) == len(set(seen))
         assert {b"%d" % n for n in range(sent)} - set(taken) <= set(seen)

@@ -17,7 +17,7 @@ Subspace = fdb.Subspace
 
 def drain(db: Database, queue: Queue) -> list[bytes]:
     found = []
-    while (message := queue.dequeue(db)) is not None:
+    while (message := queue.dequeue_at_most_once(db)) is not None:
         found.append(message.payload)
     return found
 
@@ -31,7 +31,7 @@ def test_messages_come_out_in_order_of_priority_then_arrival(db: Database, queue
 def test_a_message_comes_back_as_it_went_in(db: Database, queue: Queue) -> None:
     headers: Headers = {"region": "eu", "n": -5, "x": 0.5, "ok": True, "none": None, "": ""}
     message_id = queue.enqueue(db, b"\x00\xff", priority=7, headers=headers)
-    message = queue.dequeue(db)
+    message = queue.dequeue_at_most_once(db)
     assert message is not None
     assert (message.id, message.payload, message.headers) == (message_id, b"\x00\xff", headers)
     assert (message.priority, message.level, message.attempts) == (7, 2, 0)
@@ -41,7 +41,7 @@ def test_indexes_grow_also_when_the_queue_drains(db: Database, queue: Queue) -> 
     ids = []
     for _ in range(3):
         ids.append(queue.enqueue(db, b"x"))
-        queue.dequeue(db)
+        queue.dequeue_at_most_once(db)
     assert [Position.from_id(i).index for i in ids] == [1, 2, 3]
 
 
@@ -128,7 +128,7 @@ def test_queues_do_not_see_each_other(db: Database, space: Subspace) -> None:
 def test_counters_follow_every_transition(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [b"aa", b"bbb", NewMessage(b"c", 9)])
     assert queue.depth(db) == Depth(enqueued=3, ready=3, ready_bytes=6)
-    queue.dequeue(db)
+    queue.dequeue_at_most_once(db)
     delivery = queue.receive(db)
     assert delivery is not None
     assert queue.depth(db) == Depth(enqueued=3, ready=1, leased=1, done=1, ready_bytes=3)
@@ -194,7 +194,7 @@ def test_order_is_that_of_a_stable_sort(
             model.append((options.level(priority), number))
             model.sort()
             for _ in range(dequeues):
-                message = queue.dequeue(db)
+                message = queue.dequeue_at_most_once(db)
                 expected = model.pop(0) if model else None
                 assert (message and (message.level, int(message.payload))) == expected
         assert [int(payload) for payload in drain(db, queue)] == [n for _, n in model]
@@ -216,3 +216,21 @@ def test_threads_share_a_handle(db: Database, queue: Queue) -> None:
     assert len(found) == 160
     for name in range(8):
         assert [int(n) for who, n in found if int(who) == name] == list(range(20))
+
+
+def test_what_removes_a_message_takes_a_transaction_or_says_that_it_may_lose_it(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2", b"3"])
+    subscription = queue.subscribe(db, "all")
+    for operation in (queue.dequeue, subscription.get):
+        with pytest.raises(InvalidArgument, match="_at_most_once"):
+            operation(db)  # type: ignore[arg-type]
+    assert queue.depth(db).ready == 3
+    tr = db.create_transaction()
+    taken = [queue.dequeue(tr), subscription.get(tr)]
+    assert [message and message.payload for message in taken] == [b"1", b"2"]
+    tr.commit().wait()
+    assert queue.depth(db).done == 2
+    assert queue.dequeue_at_most_once(db) is not None
+    assert subscription.get_at_most_once(db) is None

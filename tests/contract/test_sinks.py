@@ -282,7 +282,7 @@ def test_payloads_of_any_size(db: Database, queue: Queue, sink: Sink, compressio
 
     publish(db, sink, 0, staged(db, sink, 0, large))
 
-    found = [delivery.payload for delivery in iter(lambda: queue.dequeue(db), None)]
+    found = [delivery.payload for delivery in iter(lambda: queue.dequeue_at_most_once(db), None)]
     assert [len(each) for each in found] == sizes
     assert found == large
     assert fdbqueue.verify(db, queue).ok
@@ -352,7 +352,7 @@ def test_a_full_queue_holds_publishing_up(db: Database, queue: Queue, sink: Sink
     taken: list[bytes] = []
     progress = sink.publishing(db, 0, [attempt], timeout=60)
     for _ in range(30):
-        message = queue.dequeue(db)
+        message = queue.dequeue_at_most_once(db)
         assert message is not None
         taken.append(message.payload)
         if queue.depth(db).ready < 8:
@@ -472,7 +472,7 @@ def test_however_rows_are_cut_they_come_out_as_they_went_in(
         if max_messages is not None and len(every) > max_messages:
             return
         for _ in sink.publishing(db, 0, attempts):
-            taken += [each.payload for each in iter(lambda: queue.dequeue(db), None)]
+            taken += [each.payload for each in iter(lambda: queue.dequeue_at_most_once(db), None)]
         assert taken == every
         assert left_over(db, queue) == 0
 

@@ -150,19 +150,19 @@ def test_a_one_shot_get_removes_one_match_whatever_befalls_its_commit(
 ) -> None:
     put(db, queue, "us1", "eu1", "eu2")
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
-    message = europe.get(flaky(db, [None, fault]))
+    message = europe.get_at_most_once(flaky(db, [None, fault]))
     assert message is not None
     assert message.payload == b"eu1"
     assert queue.depth(db).done == 1
-    assert europe.get(db) is not None
-    assert europe.get(db) is None
+    assert europe.get_at_most_once(db) is not None
+    assert europe.get_at_most_once(db) is None
     assert [m.payload for m in queue.peek(db, 9)] == [b"us1"]
 
 
 def test_a_one_shot_get_of_a_browser_gives_the_next_message(db: Database, queue: Queue) -> None:
     put(db, queue, "a1", "a2")
     browser = queue.subscribe(db, "audit", mode="browse")
-    found = [browser.get(db) for _ in range(3)]
+    found = [browser.get_at_most_once(db) for _ in range(3)]
     assert [m and m.payload for m in found] == [b"a1", b"a2", None]
     assert queue.depth(db).ready == 2
 
@@ -503,7 +503,7 @@ def test_removal_leaves_no_trace_and_a_new_one_begins_anew(
         return [kv.key for kv in db.get_range(space.range().start, space.range().stop)]
 
     put(db, queue, "us0", "us1", "eu1")
-    queue.dequeue(db)
+    queue.dequeue_at_most_once(db)
     before = keys()
     tr = db.create_transaction()
     queue.subscribe(tr, "audit", mode="browse", exclusive=True)
@@ -522,7 +522,7 @@ def test_a_removed_subscription_is_gone_for_everybody(db: Database, queue: Queue
     for use in (
         subscription.receive,
         subscription.browse,
-        subscription.get,
+        subscription.get_at_most_once,
         subscription.remove,
         subscription.definition,
     ):

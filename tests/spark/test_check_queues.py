@@ -182,7 +182,7 @@ def used(db: fdb.Database, queue: Queue, clock: ManualClock, seed: int) -> None:
 
     def others() -> None:
         ways: list[Callable[[], object]] = [
-            lambda: queue.dequeue(db),
+            lambda: queue.dequeue_at_most_once(db),
             lambda: queue.dead.redrive(db),
             lambda: queue.dead.purge(db),
         ]
