@@ -37,8 +37,8 @@ _LARGEST_CHUNK = 4096
 _CHUNK_BYTES = 256 << 10
 # How many keys of a range are measured before a sample stands for the rest.
 _MEASURED = 10_000
-# What FoundationDB counts for a row beside its key and value.
-ROW_OVERHEAD = 8
+# What a storage server counts for a row beside its key and value.
+ROW_OVERHEAD = 24
 
 _NEWEST = "SELECT max(version) FROM recent"
 _GET = "SELECT v FROM kv WHERE k = ?"

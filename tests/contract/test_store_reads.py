@@ -251,3 +251,29 @@ def test_locality_names_a_server_and_the_boundaries_of_shards(db: Any) -> None:
 
     assert boundaries == sorted(boundaries)
     assert locality.get_addresses_for_key(db, b"key").wait()
+
+
+@pytest.mark.parametrize("own_writes", [True, False])
+def test_a_batch_of_a_range_read_holds_as_many_rows_as_its_bytes_allow(
+    db: Any, space: Any, own_writes: bool
+) -> None:
+    keys = [space.pack((number,)) for number in range(200)]
+
+    @fdb.transactional
+    def fill(tr: Any) -> None:
+        for key in keys:
+            tr[key] = bytes(100)
+
+    fill(db)
+    transaction = db.create_transaction()
+    if not own_writes:
+        transaction.options.set_read_your_writes_disable()
+    mode = fdb.StreamingMode.small
+    rows = transaction.get_range(keys[0], keys[-1], streaming_mode=mode)
+    assert next(iter(rows)).key == keys[0]
+
+    # What the transaction conflicts with tells how far the first batch went: to 256 bytes, of
+    # which each row takes 24 beside its key and value.
+    prefix = b"\xff\xff/transaction/read_conflict_range/"
+    read = [row.key for row in transaction.get_range(prefix, prefix + b"\xff\xff")]
+    assert read[-1] == prefix + keys[1] + b"\0"
