@@ -38,7 +38,7 @@ START_MS = 1_700_000_000_000
 LEASE = 60.0
 REST = 20.0
 WINDOW = 300.0
-SELDOM = 10
+SELDOM = 3
 """How often all runs together must do at least what the strategies would choose too seldom."""
 
 

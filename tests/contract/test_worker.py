@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -480,6 +481,10 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
     assert counted.commits - before == 6
     assert len(woken) == 2
     assert queue.depth(db).done == 1
+    # Nobody is to wake when the queue is gone.
+    woken.extend(range(64))
+    for watch in itertools.chain(*watches):
+        watch.cancel()
 
 
 def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(
