@@ -216,12 +216,24 @@ def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
 
 @fdb.transactional
 def listed(
-    tr: fdb.Transaction, scope: Scope, limit: int, after: bytes | None
-) -> list[LeasedMessage]:
-    """Leases in the order of their tokens. Snapshot reads in two round trips, no conflicts."""
+    tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes
+) -> tuple[list[LeasedMessage], bytes]:
+    """Leases in the order of their tokens, as many as one transaction reads.
+
+    begin: the key to go on from; empty for the first. Returns also the key to go on from, empty
+    where there are no more. Snapshot reads, no conflicts.
+    """
     every = scope.keys.kind(Kind.LEASE)
-    begin = every.start if after is None else scope.keys.lease(after) + b"\x00"
-    found = tr.snapshot.get_range(begin, every.stop, limit=limit).to_list()
+    found, size = list[fdb.KeyValue](), 0
+    mode = fdb.StreamingMode.want_all
+    for kv in tr.snapshot.get_range(
+        max(begin, every.start), every.stop, limit=limit, streaming_mode=mode
+    ):
+        found.append(kv)
+        size += len(kv.value)
+        if size > dequeue.BATCH_BYTES:
+            break
+    more = len(found) == limit or size > dequeue.BATCH_BYTES
     tokens = [scope.keys.parse_lease(kv.key) for kv in found]
     extended = [tr.snapshot.get(scope.keys.until(token)) for token in tokens]
     version, now_ms = scope.version(tr), scope.now_ms(tr)
@@ -241,7 +253,7 @@ def listed(
         )
         lapsed = not lease.planned and over(ends, version, now_ms)
         leases.append(LeasedMessage(delivery, lease.consumer, lapsed, lease.planned))
-    return leases
+    return leases, found[-1].key + b"\x00" if more else b""
 
 
 OVERDUE_MS = 120_000

@@ -208,3 +208,15 @@ def test_queues_are_listed_in_as_many_transactions_as_it_takes(
             Queue.open(db, name, root=space)
         assert list_queues(db, root=space) == names[:count]
     assert list_queues(db.create_transaction(), root=space) == names
+
+
+def test_large_leases_are_listed_in_as_many_transactions_as_it_takes(
+    db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue_many(db, [KILOBYTES_20] * 40)
+    held = sorted(delivery.token for delivery in queue.receive_many(db, 40))
+    monkeypatch.setattr("fdbqueue.queue.dequeue.BATCH_BYTES", 200_000)
+    assert [one.delivery.token for one in queue.leases(db)] == held
+    assert [one.delivery.token for one in queue.leases(db, 15)] == held[:15]
+    assert [one.delivery.token for one in queue.leases(db, 100, held[9])] == held[10:]
+    assert 10 <= len(queue.leases(db.create_transaction())) < 15
