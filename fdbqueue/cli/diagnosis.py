@@ -111,7 +111,8 @@ def skew(seconds: float) -> Finding:
         "clock",
         "machine",
         detail,
-        "delays and times to live are wrong by as much: set the clock, run ntpd or chronyd",
+        "up to a minute, delays and times to live are wrong by as much, and beyond that the "
+        "cluster's clock is used in its place: set the clock, run ntpd or chronyd",
     )
 
 
