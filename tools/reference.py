@@ -91,7 +91,9 @@ def cli() -> str:
         "Written by tools/reference.py from the help of the commands.",
         "",
         "Exit codes: 0 done, 1 failed, 2 wrong usage or invalid input, 130 interrupted. An error",
-        "is one line on standard error that starts with `fdbq:`.",
+        "is one line on standard error that starts with `fdbq:`. A DURATION is a number of",
+        "seconds, or like `250ms`, `15m`, `1h30m`, `7d`. What --json prints is described in",
+        "[json.md](json.md).",
         "",
     ]
     return "\n".join([*parts, *_command(command, "fdbq", 2)]).rstrip() + "\n"
