@@ -202,12 +202,17 @@ def table(
 
 
 def fitted(widths: Sequence[int], room: int) -> list[int]:
-    """Widths of columns that together have room: the last gives way first, then the widest."""
+    """Widths of columns that together have room: the last gives way first, then the widest.
+
+    The first says what a row is about: it gives way when no other can.
+    """
     *others, last = widths
     room = max(1, room - len(others))
     last = max(min(last, NARROWEST), min(last, room - sum(others)))
     while sum(others) + last > room and max(others, default=1) > 1:
-        others[others.index(max(others))] -= 1
+        wide = [n for n, width in enumerate(others) if n and width > NARROWEST]
+        widest = max(wide or range(len(others)), key=others.__getitem__)
+        others[widest] -= 1
     return [*others, min(last, max(1, room - sum(others)))]
 
 

@@ -64,3 +64,11 @@ def test_an_excerpt_says_how_long_a_payload_is_only_where_something_is_left_out(
 
     assert shown == visible(payload) or shown.endswith(f"… ({len(payload):,} bytes)")
     assert len(visible(payload)) > 2_000 or shown == visible(payload)
+
+
+def test_what_a_row_is_about_is_cut_last() -> None:
+    rows = [("05-000000000001-83ca4e58174f03bb", "connection refused by the bank", "x" * 50)]
+
+    (line,) = table(["id", "why", "payload"], rows, room=80)[2:]
+
+    assert line.startswith("05-000000000001-83ca4e58174f03bb connection")
