@@ -14,7 +14,18 @@ from . import terminal
 FEWEST_LINES = 8
 LEVEL_LINES = 2
 DETAIL_LINES = 3 + LEVEL_LINES
-HELP = "←→ sort by  r reverse  ↑↓ queue  space look now  q quit"
+HELP = "←→ sort by  r reverse  ↑↓ PgUp PgDn queue  / filter  ? help  q quit"
+KEYS = (
+    "left, right    sort by another column",
+    "r              the other way round",
+    "up, down       choose a queue, to see its levels and consumers",
+    "PgUp, PgDn     ten queues further",
+    "/              show only queues whose names have a text in them; Enter ends it, Esc clears it",
+    "space          look now",
+    "?              this help; any key ends it",
+    "q, Ctrl-C      quit",
+)
+PAGE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +126,17 @@ class Board:
     descending: bool = True
     chosen: str = ""
     first: int = 0
+    filter: str = ""
+    typing: bool = False
+    helping: bool = False
 
     def press(self, key: str, rows: Sequence[Row]) -> bool:
         """Do what a key is for; returns false for one that is for nothing."""
+        if self.helping or (key == "?" and not self.typing):
+            self.helping = not self.helping
+            return True
+        if self.typing:
+            return self._type(key)
         names = [row.name for row in self.ordered(rows)]
         at = names.index(self.chosen) if self.chosen in names else 0
         match key:
@@ -127,6 +146,14 @@ class Board:
                 self._sort((self.column + 1) % len(COLUMNS))
             case "r":
                 self.descending = not self.descending
+            case "/":
+                self.typing = True
+            case "escape":
+                self.filter = ""
+            case "page up" if names:
+                self.chosen = names[max(0, at - PAGE)]
+            case "page down" if names:
+                self.chosen = names[min(len(names) - 1, at + PAGE)]
             case "up" | "k" if names:
                 self.chosen = names[max(0, at - 1)]
             case "down" | "j" if names:
@@ -135,13 +162,24 @@ class Board:
                 return False
         return True
 
+    def _type(self, key: str) -> bool:
+        """Take a key as a part of the filter."""
+        if key in ("\r", "\n", "escape"):
+            self.typing = False
+            self.filter = "" if key == "escape" else self.filter
+        elif key in ("\x7f", "\b"):
+            self.filter = self.filter[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self.filter += key
+        return True
+
     def _sort(self, column: int) -> None:
         self.column = column
         self.descending = column != 0
 
     def ordered(self, rows: Sequence[Row]) -> list[Row]:
         """The rows as they are to stand; equal ones by name."""
-        by_name = sorted(rows, key=lambda row: row.name)
+        by_name = sorted((row for row in rows if self.filter in row.name), key=lambda row: row.name)
         return sorted(by_name, key=COLUMNS[self.column].key, reverse=self.descending)
 
     def visible(self, rows: Sequence[Row], height: int) -> list[Row]:
@@ -164,12 +202,18 @@ class Line(NamedTuple):
 
 def draw(board: Board, look: Look, width: int, height: int, now: float) -> list[Line]:
     """The screen: exactly ``height`` lines of at most ``width`` characters."""
+    if board.helping:
+        shown = [Line("fdbq top", "bold"), Line(""), *(Line(text) for text in KEYS)]
+        shown += [Line("")] * height
+        return [Line(terminal.cut(line.text, width, ""), line.style) for line in shown[:height]]
     rows = board.visible(look.rows, height)
     lines = [_title(look, now), _totals(look), Line(_heading(board, width), "reverse")]
     lines += [
         Line(_row(row, width), "bold" if row.name == board.chosen else "dim" * row.paused)
         for row in rows
     ]
+    if look.rows and not rows:
+        lines.append(Line("no queue has that in its name", "dim"))
     if not look.rows:
         text = "no queues: fdbq queue create makes one" if look.began else "looking…"
         lines.append(Line(text, "dim"))
@@ -179,8 +223,16 @@ def draw(board: Board, look: Look, width: int, height: int, now: float) -> list[
     lines = lines[:room]
     lines += [Line("")] * (room - len(lines))
     lines += [*details, *[Line("")] * DETAIL_LINES][: height - 1 - room]
-    lines.append(Line(HELP, "dim"))
+    lines.append(_foot(board))
     return [Line(terminal.cut(line.text, width, ""), line.style) for line in lines[:height]]
+
+
+def _foot(board: Board) -> Line:
+    if board.typing:
+        return Line(f"/{terminal.visible(board.filter)}▏", "bold")
+    if board.filter:
+        return Line(f"only *{terminal.visible(board.filter)}*: Esc shows all  / another  ? help")
+    return Line(HELP, "dim")
 
 
 def _title(look: Look, now: float) -> Line:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Annotated
 
 import fdbqueue
@@ -23,6 +24,7 @@ DETAILED = 100
 STATUS_SECONDS = 5.0
 
 _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "left",
+           b"\x1b[5~": "page up", b"\x1b[6~": "page down",
            b"\x1bOA": "up", b"\x1bOB": "down", b"\x1bOC": "right", b"\x1bOD": "left"}  # fmt: skip
 
 
@@ -41,6 +43,9 @@ def top(
       left, right   sort by another column
       r             the other way round
       up, down      choose a queue, to see its levels and consumers
+      PgUp, PgDn    ten queues further
+      /             show only queues whose names have a text in them
+      ?             help
       space         look now
       q, Ctrl-C     quit
 
@@ -67,7 +72,7 @@ def top(
             while True:
                 look = watcher.look
                 late = int(time.time() - look.at) if time.time() - look.at > 10 else 0
-                seen = (look.at, screen.size, late, board.column, board.descending, board.chosen)
+                seen = (look.at, screen.size, late, replace(board))
                 if seen != drawn:
                     lines = draw(board, look, *screen.size, time.time())
                     watcher.wanted = {row.name for row in board.visible(look.rows, screen.size[1])}
@@ -75,11 +80,11 @@ def top(
                         Text(line.text, style=line.style, no_wrap=True, overflow="crop")
                         for line in lines
                     )
-                    drawn = (*seen[:-1], board.chosen)
+                    drawn = (*seen[:-1], replace(board))
                 for key in _pressed(TICK_SECONDS):
-                    if key == "q":
+                    if key == "q" and not board.typing:
                         return
-                    if key == " ":
+                    if key == " " and not board.typing:
                         watcher.hurry.set()
                     board.press(key, look.rows)
                 if watcher.failed is not None:
@@ -101,9 +106,9 @@ def parse_keys(data: bytes) -> list[str]:
     """The keys in what a terminal sends: names of arrows, else characters."""
     keys = []
     while data:
-        arrow = _ARROWS.get(data[:3])
-        keys.append(arrow or chr(data[0]))
-        data = data[3:] if arrow else data[1:]
+        code = next((code for code in (data[:4], data[:3]) if code in _ARROWS), b"")
+        keys.append(_ARROWS.get(code) or ("escape" if data == b"\x1b" else chr(data[0])))
+        data = data[len(code) or 1 :]
     return keys
 
 

@@ -115,3 +115,19 @@ def test_numbers_are_short(number: float, text: str) -> None:
 
 def test_keys_are_told_apart() -> None:
     assert parse_keys(b"q\x1b[A\x1bOBr") == ["q", "up", "down", "r"]
+
+
+def test_a_filter_is_typed_and_cleared() -> None:
+    rows = [Row("orders", {}), Row("mail", {})]
+    board = Board()
+
+    for key in ("/", "q", "\x7f", "m", "a", "\r"):
+        assert board.press(key, rows)
+
+    assert [row.name for row in board.ordered(rows)] == ["mail"]
+    lines = draw(board, Look("store", 0.0, rows), 80, 24, 0.0)
+    assert "only *ma*" in lines[-1].text
+    board.press("escape", rows)
+    assert len(board.ordered(rows)) == 2
+    board.press("?", rows)
+    assert any("PgDn" in line.text for line in draw(board, Look("s", 0.0, rows), 80, 24, 0.0))
