@@ -120,6 +120,7 @@ class QueueKeys:
     """The keys of one queue, below its prefix."""
 
     __slots__ = (
+        "__weakref__",
         "_count",
         "_expiry",
         "_fence",

@@ -9,12 +9,15 @@ committed, when the last room was taken.
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..binding import fdb
+from ..clock import VERSIONS_PER_SECOND
 from ..codec import Envelope
 from ..errors import QueueFull
+from ..keys import QueueKeys
 from ..model import Depth
 from ..options import QueueOptions
 from ..states import PURGE_READY, State
@@ -29,6 +32,10 @@ CROWD = 32
 """How many of the oldest are chosen from after a conflict, and twice as many after each more."""
 
 _CHOICES = random.SystemRandom()
+_REMEMBERED = 10 * VERSIONS_PER_SECOND
+
+# When a handle last met a conflict, by the database's version: others may drop messages, too.
+_fought: weakref.WeakKeyDictionary[QueueKeys, int] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +138,12 @@ def _oldest(
     Where the queue is far above its bounds, since these were lowered: as many as one transaction
     takes out, but no fewer than come in; the next ones go on. None if there are not enough.
 
-    Who met a conflict takes some of the first ones, and not the first: else of many producers all
-    but one would choose the same again.
+    Who met a conflict, now or a few seconds ago, takes some of the first ones, and not the first:
+    else of many producers all but one would choose the same again.
     """
     most = max(MAX_DROPPED, new.messages)
     room_bytes = max(ALONE_BYTES, 2 * new.size)
-    retries = attempt.of(tr).retries
-    crowd = CROWD << min(retries, 4) if retries else 0
+    crowd = _crowd(tr, scope)
     found: list[Standing] = []
     room, stored = Load(0, 0), 0
     for level in range(scope.options.levels - 1, least - 1, -1):
@@ -162,6 +168,16 @@ def _oldest(
             enough = Load(min(over.messages, new.messages), min(over.size, new.size))
             return found if room.covers(enough) else None
     return None
+
+
+def _crowd(tr: fdb.Transaction, scope: Scope) -> int:
+    """Among how many of the oldest messages to choose; 0 for the first: nobody else drops some."""
+    tried = attempt.of(tr)
+    if tried.retries:
+        _fought[scope.keys] = tried.version
+    elif tried.version - _fought.get(scope.keys, -_REMEMBERED) >= _REMEMBERED:
+        return 0
+    return CROWD << min(tried.retries, 4)
 
 
 def _full(scope: Scope, load: Load, new: Load) -> QueueFull:
