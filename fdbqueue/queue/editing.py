@@ -72,5 +72,9 @@ def _put(tr: fdb.Transaction, scope: Scope, message: Standing, due_ms: int) -> N
 
 
 def editable(found: Found | None) -> bool:
-    """Whether a message that was looked for waits."""
-    return found is not None and isinstance(found.place, Position | Due | Turn)
+    """Whether a message that was looked for waits, and can be read."""
+    return (
+        found is not None
+        and found.standing.envelope.opaque is None
+        and isinstance(found.place, Position | Due | Turn)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..binding import fdb
-from ..codec import Turn, unpack_delayed, unpack_envelope
+from ..codec import Turn, open_envelope, unpack_delayed
 from ..errors import InvalidArgument
 from ..keys import Kind
 from ..model import Due, MessageState, parse_id
@@ -56,7 +56,7 @@ def _found(scope: Scope, state: str, kv: fdb.KeyValue) -> Found:
     keys = scope.keys
     if state == "ready":
         position = keys.parse_ready(kv.key)
-        return Found(position, Standing(position, unpack_envelope(kv.value)))
+        return Found(position, Standing(position, open_envelope(kv.value)))
     standing = Standing(*unpack_delayed(kv.value))
     if state == "delayed":
         return Found(keys.parse_delayed(kv.key), standing)
