@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -17,14 +20,41 @@ if TYPE_CHECKING:
 _MEGABYTE = 1_000_000
 
 
-def start(job: str) -> tuple[ModuleType, SparkSession]:
-    """``fdbqueue.spark``, and a session that says nothing: what fails is told in a line."""
+def start(job: str) -> tuple[ModuleType, Callable[[], SparkSession]]:
+    """``fdbqueue.spark``, and what makes a session that says nothing: what fails is told in a
+    line. The job calls it when it has checked its options."""
     from fdbqueue import spark
 
-    spark.check_java()
-    terminal.note("starting Spark, which takes some seconds")
-    session = spark.local(f"fdbq pipeline {job}", short=True, config={"spark.log.level": "OFF"})
+    def session() -> SparkSession:
+        spark.check_java()
+        terminal.note("starting Spark, which takes some seconds")
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+        with _silent_children():
+            return spark.local(
+                f"fdbq pipeline {job}", short=True, config={"spark.log.level": "OFF"}
+            )
+
     return spark, session
+
+
+@contextmanager
+def _silent_children() -> Iterator[None]:
+    """Processes that are started meanwhile say nothing on standard error, as long as they live:
+    Java warns of its own modules there, and Spark's Python shows where an error came from."""
+    sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # it is closed, so nobody hears them
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType
@@ -18,7 +17,7 @@ from ..api import Queue
 from ..binding import fdb
 from ..errors import InvalidArgument
 from ..options import MAX_NAME_LENGTH
-from . import session, stores
+from . import session, stores, streams
 from .jobs import Step, Tell, plainly
 from .settings import LIMITS
 
@@ -68,7 +67,7 @@ def drain(
     consumer: str | None = None,
     checkpoint: str | Path | None = None,
     max_messages: int | None = None,
-    spark: SparkSession | None = None,
+    spark: session.Given = None,
     progress: Tell | None = None,
 ) -> Drained:
     """Take what is ready when it begins, and write it to files, each message exactly once.
@@ -109,8 +108,10 @@ def drain(
         **({} if header_columns is None else {"headerColumns": header_columns}),
         **({} if max_messages is None else {LIMITS[0]: str(max_messages)}),
     }
+    # What can be told without Java, before it starts.
+    streams.Settings.of(options).layout.ddl()
     with plainly():
-        spark = spark or session.local()
+        spark = session.given(spark)
         frame = spark.readStream.format("fdbqueue").options(**options).load()
         seen = [F.count(F.lit(1)).alias("rows")]
         if isinstance(frame.schema["payload"].dataType, BinaryType | StringType):

@@ -20,7 +20,7 @@ from ..durations import Seconds, patience
 from ..errors import InvalidArgument, JobFailed, QueueError, SinkUnfinished
 from ..serializers import BUILT_IN
 from ..sinks import TIMEOUT_SECONDS, Sink, anonymous
-from . import encoding, session, stores
+from . import encoding, session, stores, writing
 from .encoding import COLUMNS, CORRUPT
 from .jobs import Step, Tell, plainly, tasks, watched
 from .rows import TABLES
@@ -70,7 +70,7 @@ def load(
     id: str | None = None,
     bad_rows: str = "fail",
     timeout: Seconds = TIMEOUT_SECONDS,
-    spark: SparkSession | None = None,
+    spark: session.Given = None,
     progress: Tell | None = None,
 ) -> Loaded:
     """Enqueue every row of some files, each once.
@@ -108,7 +108,14 @@ def load(
     sink = Sink(queue, name)
     if sink.state(db).done >= 0:
         return Loaded(name, 0, 0, 0, 0, (), time.monotonic() - begun, before=True)
-    spark = spark or session.local()
+    given = {
+        **stores.options_of(db, queue),
+        "id": name,
+        "badRows": bad_rows,
+        "timeout": str(int(patience("timeout", timeout))),
+    }
+    writing.Settings.of(given)
+    spark = session.given(spark)
     with plainly(), tempfile.TemporaryDirectory(prefix="fdbqueue-") as directory:
         frame = _read(spark, names, kind, schema, options or {})
         frame, content_type = _messages(frame, columns or {}, headers or {})
@@ -117,14 +124,7 @@ def load(
         writer = (
             frame.write.format("fdbqueue")
             .mode("append")
-            .options(
-                **stores.options_of(db, queue),
-                id=name,
-                badRows=bad_rows,
-                contentType=content_type,
-                timeout=str(int(patience("timeout", timeout))),
-                summary=str(summary),
-            )
+            .options(**given, contentType=content_type, summary=str(summary))
         )
         spark.sparkContext.setJobGroup(name, f"fdbqueue load into {queue.name}")
         try:
@@ -157,6 +157,9 @@ def _format(paths: list[str], given: str | None) -> str:
         raise InvalidArgument(
             argument="format", value=kind, problem=f"name one of {', '.join(FORMATS)}"
         )
+    for path in paths:
+        if not re.search(r"[*?{\[]|^\w+:", path) and not Path(path).exists():
+            raise InvalidArgument(argument="paths", value=path, problem="Path does not exist")
     return kind
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import matplotlib as mpl
@@ -55,7 +55,7 @@ def pictures(report: Report, queue: QueueReport) -> list[tuple[str, str]]:
     throughput = _throughput(queue, report.span_ms, report.since_ms, report.until_ms)
     made = [
         ("Throughput over time", throughput),
-        ("Ready messages and the longest wait over time", _backlog(queue)),
+        ("Ready messages and the longest wait over time", _backlog(queue, report.span_ms)),
         ("Waiting and service times by level", _times(queue)),
         ("Deliveries by consumer", _consumers(queue)),
     ]
@@ -77,7 +77,9 @@ def _moments(queue: QueueReport) -> list[Any]:
     return [datetime.fromtimestamp(span.begin_ms / 1000, UTC) for span in queue.spans]
 
 
-def _time_axis(axes: Axes) -> None:
+def _time_axis(axes: Axes, moments: Sequence[Any], span_ms: int) -> None:
+    # By itself, an axis of one moment is years long.
+    axes.set_xlim(moments[0], moments[-1] + timedelta(milliseconds=span_ms))
     locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
@@ -106,12 +108,12 @@ def _throughput(queue: QueueReport, span_ms: int, since_ms: int, until_ms: int) 
         axes.set_title("Throughput, messages a second")
         axes.set_ylim(bottom=0)
         axes.legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 0.98))
-        _time_axis(axes)
+        _time_axis(axes, moments, span_ms)
 
     return _drawn(draw, 2.5)
 
 
-def _backlog(queue: QueueReport) -> str:
+def _backlog(queue: QueueReport, span_ms: int) -> str:
     def draw(axes: Axes) -> None:
         moments = _moments(queue)
         ready = [span.ready for span in queue.spans]
@@ -120,7 +122,7 @@ def _backlog(queue: QueueReport) -> str:
         axes.set_title("Ready messages, and the longest wait of a delivery")
         axes.set_ylabel("ready")
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        _time_axis(axes)
+        _time_axis(axes, moments, span_ms)
         waits = [
             float("nan") if span.longest_wait_ms is None else span.longest_wait_ms
             for span in queue.spans

@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from ..api import Queue
 from ..binding import fdb
-from . import session, stores
+from . import batch, session, stores
 from .jobs import Step, Tell, plainly
 
 _BATCH = 100
@@ -33,7 +31,7 @@ def replay(
     payload_schema: str | None = None,
     header_columns: str | None = None,
     dry_run: bool = False,
-    spark: SparkSession | None = None,
+    spark: session.Given = None,
     progress: Tell | None = None,
 ) -> Replayed:
     """Deliver dead letters again that match a condition.
@@ -57,9 +55,10 @@ def replay(
         options |= {"payload": "json", "payloadSchema": payload_schema}
     if header_columns is not None:
         options["headerColumns"] = header_columns
+    batch.Settings.of({**stores.options_of(db, queue), **options}).layout.ddl()
     matched = replayed = 0
     with plainly():
-        spark = spark or session.local()
+        spark = session.given(spark)
         reader = spark.read.format("fdbqueue").options(**stores.options_of(db, queue), **options)
         frame = reader.load()
         ids = (frame if where is None else frame.where(where)).select("id")

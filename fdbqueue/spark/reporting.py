@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from ..api import Queue
@@ -56,7 +56,7 @@ def report(
     db: fdb.Database,
     queues: Iterable[Queue],
     *,
-    spark: SparkSession | None = None,
+    spark: session.Given = None,
     since: datetime | None = None,
     until: datetime | None = None,
     width: Seconds | None = None,
@@ -71,7 +71,7 @@ def report(
     Reads by the data source, in transactions of its own. Raises ``QueueNotFound``,
     ``StoreError``, ``MissingPackage``, ``MissingJava``.
     """
-    session_ = spark or session.local()
+    session_ = session.given(spark)
     with stepped(session_, "reading the history", progress):
         history = histories.read(session_, db, queues, since=since, until=until)
         return summarize(history, width=width)

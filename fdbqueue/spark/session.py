@@ -7,8 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +19,25 @@ from ..errors import MissingJava, MissingPackage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    Given = SparkSession | Callable[[], SparkSession] | None
+    """A session, or what makes one; None for one on this machine."""
+
+_starting = threading.RLock()
+"""Sessions are made, and the data source is registered, by one thread at a time."""
+
 OLDEST_JAVA = 17
 _QUIET = Path(__file__).with_name("log4j2.properties")
 _SHORT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags that make a Java that lives for a minute start sooner, and run slower later."""
+
+
+def given(spark: Given) -> SparkSession:
+    """The session that a job is to run on: the one that it was given, or what makes one; else one
+    on this machine. Jobs ask for it when they have checked all else: Java takes seconds to start.
+    """
+    if spark is None:
+        return local()
+    return spark() if callable(spark) else spark
 
 
 def local(
@@ -43,6 +59,11 @@ def local(
     ``MissingJava``.
     """
     check_java()
+    with _starting:
+        return _local(name, master, _java(short, java_options), config or {})
+
+
+def _local(name: str, master: str, java_options: str, config: Mapping[str, str]) -> SparkSession:
     from pyspark import sql
 
     # Said at every start with a newer pandas; nothing here needs pandas.
@@ -55,10 +76,10 @@ def local(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault(
             "PYSPARK_SUBMIT_ARGS",
-            f'--driver-java-options "{_java(short, java_options)}" pyspark-shell',
+            f'--driver-java-options "{java_options}" pyspark-shell',
         )
         builder = sql.SparkSession.builder.appName(name).master(master)
-        for key, value in {**_CONFIG, **(config or {})}.items():
+        for key, value in {**_CONFIG, **config}.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
     from . import register

@@ -9,10 +9,11 @@ import re
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +21,7 @@ import fdbqueue
 import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli.main import run
-from fdbqueue.spark import figures
+from fdbqueue.spark import figures, plots
 from fdbqueue.states import ENDS, TRANSITIONS, State
 
 from .histories import NOON_MS, Line, identity, lived, table, walk
@@ -263,6 +264,24 @@ def one_of_everything(queue: str, consumer: str) -> figures.Report:
             ),
         ),
     )
+
+
+@pytest.mark.parametrize("spans", [1, 2])
+def test_the_axis_of_a_plot_is_as_long_as_what_it_shows(
+    spans: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = one_of_everything("q", "c")
+    queue = replace(report.queues[0], spans=report.queues[0].spans[:spans])
+    lengths, drawn = [], plots._time_axis
+
+    def look(axes: Any, *given: Any) -> None:
+        drawn(axes, *given)
+        begin, end = axes.get_xlim()
+        lengths.append(round((end - begin) * 24 * 3600, 3))
+
+    monkeypatch.setattr(plots, "_time_axis", look)
+    assert len(plots.pictures(replace(report, until_ms=NOON_MS + spans * 1_000), queue)) == 4
+    assert lengths == [spans, spans]
 
 
 def test_names_of_queues_messages_and_consumers_can_do_nothing_to_the_page() -> None:

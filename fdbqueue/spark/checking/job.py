@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from .. import session
@@ -20,7 +20,7 @@ from .rules import Rules
 def check_runs(
     directories: Iterable[str | Path],
     *,
-    spark: SparkSession | None = None,
+    spark: session.Given = None,
     progress: Tell | None = None,
 ) -> Verdict:
     """Verify the guarantees over the histories of runs of tools/chaos, each by itself.
@@ -28,7 +28,7 @@ def check_runs(
     directories: of the histories, one for each run. progress: is told how far it is.
     Raises ``InvalidArgument`` where there is none, and ``CorruptData`` for what is no history.
     """
-    session_ = spark or session.local()
+    session_ = session.given(spark)
     with stepped(session_, "reading the histories", progress) as step:
         return check_lines(operations.read(session_, directories), step=step)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ...api import Queue
@@ -56,7 +56,7 @@ def check(
     queues: Iterable[Queue],
     *,
     max_attempts: int | None = None,
-    spark: SparkSession | None = None,
+    spark: session.Given = None,
     progress: Tell | None = None,
 ) -> Verdict:
     """Verify the guarantees over the delivery history of queues, which may be in use meanwhile.
@@ -68,7 +68,7 @@ def check(
     Looks at each queue's counters at one version, and at the history up to it. Raises
     ``QueueNotFound``, ``StoreError``, ``MissingPackage``, ``MissingJava``.
     """
-    session_ = spark or session.local()
+    session_ = session.given(spark)
     handles = list(queues)
     known = [_look(db, queue, max_attempts) for queue in handles]
     with stepped(session_, "reading the histories", progress) as step:
