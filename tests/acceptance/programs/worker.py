@@ -42,7 +42,7 @@ def main(root: str, name: str, total: int, stop: str | None) -> None:
         try:
             if deliveries:
                 settle(db, deliveries)
-                again += sum(delivery.attempt > 1 for delivery in deliveries)
+                again += sum(delivery.message.redelivered for delivery in deliveries)
         except LeaseLost:
             continue
         if not deliveries and queue.depth(db).done >= total:
