@@ -246,14 +246,14 @@ def verify(
             }
         )
         if not as_json:
-            _print_verified(name if len(names) > 1 else None, found)
+            _print_verified(name, found, several=len(names) > 1)
     if as_json:
         print_told(told)
     if not all(each["ok"] for each in told):
         raise terminal.Exit(1)
 
 
-def _print_verified(name: str | None, found: fdbqueue.model.Verification) -> None:
+def _print_verified(name: str, found: fdbqueue.model.Verification, *, several: bool) -> None:
     if found.deviations:
         terminal.print_table(
             ["kind", "subject", "", "detail"],
@@ -265,8 +265,8 @@ def _print_verified(name: str | None, found: fdbqueue.model.Verification) -> Non
     for each in found.unchecked:
         print(f"not checked, since it is too large to be read at one version: {each}")
     if found.staged:
-        sinks = "fdbq sink list" if name is None else f"fdbq sink list {terminal.visible(name)}"
-        print(f"{terminal.count(found.staged, 'row')} staged and not enqueued: {sinks}")
-    of = "" if name is None else f"queue {terminal.visible(name)}: "
+        print(f"{terminal.count(found.staged, 'row')} staged and not enqueued: "
+              f"fdbq sink list {terminal.visible(name)}")  # fmt: skip
+    of = f"queue {terminal.visible(name)}: " if several else ""
     print(f"{of}{terminal.count(found.messages, 'message')} looked at: "
           f"{'all is well' if found.ok else 'not all is well'}")  # fmt: skip
