@@ -12,7 +12,7 @@ import pytest
 from fdbqueue import Queue, fdb
 from tests.acceptance.running import FDBQ, Fdbq
 
-MOMENTS = ["fdbqueue.cli.terminal", "fdb.directory_impl", "fdbqueue.model"]
+MOMENTS = ["fdbqueue.cli.terminal", "fdb.directory_impl"]
 """Modules that have just been imported when it is pressed."""
 AT_WORK = "fdbqueue.tending"
 """The last module that every command imports that looks at a queue."""
