@@ -280,3 +280,22 @@ def test_opening_a_store_again_in_its_process_loses_no_commit(
         db[b"key/%d" % number] = b""
 
     assert elsewhere(store, "SELECT count(*) FROM kv WHERE k >= x'6b6579' AND k < x'6c'") == 21
+
+
+def test_what_a_process_reads_after_a_long_rest_is_not_too_old(db: Any, store: str) -> None:
+    # Given a transaction that has read what was last committed, long ago
+    db[b"mine"] = b"0"
+    tr = db.create_transaction()
+    assert tr[b"mine"] == b"0"
+
+    # When another process makes its first commit, which drops what is older than ten seconds
+    later = (
+        "import time; real = time.time; time.time = lambda: real() + 60\n"
+        f"import fdbqueue; fdbqueue.open({store!r})[b'other'] = b'1'"
+    )
+    subprocess.run([sys.executable, "-c", later], check=True, timeout=PATIENCE)
+
+    # Then the first one commits: nobody wrote what it read
+    tr[b"mine"] = b"1"
+    tr.commit().wait()
+    assert db[b"mine"] == b"1"
