@@ -178,15 +178,14 @@ class Clock:
         every half minute, in a transaction of its own. One that says nothing, because its time
         keeper is disabled or the transaction is a tenant's, leaves the wall clock to be believed.
         """
-        if not isinstance(tr, fdb.Transaction):
-            if type(self).version is Clock.version:
-                return _keeper(tr).now_ms(tr, self.wall_ms())
-            tr = tr.create_transaction()
-        ahead = 0
-        if type(self).version is not Clock.version:
-            # A clock that moves the versions moves the time of the database with them.
-            ahead = (self.version(tr) - Clock.version(self, tr)) // 1000
-        return _keeper(tr.db).now_ms(tr.db, self.wall_ms(), ahead)
+        db = tr.db if isinstance(tr, fdb.Transaction) else tr
+        # A clock that moves the versions moves the time of the database with them.
+        ahead = 0 if type(self).version is Clock.version else self._ahead_ms(tr)
+        return _keeper(db).now_ms(db, self.wall_ms(), ahead)
+
+    @fdb.transactional
+    def _ahead_ms(self, tr: fdb.Transaction) -> int:
+        return (self.version(tr) - Clock.version(self, tr)) // 1000
 
     def told(self, tr: fdb.Transaction) -> bool:
         """Whether the database says what time it is, so that ``now_ms`` is right to a minute."""
