@@ -30,9 +30,7 @@ _LOG = "INSERT INTO recent VALUES (?, ?)"
 _LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY version"
 # The newest commit before that stays: what a process knew last may be that one, and whoever reads
 # at it is not too old.
-_LOG_TRIM = (
-    "DELETE FROM recent WHERE version < (SELECT max(version) FROM recent WHERE version < ?)"
-)
+_LOG_TRIM = "DELETE FROM recent WHERE version < (SELECT max(version) FROM recent WHERE version < ?)"
 _BULK_FROM = 4
 
 
