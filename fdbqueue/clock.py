@@ -24,6 +24,8 @@ from .errors import CorruptData
 
 VERSIONS_PER_SECOND = 1_000_000
 """FoundationDB's versions advance by about this many a second while the cluster is well."""
+METADATA_VERSION = b"\xff/metadataVersion"
+"""Comes with the read version, so reading it costs no round trip; written when META is."""
 TIME_KEEPER = b"\xff\x02/timeKeeper/map/"
 """Where a cluster notes, every ten seconds, its wall clock and its version."""
 BELIEVED_MS = 60_000

@@ -13,17 +13,15 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from .errors import CorruptData, FormatTooNew, InvalidHeaders, InvalidPayload, PayloadTooLarge
+from .errors import CorruptData, FormatTooNew
 from .model import BYTES, Death, Due, Headers, HeaderValue, Message, Position
-from .options import DEFAULT_PRIORITY, MAX_PAYLOAD
+from .options import DEFAULT_PRIORITY
 
 VERSION = 1
 VALUE_LIMIT = 100_000
 ENVELOPE_ROOM = 10_000
 """Kept free in a value for what the lease and the queue add to a payload."""
-MAX_HEADER_BYTES = 8_000
 INLINE_LIMIT = VALUE_LIMIT - ENVELOPE_ROOM
-MAX_INTEGER = 2**63 - 1
 MAX_ERROR_CHARACTERS = 500
 SUSPECT_AFTER = 2
 
@@ -850,45 +848,6 @@ def _unversioned(value: object, what: str) -> Any:
 
 
 # -- what callers hand in ---------------------------------------------------------------------
-
-
-def check_payload(payload: object, limit: int = MAX_PAYLOAD) -> bytes:
-    """A payload as bytes; raises ``InvalidPayload`` or ``PayloadTooLarge``."""
-    if not isinstance(payload, bytes | bytearray | memoryview):
-        raise InvalidPayload(expected="bytes", kind=type(payload).__name__)
-    data = bytes(payload)
-    if len(data) > limit:
-        raise PayloadTooLarge(size=len(data), limit=limit)
-    return data
-
-
-def check_headers(headers: Headers | None) -> dict[str, HeaderValue]:
-    """Headers as a plain dict; raises ``InvalidHeaders``."""
-    if not headers:
-        return {}
-    if not hasattr(headers, "items"):
-        raise InvalidHeaders(header=headers, problem="headers must be a mapping")
-    size = 0
-    for name, value in headers.items():
-        if not isinstance(name, str):
-            raise InvalidHeaders(header=name, problem="a name must be a str")
-        if value is not None and not isinstance(value, str | int | float | bool):
-            kind = type(value).__name__
-            raise InvalidHeaders(
-                header=name,
-                problem=f"a value must be str, int, float, bool or None, not {kind}",
-            )
-        if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise InvalidHeaders(header=name, problem="an int must fit in 64 bits")
-        try:
-            size += len(name.encode()) + len(value.encode() if isinstance(value, str) else b"")
-        except UnicodeEncodeError as error:
-            raise InvalidHeaders(header=name, problem=str(error)) from None
-    if size > MAX_HEADER_BYTES:
-        raise InvalidHeaders(
-            header="*", problem=f"all headers have {size:,} bytes; at most {MAX_HEADER_BYTES:,}"
-        )
-    return dict(headers)
 
 
 # -- integers for atomic operations -----------------------------------------------------------

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from .binding import FAILURES, fdb
+from .clock import METADATA_VERSION
 from .durations import Seconds, patience
-from .keys import METADATA_VERSION
 
 log = logging.getLogger("fdbqueue.connection")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from . import backoff
 from .backoff import MAX_DELAY_SECONDS, check_delay
-from .codec import Envelope, check_headers, check_payload
+from .codec import Envelope
+from .content import check_headers, check_payload
 from .durations import Seconds
 from .errors import InvalidArgument
 from .model import NewMessage

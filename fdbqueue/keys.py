@@ -18,9 +18,6 @@ from .elements import pack_bytes, pack_int, parse_int, parse_last_bytes
 from .errors import CorruptData
 from .model import RANDOM_BYTES, Due, Position
 
-METADATA_VERSION = b"\xff/metadataVersion"
-"""Comes with the read version, so reading it costs no round trip; written when META is."""
-
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
 
 

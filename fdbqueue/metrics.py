@@ -16,8 +16,7 @@ from .consumers.states import ConsumerState
 from .errors import MissingPackage, QueueError
 from .model import Delivery, Depth
 from .queue import counters, oldest, once
-from .states import ENDS, State
-from .worker.attempt import Outcome
+from .states import ENDS, Outcome, State
 
 try:
     import prometheus_client as prometheus

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol, runtime_checkable
 
-from .codec import check_payload
+from .content import check_payload
 from .errors import (
     CorruptData,
     InvalidArgument,

@@ -19,12 +19,11 @@ from .codec import (
     INLINE_LIMIT,
     SinkState,
     StagedRow,
-    check_headers,
-    check_payload,
     pack_envelope,
     pack_plain,
 )
 from .consumers import wakeups
+from .content import check_headers, check_payload
 from .drafts import draft
 from .durations import Seconds
 from .errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished

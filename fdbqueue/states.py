@@ -67,3 +67,13 @@ PURGE_DEAD = _edge("purge dead", State.DEAD, State.PURGED)
 TRANSITIONS: tuple[Transition, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Transition)
 )
+
+
+class Outcome(Enum):
+    """How an attempt to handle a message ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    SNOOZED = "snoozed"
+    REJECTED = "rejected"
+    LOST = "lost"

@@ -22,7 +22,8 @@ from .binding import Engine, fdb
 from .clock import VERSIONS_PER_SECOND, Clock
 from .model import Depth, HeaderValue, Message
 from .options import Options
-from .worker.attempt import Outcome, attempt
+from .states import Outcome
+from .worker.attempt import attempt
 from .worker.handlers import Handler
 from .worker.lane import Policy
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, BinaryIO
 
-from fdbqueue.codec import check_payload
+from fdbqueue.content import check_payload
 from fdbqueue.errors import InvalidInput
 from fdbqueue.model import NewMessage
 from fdbqueue.options import QueueOptions

@@ -11,7 +11,8 @@ from .declaring import Argument, Option
 from .params import AsJson, complete_queue
 
 if TYPE_CHECKING:
-    from fdbqueue.spark.figures import LevelFigures, QueueReport, Report
+    from fdbqueue.spark.document import Report
+    from fdbqueue.spark.figures import LevelFigures, QueueReport
 
 Moment = datetime.fromisoformat
 

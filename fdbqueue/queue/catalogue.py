@@ -14,8 +14,9 @@ from typing import Any
 from weakref import WeakSet
 
 from ..binding import fdb
+from ..clock import METADATA_VERSION
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
-from ..keys import METADATA_VERSION, QueueKeys, RootKeys
+from ..keys import QueueKeys, RootKeys
 from ..options import QueueOptions, kept, parse
 from . import definitions
 from .definitions import Definition

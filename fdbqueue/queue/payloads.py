@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from .. import compression
 from ..binding import fdb
-from ..codec import INLINE_LIMIT, Envelope, check_payload
+from ..codec import INLINE_LIMIT, Envelope
+from ..content import check_payload
 from ..errors import CorruptData
 from ..keys import QueueKeys
 from ..options import MAX_PAYLOAD

@@ -19,11 +19,10 @@ from ..errors import (
     MissingPackage,
     StoreNotShared,
 )
+from .registration import register
 from .session import check_java, local
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ..api import Queue
     from ..binding import fdb
     from ..model import Plan, PlanConsumer
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from .checking.findings import Verdict, Violation
     from .checking.job import check_runs
     from .checking.queues import check
+    from .document import Report
     from .draining import Drained, drain
-    from .figures import Report
     from .jobs import Step
     from .loading import Loaded, load
     from .replaying import Replayed, replay
@@ -74,7 +73,7 @@ _JOBS = {
     "Plan": ".model",
     "PlanConsumer": ".model",
     "Replayed": "replaying",
-    "Report": "figures",
+    "Report": "document",
     "Sink": ".sinks",
     "Step": "jobs",
     "Verdict": "checking.findings",
@@ -98,20 +97,6 @@ def __getattr__(name: str) -> Any:
         raise MissingPackage(
             purpose=f"fdbqueue.spark.{name}", package=error.name or str(error), extra="spark"
         ) from None
-
-
-def register(spark: SparkSession) -> None:
-    """Make ``format("fdbqueue")`` known to a session. Once for each; again does no harm.
-
-    Raises ``MissingPackage`` where Spark's Python packages are too old or not there.
-    """
-    try:
-        from .source import FdbQueueSource
-    except ImportError as error:
-        raise MissingPackage(
-            purpose=f"Spark ({error})", package="pyspark>=4.2 and pyarrow>=18", extra="spark"
-        ) from None
-    spark.dataSource.register(FdbQueueSource)
 
 
 def options(db: fdb.Database, queue: Queue) -> dict[str, str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from ..errors import InvalidOptions
 from ..queue import picture
 from ..selector import Selector
-from . import stores, tables
+from . import pushing, stores, tables
 from .rows import Decoder, Layout
 from .settings import BATCH, Given, Place
 from .stores import Seen
@@ -102,6 +102,17 @@ class BatchReader(DataSourceReader):
         queue.options(db)
 
 
+class PushingReader(BatchReader):
+    """Reads a table, and less of it where the query's conditions allow it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow down what is read; every condition still stands."""
+        time = pushing.TIMES[self._settings.layout.table]
+        wanted = pushing.narrowed(self._settings.wanted, filters, time, range(self._seen.levels))
+        self._settings = replace(self._settings, wanted=wanted)
+        return filters
+
+
 def reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     """A reader, after everything was checked that can be checked on the driver.
 
@@ -115,7 +126,5 @@ def reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     if any(level >= seen.levels for level in levels):
         raise InvalidOptions(option="levels", problem=f"the levels are 0 to {seen.levels - 1}")
     if settings.pushdown:
-        from .pushing import PushingReader
-
         return PushingReader(settings, schema, seen)
     return BatchReader(settings, schema, seen)

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import MissingPackage
-
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
@@ -113,8 +111,8 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A report on the history of queues; the times are None where there is no history."""
+class Figures:
+    """What the history of queues says; the times are None where there is no history."""
 
     since_ms: int | None
     until_ms: int | None
@@ -124,15 +122,3 @@ class Report:
     def to_json(self) -> Mapping[str, Any]:
         """All of it as plain dictionaries and lists."""
         return asdict(self)
-
-    def to_html(self, title: str = "Delivery report") -> str:
-        """All of it as one page with plots, that needs nothing else.
-
-        Raises ``MissingPackage`` without jinja2 and matplotlib.
-        """
-        try:
-            from .page import page
-        except ImportError as error:
-            package = error.name or str(error)
-            raise MissingPackage(purpose="the page", package=package, extra="spark") from None
-        return page(self, title)

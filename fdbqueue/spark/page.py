@@ -11,12 +11,12 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
-from .figures import Report
+from .figures import Figures
 from .plots import pictures
 from .texts import duration, moment, share, visible
 
 
-def page(report: Report, title: str = "Delivery report") -> str:
+def page(report: Figures, title: str = "Delivery report") -> str:
     """The page; the same report makes the same page."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

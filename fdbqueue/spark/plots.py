@@ -15,7 +15,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from .figures import LevelFigures, Percentiles, QueueReport, Report
+from .figures import Figures, LevelFigures, Percentiles, QueueReport
 from .texts import clipped, duration, visible
 
 BLUE, ORANGE, GREEN, RED, GREY = "#2f6fde", "#e8833a", "#2a9d6f", "#d2453f", "#8a94a6"
@@ -47,7 +47,7 @@ _STYLE: Any = {
 }
 
 
-def pictures(report: Report, queue: QueueReport) -> list[tuple[str, str]]:
+def pictures(report: Figures, queue: QueueReport) -> list[tuple[str, str]]:
     """The plots of one queue: what each shows in words, and a ``data:`` address."""
     assert report.since_ms is not None
     assert report.until_ms is not None

@@ -21,7 +21,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from .batch import BatchReader
 from .tables import Wanted
 
 TIMES = {
@@ -32,17 +31,6 @@ TIMES = {
     "history": "at",
 }
 """The column of a table's own time."""
-
-
-class PushingReader(BatchReader):
-    """Reads a table, and less of it where the query's conditions allow it."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow down what is read; every condition still stands."""
-        time = TIMES[self._settings.layout.table]
-        wanted = narrowed(self._settings.wanted, filters, time, range(self._seen.levels))
-        self._settings = replace(self._settings, wanted=wanted)
-        return filters
 
 
 def narrowed(wanted: Wanted, filters: Iterable[Filter], time: str, levels: Sequence[int]) -> Wanted:

@@ -20,6 +20,7 @@ from ..durations import Seconds, seconds
 from ..states import ENDS, State
 from . import events as histories
 from . import session
+from .document import Report
 from .events import BORN, TAKES, followed, into, out_of, state_of
 from .figures import (
     Balance,
@@ -28,7 +29,6 @@ from .figures import (
     Oldest,
     Percentiles,
     QueueReport,
-    Report,
     Span,
 )
 from .jobs import Tell, stepped

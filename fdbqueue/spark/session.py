@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import MissingJava, MissingPackage
+from .registration import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +83,6 @@ def _local(name: str, master: str, java_options: str, config: Mapping[str, str])
         for key, value in {**_CONFIG, **config}.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
-    from . import register
-
     register(session)
     return session
 

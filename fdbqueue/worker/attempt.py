@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from enum import Enum
 from functools import partial
 
 from .. import backoff, tracing
@@ -14,6 +13,7 @@ from ..binding import fdb
 from ..errors import HandlerTooSlow, LeaseLost
 from ..model import Delivery
 from ..queue import once
+from ..states import Outcome
 from .handlers import Handler, Reject, Retry, Snooze
 from .lane import Policy
 
@@ -23,16 +23,6 @@ TRANSACTION_SECONDS = 4.5
 """A transaction may last five seconds; a handler that took longer than this was too slow for it."""
 MAX_SLOW = 3
 """How often a transactional handler may be too slow before its attempt counts as failed."""
-
-
-class Outcome(Enum):
-    """What became of a message."""
-
-    DONE = "done"
-    FAILED = "failed"
-    SNOOZED = "snoozed"
-    REJECTED = "rejected"
-    LOST = "lost"
 
 
 Ended = list[tuple[Delivery, Outcome]]

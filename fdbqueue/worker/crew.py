@@ -10,22 +10,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from .. import backoff
 from ..binding import FAILURES, fdb
-from ..connection import ConnectionState
+from ..connection import Connection, ConnectionState
 from ..errors import LeaseLost, QueueError
 from ..model import Delivery
-from .attempt import Ended, Outcome, attempt, failed
+from ..states import Outcome
+from .attempt import Ended, attempt, failed
 from .decisions import Turn, next_turn
 from .follower import Follower
 from .keeper import Keeper
 from .lane import Lane
 from .member import Member, Taken
-
-if TYPE_CHECKING:
-    from .worker import Worker
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -58,12 +56,24 @@ class Job:
     """Whether it takes longer than it may: its thread has been replaced."""
 
 
+class Employer(Protocol):
+    """The worker whose threads these are."""
+
+    db: fdb.Database
+    name: str
+    priority: int
+    concurrency: int
+    connection: Connection
+    metrics: Any
+
+
 class Crew:
     """A worker at work, from ``start`` to ``stop``."""
 
-    def __init__(self, worker: Worker, lanes: Sequence[Lane]) -> None:
+    def __init__(self, worker: Employer, lanes: Sequence[Lane]) -> None:
         self.worker = worker
         self.db = worker.db
+        self.connection = worker.connection
         self.lanes = list(lanes)
         self.lock = threading.Lock()
         self.work = threading.Condition(self.lock)
@@ -92,8 +102,8 @@ class Crew:
 
     def start(self) -> None:
         """Start the threads."""
-        self.worker.connection.listen(self._connection_changed)
-        self.worker.connection.start()
+        self.connection.listen(self._connection_changed)
+        self.connection.start()
         for lane in self.lanes:
             self._thread(partial(self._feed, lane), "feeder")
         self._thread(self.keeper.run, "keeper")
@@ -121,8 +131,8 @@ class Crew:
         with self.lock:
             # Usually long done: feeders give back what is at hand when they are told to stop.
             self.quiet.wait_for(lambda: not self.feeding, HURRY_SECONDS)
-        self.worker.connection.forget(self._connection_changed)
-        self.worker.connection.stop()
+        self.connection.forget(self._connection_changed)
+        self.connection.stop()
         self._join()
 
     def hurry(self) -> None:
@@ -158,7 +168,7 @@ class Crew:
         with self.lock:
             while not self.stopping:
                 now = time.monotonic()
-                usable = self.worker.connection.usable
+                usable = self.connection.usable
                 if usable and lane.due(now, self._is_free()):
                     return True
                 until = min(POLL_SECONDS, max(0.0, lane.look_at - now))
@@ -198,7 +208,7 @@ class Crew:
         self, lane: Lane, exchanged: list[Delivery], failures: int, error: BaseException
     ) -> None:
         log.warning("cannot take from %s: %s", lane.queue.name, error)
-        self.worker.connection.suspect()
+        self.connection.suspect()
         with self.lock:
             lane.look_failed(exchanged, backoff.seconds(AFTER_FAILURE, min(failures, 20)))
             self.work.notify_all()
@@ -236,7 +246,7 @@ class Crew:
             except BaseException:
                 name = job.lane.queue.name
                 log.exception("%s: a settlement failed; its lease will lapse", name)
-                self.worker.connection.suspect()
+                self.connection.suspect()
             with self.lock:
                 if job.overdue:
                     self.stuck.discard(job)
@@ -397,7 +407,7 @@ class Crew:
             if state is ConnectionState.LOST:
                 for lane in self.lanes:
                     lane.lose_all()
-            if self.worker.connection.usable:
+            if self.connection.usable:
                 for lane in self.lanes:
                     lane.ring()
             self._notify()

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..binding import FAILURES, fdb
+from ..connection import Connection
 from ..consumers.wakeups import DEAD_SECONDS
 from ..errors import LeaseLost, QueueError, QueueNotFound
 from ..model import Delivery
@@ -17,9 +18,6 @@ from .decisions import expires_soon, extend_every
 from .lane import Lane
 from .member import Member
 
-if TYPE_CHECKING:
-    from .crew import Crew
-
 log = logging.getLogger("fdbqueue.worker")
 
 BEAT_SECONDS = DEAD_SECONDS / 3
@@ -27,10 +25,29 @@ MAX_EXTENDED = 100
 """Leases that one transaction extends."""
 
 
+class Kept(Protocol):
+    """The threads whose leases are extended."""
+
+    db: fdb.Database
+    connection: Connection
+    lock: threading.Lock
+    lanes: list[Lane]
+    stopping: bool
+
+    def replace_who_is_stuck(self) -> None:
+        """Start threads in the place of those whose handlers take too long."""
+
+    def lose_patience(self) -> None:
+        """Let nothing wait long for a message that is handled alone."""
+
+    def give_back_what_waits(self) -> None:
+        """Give back what no handler comes to."""
+
+
 class Keeper:
     """Keeps what a crew holds."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: Kept) -> None:
         self.crew = crew
         self._stopped = threading.Event()
         self._beat_at = time.monotonic() + BEAT_SECONDS
@@ -49,7 +66,7 @@ class Keeper:
         while not self._stopped.wait(max(0.01, every)):
             self.crew.replace_who_is_stuck()
             self.crew.lose_patience()
-            if not self.crew.worker.connection.usable:
+            if not self.crew.connection.usable:
                 continue
             now = time.monotonic()
             with self.crew.lock:
@@ -66,14 +83,14 @@ class Keeper:
                     self._extend(lane, now)
                 except (*FAILURES, QueueError) as error:
                     log.warning("cannot keep what is held of %s: %s", lane.queue.name, error)
-                    self.crew.worker.connection.suspect()
+                    self.crew.connection.suspect()
                 except Exception:
                     log.exception("cannot keep what is held of %s", lane.queue.name)
             try:
                 self._beat()
             except (*FAILURES, QueueError) as error:
                 log.warning("cannot give a sign of life: %s", error)
-                self.crew.worker.connection.suspect()
+                self.crew.connection.suspect()
             except Exception:
                 log.exception("cannot give a sign of life")
 

@@ -8,8 +8,6 @@ from fdbqueue.codec import (
     DeadLetter,
     Envelope,
     Lease,
-    check_headers,
-    check_payload,
     pack_counters,
     pack_dead,
     pack_envelope,
@@ -19,6 +17,7 @@ from fdbqueue.codec import (
     unpack_envelope,
     unpack_lease,
 )
+from fdbqueue.content import check_headers, check_payload
 from fdbqueue.errors import (
     CorruptData,
     FormatTooNew,
