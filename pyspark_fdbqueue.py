@@ -5,6 +5,6 @@ from contextlib import suppress
 
 # Where the packages that it needs are too old, Spark is to find all others still.
 with suppress(ImportError):
-    from fdbqueue.spark.source import FdbQueueSource as DefaultSource
+    from fdbqueue.spark.source.source import FdbQueueSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -17,49 +17,24 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import errors
+from . import _moved, errors
 
 if TYPE_CHECKING:
-    from . import (
-        backoff as backoff,
-    )
-    from . import (
-        binding as binding,
-    )
-    from . import (
-        clock as clock,
-    )
-    from . import (
-        connection as connection,
-    )
-    from . import (
-        consumers as consumers,
-    )
-    from . import (
-        importing as importing,
-    )
-    from . import (
-        metrics as metrics,
-    )
-    from . import (
-        model as model,
-    )
-    from . import (
-        sinks as sinks,
-    )
-    from . import (
-        spark as spark,
-    )
-    from . import (
-        surveying as surveying,
-    )
-    from . import (
-        verification as verification,
-    )
-    from .api import Queue
-    from .binding import describe, fdb, open, transactional
+    from . import consumers as consumers
+    from . import metrics as metrics
+    from . import spark as spark
     from .consumers.credit import Credit
-    from .model import (
+    from .consumers.line import Ticket
+    from .queue.bulk.imports import Import
+    from .queue.bulk.sinks import Sink
+    from .queue.overview import list_queues, survey
+    from .queue.queue import Queue
+    from .queue.subscription import Subscription
+    from .queue.verification import verify
+    from .store.binding import describe, fdb, open, transactional
+    from .store.clocks import Clock
+    from .store.connection import Connection
+    from .values.model import (
         DeadMessage,
         Delivery,
         Depth,
@@ -72,19 +47,17 @@ if TYPE_CHECKING:
         NewMessage,
         Progress,
     )
-    from .options import QueueOptions
-    from .queue.line import Ticket
-    from .selector import Selector
-    from .serializers import Serializer
-    from .states import State
-    from .subscribing import Subscription
-    from .surveying import list_queues, survey
-    from .verification import verify
+    from .values.options import QueueOptions
+    from .values.selector import Selector
+    from .values.serializers import Serializer
+    from .values.states import State
     from .worker import Reject, Retry, Snooze, Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Clock",
+    "Connection",
     "Credit",
     "DeadMessage",
     "Delivery",
@@ -92,6 +65,7 @@ __all__ = [
     "Enqueued",
     "Event",
     "Headers",
+    "Import",
     "LeasedMessage",
     "Message",
     "MessageState",
@@ -103,6 +77,7 @@ __all__ = [
     "Retry",
     "Selector",
     "Serializer",
+    "Sink",
     "Snooze",
     "State",
     "Subscription",
@@ -119,74 +94,64 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Clock": "store.clocks",
+    "Connection": "store.connection",
     "Credit": "consumers.credit",
-    "DeadMessage": "model",
-    "Delivery": "model",
-    "Depth": "model",
-    "Enqueued": "model",
-    "Event": "model",
-    "Headers": "model",
-    "LeasedMessage": "model",
-    "Message": "model",
-    "MessageState": "model",
-    "NewMessage": "model",
-    "Progress": "model",
-    "Queue": "api",
-    "QueueOptions": "options",
+    "DeadMessage": "values.model",
+    "Delivery": "values.model",
+    "Depth": "values.model",
+    "Enqueued": "values.model",
+    "Event": "values.model",
+    "Headers": "values.model",
+    "Import": "queue.bulk.imports",
+    "LeasedMessage": "values.model",
+    "Message": "values.model",
+    "MessageState": "values.model",
+    "NewMessage": "values.model",
+    "Progress": "values.model",
+    "Queue": "queue.queue",
+    "QueueOptions": "values.options",
     "Reject": "worker",
     "Retry": "worker",
+    "Selector": "values.selector",
+    "Serializer": "values.serializers",
+    "Sink": "queue.bulk.sinks",
     "Snooze": "worker",
-    "Selector": "selector",
-    "Serializer": "serializers",
-    "State": "states",
-    "Subscription": "subscribing",
-    "Ticket": "queue.line",
+    "State": "values.states",
+    "Subscription": "queue.subscription",
+    "Ticket": "consumers.line",
     "Worker": "worker",
-    "describe": "binding",
-    "fdb": "binding",
-    "list_queues": "surveying",
-    "open": "binding",
-    "survey": "surveying",
-    "transactional": "binding",
-    "verify": "verification",
+    "describe": "store.binding",
+    "fdb": "store.binding",
+    "list_queues": "queue.overview",
+    "open": "store.binding",
+    "survey": "queue.overview",
+    "transactional": "store.binding",
+    "verify": "queue.verification",
 }
 
-_MODULES = {
-    "backoff",
-    "binding",
-    "clock",
-    "connection",
-    "consumers",
-    "importing",
-    "metrics",
-    "model",
-    "sinks",
-    "spark",
-    "surveying",
-    "verification",
-}
+_MODULES = {"consumers", "metrics", "spark"}
 """Modules with the rest of what is public. Of ``testing`` no: it is for those who have pytest."""
 
 _MOVED = {
-    "Clock": "clock",
-    "ConnectionState": "connection",
+    "ConnectionState": "store.connection",
     "Consumer": "consumers",
-    "Death": "model",
-    "Deviation": "verification",
-    "Engine": "binding",
-    "HeaderValue": "model",
-    "Import": "importing",
+    "Death": "values.model",
+    "Deviation": "values.model",
+    "Engine": "store.binding",
+    "HeaderValue": "values.model",
     "Plan": "spark",
     "PlanConsumer": "spark",
-    "Position": "model",
-    "Sink": "spark",
-    "Store": "binding",
-    "Surveyed": "surveying",
-    "Swept": "model",
-    "Verification": "verification",
-    "rebuild_counters": "verification",
+    "Position": "values.model",
+    "Store": "store.binding",
+    "Surveyed": "queue.overview",
+    "Swept": "values.model",
+    "Verification": "values.model",
+    "rebuild_counters": "queue.verification",
 }
 """Names that were here once, beside those of the errors, and the modules that have them now."""
+
+_moved.install()
 
 if not TYPE_CHECKING:  # else a misspelt name would have the type Any
 
@@ -195,7 +160,7 @@ if not TYPE_CHECKING:  # else a misspelt name would have the type Any
             value = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
             globals()[name] = value
             return value
-        if name in _MODULES:
+        if name in _MODULES or name in _moved.MOVED:
             return import_module(f"{__name__}.{name}")
         place = "errors" if hasattr(errors, name) else _MOVED.get(name)
         if name.startswith("_") or place is None:

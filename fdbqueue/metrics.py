@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .api import Queue
-from .binding import fdb
 from .consumers import registry
 from .consumers.states import ConsumerState
 from .errors import MissingPackage, QueueError
-from .model import Delivery, Depth
-from .queue import counters, oldest, once
-from .states import ENDS, Outcome, State
+from .messages import age as oldest
+from .queue.queue import Queue
+from .schema import counters, once
+from .store.binding import fdb
+from .values.model import Delivery, Depth
+from .values.states import ENDS, Outcome, State
 
 try:
     import prometheus_client as prometheus

@@ -16,16 +16,16 @@ from typing import Any, Unpack
 
 import pytest
 
-from . import binding
-from .api import Queue
-from .binding import Engine, fdb
-from .clock import VERSIONS_PER_SECOND, Clock
-from .model import Depth, HeaderValue, Message
-from .options import Options
-from .states import Outcome
+from .queue.queue import Queue
+from .store import binding
+from .store.binding import Engine, fdb
+from .store.clocks import VERSIONS_PER_SECOND, Clock
+from .values.model import Depth, HeaderValue, Message
+from .values.options import Options
+from .values.states import Outcome
 from .worker.attempt import attempt
 from .worker.handlers import Handler
-from .worker.lane import Policy
+from .worker.prefetch import Policy
 
 __all__ = [
     "ManualClock",

@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 from xdist.scheduler import LoadScopeScheduling
 
 import fdbqueue
-from fdbqueue.binding import DEFAULT, Engine, fdb
+from fdbqueue.store.binding import DEFAULT, Engine, default_cluster_file, fdb
 from tests.seeds import (
     SEED,
     VARIABLE,
@@ -80,7 +80,7 @@ def store(tmp_path: Path) -> str:
     """The path of a fresh embedded store, or the cluster file of the server at hand."""
     if DEFAULT.engine is Engine.EMBEDDED:
         return str(tmp_path / "store.fdbq")
-    return DEFAULT.path or fdbqueue.binding.default_cluster_file()
+    return DEFAULT.path or default_cluster_file()
 
 
 @pytest.fixture

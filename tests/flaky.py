@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 CONFLICT = "conflict"
 UNKNOWN_COMMITTED = "unknown, committed"

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 DEADLINE = 60.0
 

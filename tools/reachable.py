@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import fdbqueue
-from fdbqueue.binding import DEFAULT, Engine, default_cluster_file
 from fdbqueue.errors import StoreError
+from fdbqueue.store.binding import DEFAULT, Engine, default_cluster_file
 
 SECONDS = 5.0
 

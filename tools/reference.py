@@ -15,7 +15,7 @@ import typer.main
 
 from fdbqueue.cli.main import app
 from fdbqueue.consumers.states import MOVES
-from fdbqueue.states import TRANSITIONS, State
+from fdbqueue.values.states import TRANSITIONS, State
 
 ROOT = Path(__file__).parent.parent
 

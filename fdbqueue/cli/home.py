@@ -15,7 +15,7 @@ def opened(*, create: bool = False, timeout: float = 10.0) -> fdbqueue.fdb.Datab
 
 def space() -> fdbqueue.fdb.Subspace:
     """The subspace that the queues lie below."""
-    from fdbqueue.keys import DEFAULT_ROOT
+    from fdbqueue.schema.keys import DEFAULT_ROOT
 
     return fdbqueue.fdb.Subspace(tuple(root.split("/"))) if root else DEFAULT_ROOT
 

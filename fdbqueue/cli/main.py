@@ -18,41 +18,41 @@ import fdbqueue
 
 from ..errors import InvalidInput, QueueError
 from . import home, terminal
-from .declaring import Function, Group, Option, parse
+from .declarations import Function, Group, Option, parse
 
 INTERRUPTED = 130
 
 HOME = {
-    "status": "status",
-    "doctor": "doctor",
-    "top": "top",
-    "enqueue": "enqueuing",
-    "receive": "messages",
-    "ack": "settling",
-    "extend": "settling",
-    "release": "settling",
-    "reject": "settling",
-    "peek": "messages",
-    "browse": "messages",
-    "show": "messages",
-    "cancel": "messages",
-    "edit": "messages",
-    "sweep": "upkeep",
-    "worker": "worker",
+    "status": "monitor.status",
+    "doctor": "monitor.doctor",
+    "top": "monitor.top",
+    "enqueue": "commands.enqueue",
+    "receive": "commands.messages",
+    "ack": "commands.settlement",
+    "extend": "commands.settlement",
+    "release": "commands.settlement",
+    "reject": "commands.settlement",
+    "peek": "commands.messages",
+    "browse": "commands.messages",
+    "show": "commands.messages",
+    "cancel": "commands.messages",
+    "edit": "commands.messages",
+    "sweep": "monitor.maintenance",
+    "worker": "commands.worker",
 }
 """The module of each command; its function has the same name."""
 GROUPS = {
-    "queue": ("queues", "app"),
-    "dead": ("dead", "app"),
-    "lease": ("leases", "app"),
-    "consumer": ("consumers", "app"),
-    "subscription": ("subscriptions", "app"),
-    "history": ("history", "app"),
-    "sink": ("sinks", "app"),
-    "pipeline": ("pipeline", "app"),
-    "plan": ("plans", "app"),
-    "metrics": ("upkeep", "metrics"),
-    "bench": ("bench", "app"),
+    "queue": ("commands.queues", "app"),
+    "dead": ("commands.dead_letters", "app"),
+    "lease": ("commands.leases", "app"),
+    "consumer": ("commands.consumers", "app"),
+    "subscription": ("commands.subscriptions", "app"),
+    "history": ("commands.history", "app"),
+    "sink": ("commands.sinks", "app"),
+    "pipeline": ("commands.pipeline", "app"),
+    "plan": ("commands.plans", "app"),
+    "metrics": ("monitor.maintenance", "metrics"),
+    "bench": ("commands.bench", "app"),
 }
 """The module of each group, and the group in it."""
 
@@ -86,7 +86,7 @@ def _everywhere(
     ] = False,
 ) -> None:
     if store is not None:
-        # Read when fdbqueue.binding is imported, which no command has done yet.
+        # Read when fdbqueue.store.binding is imported, which no command has done yet.
         os.environ["FDBQUEUE_STORE"] = store
         if not store:
             raise terminal.Refused("--store '': it names no file")
@@ -233,7 +233,7 @@ def _report(error: BaseException) -> int:
     if type(error).__name__ == "FDBError":
         terminal.complain(f"the database answered: {error}")
         return 1
-    if type(error).__module__ == "fdbqueue.embedded.errors":
+    if type(error).__module__ == "fdbqueue.store.embedded.errors":
         terminal.complain(str(error))
         return 1
     terminal.complain_of(error)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..binding import fdb
-from ..queue import delayed, lapse
-from ..queue.portion import BESIDE_BYTES
-from ..queue.scope import Scope
+from ..messages import delayed
+from ..messages.delivery import lease_expiry
+from ..messages.transaction_budget import BESIDE_BYTES
+from ..schema.scope import Scope
+from ..store.binding import fdb
 from . import wakeups
 
 
 class Looked(NamedTuple):
     """The reads of what may have become ready, issued and not awaited."""
 
-    lapsed: lapse.Looked
+    lapsed: lease_expiry.Looked
     due: fdb.FDBRange
 
 
@@ -23,7 +24,7 @@ def look(tr: fdb.Transaction, scope: Scope) -> Looked:
 
     Awaits the read version: issue other reads before.
     """
-    return Looked(lapse.look(tr, scope), delayed.look(tr, scope))
+    return Looked(lease_expiry.look(tr, scope), delayed.look(tr, scope))
 
 
 class Promoted(NamedTuple):
@@ -47,7 +48,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: Looked) -> int:
 @fdb.transactional
 def promote_all(tr: fdb.Transaction, scope: Scope, looked: Looked) -> Promoted:
     """As ``promote``; tells also whether there was anything to do."""
-    returned, lapsed, size = lapse.return_lapsed(tr, scope, looked.lapsed)
+    returned, lapsed, size = lease_expiry.return_lapsed(tr, scope, looked.lapsed)
     ready = due = 0
     if size <= BESIDE_BYTES:  # else there is no room for another large one: it is for the next
         ready, due, more = delayed.promote(tr, scope, looked.due)

@@ -7,12 +7,11 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ..binding import fdb
-from ..codec import ConsumerRecord, pack_beat, pack_consumer, unpack_beat, unpack_consumer
-from ..keys import CLAIM_BYTES, Kind, QueueKeys
-from ..queue import line
-from ..queue.scope import Scope
-from . import wakeups
+from ..schema.codec import ConsumerRecord, pack_beat, pack_consumer, unpack_beat, unpack_consumer
+from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
+from ..schema.scope import Scope
+from ..store.binding import fdb
+from . import line, wakeups
 from .states import ConsumerState
 
 LOOKED_AT = 20

@@ -32,10 +32,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..binding import fdb
-from ..clock import SYSTEM_CLOCK, VERSIONS_PER_SECOND, Clock
-from ..codec import Beat, pack_beat, pack_index, unpack_beat, unpack_index
-from ..keys import Kind, QueueKeys
+from ..schema.codec import Beat, pack_beat, pack_index, unpack_beat, unpack_index
+from ..schema.keys import Kind, QueueKeys
+from ..store.binding import fdb
+from ..store.clocks import SYSTEM_CLOCK, VERSIONS_PER_SECOND, Clock
 from .states import ACQUIRING, ConsumerState
 
 MAX_WOKEN = 100

@@ -23,19 +23,19 @@ from .registration import register
 from .session import check_java, local
 
 if TYPE_CHECKING:
-    from ..api import Queue
-    from ..binding import fdb
-    from ..model import Plan, PlanConsumer
-    from ..sinks import Sink
-    from .checking.findings import Verdict, Violation
-    from .checking.job import check_runs
-    from .checking.queues import check
-    from .document import Report
-    from .draining import Drained, drain
-    from .jobs import Step
-    from .loading import Loaded, load
-    from .replaying import Replayed, replay
-    from .reporting import report
+    from ..queue.bulk.sinks import Sink
+    from ..queue.queue import Queue
+    from ..store.binding import fdb
+    from ..values.model import Plan, PlanConsumer
+    from .checks.job import check_runs
+    from .checks.queues import check
+    from .checks.violations import Verdict, Violation
+    from .jobs.drain import Drained, drain
+    from .jobs.load import Loaded, load
+    from .jobs.replay import Replayed, replay
+    from .jobs.steps import Step
+    from .reports.document import Report
+    from .reports.report import report
 
 __all__ = [
     "BrowsedLost",
@@ -68,22 +68,22 @@ __all__ = [
 ]
 
 _JOBS = {
-    "Drained": "draining",
-    "Loaded": "loading",
-    "Plan": ".model",
-    "PlanConsumer": ".model",
-    "Replayed": "replaying",
-    "Report": "document",
-    "Sink": ".sinks",
-    "Step": "jobs",
-    "Verdict": "checking.findings",
-    "Violation": "checking.findings",
-    "check": "checking.queues",
-    "check_runs": "checking.job",
-    "drain": "draining",
-    "load": "loading",
-    "replay": "replaying",
-    "report": "reporting",
+    "Drained": "jobs.drain",
+    "Loaded": "jobs.load",
+    "Plan": ".values.model",
+    "PlanConsumer": ".values.model",
+    "Replayed": "jobs.replay",
+    "Report": "reports.document",
+    "Sink": ".queue.bulk.sinks",
+    "Step": "jobs.steps",
+    "Verdict": "checks.violations",
+    "Violation": "checks.violations",
+    "check": "checks.queues",
+    "check_runs": "checks.job",
+    "drain": "jobs.drain",
+    "load": "jobs.load",
+    "replay": "jobs.replay",
+    "report": "reports.report",
 }
 """What is imported when it is named, most of it for the packages that it needs."""
 

@@ -16,7 +16,7 @@ def register(spark: SparkSession) -> None:
     Raises ``MissingPackage`` where Spark's Python packages are too old or not there.
     """
     try:
-        from .source import FdbQueueSource
+        from .source.source import FdbQueueSource
     except ImportError as error:
         raise MissingPackage(
             purpose=f"Spark ({error})", package="pyspark>=4.2 and pyarrow>=18", extra="spark"

@@ -12,12 +12,12 @@ import socket
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .. import binding
-from ..api import Queue
-from ..binding import Engine, Store, fdb
 from ..errors import QueueNotFound, StoreError, StoreNotFound, StoreNotShared
-from ..keys import DEFAULT_ROOT
-from .settings import Place
+from ..queue.queue import Queue
+from ..schema.keys import DEFAULT_ROOT
+from ..store import binding
+from ..store.binding import Engine, Store, fdb
+from .source.settings import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..binding import fdb
-from ..queue import expiring
-from ..queue.definitions import Definition
-from ..queue.scope import Scope, Standing
-from .cursor import MAX_WALKED_BYTES, Walk
+from ..messages import time_to_live
+from ..schema.scope import Scope, StoredMessage
+from ..schema.subscription_definitions import Definition
+from ..store.binding import fdb
+from .cursors import MAX_WALKED_BYTES, Walk
 
 WORTHWHILE = 16
 """Messages that a cursor passes at once. A move conflicts with enqueues at these indexes and with
@@ -22,7 +22,7 @@ WORTHWHILE_BYTES = 50_000
 class Found:
     """What a walk has found, whether it has seen the end of the queue, and how far it has come."""
 
-    messages: list[Standing]
+    messages: list[StoredMessage]
     ended: bool
     reached: Mapping[int, bytes]
 
@@ -37,7 +37,7 @@ class Found:
         return not self.messages and not self.ended
 
 
-def enough(messages: Sequence[Standing], limit: int) -> bool:
+def enough(messages: Sequence[StoredMessage], limit: int) -> bool:
     """Whether a transaction has found as many messages as it is to give, or can carry."""
     chunks = sum(message.envelope.chunk_bytes for message in messages)
     return len(messages) == limit or chunks >= MAX_WALKED_BYTES
@@ -70,12 +70,12 @@ def first(
     """
     walk = Walk(tr, scope, definition.name, limit, resume if definition.timed else None)
     now_ms = scope.now_ms(tr)
-    taken: list[Standing] = []
+    taken: list[StoredMessage] = []
     skipped: Counter[int] = Counter()
     weight: Counter[int] = Counter()
-    expired: list[Standing] = []
+    expired: list[StoredMessage] = []
     for standing in walk:
-        if not expiring.deliverable(standing, now_ms):
+        if not time_to_live.deliverable(standing, now_ms):
             tr.add_read_conflict_key(scope.keys.ready(standing.position))
             expired.append(standing)
         elif definition.matches(standing.envelope.properties(standing.position), now_ms):
@@ -88,7 +88,7 @@ def first(
         else:
             skipped[standing.position.level] += 1
             weight[standing.position.level] += len(standing.envelope.payload)
-    expiring.living(tr, scope, expired)
+    time_to_live.living(tr, scope, expired)
     found = Found(taken, walk.ended, walk.reached)
     if not definition.timed:
         for level, count in skipped.items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..binding import fdb
-from ..keys import QueueKeys
-from ..queue import dequeue
-from ..queue.definitions import Definition
-from ..queue.scope import Scope, Standing
+from ..messages.delivery import scan
+from ..schema.keys import QueueKeys
+from ..schema.scope import Scope, StoredMessage
+from ..schema.subscription_definitions import Definition
+from ..store.binding import fdb
 from .acquire import Found, enough
-from .cursor import Walk
+from .cursors import Walk
 
 PAGE = 100
 """Messages that one transaction of a plain look reads."""
@@ -25,7 +25,7 @@ def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
     """
     walk = Walk(tr, scope, definition.name, limit)
     now_ms = scope.now_ms(tr)
-    seen: list[Standing] = []
+    seen: list[StoredMessage] = []
     for standing in walk:
         if standing.envelope.expired(now_ms):
             continue
@@ -41,10 +41,10 @@ def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
     return found
 
 
-def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list[Standing]:
+def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list[StoredMessage]:
     """The next messages of a level from a place on; none at its end. Snapshot, no conflicts."""
     within = keys.ready_from(level, place)
     found = tr.snapshot.get_range(
         within.start, within.stop, limit=PAGE, streaming_mode=fdb.StreamingMode.want_all
     )
-    return dequeue.batch(keys, found)
+    return scan.batch(keys, found)

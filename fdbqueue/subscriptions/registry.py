@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from ..binding import fdb
 from ..errors import InvalidArgument
-from ..keys import LOWEST, QueueKeys
-from ..model import Position
-from ..queue import catalogue, definitions, idleness, placing
-from ..queue.definitions import Definition
-from ..queue.scope import Scope
-from . import cursor
+from ..messages import auto_delete
+from ..messages.enqueue import index_allocation
+from ..schema import catalogue, subscription_definitions
+from ..schema.keys import LOWEST, QueueKeys
+from ..schema.scope import Scope
+from ..schema.subscription_definitions import Definition
+from ..store.binding import fdb
+from ..values.model import Position
+from . import cursors as cursor
 
 
 @fdb.transactional
 def store(tr: fdb.Transaction, scope: Scope, definition: Definition) -> None:
     """Create or replace a subscription. Conflicts with every operation on the queue."""
-    tr[scope.keys.subscription(definition.name)] = definitions.pack(definition)
+    tr[scope.keys.subscription(definition.name)] = subscription_definitions.pack(definition)
     catalogue.resubscribe(tr, scope.keys)
 
 
@@ -38,7 +40,7 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
 def drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Remove a subscription, and the queue if it deletes itself and this was all there was."""
     remove(tr, scope, name)
-    if scope.options.auto_delete and idleness.drained(tr, scope):
+    if scope.options.auto_delete and auto_delete.drained(tr, scope):
         catalogue.delete(tr, scope.root, scope.name)
 
 
@@ -56,9 +58,11 @@ def forward(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     One round trip, snapshot reads: a message that commits meanwhile came before the move, and is
     passed like the others; one that commits later takes a higher index, or fails and does so.
     """
-    looks = {level: placing.look(tr, scope.keys, level) for level in range(scope.options.levels)}
+    looks = {
+        level: index_allocation.look(tr, scope.keys, level) for level in range(scope.options.levels)
+    }
     for level, look in looks.items():
-        _put_behind(tr, scope.keys, name, level, placing.next_index(scope.keys, *look))
+        _put_behind(tr, scope.keys, name, level, index_allocation.next_index(scope.keys, *look))
 
 
 @fdb.transactional
@@ -69,7 +73,7 @@ def seek(tr: fdb.Transaction, scope: Scope, name: str, position: Position) -> No
         raise InvalidArgument(
             argument="to", value=position.to_id(), problem="the queue has no such level"
         )
-    following = placing.next_index(keys, *placing.look(tr, keys, level))
+    following = index_allocation.next_index(keys, *index_allocation.look(tr, keys, level))
     if position.index < following:
         cursor.put(tr, keys, name, level, keys.place(position), position.index)
     else:

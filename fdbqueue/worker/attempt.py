@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from .. import backoff, tracing
-from ..api import Queue
-from ..binding import fdb
 from ..errors import HandlerTooSlow, LeaseLost
-from ..model import Delivery
-from ..queue import once
-from ..states import Outcome
+from ..queue.queue import Queue
+from ..schema import once
+from ..store.binding import fdb
+from ..values import backoff
+from ..values.model import Delivery
+from ..values.states import Outcome
+from . import tracing
 from .handlers import Handler, Reject, Retry, Snooze
-from .lane import Policy
+from .prefetch import Policy
 
 log = logging.getLogger("fdbqueue.worker")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..backoff import check_delay
-from ..durations import Seconds
 from ..errors import InvalidArgument
-from ..model import Message
+from ..values.backoff import check_delay
+from ..values.durations import Seconds
+from ..values.model import Message
 
 MAX_BATCH = 1_000
 

@@ -14,20 +14,20 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from .. import backoff as backoffs
-from ..api import Queue
-from ..binding import describe, fdb
-from ..connection import LOST_SECONDS, Connection
 from ..consumers.credit import Credit
-from ..durations import Seconds, patience
+from ..consumers.receiving.attempt import MAX_MESSAGES
 from ..errors import InvalidArgument
-from ..options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
-from ..receiving.attempts import MAX_MESSAGES
-from ..subscribing import Subscription
-from .crew import Crew
+from ..queue.queue import Queue
+from ..queue.subscription import Subscription
+from ..store.binding import describe, fdb
+from ..store.connection import LOST_SECONDS, Connection
+from ..values import backoff as backoffs
+from ..values.durations import Seconds, patience
+from ..values.options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
 from .decisions import RUN
 from .handlers import Handler
-from .lane import Lane, Policy
+from .prefetch import Lane, Policy
+from .threads import Crew
 
 F = TypeVar("F", bound=Callable[..., Any])
 

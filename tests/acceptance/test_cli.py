@@ -246,7 +246,7 @@ def test_help_is_quick_and_loads_neither_bindings_nor_tables(fdbq: Fdbq) -> None
         "import sys\n"
         "from fdbqueue.cli.main import run\n"
         "code = run(['--help'])\n"
-        "heavy = {'fdb', 'fdbqueue.binding', 'rich.table', 'pyspark'} & set(sys.modules)\n"
+        "heavy = {'fdb', 'fdbqueue.store.binding', 'rich.table', 'pyspark'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else code)\n"
     )
 

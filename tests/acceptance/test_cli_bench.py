@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fdbqueue import Queue, fdb
-from fdbqueue.bench.measure import ROOT
+from fdbqueue.cli.bench.measure import ROOT
 from tests.acceptance.running import FDBQ, Fdbq
 
 SHORT = ("--seconds", "0.1")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fdbqueue import Queue, fdb
-from fdbqueue.codec import pack_counters, pack_expiry, pack_lease, unpack_lease
+from fdbqueue.schema.codec import pack_counters, pack_expiry, pack_lease, unpack_lease
 from tests.acceptance.running import Fdbq
 
 

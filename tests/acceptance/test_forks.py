@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from fdbqueue import Queue, binding
-from fdbqueue.binding import fdb
+from fdbqueue import Queue
 from fdbqueue.errors import StoreForked
+from fdbqueue.store import binding
+from fdbqueue.store.binding import fdb
 
 CHILD = """
 import os, sys

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fdbqueue import Queue, fdb
-from fdbqueue.model import Position
+from fdbqueue.values.model import Position
 from tests.acceptance.programs import subscriber
 from tests.acceptance.running import Programs
 

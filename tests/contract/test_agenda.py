@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.binding import fdb
-from fdbqueue.queue import agenda
+from fdbqueue.messages import next_event
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database
@@ -28,7 +28,7 @@ def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
 def following(db: Database, queue: Queue) -> float | None:
     tr = db.create_transaction()
     scope = queue._scope(tr)
-    return agenda.next_event_seconds(tr, scope, agenda.look(tr, scope))
+    return next_event.next_event_seconds(tr, scope, next_event.look(tr, scope))
 
 
 def test_the_next_event_is_the_first_message_due_or_lease_to_lapse(

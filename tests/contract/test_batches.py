@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, list_queues
-from fdbqueue.binding import fdb
 from fdbqueue.errors import TransactionTooLarge
-from fdbqueue.keys import Kind
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 NOT_COMMITTED = 1020
@@ -97,7 +97,7 @@ def test_a_batch_of_large_messages_reads_little_more_than_it_takes(
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
 ) -> None:
-    monkeypatch.setattr("fdbqueue.queue.dequeue.BATCH_BYTES", 500_000)
+    monkeypatch.setattr("fdbqueue.messages.delivery.scan.BATCH_BYTES", 500_000)
     queue.set_options(db, contention=mode)
     for _ in range(2):
         queue.enqueue_many(db, [KILOBYTES_20] * 75)
@@ -183,7 +183,7 @@ def test_leases_that_lapse_are_read_as_far_as_they_are_returned_at_once(
 def test_a_leased_message_is_looked_for_in_as_many_transactions_as_it_takes(
     db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdbqueue.queue.places.PAGE_ROWS", 3)
+    monkeypatch.setattr("fdbqueue.messages.lookup.PAGE_ROWS", 3)
     ids = queue.enqueue_many(db, [b"%d" % n for n in range(10)])
     held = queue.receive_many(db, 10)
     queue.ack(db, held[4])
@@ -201,7 +201,7 @@ def test_a_leased_message_is_looked_for_in_as_many_transactions_as_it_takes(
 def test_queues_are_listed_in_as_many_transactions_as_it_takes(
     db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdbqueue.surveying.NAMES", 3)
+    monkeypatch.setattr("fdbqueue.queue.overview.NAMES", 3)
     names = [f"queue-{n}" for n in range(8)]
     for count in (0, 5, 6, 8):
         for name in names[:count]:
@@ -215,7 +215,7 @@ def test_large_leases_are_listed_in_as_many_transactions_as_it_takes(
 ) -> None:
     queue.enqueue_many(db, [KILOBYTES_20] * 40)
     held = sorted(delivery.token for delivery in queue.receive_many(db, 40))
-    monkeypatch.setattr("fdbqueue.queue.dequeue.BATCH_BYTES", 200_000)
+    monkeypatch.setattr("fdbqueue.messages.delivery.scan.BATCH_BYTES", 200_000)
     assert [one.delivery.token for one in queue.leases(db)] == held
     assert [one.delivery.token for one in queue.leases(db, 15)] == held[:15]
     assert [one.delivery.token for one in queue.leases(db, 100, held[9])] == held[10:]

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Depth, NewMessage, Queue, verify
-from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidOptions, QueueFull
+from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

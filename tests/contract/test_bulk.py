@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Depth, NewMessage, Queue, Selector, verify
-from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueFull, QueueNotFound
-from fdbqueue.queue import bulk
+from fdbqueue.messages import bulk
+from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

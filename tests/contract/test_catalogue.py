@@ -7,7 +7,6 @@ import pytest
 
 import fdbqueue
 from fdbqueue import Queue, QueueOptions
-from fdbqueue.binding import fdb
 from fdbqueue.errors import (
     CorruptData,
     FormatTooNew,
@@ -18,7 +17,8 @@ from fdbqueue.errors import (
     QueueExists,
     QueueNotFound,
 )
-from fdbqueue.keys import RootKeys
+from fdbqueue.schema.keys import RootKeys
+from fdbqueue.store.binding import fdb
 
 Database = fdb.Database
 Subspace = fdb.Subspace

@@ -10,7 +10,7 @@ import pytest
 
 import fdbqueue
 from fdbqueue import Depth, Queue
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 DAY = 86_400.0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, Subscription
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import FlakyDatabase
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue, verify
-from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueNotFound
-from fdbqueue.model import Death
-from fdbqueue.queue import dead
+from fdbqueue.messages import dead_letters
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.model import Death
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -59,7 +59,7 @@ def test_a_selector_a_function_or_ids_say_which(db: Database, queue: Queue) -> N
 def test_many_letters_are_redriven_in_bounded_transactions(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead, "BATCH", 4)
+    monkeypatch.setattr(dead_letters, "BATCH", 4)
     kill(db, queue, *(b"%d" % n for n in range(10)))
     progress = []
     for count in queue.dead.redriving(db):

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from fdbqueue import Depth, Queue
-from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, OperationTimedOut, OutcomeUnknown
+from fdbqueue.store.binding import fdb
 from tests.flaky import (
     TIMED_OUT_COMMITTED,
     TIMED_OUT_LOST,

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue
-from fdbqueue.binding import fdb
-from fdbqueue.keys import Kind
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database

@@ -9,9 +9,9 @@ import pytest
 import tenacity
 
 from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
-from fdbqueue.binding import fdb
+from fdbqueue.consumers.receiving import waiting as standing
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
-from fdbqueue.receiving import standing
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database

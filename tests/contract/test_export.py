@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import NewMessage, Queue, fdb
-from fdbqueue.cli import lines, shapes
+from fdbqueue.cli import json_lines, json_schema
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.importing import Import
+from fdbqueue.queue.bulk.imports import Import
 
 names = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=20).filter(
     str.isprintable
@@ -42,11 +42,13 @@ OWN = {"id", "level", "attempts", "enqueued_at"}
 
 def exported(db: fdb.Database, queue: Queue, ids: list[str]) -> list[dict[str, Any]]:
     found = [queue.get(db, each) for each in ids]
-    return [json.loads(json.dumps(shapes.state_json(each))) for each in found if each is not None]
+    return [
+        json.loads(json.dumps(json_schema.state_json(each))) for each in found if each is not None
+    ]
 
 
 def imported(db: fdb.Database, queue: Queue, text: str) -> list[str]:
-    reader = lines.Reader(queue.options(db), NewMessage(b""), digest=False)
+    reader = json_lines.Reader(queue.options(db), NewMessage(b""), digest=False)
     stream = io.BytesIO(text.encode())
     return [
         each for batch in reader.batches(stream) for each in queue.enqueue_many(db, batch.messages)
@@ -86,7 +88,7 @@ def test_an_array_may_be_spread_over_lines(db: fdb.Database, queue: Queue) -> No
 def test_a_line_that_says_when_does_not_take_it_from_the_command_line(
     db: fdb.Database, queue: Queue
 ) -> None:
-    reader = lines.Reader(queue.options(db), NewMessage(b"", delay=60, ttl=90), digest=False)
+    reader = json_lines.Reader(queue.options(db), NewMessage(b"", delay=60, ttl=90), digest=False)
     due = "2031-05-01T12:00:00.000+00:00"
     text = f'{{"payload": "a", "due_at": "{due}", "ttl_ends_at": "{due}"}}'
 

@@ -22,16 +22,18 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import fdbqueue
-from fdbqueue import Message, NewMessage, Queue, Selector, codec, model
-from fdbqueue.binding import fdb
-from fdbqueue.cli import lines, shapes
-from fdbqueue.cli import options as cli_options
+from fdbqueue import Message, NewMessage, Queue, Selector
+from fdbqueue.cli import json_lines, json_schema
+from fdbqueue.cli import queue_options as cli_options
 from fdbqueue.cli.terminal import Refused
 from fdbqueue.errors import QueueError, QueueExists
-from fdbqueue.keys import QueueKeys, RootKeys
-from fdbqueue.model import Due, Position
-from fdbqueue.options import QueueOptions
-from fdbqueue.serializers import find, loads
+from fdbqueue.schema import codec
+from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.store.binding import fdb
+from fdbqueue.values import model
+from fdbqueue.values.model import Due, Position
+from fdbqueue.values.options import QueueOptions
+from fdbqueue.values.serializers import find, loads
 from tests.fuzzing import TEXT, Commands, Printed, harmless
 
 SHORT = 250
@@ -209,7 +211,9 @@ def fuzz_payload(case: tuple[bytes, str]) -> None:
 
 # -- JSON lines ---------------------------------------------------------------------------------
 
-MEMBERS = sorted({*lines._ARGUMENTS, "payload", "payload_base64", "id", "token", *shapes.PRINTED})
+MEMBERS = sorted(
+    {*json_lines._ARGUMENTS, "payload", "payload_base64", "id", "token", *json_schema.PRINTED}
+)
 LINES = st.one_of(
     st.binary(max_size=60),
     st.dictionaries(st.sampled_from(MEMBERS), ANY, max_size=4).map(
@@ -221,7 +225,7 @@ LINES = st.one_of(
 
 
 def fuzz_lines(data: list[bytes]) -> None:
-    reader = lines.Reader(QueueOptions(), NewMessage(b""), digest=True)
+    reader = json_lines.Reader(QueueOptions(), NewMessage(b""), digest=True)
     with contextlib.suppress(QueueError):
         for batch in reader.batches(io.BytesIO(b"\n".join(data))):
             reader.blame(batch)

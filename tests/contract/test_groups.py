@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
-from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidName
-from fdbqueue.states import State
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.values.states import State
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 import fdbqueue
 from fdbqueue import Message, NewMessage, Queue, Selector, Worker
-from fdbqueue.binding import fdb
-from fdbqueue.codec import unpack_dead, unpack_delayed, unpack_envelope
 from fdbqueue.errors import CorruptData, InvalidSelector, QueueError
-from fdbqueue.keys import RootKeys
-from fdbqueue.serializers import BytesSerializer
+from fdbqueue.schema.codec import unpack_dead, unpack_delayed, unpack_envelope
+from fdbqueue.schema.keys import RootKeys
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.options import check_name
+from fdbqueue.values.serializers import BytesSerializer
 
 PACKAGE = Path(fdbqueue.__file__).parent
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -49,7 +50,7 @@ def test_the_keys_of_two_queues_never_meet(one: str, other: str) -> None:
     # Given two names that are allowed
     root = RootKeys(fdb.Subspace(("root",)))
     try:
-        spaces = [root.queue(fdbqueue.options.check_name(name)).all() for name in (one, other)]
+        spaces = [root.queue(check_name(name)).all() for name in (one, other)]
     except QueueError:
         return
     # Then everything of one lies before or behind everything of the other

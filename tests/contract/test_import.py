@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.binding import fdb
 from fdbqueue.errors import ImportMoved, InvalidArgument, QueueNotFound
-from fdbqueue.importing import Import
+from fdbqueue.queue.bulk.imports import Import
+from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

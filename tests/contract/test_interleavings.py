@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from fdbqueue import Delivery, Queue, verify
-from fdbqueue.binding import fdb
 from fdbqueue.consumers import wakeups
 from fdbqueue.errors import LeaseLost
-from fdbqueue.keys import Kind
-from fdbqueue.queue import once
+from fdbqueue.schema import once
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.interleaving import Operation, explore
 

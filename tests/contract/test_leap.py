@@ -13,9 +13,9 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.binding import fdb
-from fdbqueue.queue.planning import Limits
-from fdbqueue.subscriptions import passing
+from fdbqueue.messages.streams.planning import Limits
+from fdbqueue.store.binding import fdb
+from fdbqueue.subscriptions import external_cursors
 
 Pass = Callable[[], object]
 
@@ -38,7 +38,9 @@ def pass_all(
 
     def onward() -> object:
         # What a stream that keeps its places in its checkpoint does.
-        return queue._read(db, lambda tr: passing.onward(tr, queue._scope(tr), {}, Limits()))
+        return queue._read(
+            db, lambda tr: external_cursors.onward(tr, queue._scope(tr), {}, Limits())
+        )
 
     return onward
 

@@ -4,10 +4,11 @@ import threading
 
 import pytest
 
-from fdbqueue import Depth, Queue, backoff
-from fdbqueue.binding import fdb
+from fdbqueue import Depth, Queue
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.values import backoff
 
 Database = fdb.Database
 Subspace = fdb.Subspace

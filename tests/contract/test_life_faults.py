@@ -10,9 +10,9 @@ import pytest
 import tenacity
 
 from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
-from fdbqueue.binding import fdb
-from fdbqueue.states import TRANSITIONS
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.values.states import TRANSITIONS
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

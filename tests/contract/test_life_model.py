@@ -29,10 +29,10 @@ from hypothesis.stateful import (
 
 import fdbqueue
 from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
-from fdbqueue.binding import DEFAULT, Engine, fdb
-from fdbqueue.clock import Clock
 from fdbqueue.errors import LeaseLost
-from fdbqueue.keys import Kind
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import DEFAULT, Engine, fdb
+from fdbqueue.store.clocks import Clock
 
 START_MS = 1_700_000_000_000
 LEASE = 60.0

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from fdbqueue import Queue
-from fdbqueue.binding import DEFAULT, Engine
-from fdbqueue.embedded import faults
+from fdbqueue.store.binding import DEFAULT, Engine
+from fdbqueue.store.embedded import faults
 from tests.contract.test_life_model import Life
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 

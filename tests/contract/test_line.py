@@ -12,12 +12,11 @@ import pytest
 import tenacity
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
-from fdbqueue.binding import fdb
-from fdbqueue.consumers import wakeups
+from fdbqueue.consumers import fulfilment, wakeups
+from fdbqueue.consumers.receiving import waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
-from fdbqueue.keys import Kind
-from fdbqueue.queue import fulfil
-from fdbqueue.receiving import standing
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -105,7 +104,7 @@ def test_a_round_hands_out_a_few_hundred_messages_and_leaves_the_rest_of_the_lin
     db: Database, queue: Queue
 ) -> None:
     # Given a line that asks for more than a round hands out, and enough messages
-    sizes = [fulfil.MAX_MESSAGES + 50, 150, 150, 1]
+    sizes = [fulfilment.MAX_MESSAGES + 50, 150, 150, 1]
     tickets = [queue.request(db, max_messages=size) for size in sizes]
     queue.enqueue_many(db, [b"%04d" % n for n in range(sum(sizes) - 100)])
     # When the leader leads
@@ -184,7 +183,7 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
         queue.request(tr)
         queue.enqueue(tr, b"x")
     round_ = db.create_transaction()
-    stand = standing._Stand(db, queue._access, leader, None)
+    stand = waiting._Stand(db, queue._access, leader, None)
     stand._round(round_, answered=False, done=False)
     for tr in open_transactions[:3]:
         tr.commit().wait()
@@ -199,7 +198,7 @@ def test_two_rounds_at_once_do_not_serve_twice(db: Database, queue: Queue) -> No
     leader, _ = queue.request(db), queue.request(db)
     rounds = [db.create_transaction() for _ in range(2)]
     for tr in rounds:
-        stand = standing._Stand(db, queue._access, leader, None)
+        stand = waiting._Stand(db, queue._access, leader, None)
         stand._round(tr, answered=False, done=False)
     rounds[0].commit().wait()
     with pytest.raises(fdb.FDBError) as caught:
@@ -226,7 +225,7 @@ def test_a_withdrawal_races_a_round_and_one_of_them_wins(
     queue.enqueue_many(db, [b"a", b"b"])
     leave, round_ = db.create_transaction(), db.create_transaction()
     assert queue.withdraw(leave, other) == []
-    stand = standing._Stand(db, queue._access, leader, None)
+    stand = waiting._Stand(db, queue._access, leader, None)
     stand._round(round_, answered=False, done=False)
     winner, loser = (leave, round_) if withdrawal_first else (round_, leave)
     winner.commit().wait()
@@ -238,7 +237,7 @@ def test_a_withdrawal_races_a_round_and_one_of_them_wins(
 def test_an_honest_empty_races_an_arrival_and_does_not_stand(db: Database, queue: Queue) -> None:
     ticket = queue.request(db, wait=False)
     round_ = db.create_transaction()
-    stand = standing._Stand(db, queue._access, ticket, None)
+    stand = waiting._Stand(db, queue._access, ticket, None)
     assert stand._round(round_, answered=False, done=False).answer == []
     queue.enqueue(db, b"here")
     with pytest.raises(fdb.FDBError):
@@ -251,7 +250,7 @@ def test_a_leader_that_goes_to_sleep_races_an_arrival_and_is_woken(
 ) -> None:
     ticket = queue.request(db)
     round_ = db.create_transaction()
-    stand = standing._Stand(db, queue._access, ticket, None)
+    stand = waiting._Stand(db, queue._access, ticket, None)
     signal = stand._round(round_, answered=False, done=False).signal
     assert signal is not None
     queue.enqueue(db, b"here")
@@ -321,7 +320,7 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(standing._Stand, "_step", interrupt)
+    monkeypatch.setattr(waiting._Stand, "_step", interrupt)
     with pytest.raises(KeyboardInterrupt):
         queue.collect(db, ticket)
     assert queue.depth(db).ready == 1
@@ -334,8 +333,8 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers look by themselves at once, since the clocks are moved by hand."""
-    monkeypatch.setattr(standing, "PATIENCE", tenacity.wait_fixed(0.01))
-    monkeypatch.setattr(standing, "FIRST_PATIENCE", -1.0)
+    monkeypatch.setattr(waiting, "PATIENCE", tenacity.wait_fixed(0.01))
+    monkeypatch.setattr(waiting, "FIRST_PATIENCE", -1.0)
 
 
 def test_a_dead_leader_delays_and_does_not_block(
@@ -539,7 +538,7 @@ def test_relaxed_receives_of_different_messages_do_not_conflict(
     queue.set_options(db, contention="relaxed", window=4)
     queue.enqueue_many(db, [b"0", b"1", b"2", b"3"])
     places = iter([0, 3, 2, 2])
-    monkeypatch.setattr("fdbqueue.queue.relaxed.offset", lambda *_: next(places))
+    monkeypatch.setattr("fdbqueue.consumers.relaxed.offset", lambda *_: next(places))
     taking = [db.create_transaction() for _ in range(4)]
     for tr in taking:
         assert queue.receive(tr) is not None

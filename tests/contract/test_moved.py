@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from fdbqueue import Queue, verify
-from fdbqueue.binding import fdb
-from fdbqueue.clock import Clock
 from fdbqueue.consumers import registry, wakeups
 from fdbqueue.errors import SubscriptionHeld
-from fdbqueue.keys import Kind
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 
 MONTHS = 90 * 24 * 3600

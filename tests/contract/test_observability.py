@@ -8,13 +8,13 @@ import pytest
 from opentelemetry import context, trace
 from prometheus_client import CollectorRegistry, generate_latest
 
-from fdbqueue import Message, Queue, tracing
-from fdbqueue.binding import fdb
+from fdbqueue import Message, Queue
 from fdbqueue.consumers import wakeups
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
-from fdbqueue.queue import once
+from fdbqueue.schema import once
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
-from fdbqueue.worker import Worker
+from fdbqueue.worker import Worker, tracing
 from tests.flaky import CONFLICT, FlakyDatabase
 
 Database = fdb.Database

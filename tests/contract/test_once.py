@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from fdbqueue import Depth, Queue
-from fdbqueue.binding import fdb
 from fdbqueue.errors import OutcomeUnknown
-from fdbqueue.queue import once
+from fdbqueue.schema import once
+from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

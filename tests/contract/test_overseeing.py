@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import Depth, Queue, survey
-from fdbqueue.binding import fdb
 from fdbqueue.consumers import registry
 from fdbqueue.errors import InvalidArgument, LeaseLost
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database

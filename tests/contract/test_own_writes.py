@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.binding import fdb
 from fdbqueue.errors import OwnWritesUnseen
+from fdbqueue.store.binding import fdb
 
 OPTIONS = ["set_snapshot_ryw_disable", "set_read_your_writes_disable"]
 Operation = Callable[[Queue, fdb.Transaction], object]

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import fdbqueue
 from fdbqueue import NewMessage, Queue
-from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.queue import once
-from fdbqueue.queue.planning import Limits
-from fdbqueue.subscriptions import passing
-from fdbqueue.subscriptions.passing import Passed
-from fdbqueue.subscriptions.place import Place
+from fdbqueue.messages.streams.planning import Limits
+from fdbqueue.schema import once
+from fdbqueue.schema.codec import unpack_envelope
+from fdbqueue.schema.keys import LOWEST
+from fdbqueue.store.binding import fdb
+from fdbqueue.subscriptions import external_cursors
+from fdbqueue.subscriptions.external_cursors import Passed
+from fdbqueue.subscriptions.start_position import Place
 from tests.flaky import FlakyDatabase
 
 Database = fdb.Database
@@ -29,13 +30,13 @@ def onward(db: Database, queue: Queue, places: Places, limits: Limits = EVERYTHI
     return once.run(
         db,
         queue._keys.once,
-        lambda tr: passing.onward(tr, queue._scope(tr), places, limits),
+        lambda tr: external_cursors.onward(tr, queue._scope(tr), places, limits),
     )
 
 
 def begin(db: Database, queue: Queue, place: str) -> Places:
     def body(tr: fdb.Transaction) -> Places:
-        return passing.begin(tr, queue._scope(tr), Place.of("startingPosition", place))
+        return external_cursors.begin(tr, queue._scope(tr), Place.of("startingPosition", place))
 
     return once.run(db, queue._keys.once, body)
 
@@ -44,11 +45,11 @@ def between(db: Database, queue: Queue, since: Places, until: Places) -> list[by
     """The messages that stand between places now, by level."""
     found = []
     for level, place in sorted(until.items()):
-        start = queue._keys.ready_from(level, since.get(level, fdbqueue.keys.LOWEST)).start
+        start = queue._keys.ready_from(level, since.get(level, LOWEST)).start
         stop = queue._keys.ready_from(level, place).start
         if start < stop:
             rows = db.get_range(start, stop)
-            found += [fdbqueue.codec.unpack_envelope(kv.value).payload for kv in rows]
+            found += [unpack_envelope(kv.value).payload for kv in rows]
     return found
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue
-from fdbqueue.binding import fdb
 from fdbqueue.errors import (
     CorruptData,
     InvalidOptions,
@@ -19,7 +18,8 @@ from fdbqueue.errors import (
     PayloadTooLarge,
     UnknownContentType,
 )
-from fdbqueue.keys import Kind
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

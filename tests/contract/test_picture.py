@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 
 from fdbqueue import NewMessage, Queue
-from fdbqueue.binding import fdb
-from fdbqueue.queue import picture
+from fdbqueue.messages.streams import table_scan
+from fdbqueue.store.binding import fdb
 
 Rows = list[fdb.KeyValue]
 TOO_OLD = 1007
@@ -27,7 +27,7 @@ def ids(queue: Queue) -> Callable[[fdb.Transaction, Rows], tuple[list[str], int]
 
 def test_pages_show_one_version_whatever_happens_meanwhile(db: fdb.Database, queue: Queue) -> None:
     enqueued = fill(db, queue)
-    pages = picture.pages(db, queue._keys.ready_range(), ids(queue), size=5 * PAYLOAD)
+    pages = table_scan.pages(db, queue._keys.ready_range(), ids(queue), size=5 * PAYLOAD)
     seen = next(pages)
     assert 1 < len(seen) < 10
     for message_id in enqueued[-10:]:
@@ -50,7 +50,7 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
             raise fdb.FDBError(TOO_OLD)
         return look(tr, rows)
 
-    pages = picture.pages(db, queue._keys.ready_range(), read, size=5 * PAYLOAD)
+    pages = table_scan.pages(db, queue._keys.ready_range(), read, size=5 * PAYLOAD)
     seen = next(pages)
     for message_id in (enqueued[0], enqueued[-1]):
         queue.cancel(db, message_id)
@@ -64,13 +64,13 @@ def test_a_reader_may_take_fewer_rows_than_it_is_given(db: fdb.Database, queue: 
     def two(tr: fdb.Transaction, rows: Rows) -> tuple[list[str], int]:
         return queue._keys.ready_ids([kv.key for kv in rows[:2]])[1], min(2, len(rows))
 
-    pages = list(picture.pages(db, queue._keys.ready_range(), two))
+    pages = list(table_scan.pages(db, queue._keys.ready_range(), two))
     assert pages == [enqueued[:2], enqueued[2:4], enqueued[4:6], enqueued[6:]]
 
 
 def test_nothing_is_read_of_an_empty_range(db: fdb.Database, queue: Queue) -> None:
-    assert list(picture.pages(db, queue._keys.ready_range(), ids(queue))) == []
-    assert picture.split(db, [queue._keys.ready_range()], 10_000) == []
+    assert list(table_scan.pages(db, queue._keys.ready_range(), ids(queue))) == []
+    assert table_scan.split(db, [queue._keys.ready_range()], 10_000) == []
 
 
 def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
@@ -79,7 +79,7 @@ def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
     fill(db, queue, 100)
     level = queue.peek(db)[0].level
     ranges = [queue._keys.ready_level(each) for each in range(10)]
-    pieces = picture.split(db, ranges, 20_000)
+    pieces = table_scan.split(db, ranges, 20_000)
     assert pieces[0].start == ranges[level].start
     assert pieces[-1].stop == ranges[level].stop
     for one, other in itertools.pairwise(pieces):
@@ -88,7 +88,7 @@ def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
 
 def test_payloads_elsewhere_bound_a_page_too() -> None:
     fields = [{36: 900}, {}, {36: 900}, {36: 900}]
-    assert picture.fitting(fields, 2_000) == 3
-    assert picture.fitting(fields, 100) == 2, "one at least, and what costs nothing"
-    assert picture.fitting([{36: 900}], 100) == 1
-    assert picture.fitting([], 100) == 0
+    assert table_scan.fitting(fields, 2_000) == 3
+    assert table_scan.fitting(fields, 100) == 2, "one at least, and what costs nothing"
+    assert table_scan.fitting([{36: 900}], 100) == 1
+    assert table_scan.fitting([], 100) == 0

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Delivery, NewMessage, Queue, verify
-from fdbqueue.batches import Mark, Planner
-from fdbqueue.binding import fdb
+from fdbqueue.queue.bulk.planner import Mark, Planner
+from fdbqueue.store.binding import fdb
 
 Database = fdb.Database
 Steps = list[tuple[str, int]]

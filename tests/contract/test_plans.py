@@ -9,8 +9,6 @@ from typing import cast
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue, verify
-from fdbqueue.batches import Mark, Planner
-from fdbqueue.binding import fdb
 from fdbqueue.errors import (
     InvalidName,
     MessagePlanned,
@@ -21,7 +19,9 @@ from fdbqueue.errors import (
     PlanTaken,
     QueueReplaced,
 )
-from fdbqueue.queue import planning
+from fdbqueue.messages.streams import planning
+from fdbqueue.queue.bulk.planner import Mark, Planner
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -65,7 +65,7 @@ def sound(db: Database, queue: Queue) -> bool:
 def small_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few messages are several claims, each planned in a transaction of its own."""
     monkeypatch.setattr(planning, "CLAIM_MESSAGES", 3)
-    monkeypatch.setattr("fdbqueue.batches.MIN_FILL", 2)
+    monkeypatch.setattr("fdbqueue.queue.bulk.planner.MIN_FILL", 2)
 
 
 def test_batches_come_in_order_and_are_acknowledged_by_the_next_one(

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Depth, Headers, NewMessage, Queue
-from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidPayload, InvalidPriority, TransactionTooLarge
-from fdbqueue.model import Position
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.model import Position
 
 Database = fdb.Database
 Subspace = fdb.Subspace

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.binding import fdb
 from fdbqueue.consumers import registry, wakeups
 from fdbqueue.consumers.states import ConsumerState
-from fdbqueue.keys import QueueKeys, RootKeys
-from fdbqueue.queue.scope import Scope
+from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.schema.scope import Scope
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker.member import Member
+from fdbqueue.worker.consumer import Member
 
 Database = fdb.Database
 

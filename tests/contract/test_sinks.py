@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 import fdbqueue
 from fdbqueue import NewMessage, Queue
-from fdbqueue.binding import fdb
-from fdbqueue.clock import Clock
 from fdbqueue.errors import (
     InvalidHeaders,
     InvalidPriority,
@@ -26,11 +24,13 @@ from fdbqueue.errors import (
     SinkLost,
     SinkUnfinished,
 )
-from fdbqueue.keys import Kind
-from fdbqueue.queue import staging
-from fdbqueue.queue.staging import Attempt
-from fdbqueue.queue.undecided import KEPT_DAYS
-from fdbqueue.sinks import ANONYMOUS_DAYS, Sink, anonymous, sinks, undecided_rows
+from fdbqueue.messages.streams import staging
+from fdbqueue.messages.streams.staging import Attempt
+from fdbqueue.messages.streams.undecided import KEPT_DAYS
+from fdbqueue.queue.bulk.sinks import ANONYMOUS_DAYS, Sink, anonymous, sinks, undecided_rows
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -42,8 +42,8 @@ FAULTS = [None, CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST]
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows to a transaction."""
     monkeypatch.setattr(staging, "STEP_ROWS", 3)
-    monkeypatch.setattr("fdbqueue.queue.pieces.PIECE_ROWS", 2)
-    monkeypatch.setattr("fdbqueue.sinks.FLUSH_PIECES", 2)
+    monkeypatch.setattr("fdbqueue.messages.streams.packing.PIECE_ROWS", 2)
+    monkeypatch.setattr("fdbqueue.queue.bulk.sinks.FLUSH_PIECES", 2)
 
 
 @pytest.fixture
@@ -326,8 +326,8 @@ def test_transactions_that_take_too_long_become_smaller(
     db: Database, queue: Queue, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "STEP_ROWS", 8)
-    monkeypatch.setattr("fdbqueue.queue.pieces.PIECE_ROWS", 2)
-    monkeypatch.setattr("fdbqueue.sinks._SLOW_SECONDS", -1.0)
+    monkeypatch.setattr("fdbqueue.messages.streams.packing.PIECE_ROWS", 2)
+    monkeypatch.setattr("fdbqueue.queue.bulk.sinks._SLOW_SECONDS", -1.0)
     attempt = staged(db, sink, 0, rows(20))
 
     progress = [each.published for each in sink.publishing(db, 0, [attempt])]

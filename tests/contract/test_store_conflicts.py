@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 Step = Callable[[Any], object]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 locality: Any = importlib.import_module("fdb.locality")
 

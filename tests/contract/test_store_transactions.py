@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 PATIENCE = 30.0
 

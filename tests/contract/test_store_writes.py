@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 ATOMICS = [
     ("add", b"\xff\x01", b"\x01\x00", b"\x00\x02"),

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 
 import fdbqueue
 from fdbqueue import Delivery, NewMessage, Queue
-from fdbqueue.binding import fdb
-from fdbqueue.model import Position
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.values.model import Position
 
 REGIONS = ("eu", "us", "as")
 ACQUIRERS = {

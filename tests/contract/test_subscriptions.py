@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue, Subscription, list_queues, verify
-from fdbqueue.binding import fdb
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidName,
@@ -21,6 +20,7 @@ from fdbqueue.errors import (
     SubscriptionNotFound,
     TransactionTooLarge,
 )
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -382,7 +382,7 @@ def test_a_changed_selector_looks_at_the_whole_queue_again(db: Database, queue: 
 def test_passing_goes_on_over_several_transactions(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdbqueue.subscriptions.cursor.MAX_WALKED", 10)
+    monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_WALKED", 10)
     put(db, queue, *(f"us{n}" for n in range(35)), "eu1", *(f"us{n}" for n in range(35)))
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     with pytest.raises(TransactionTooLarge, match="with a database"):

@@ -11,9 +11,9 @@ import tenacity
 
 import fdbqueue
 from fdbqueue import Delivery, Depth, NewMessage, Queue, Retry, Snooze, Worker
-from fdbqueue.binding import fdb
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions
-from fdbqueue.importing import Import
+from fdbqueue.queue.bulk.imports import Import
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database

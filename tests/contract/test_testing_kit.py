@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import Depth, Message, Queue
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import (
     ManualClock,
     assert_depth,

@@ -11,10 +11,10 @@ import pytest
 
 import fdbqueue
 from fdbqueue import Queue, verify
-from fdbqueue.binding import fdb
-from fdbqueue.codec import UNREADABLE
 from fdbqueue.errors import CorruptData, FormatTooNew
-from fdbqueue.keys import Kind
+from fdbqueue.schema.codec import UNREADABLE
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
 NEWER = b"\x63" + b"an envelope of a later release"

@@ -11,8 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import NewMessage, Queue, verify
-from fdbqueue.binding import fdb
-from fdbqueue.codec import (
+from fdbqueue.errors import QueueNotFound
+from fdbqueue.messages.checks import audit
+from fdbqueue.queue.verification import Deviation, rebuild_counters
+from fdbqueue.schema.codec import (
     Beat,
     ConsumerRecord,
     Request,
@@ -25,11 +27,9 @@ from fdbqueue.codec import (
     unpack_envelope,
     unpack_lease,
 )
-from fdbqueue.errors import QueueNotFound
-from fdbqueue.keys import Kind, QueueKeys
-from fdbqueue.model import Depth, Position
-from fdbqueue.queue import audit
-from fdbqueue.verification import Deviation, rebuild_counters
+from fdbqueue.schema.keys import Kind, QueueKeys
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.model import Depth, Position
 from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.binding import fdb
-from fdbqueue.clock import Clock
 from fdbqueue.consumers import registry, wakeups
-from fdbqueue.keys import QueueKeys, RootKeys
+from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 
 Database = fdb.Database

@@ -10,16 +10,16 @@ import pytest
 import tenacity
 
 from fdbqueue import Depth, Message, Queue
-from fdbqueue.binding import fdb
-from fdbqueue.connection import ConnectionState
 from fdbqueue.consumers import registry, wakeups
 from fdbqueue.consumers.credit import Credit
-from fdbqueue.embedded import StoreFull
 from fdbqueue.errors import InvalidArgument, LeaseLost
-from fdbqueue.keys import Kind, RootKeys
+from fdbqueue.schema.keys import Kind, RootKeys
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.connection import ConnectionState
+from fdbqueue.store.embedded import StoreFull
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
-from fdbqueue.worker.member import Member
+from fdbqueue.worker.consumer import Member
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 
 Database = fdb.Database

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from fdbqueue import Credit, Delivery, Depth, Message, Queue, Snooze, Worker
-from fdbqueue.binding import fdb
 from fdbqueue.consumers import wakeups
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.queue import once
+from fdbqueue.schema import once
+from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker import crew
-from fdbqueue.worker.member import Member
+from fdbqueue.worker import threads
+from fdbqueue.worker.consumer import Member
 
 Database = fdb.Database
 DEADLINE = 30
@@ -144,7 +144,7 @@ def test_what_waits_too_long_for_a_handler_goes_to_who_is_free(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a worker whose only handler is busy, and that holds another message
-    monkeypatch.setattr(crew, "WAITS_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "WAITS_SECONDS", 0.05)
     entered, gate = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -506,7 +506,7 @@ def test_a_message_that_is_to_be_handled_alone_does_not_wait_long_for_a_long_han
     db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a worker with a handler that takes long, and a message that was lost twice
-    monkeypatch.setattr(crew, "WAITS_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "WAITS_SECONDS", 0.05)
     clock, entered, gate = ManualClock(), threading.Event(), threading.Event()
     queue = Queue.create(db, "q", root=space, lease=60, clock=clock)
     slow = Queue.create(db, "slow", root=space, lease=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fdbqueue.binding import DEFAULT, Engine
+from fdbqueue.store.binding import DEFAULT, Engine
 
 if DEFAULT.engine is not Engine.EMBEDDED:
     collect_ignore_glob = ["test_*.py"]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import embedded
-from fdbqueue.binding import fdb
-from fdbqueue.embedded.versions import Shared
+from fdbqueue.store import embedded
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.storage.versions import Shared
 
 PATIENCE = 60.0
 SOON = 50

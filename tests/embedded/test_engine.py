@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import embedded
-from fdbqueue.binding import fdb
-from fdbqueue.embedded import lifecycle, sampling, writes
-from fdbqueue.embedded.database import Database
-from fdbqueue.embedded.snapshots import Snapshot
-from fdbqueue.embedded.transaction import Transaction
+from fdbqueue.store import embedded
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.storage import sampling
+from fdbqueue.store.embedded.storage.database import Database
+from fdbqueue.store.embedded.storage.snapshots import Snapshot
+from fdbqueue.store.embedded.transactions import lifecycle, writes
+from fdbqueue.store.embedded.transactions.transaction import Transaction
 
 tenant_management: Any = importlib.import_module("fdb.tenant_management")
 
@@ -192,7 +193,9 @@ def test_the_size_of_a_long_range_is_estimated_from_a_sample(
     db: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, size = 15_000, 9 + 30
-    monkeypatch.setattr(importlib.import_module("fdbqueue.embedded.snapshots"), "_MEASURED", 100)
+    monkeypatch.setattr(
+        importlib.import_module("fdbqueue.store.embedded.storage.snapshots"), "_MEASURED", 100
+    )
     writer = db.create_transaction()
     for number in range(count):
         writer[b"key/%05d" % number] = bytes(30)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.binding import fdb
-from fdbqueue.embedded import faults
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded import faults
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import embedded
-from fdbqueue.binding import fdb
-from fdbqueue.embedded import store as store_module
+from fdbqueue.store import embedded
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.storage import file as store_module
 
 
 @pytest.fixture
@@ -207,8 +207,8 @@ def test_durability_is_full_unless_the_environment_says_otherwise(
 def test_the_engine_does_not_take_the_place_of_another_library() -> None:
     program = (
         "import sys, types; sys.modules['fdb.impl'] = types.ModuleType('fdb.impl')\n"
-        "import fdbqueue.embedded.errors as errors\n"
-        "import importlib; engine = importlib.import_module('fdbqueue.embedded')\n"
+        "import fdbqueue.store.embedded.errors as errors\n"
+        "import importlib; engine = importlib.import_module('fdbqueue.store.embedded')\n"
         "engine._library = None\n"
         "try: engine.install()\n"
         "except errors.EngineError as error: print(error)\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 
 def test_a_value_that_was_set_is_read_back(db: Any) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import embedded
-from fdbqueue.binding import fdb
-from fdbqueue.embedded import lifecycle, snapshots, transaction, watches
-from fdbqueue.embedded.store import StoreFile
-from fdbqueue.embedded.timers import Timers
+from fdbqueue.store import embedded
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.storage import snapshots, watches
+from fdbqueue.store.embedded.storage.file import StoreFile
+from fdbqueue.store.embedded.timers import Timers
+from fdbqueue.store.embedded.transactions import lifecycle, transaction
 
 PATIENCE = 30.0
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.embedded.conflicts import RecentCommits, conflicting, decode, encode
-from fdbqueue.embedded.ranges import KeySet, RangeSet
+from fdbqueue.store.embedded.storage.conflicts import RecentCommits, conflicting, decode, encode
+from fdbqueue.store.embedded.transactions.ranges import KeySet, RangeSet
 
 numbers = st.integers(0, 30)
 spans = st.tuples(numbers, numbers).map(lambda pair: (min(pair), max(pair) + 1))

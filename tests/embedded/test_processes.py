@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import fdbqueue
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 WORKER = Path(__file__).with_name("worker.py")
 PATIENCE = 60.0

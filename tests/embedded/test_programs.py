@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from fdbqueue.binding import fdb
-from fdbqueue.embedded import atomic, reading, reads
-from fdbqueue.embedded.ranges import NO_RANGES
-from fdbqueue.embedded.snapshots import Snapshot, Snapshots
-from fdbqueue.embedded.transaction import Transaction
-from fdbqueue.embedded.writemap import WriteMap
+from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.storage.snapshots import Snapshot, Snapshots
+from fdbqueue.store.embedded.transactions import atomic, range_reads, reads
+from fdbqueue.store.embedded.transactions.ranges import NO_RANGES
+from fdbqueue.store.embedded.transactions.transaction import Transaction
+from fdbqueue.store.embedded.transactions.write_map import WriteMap
 from tests.programs import golden, running
 
 GOLDEN = golden.load()
@@ -47,34 +47,34 @@ def no_value_is_zero_to_min(patch: Patch) -> None:
 
 
 def no_off_end(patch: Patch) -> None:
-    original = reading.Reader.range
+    original = range_reads.Reader.range
 
-    def range_(self: reading.Reader, *arguments: Any) -> reading.RangeResult:
+    def range_(self: range_reads.Reader, *arguments: Any) -> range_reads.RangeResult:
         return original(self, *arguments)._replace(off_end=False)
 
-    patch.setattr(reading.Reader, "range", range_)
+    patch.setattr(range_reads.Reader, "range", range_)
 
 
 def no_off_begin(patch: Patch) -> None:
-    original = reading.Reader.range
+    original = range_reads.Reader.range
 
-    def range_(self: reading.Reader, *arguments: Any) -> reading.RangeResult:
+    def range_(self: range_reads.Reader, *arguments: Any) -> range_reads.RangeResult:
         return original(self, *arguments)._replace(off_begin=False)
 
-    patch.setattr(reading.Reader, "range", range_)
+    patch.setattr(range_reads.Reader, "range", range_)
 
 
 def own_clears_are_not_read(patch: Patch) -> None:
-    original = reading.Reader._uncleared
+    original = range_reads.Reader._uncleared
 
-    def uncleared(self: reading.Reader, writes: WriteMap, *arguments: Any) -> Any:
+    def uncleared(self: range_reads.Reader, writes: WriteMap, *arguments: Any) -> Any:
         cleared, writes.cleared = writes.cleared, NO_RANGES
         try:
             yield from original(self, writes, *arguments)
         finally:
             writes.cleared = cleared
 
-    patch.setattr(reading.Reader, "_uncleared", uncleared)
+    patch.setattr(range_reads.Reader, "_uncleared", uncleared)
 
 
 def own_writes_conflict(patch: Patch) -> None:
@@ -127,7 +127,7 @@ def clears_conflict_with_nothing(patch: Patch) -> None:
 
 
 def conflicts_end_a_key_early(patch: Patch) -> None:
-    original = reading.range_conflict
+    original = range_reads.range_conflict
 
     def range_conflict(*arguments: Any) -> tuple[bytes, bytes]:
         low, high = original(*arguments)
@@ -150,13 +150,13 @@ def next_write_conflicts_all_the_same(patch: Patch) -> None:
 
 
 def limits_are_forgotten_in_reverse(patch: Patch) -> None:
-    original = reading.Reader.range
+    original = range_reads.Reader.range
 
-    def range_(self: reading.Reader, *arguments: Any) -> reading.RangeResult:
+    def range_(self: range_reads.Reader, *arguments: Any) -> range_reads.RangeResult:
         begin, end, limit, size, reverse = arguments
         return original(self, begin, end, -1 if reverse else limit, size, reverse)
 
-    patch.setattr(reading.Reader, "range", range_)
+    patch.setattr(range_reads.Reader, "range", range_)
 
 
 MUTANTS: list[Callable[[Patch], None]] = [

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.embedded import atomic
-from fdbqueue.embedded.codes import Fault
-from fdbqueue.embedded.ranges import RangeSet
-from fdbqueue.embedded.reading import Reader, Selector, range_conflict
-from fdbqueue.embedded.writemap import WriteMap
+from fdbqueue.store.embedded.codes import Fault
+from fdbqueue.store.embedded.transactions import atomic
+from fdbqueue.store.embedded.transactions.range_reads import Reader, Selector, range_conflict
+from fdbqueue.store.embedded.transactions.ranges import RangeSet
+from fdbqueue.store.embedded.transactions.write_map import WriteMap
 
 LIMIT = b"\xff"
 KEYS = [b"%02d" % number for number in range(12)]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 KEYS = 6
 OPEN = 3

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 os.environ["FDBQUEUE_STORE"] = f"embedded:{sys.argv[1]}"
 
 import fdbqueue
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 ACCOUNTS = 8
 
@@ -69,7 +69,7 @@ def fill(db: Any, name: str, size: str) -> None:
     """Write values until the store cannot take one; then say why, and whether it recovers."""
     import resource
 
-    from fdbqueue.embedded import StoreFull
+    from fdbqueue.store.embedded import StoreFull
 
     db[b"first"] = b"kept"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

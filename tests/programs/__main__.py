@@ -16,7 +16,7 @@ import json
 import sys
 
 import fdbqueue
-from fdbqueue.binding import DEFAULT, Engine, fdb
+from fdbqueue.store.binding import DEFAULT, Engine, fdb
 
 from . import generating, golden, running
 from .golden import Golden

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from fdbqueue.binding import fdb
+from fdbqueue.store.binding import fdb
 
 Step: TypeAlias = list[Any]
 Program: TypeAlias = list[Step]

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark.sql import types
 
-from fdbqueue.spark import batch
-from fdbqueue.spark.rows import TABLES
+from fdbqueue.spark.source import batch
+from fdbqueue.spark.source.rows import TABLES
 
 TYPES: dict[str, types.DataType] = {
     "STRING": types.StringType(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from fdbqueue.states import LAPSE, TRANSITIONS, State
+from fdbqueue.values.states import LAPSE, TRANSITIONS, State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,9 +18,10 @@ from fdbqueue.errors import (
     StoreNotFound,
     StoreNotShared,
 )
-from fdbqueue.spark import batch, stores
-from fdbqueue.spark.settings import BATCH, Given, Place
-from fdbqueue.spark.source import FdbQueueSource
+from fdbqueue.spark import stores
+from fdbqueue.spark.source import batch
+from fdbqueue.spark.source.settings import BATCH, Given, Place
+from fdbqueue.spark.source.source import FdbQueueSource
 
 from .columns import read, schema
 

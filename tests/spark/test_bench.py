@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fdbqueue import fdb
-from fdbqueue.bench import pipeline
-from fdbqueue.bench.constants import Constants
-from fdbqueue.bench.ground import Ground
+from fdbqueue.cli.bench import spark as pipeline
+from fdbqueue.cli.bench.constant_source import Constants
+from fdbqueue.cli.bench.spark_setup import Ground
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

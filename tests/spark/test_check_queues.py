@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 from fdbqueue.spark import Step
-from fdbqueue.spark.checking.queues import SLACK, Known, check_history
+from fdbqueue.spark.checks.queues import SLACK, Known, check_history
 
 FIRST, SECOND, THIRD = (identity(0, n) for n in (1, 2, 3))
 SCHEDULED = f"d-{NOON_MS + 10**7:012x}-{0:016x}"

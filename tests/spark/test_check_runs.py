@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from fdbqueue.spark.checking.findings import Verdict
-from fdbqueue.spark.checking.job import check_lines
-from fdbqueue.spark.checking.rules import Rules
+from fdbqueue.spark.checks.job import check_lines
+from fdbqueue.spark.checks.rules import Rules
+from fdbqueue.spark.checks.violations import Verdict
 
 RULES = Rules.parse(rules())
 

@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
-from fdbqueue.spark import jsontext, payloads
-from fdbqueue.spark.encoding import check
+from fdbqueue.spark.source import json_text, payloads
+from fdbqueue.spark.source.encoding import check
+from fdbqueue.spark.source.write import Settings, publish, stage
 from fdbqueue.spark.stores import look
-from fdbqueue.spark.writing import Settings, publish, stage
 
 from .columns import read, schema
 
@@ -175,7 +175,7 @@ def test_any_value_goes_through_json_as_with_sparks_own_functions(spark: SparkSe
         for each in columns
     }
     ours = {
-        each.name: [jsontext.writer(each.dataType)(one) for one in given[each.name].to_pylist()]
+        each.name: [json_text.writer(each.dataType)(one) for one in given[each.name].to_pylist()]
         for each in columns
     }
 

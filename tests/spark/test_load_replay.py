@@ -11,7 +11,7 @@ import pytest
 import fdbqueue.spark
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import InvalidInput, QueueNotFound, SinkUnfinished
-from fdbqueue.sinks import sinks
+from fdbqueue.queue.bulk.sinks import sinks
 from fdbqueue.spark import Step, load, replay
 
 if TYPE_CHECKING:

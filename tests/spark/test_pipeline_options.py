@@ -12,8 +12,8 @@ import pytest
 import fdbqueue
 import fdbqueue.spark
 from fdbqueue import Queue
-from fdbqueue.cli import pipeline_session
 from fdbqueue.cli.main import run
+from fdbqueue.cli.pipeline import session
 
 pytest.importorskip("pyspark")
 
@@ -59,7 +59,7 @@ def test_what_java_says_by_itself_is_not_heard(capfd: pytest.CaptureFixture[str]
     def tell(word: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", f"import os; os.write(2, b'{word}')"])
 
-    with pipeline_session._silent_children():
+    with session._silent_children():
         silent = tell("warning")
     heard = tell("error")
     assert silent.wait() == heard.wait() == 0

@@ -21,8 +21,8 @@ import fdbqueue
 import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli.main import run
-from fdbqueue.spark import document, figures, plots
-from fdbqueue.states import ENDS, TRANSITIONS, State
+from fdbqueue.spark.reports import document, figures, plots
+from fdbqueue.values.states import ENDS, TRANSITIONS, State
 
 from .histories import NOON_MS, Line, identity, lived, table, walk
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from fdbqueue.spark.reporting import span_width_ms, summarize
+from fdbqueue.spark.reports.report import span_width_ms, summarize
 
 EDGES = {edge.name: edge for edge in TRANSITIONS}
 RETURNED = ("release", "defer", "lapse")

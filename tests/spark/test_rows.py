@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import types
 
 from fdbqueue import Queue, fdb
-from fdbqueue.codec import FIELDS
 from fdbqueue.errors import CorruptData, InvalidSchema
-from fdbqueue.model import HeaderValue, Position
-from fdbqueue.spark import payloads
+from fdbqueue.schema.codec import FIELDS
+from fdbqueue.spark.source import payloads
+from fdbqueue.values.model import HeaderValue, Position
 
 from .columns import read, schema
 

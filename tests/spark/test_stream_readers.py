@@ -29,8 +29,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, StructField, StructType
 
-from fdbqueue.spark import batch, browsing, consuming, stores
-from fdbqueue.spark.streams import StreamReader
+from fdbqueue.spark import stores
+from fdbqueue.spark.source import batch, browse_stream, consume_stream
+from fdbqueue.spark.source.streams import StreamReader
 
 SCHEMA = StructType(
     [
@@ -42,14 +43,14 @@ SCHEMA = StructType(
 Offset = dict[str, Any]
 
 
-def consumer(source: Mapping[str, str], **options: Any) -> consuming.ConsumeReader:
+def consumer(source: Mapping[str, str], **options: Any) -> consume_stream.ConsumeReader:
     given = {**source, "mode": "consume", "consumer": "stream", **options}
-    return consuming.reader({name: str(value) for name, value in given.items()}, SCHEMA)
+    return consume_stream.reader({name: str(value) for name, value in given.items()}, SCHEMA)
 
 
-def browser(source: Mapping[str, str], **options: Any) -> browsing.BrowseReader:
+def browser(source: Mapping[str, str], **options: Any) -> browse_stream.BrowseReader:
     given = {**source, **options}
-    return browsing.reader({name: str(value) for name, value in given.items()}, SCHEMA)
+    return browse_stream.reader({name: str(value) for name, value in given.items()}, SCHEMA)
 
 
 def latest(reader: StreamReader, start: Offset) -> Offset:
@@ -242,7 +243,7 @@ def test_options_that_make_no_sense_are_refused(
     queue: Queue, source: dict[str, str], options: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(InvalidOptions, match=problem):
-        browsing.reader({**source, **options}, SCHEMA)
+        browse_stream.reader({**source, **options}, SCHEMA)
 
 
 def test_names_that_are_none_are_refused(queue: Queue, source: dict[str, str]) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
-from fdbqueue.model import HeaderValue
-from fdbqueue.spark import batch
+from fdbqueue.spark.source import batch
+from fdbqueue.values.model import HeaderValue
 
 from .columns import read, schema
 

@@ -16,10 +16,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import QueueError
-from fdbqueue.sinks import sinks
-from fdbqueue.spark.settings import Place
+from fdbqueue.queue.bulk.sinks import sinks
+from fdbqueue.spark.source.settings import Place
+from fdbqueue.spark.source.write import Settings, batch_writer, publish, stage
 from fdbqueue.spark.stores import look
-from fdbqueue.spark.writing import Settings, batch_writer, publish, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,8 @@ import tenacity as t
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue import backoff
 from fdbqueue.errors import InvalidOptions
+from fdbqueue.values import backoff
 
 
 class Own(t.wait.wait_base):

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fdbqueue.bench.checks import (
-    Put,
-    Taken,
-    lost_and_doubled,
-    order_violations,
-    quantile,
-)
+from fdbqueue.cli.bench.checks import Put, Taken, lost_and_doubled, order_violations, quantile
 
 
 def test_what_is_lost_and_what_is_doubled_is_found() -> None:

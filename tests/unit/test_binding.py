@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fdbqueue.binding import Engine, locate
 from fdbqueue.errors import NotAStore, StoreNotFound
+from fdbqueue.store.binding import Engine, locate
 
 
 def run(code: str, **variables: str) -> str:
@@ -39,7 +39,7 @@ def test_a_path_is_an_embedded_store(tmp_path: Path) -> None:
 
 def test_an_api_version_that_the_application_selected_is_respected(tmp_path: Path) -> None:
     path = str(tmp_path / "store.fdbq")
-    select = "import fdb, fdbqueue.embedded as e; e.install(); fdb.api_version({});"
+    select = "import fdb, fdbqueue.store.embedded as e; e.install(); fdb.api_version({});"
     then = f"import fdbqueue; fdbqueue.open({path!r}); print(fdb.get_api_version())"
     assert run(select.format(710) + then).endswith("710")
     assert "needs 710 or later" in run(select.format(630) + then)
@@ -108,7 +108,7 @@ def test_a_cluster_file_that_cannot_be_used_is_an_error(
 def test_an_application_that_has_chosen_the_engine_still_names_the_store(tmp_path: Path) -> None:
     path, cluster = str(tmp_path / "store.fdbq"), tmp_path / "fdb.cluster"
     cluster.write_text("test:test@127.0.0.1:4500")
-    select = "import fdb, fdbqueue.embedded as e; e.install(); fdb.api_version(730);"
+    select = "import fdb, fdbqueue.store.embedded as e; e.install(); fdb.api_version(730);"
     code = select + OPEN.format("")
 
     assert run(code, FDBQUEUE_STORE=path) == f"embedded store {path}"

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fdbqueue import Depth
-from fdbqueue.cli.board import COLUMNS, Board, Look, Row, draw, short
+from fdbqueue.cli.monitor.top import parse_keys
+from fdbqueue.cli.monitor.top_screen import COLUMNS, Board, Look, Row, draw, short
 from fdbqueue.cli.terminal import columns
-from fdbqueue.cli.top import parse_keys
 
 ROWS = [
     Row("mail", {0: Depth(ready=5)}, rate_in=3.5, oldest_ms=90_000, consumers={"interested": 2}),

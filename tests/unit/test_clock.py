@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fdbqueue.clock import BELIEVED_MS, Told, told
+from fdbqueue.store.clocks import BELIEVED_MS, Told, told
 
 NOTED = 1_800_000_000
 SECOND = 1_000_000

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.codec import (
+from fdbqueue.errors import (
+    CorruptData,
+    FormatTooNew,
+    InvalidHeaders,
+    InvalidPayload,
+    PayloadTooLarge,
+)
+from fdbqueue.schema.codec import (
     DeadLetter,
     Envelope,
     Lease,
@@ -17,16 +24,9 @@ from fdbqueue.codec import (
     unpack_envelope,
     unpack_lease,
 )
-from fdbqueue.content import check_headers, check_payload
-from fdbqueue.errors import (
-    CorruptData,
-    FormatTooNew,
-    InvalidHeaders,
-    InvalidPayload,
-    PayloadTooLarge,
-)
-from fdbqueue.model import Position
-from fdbqueue.options import MAX_PAYLOAD
+from fdbqueue.values.content import check_headers, check_payload
+from fdbqueue.values.model import Position
+from fdbqueue.values.options import MAX_PAYLOAD
 
 values = st.one_of(
     st.none(),

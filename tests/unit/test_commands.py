@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from fdbqueue.cli.main import app, run
-from fdbqueue.options import QueueOptions
+from fdbqueue.values.options import QueueOptions
 
 ROOT: Any = typer.main.get_command(app)
 LISTS = {"list", "peek", "browse", "show"}

@@ -9,8 +9,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.compression import check, compress, decompress
 from fdbqueue.errors import CorruptData, MissingPackage
+from fdbqueue.values.compression import check, compress, decompress
 
 NAMES = ["zlib", "zstd"]
 

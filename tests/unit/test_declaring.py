@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from fdbqueue.cli import durations
-from fdbqueue.cli.declaring import parse
+from fdbqueue.cli.declarations import parse
 from fdbqueue.cli.main import GROUPS, HOME, _of, assembled
 from fdbqueue.cli.terminal import Refused
 

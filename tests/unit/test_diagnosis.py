@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import Depth, QueueOptions
-from fdbqueue.cli import diagnosis
-from fdbqueue.cli.diagnosis import OK, PROBLEM, WARNING, Finding, Seen
-from fdbqueue.verification import Deviation, Verification
+from fdbqueue.cli.monitor import diagnosis
+from fdbqueue.cli.monitor.diagnosis import OK, PROBLEM, WARNING, Finding, Seen
+from fdbqueue.queue.verification import Deviation, Verification
 
 HOUR_MS = 3_600_000
 

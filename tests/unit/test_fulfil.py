@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.queue.leading import Step, decide
-from fdbqueue.queue.relaxed import offset
+from fdbqueue.consumers.leader import Step, decide
+from fdbqueue.consumers.relaxed import offset
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
-"""Imports point one way: from the public queue down to the values."""
+"""Imports point one way: from what users hold down to the values and the store."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,78 +13,92 @@ import fdbqueue
 
 PACKAGE = Path(fdbqueue.__file__).parent
 
-LAYERS = [
-    {"_stubs", "errors"},
-    {"durations", "states"},
-    {"model"},
-    {"backoff"},
-    {"options"},
-    {"binding", "elements"},
-    {"clock", "codec", "compression", "keys", "selector"},
-    {"serializers"},
+FLOORS = [
+    {"errors"},
+    {"values"},
+    {"store"},
+    {"schema"},
+    {"messages"},
+    {"consumers", "subscriptions"},
     {"queue"},
-    {"subscriptions", "consumers"},
-    {"connection", "drafts", "handle", "producing", "receiving"},
-    {"batches", "letters", "surveying", "sweeping"},
-    {"planners"},
-    {"moving", "settling", "subscribing", "tending"},
-    {"consuming"},
-    {"subscribers"},
-    {"api"},
-    {"importing", "sinks", "verification"},
-    {"tracing"},
-    {"worker"},
-    {"metrics", "spark", "testing"},
-    {"__init__"},
-    {"bench"},
-    {"cli"},
+    {"worker", "spark", "metrics"},
+    {"cli", "testing"},
 ]
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+"""The rooms of the package, floor by floor. A room imports only from floors below its own."""
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+MOST_ROOMS, MOST_FLOORS, MOST_FILES = 14, 9, 16
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+def module(path: Path) -> str:
+    parts = ["fdbqueue", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def top(path: Path) -> str:
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+MODULES = {module(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imported(path: Path) -> set[str]:
-    """The parts of the package that a module imports."""
-    parts = ("fdbqueue", *path.relative_to(PACKAGE).with_suffix("").parts)
+def imported(name: str) -> set[str]:
+    """The modules of the package that a module imports, also inside its functions."""
+    path = MODULES[name]
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(parts[: -node.level]) if node.level else ""
-            name = ".".join(filter(None, [base, node.module]))
-            names = (
-                [f"{name}.{alias.name}" for alias in node.names] if name == "fdbqueue" else [name]
-            )
-        else:
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *filter(None, [node.module])])
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                found.add(inner if inner in MODULES else source)
+    return {each for each in found if each in MODULES and each != name}
+
+
+def room(name: str) -> str:
+    inner = name.split(".")[1] if "." in name else ""
+    return "" if inner.startswith("_") else inner
+
+
+def test_the_house_stays_small() -> None:
+    assert len(FLOORS) <= MOST_FLOORS
+    assert len(FLOOR) <= MOST_ROOMS
+    assert {room(name) for name in MODULES} - {""} == set(FLOOR)
+
+
+def test_no_folder_is_too_full() -> None:
+    sizes = Counter(path.parent for path in MODULES.values())
+    assert {folder: size for folder, size in sizes.items() if size > MOST_FILES} == {}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_down(name: str) -> None:
+    mine = room(name)
+    for other in imported(name):
+        theirs = room(other)
+        if mine in ("", theirs):
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("fdbqueue.")}
-    return found
-
-
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_down(path: Path) -> None:
-    mine = top(path)
-    for other in imported(path) - {mine}:
-        if mine == "embedded":
-            pytest.fail(f"the engine imports {other} of the layer")
-        if other == "embedded":
-            assert mine in ("binding", "bench"), "binding imports the engine; bench, its faults"
-        elif other not in RANK:
-            assert mine in ("cli", "__init__", "worker", "spark"), f"{other} is not in the layers"
+        if not theirs:
+            assert mine in ("cli", "testing"), f"imports {other}"
         else:
-            assert RANK[other] < RANK[mine], f"{mine} imports {other}, which is not below it"
+            assert FLOOR[theirs] < FLOOR[mine], f"imports {other}, which is not below it"
 
 
-def test_only_keys_builds_keys() -> None:
-    for path in modules():
-        if top(path) in ("keys", "embedded"):
-            continue
-        assert "fdb.tuple" not in path.read_text(), f"{path} packs or unpacks a key"
+def test_no_imports_go_in_a_circle() -> None:
+    try:
+        TopologicalSorter({name: imported(name) for name in MODULES}).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_the_engine_imports_nothing_of_the_layer() -> None:
+    engine = [name for name in MODULES if name.startswith("fdbqueue.store.embedded")]
+    assert engine
+    for name in engine:
+        outside = {each for each in imported(name) if each not in engine}
+        assert not outside, f"{name} imports {outside}"
+
+
+def test_only_the_schema_builds_keys() -> None:
+    for name, path in MODULES.items():
+        if room(name) != "schema" and not name.startswith("fdbqueue.store.embedded"):
+            assert "fdb.tuple" not in path.read_text(), f"{name} packs or unpacks a key"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fdbqueue import QueueOptions
 from fdbqueue.errors import InvalidName, InvalidOptions, InvalidPriority
-from fdbqueue.options import check_name
+from fdbqueue.values.options import check_name
 
 
 def test_ten_levels_tell_all_jms_priorities_apart() -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.codec import (
+from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Cutter, parts, rows
+from fdbqueue.schema.codec import (
     Envelope,
     StagedRow,
     pack_envelope,
@@ -11,8 +12,7 @@ from fdbqueue.codec import (
     pack_staged_row,
     unpack_staged_rows,
 )
-from fdbqueue.model import BYTES
-from fdbqueue.queue.pieces import PIECE_BYTES, PIECE_ROWS, Cutter, parts, rows
+from fdbqueue.values.model import BYTES
 
 HEADERS = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.text(max_size=5))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fdbqueue import Headers, Message, Selector
 from fdbqueue.errors import InvalidSelector
-from fdbqueue.selector import MAX_DEPTH, MAX_LENGTH
+from fdbqueue.values.selector import MAX_DEPTH, MAX_LENGTH
 
 NOW_MS = 61_000
 HEADERS: Headers = {
@@ -244,7 +244,8 @@ def test_a_hostile_pattern_takes_no_more_than_linear_passes() -> None:
 
 def test_the_parser_is_loaded_by_the_first_selector_only() -> None:
     script = (
-        "import sys, fdbqueue, fdbqueue.api, fdbqueue.selector; assert 'lark' not in sys.modules\n"
+        "import sys, fdbqueue, fdbqueue.queue.queue, fdbqueue.values.selector\n"
+        "assert 'lark' not in sys.modules\n"
         "fdbqueue.Selector('a = 1'); assert 'lark' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

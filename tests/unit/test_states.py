@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from fdbqueue.model import Depth
-from fdbqueue.states import TRANSITIONS, State
+from fdbqueue.values.model import Depth
+from fdbqueue.values.states import TRANSITIONS, State
 
 ENDS = {State.DONE, State.EXPIRED, State.PURGED}
 

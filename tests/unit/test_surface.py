@@ -21,17 +21,18 @@ from fdbqueue import (
     Snooze,
     Subscription,
     Worker,
+    _moved,
     errors,
     fdb,
     transactional,
 )
-from fdbqueue.connection import Connection
 from fdbqueue.errors import InvalidArgument
-from fdbqueue.importing import Import
-from fdbqueue.letters import DeadLetters
-from fdbqueue.options import Options
-from fdbqueue.planners import Plans
-from fdbqueue.sinks import Sink
+from fdbqueue.queue.bulk.imports import Import
+from fdbqueue.queue.bulk.plans import Plans
+from fdbqueue.queue.bulk.sinks import Sink
+from fdbqueue.queue.dead_letters import DeadLetters
+from fdbqueue.store.connection import Connection
+from fdbqueue.values.options import Options
 from fdbqueue.worker.worker import Handling
 
 CHANGELOG = Path(fdbqueue.__file__).parent.parent / "CHANGELOG.md"
@@ -59,6 +60,22 @@ def test_what_has_moved_is_where_the_changelog_says_and_the_old_place_tells(name
     wanted = getattr(import_module(MOVED[name]), name)
     with pytest.warns(DeprecationWarning, match=f"import {name} from {MOVED[name]}"):
         assert getattr(fdbqueue, name) is wanted
+
+
+@pytest.mark.parametrize("old", _moved.MOVED)
+def test_a_public_module_is_still_found_where_it_was_and_tells(old: str) -> None:
+    new = _moved.MOVED[old]
+    code = (
+        "import warnings\n"
+        "from importlib import import_module\n"
+        "with warnings.catch_warnings(record=True) as told:\n"
+        "    warnings.simplefilter('always', DeprecationWarning)\n"
+        f"    found = import_module('fdbqueue.{old}')\n"
+        f"assert found is import_module('fdbqueue.{new}'), found\n"
+        f"assert found.__spec__.name == 'fdbqueue.{new}'\n"
+        f"assert any('fdbqueue.{new}' in str(each.message) for each in told)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_an_error_at_its_old_place_tells_where_it_is() -> None:

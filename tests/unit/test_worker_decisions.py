@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.connection import ConnectionState, next_state
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.store.connection import ConnectionState, next_state
 from fdbqueue.worker.decisions import (
     Turn,
     expires_soon,

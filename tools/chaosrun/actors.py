@@ -10,9 +10,9 @@ from typing import Any
 
 import fdbqueue
 from fdbqueue import Delivery, Message, NewMessage, Queue, Worker, fdb
-from fdbqueue.binding import FAILURES
-from fdbqueue.embedded import StoreFull
 from fdbqueue.errors import QueueError
+from fdbqueue.store.binding import FAILURES
+from fdbqueue.store.embedded import StoreFull
 
 from .history import Recorder
 from .place import BROWSERS, FILTERS, LEASE, QUEUES, REGIONS, STREAMED, TAKEN, Job, Place

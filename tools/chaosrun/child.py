@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from fdbqueue import embedded, fdb
+from fdbqueue import fdb
 from fdbqueue.errors import StoreError
-from fdbqueue.queue import once
+from fdbqueue.schema import once
+from fdbqueue.store import embedded
 
 from .actors import ROLES, Actor
 from .history import Recorder

@@ -7,7 +7,7 @@ from typing import Any
 
 import fdbqueue
 from fdbqueue import fdb
-from fdbqueue.keys import Kind, QueueKeys
+from fdbqueue.schema.keys import Kind, QueueKeys
 
 from . import planned
 from .actors import row

@@ -9,7 +9,7 @@ from typing import Any
 
 import fdbqueue
 from fdbqueue import Queue, fdb
-from fdbqueue.clock import Clock
+from fdbqueue.store.clocks import Clock
 
 LEASE = 2.0
 MAX_ATTEMPTS = 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fdbqueue import Message, fdb
-from fdbqueue.batches import Mark, Planner
+from fdbqueue.queue.bulk.planner import Mark, Planner
 
 from .history import Recorder
 from .place import STREAMED, Place

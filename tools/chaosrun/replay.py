@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from fdbqueue.states import LEASE, TRANSITIONS, State
+from fdbqueue.values.states import LEASE, TRANSITIONS, State
 
 from .view import View
 from .violations import Violation, violation

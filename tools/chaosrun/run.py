@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fdbqueue import binding, fdb
-from fdbqueue.binding import Engine
+from fdbqueue import fdb
+from fdbqueue.store import binding
+from fdbqueue.store.binding import Engine
 
 from . import checker, final
 from .history import Operation, Recorder, read

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import fdbqueue.spark
 from fdbqueue import Message, fdb
 from fdbqueue.errors import QueueError
-from fdbqueue.spark import consuming
-from fdbqueue.spark.source import FdbQueueSource
+from fdbqueue.spark.source import consume_stream
+from fdbqueue.spark.source.source import FdbQueueSource
 
 from .actors import Actor, row
 from .history import Recorder
@@ -101,13 +101,13 @@ class ToldSource(FdbQueueSource):
     def streamReader(self, schema: Any) -> ToldReader:
         """For ``spark.readStream``."""
         options = {name: text for name, text in self.options.items() if name != "job"}
-        made = consuming.reader(options, schema)
+        made = consume_stream.reader(options, schema)
         reader = ToldReader(made._settings, made._schema, made._seen)
         reader.job = Job.parse(self.options["job"])
         return reader
 
 
-class ToldReader(consuming.ConsumeReader):
+class ToldReader(consume_stream.ConsumeReader):
     """Tells what is taken and what is acknowledged, before and after."""
 
     job: Job

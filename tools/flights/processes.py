@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import fdbqueue
 from fdbqueue import Delivery, NewMessage, Queue, fdb
-from fdbqueue.clock import Clock
 from fdbqueue.errors import LeaseLost
+from fdbqueue.store.clocks import Clock
 
 from .ledger import Ledger
 from .table import Flight, totals

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import fdbqueue
 from fdbqueue import Queue, fdb
-from fdbqueue.binding import Engine
+from fdbqueue.store.binding import DEFAULT, Engine
 
 from . import pipeline, report
 from .processes import LEASE_SECONDS, Job, produce, start, work
@@ -71,7 +71,7 @@ def _place() -> Iterator[tuple[str | None, fdb.Subspace]]:
     """A store and a subspace of our own in it: the configured one, else a temporary store."""
     space = fdb.Subspace((f"fdbqueue-demo-{uuid.uuid4().hex}",))
     configured = os.environ.get("FDBQUEUE_STORE")
-    if configured or fdbqueue.binding.DEFAULT.engine is Engine.FOUNDATIONDB:
+    if configured or DEFAULT.engine is Engine.FOUNDATIONDB:
         yield None, space
         return
     with tempfile.TemporaryDirectory(prefix="fdbqueue-demo-") as directory:

@@ -17,10 +17,11 @@ from typing import Any
 from pyspark import TaskContext
 
 import fdbqueue.spark
-from fdbqueue.queue import staging
-from fdbqueue.sinks import Sink
-from fdbqueue.spark import consuming, writing
-from fdbqueue.spark.source import FdbQueueSource
+from fdbqueue.messages.streams import staging
+from fdbqueue.queue.bulk.sinks import Sink
+from fdbqueue.spark.source import consume_stream
+from fdbqueue.spark.source import write as writing
+from fdbqueue.spark.source.source import FdbQueueSource
 
 STEP, DIRECTORY = sys.argv[1], Path(sys.argv[2])
 BATCH = 60
@@ -57,7 +58,7 @@ def die_publishing() -> None:
     Sink.publishing = some  # type: ignore[method-assign]
 
 
-class Reader(consuming.ConsumeReader):
+class Reader(consume_stream.ConsumeReader):
     def latestOffset(self, start: Any, limit: Any) -> Any:
         if start["batch"] > self._planner().begin(self._db()).batch:
             die("before the batch is acknowledged")
@@ -104,7 +105,7 @@ class Writer(writing.StreamWriter):
 
 class Source(FdbQueueSource):
     def streamReader(self, schema: Any) -> Reader:
-        made = consuming.reader(self.options, schema)
+        made = consume_stream.reader(self.options, schema)
         return Reader(made._settings, made._schema, made._seen)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Writer:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue, fdb, verify
-from fdbqueue.sinks import sinks
+from fdbqueue.queue.bulk.sinks import sinks
 
 PROGRAM = Path(__file__).with_name("killed_stream.py")
 MESSAGES, BATCH = 180, 60

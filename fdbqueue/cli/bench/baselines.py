@@ -1,0 +1,178 @@
+"""What the layer is compared with, on the same store.
+
+The plain recipe is FoundationDB's queue recipe: keys (index, random), an index from a snapshot
+read of the last key, and a pop of the first one. The published staged scheme is that recipe's
+variant for high contention: a consumer whose pop met a conflict registers a request; every waiting
+consumer fulfils requests, a hundred at a time, and looks for its own answer after 10 ms, then 20,
+and so on up to a second. The limit is what the store can do at best: one blind write in each
+transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from ...store.binding import fdb
+
+FULFILLED_AT_ONCE = 100
+FIRST_PAUSE = 0.01
+LONGEST_PAUSE = 1.0
+CONFLICT = 1020
+
+
+def _items(space: fdb.Subspace) -> fdb.Subspace:
+    return space.subspace(("item",))
+
+
+def _requests(space: fdb.Subspace) -> fdb.Subspace:
+    return space.subspace(("request",))
+
+
+def _answers(space: fdb.Subspace) -> fdb.Subspace:
+    return space.subspace(("answer",))
+
+
+def _next_index(tr: fdb.Transaction, part: fdb.Subspace) -> int:
+    every = part.range()
+    for kv in tr.snapshot.get_range(every.start, every.stop, limit=1, reverse=True):
+        return int(part.unpack(kv.key)[0]) + 1
+    return 0
+
+
+@fdb.transactional
+def put_all(tr: fdb.Transaction, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
+    """Enqueue, as the plain recipe does."""
+    part = _items(space)
+    first = _next_index(tr, part)
+    for n, payload in enumerate(payloads):
+        tr[part.pack((first + n, os.urandom(20)))] = payload
+
+
+def items(db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
+    """All that is in the queue."""
+    left: list[bytes] = []
+    every = _items(space).range()
+    begin = every.start
+    while found := db.get_range(begin, every.stop, limit=10_000):
+        left += [kv.value for kv in found]
+        begin = found[-1].key + b"\0"
+    return left
+
+
+def pop_plain(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
+    """Pop the first item; whoever loses a conflict tries again."""
+    found: bytes | None = _pop_first(db, space)
+    return found
+
+
+@fdb.transactional
+def _pop_first(tr: fdb.Transaction, space: fdb.Subspace) -> bytes | None:
+    every = _items(space).range()
+    for kv in tr.get_range(every.start, every.stop, limit=1):
+        del tr[kv.key]
+        return bytes(kv.value)
+    return None
+
+
+def pop_staged(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
+    """Pop the first item, by a request where others wait already or the pop met a conflict."""
+    tr = db.create_transaction()
+    try:
+        request = _register(tr, space, only_behind_others=True)
+        found = _pop_first(tr, space) if request is None else None
+        tr.commit().wait()
+        if request is None:
+            return found
+    except fdb.FDBError:
+        request = _registered(db, space)
+    answer = _answers(space).pack((_requests(space).unpack(request)[1],))
+    pause = FIRST_PAUSE
+    while True:
+        _fulfil_all(db, space)
+        looked, found = _collect(db, request, answer)
+        if looked:
+            return found
+        time.sleep(pause)
+        pause = min(LONGEST_PAUSE, 2 * pause)
+
+
+def _register(
+    tr: fdb.Transaction, space: fdb.Subspace, *, only_behind_others: bool
+) -> bytes | None:
+    part = _requests(space)
+    index = _next_index(tr, part)
+    if only_behind_others and index == 0:
+        return None
+    key = part.pack((index, os.urandom(20)))
+    tr[key] = b""
+    return key
+
+
+@fdb.transactional
+def _registered(tr: fdb.Transaction, space: fdb.Subspace) -> bytes:
+    request = _register(tr, space, only_behind_others=False)
+    assert request is not None
+    return request
+
+
+def _fulfil_all(db: fdb.Database, space: fdb.Subspace) -> None:
+    """Fulfil until no request is left, or somebody else did."""
+    tr = db.create_transaction()
+    while True:
+        try:
+            if _fulfil(tr, space):
+                return
+            tr.reset()
+        except fdb.FDBError as error:
+            if error.code == CONFLICT:
+                return
+            tr.on_error(error).wait()
+
+
+def _fulfil(tr: fdb.Transaction, space: fdb.Subspace) -> bool:
+    requests, waiting = _requests(space), _requests(space).range()
+    every = _items(space).range()
+    looked = tr.snapshot.get_range(waiting.start, waiting.stop, limit=FULFILLED_AT_ONCE)
+    found = tr.snapshot.get_range(every.start, every.stop, limit=FULFILLED_AT_ONCE)
+    supply = iter(found.to_list())
+    asked = looked.to_list()
+    for request in asked:
+        tr.add_read_conflict_key(request.key)
+        del tr[request.key]
+        item = next(supply, None)
+        if item is not None:
+            tr.add_read_conflict_key(item.key)
+            del tr[item.key]
+            tr[_answers(space).pack((requests.unpack(request.key)[1],))] = item.value
+    tr.commit().wait()
+    return len(asked) < FULFILLED_AT_ONCE
+
+
+@fdb.transactional
+def _collect(tr: fdb.Transaction, request: bytes, answer: bytes) -> tuple[bool, bytes | None]:
+    """Whether the request was fulfilled, and with what."""
+    waiting, found = tr.get(request), tr.get(answer)
+    if waiting.present():
+        return False, None
+    if found.present():
+        del tr[answer]
+        return True, bytes(found.value or b"")
+    return True, None
+
+
+@fdb.transactional
+def set_blindly(
+    tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes], payloads: Sequence[bytes]
+) -> None:
+    """The limit for an enqueue."""
+    for name, payload in zip(names, payloads, strict=True):
+        tr[space.pack((name,))] = payload
+
+
+@fdb.transactional
+def clear_blindly(tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes]) -> None:
+    """The limit for a dequeue: of keys that are known beforehand."""
+    for name in names:
+        del tr[space.pack((name,))]

@@ -1,0 +1,360 @@
+"""``fdbq bench …``: how fast the store and the queues on it are."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import durations, terminal
+from ..declarations import Argument, Group, Option
+from ..parameters import AsJson
+
+app = Group(
+    name="bench",
+    help="Measure how fast the store is, and how fast queues are on it.",
+    epilog="It writes below a subspace of its own beside all queues, and removes it in the end, "
+    "also after Ctrl-C. But it does load the store: not at the rush hour.",
+)
+
+Seconds = Annotated[
+    float,
+    Option(
+        metavar="DURATION", parser=durations.at_least(0.1), help="How long each run is measured."
+    ),
+]
+WarmUp = Annotated[
+    float,
+    Option(
+        metavar="DURATION", parser=durations.at_least(0), help="How long each run warms up before."
+    ),
+]
+JsonFile = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Write all figures to this file, as JSON."),
+]
+
+EXPECTED_RATE = 2_500
+
+
+@app.callback(invoke_without_command=True)
+def _bench(context: typer.Context) -> None:
+    """Without a command, this is fdbq bench quick."""
+    if context.invoked_subcommand is None:
+        quick()
+
+
+@app.command()
+def quick(
+    processes: Annotated[
+        int, Option(metavar="N", min=1, max=64, help="Processes where several are at work.")
+    ] = 4,
+    seconds: Annotated[
+        float,
+        Option(
+            metavar="DURATION", parser=durations.at_least(0.1), help="How long each step takes."
+        ),
+    ] = 1.0,
+    size: Annotated[
+        int,
+        Option("--bytes", metavar="N", min=8, max=1_000_000, help="Bytes of each payload."),
+    ] = 100,
+    batch: Annotated[
+        int,
+        Option(metavar="N", min=2, max=500, help="Messages of a batch; at most 2 MB fit in one."),
+    ] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how fast this store is: enqueue, receive and acknowledge, batches, latency.
+
+    For one process and for several; the times are those of a call. The last line is the time from
+    the return of an enqueue until a consumer that waits has the message. It takes some ten seconds,
+    and checks that no message was lost or doubled.
+
+    \b
+    Examples:
+      fdbq bench
+      fdbq bench quick --processes 16 --bytes 2000
+      fdbq --store /tmp/trial.fdbq bench quick --json
+    """
+    from ...store.binding import DEFAULT
+    from ..bench import quick as quick_
+
+    terminal.note(f"on {DEFAULT}")
+    steps = []
+    if not as_json:
+        _print_step("", "processes", "batch", "messages/s", "p50 ms", "p99 ms")
+    with _ending_well():
+        for step in quick_.run(processes, seconds, size, batch):
+            steps.append(step.to_json())
+            if not as_json:
+                _print_step(
+                    step.name,
+                    terminal.cell(step.processes),
+                    terminal.cell(step.batch),
+                    "" if step.rate is None else f"{step.rate:,.0f}",
+                    f"{step.p50_ms:,.1f}",
+                    f"{step.p99_ms:,.1f}",
+                )
+    if as_json:
+        terminal.print_json(
+            {"store": DEFAULT.path, "engine": DEFAULT.engine.name.lower(), "steps": steps}
+        )
+
+
+def _print_step(name: str, *texts: str) -> None:
+    print(f"{name:<20}" + "".join(f"{text:>12}" for text in texts))
+    terminal.flush()
+
+
+@app.command()
+def beats(
+    consumers: Annotated[
+        str, typer.Option(metavar="N,…", help="Numbers of consumers that are there.")
+    ] = "10,10000",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what a consumer's sign of life reads, beside few others and beside many.
+
+    \b
+    Examples:
+      fdbq bench beats
+      fdbq bench beats --consumers 10,1000 --json
+    """
+    from ..bench import heartbeats as beats_
+
+    counts = [_positive(text, 100_000) for text in consumers.split(",")]
+    found = []
+    if not as_json:
+        _print_step("", "consumers", "rows", "most rows", "round trips", "p50 ms")
+    with _ending_well():
+        for each in beats_.run(counts):
+            found.append(each.to_json())
+            if not as_json:
+                _print_step(
+                    "sign of life",
+                    f"{each.consumers:,}",
+                    f"{each.rows:g}",
+                    str(each.most_rows),
+                    f"{each.round_trips:g}",
+                    f"{each.p50_ms:,.1f}",
+                )
+    if as_json:
+        terminal.print_json(found)
+
+
+@app.command()
+def schemes(
+    names: Annotated[
+        list[str] | None,
+        Argument(metavar="SCHEME…", help="Which; all where none is given."),
+    ] = None,
+    consumers: Annotated[
+        str, Option(metavar="N,…", help="Numbers of consumer processes.")
+    ] = "1,2,4,8,16,32",
+    producers: Annotated[
+        int, Option(metavar="N", min=0, help="Processes that enqueue meanwhile.")
+    ] = 0,
+    batch: Annotated[int, Option(metavar="N", min=1, help="Messages in one call.")] = 1,
+    seconds: Seconds = 4.0,
+    warm_up: WarmUp = 1.0,
+    faults: Annotated[
+        float,
+        Option(
+            metavar="SHARE",
+            min=0.0,
+            max=0.5,
+            help="Share of calls that meet a fault; on the embedded engine alone.",
+        ),
+    ] = 0.0,
+    backlog: Annotated[
+        int | None, Option(metavar="N", min=0, help="Messages to begin with.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Write a picture; needs fdbqueue[plot]."),
+    ] = None,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare ways to dequeue, over the number of consumers, on a queue that is full.
+
+    first, auto, staged and relaxed are the values of a queue's option contention; "plain recipe"
+    and "published staged" are published recipes that pop, and lose what a crash interrupts.
+
+    \b
+    Examples:
+      fdbq bench schemes auto relaxed --consumers 1,8 --seconds 2
+      fdbq bench schemes --plot bench.png --json-file bench.json
+    """  # fmt: skip
+    from ..bench import measure, report
+    from ..bench.schemes import SCHEMES
+
+    wanted = names or [*SCHEMES]
+    for name in wanted:
+        if name not in SCHEMES:
+            raise terminal.Refused(f"{name!r} is no scheme; there are {', '.join(SCHEMES)}")
+    counts = [*map(_positive, consumers.split(","))]
+    if plot is not None:
+        report.check_plot()
+    if backlog is None:
+        backlog = int((seconds + warm_up) * EXPECTED_RATE * min(batch, 10))
+    figures: list[measure.Figures] = []
+    with _ending_well():
+        for count in counts:
+            for name in wanted:
+                terminal.note(f"{name}, {terminal.count(count, 'consumer')} …")
+                plan = measure.Plan(
+                    name, count, producers, seconds, warm_up, backlog, batch, faults
+                )
+                figures.append(measure.queue(plan))
+    if plot is not None:
+        report.plot(figures, plot)
+    found = {"runs": [one.to_json() for one in figures]}
+    if as_json:
+        terminal.print_json(found)
+    else:
+        terminal.print_table(report.RUN, report.rows(figures), report.RUN[1:])
+    _write(json_file, found)
+
+
+def _positive(text: str, most: int = 256) -> int:
+    if not text.strip().isdecimal() or not 0 < int(text) <= most:
+        raise terminal.Refused(f"--consumers: {text!r} is no number from 1 to {most:,}")
+    return int(text)
+
+
+@app.command()
+def bars(
+    only: Annotated[
+        str | None,
+        Option(
+            metavar="GROUP,…", help="Of enqueue, dequeue, batches, backlog and faults only these."
+        ),
+    ] = None,
+    seconds: Seconds = 4.0,
+    warm_up: WarmUp = 1.0,
+    repeat: Annotated[
+        int,
+        Option(metavar="N", min=1, help="Runs of each kind, in turns; the median counts."),
+    ] = 3,
+    consumers: Annotated[int, Option(metavar="N", min=1, max=256, help="Consumer processes.")] = 16,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure every figure that fdbqueue promises, and say whether it holds; else end with 1.
+
+    It takes some minutes, and for a while there are a million messages.
+
+    \b
+    Examples:
+      fdbq bench bars
+      fdbq bench bars --only enqueue,faults --seconds 2 --repeat 1
+    """
+    from ..bench import bars as bars_
+    from ..bench import report
+    from ..bench.measure import Plan
+
+    groups = None if only is None else [name.strip() for name in only.split(",")]
+    for name in groups or []:
+        if name not in bars_.GROUPS:
+            raise terminal.Refused(f"{name!r} is no group; there are {', '.join(bars_.GROUPS)}")
+    with _ending_well():
+        results, runs = bars_.run(
+            Plan("staged", consumers, 0, seconds, warm_up), repeat, groups, terminal.note
+        )
+    found = {
+        "bars": [one.to_json() for one in results],
+        "runs": {name: [one.to_json() for one in each] for name, each in runs.items()},
+    }
+    if as_json:
+        terminal.print_json(found["bars"])
+    else:
+        terminal.print_table(report.BAR, report.verdicts(results), report.BAR[2:])
+    _write(json_file, found)
+    if not all(one.holds for one in results):
+        raise terminal.Exit(1)
+
+
+@app.command()
+def spark(
+    only: Annotated[
+        str | None,
+        Option(metavar="GROUP,…", help="Of browse, write and consume only these."),
+    ] = None,
+    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages of each queue.")] = 300_000,
+    size: Annotated[
+        int,
+        Option("--bytes", metavar="N", min=0, max=50_000, help="Bytes of each payload."),
+    ] = 100,
+    repeat: Annotated[
+        int, Option(metavar="N", min=1, help="Runs of each kind; the median counts.")
+    ] = 3,
+    cores: Annotated[int, Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the data source on Spark, beside one that does nothing; end with 1 if it is slow.
+
+    It needs fdbqueue[spark] and Java. Rows go from and to queues of this store.
+
+    \b
+    Examples:
+      fdbq bench spark
+      fdbq bench spark --only browse --rows 1000000 --bytes 500
+    """
+    from ..bench import report
+    from ..bench import spark as pipeline
+
+    groups = None if only is None else [name.strip() for name in only.split(",")]
+    for name in groups or []:
+        if name not in pipeline.GROUPS:
+            raise terminal.Refused(f"{name!r} is no group; there are {', '.join(pipeline.GROUPS)}")
+    found = []
+    if not as_json:
+        print(f"{'':<50}{'rows/s':>12}{'CPU µs/row':>14}")
+    with _ending_well():
+        for rate in pipeline.run(rows, size, repeat, groups, f"local[{cores}]"):
+            found.append(rate)
+            if not as_json:
+                cpu = "" if rate.cpu_us is None else f"{rate.cpu_us:,.1f}"
+                figure = f"{rate.figure:,.{0 if rate.figure >= 100 else 2}f}"
+                print(f"{rate.name:<50}{figure:>12}{cpu:>14}")
+                terminal.flush()
+    bars_ = [rate.bar for rate in found if rate.bar is not None]
+    if as_json:
+        terminal.print_json([rate.to_json() for rate in found])
+    else:
+        print()
+        terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
+    _write(json_file, {"rates": [rate.to_json() for rate in found]})
+    if not all(one.holds for one in bars_):
+        raise terminal.Exit(1)
+
+
+@contextmanager
+def _ending_well() -> Iterator[None]:
+    """Have SIGTERM end it as Ctrl-C does, so that what it wrote is removed."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write(path: Path | None, found: dict[str, Any]) -> None:
+    from ...store.binding import DEFAULT
+
+    if path is not None:
+        path.write_text(
+            json.dumps({"store": DEFAULT.engine.name.lower(), **found}, indent=1) + "\n"
+        )

@@ -1,0 +1,274 @@
+"""Messages as JSON lines, as ``fdbq enqueue`` reads them.
+
+A line is an object with ``payload`` (a string) or ``payload_base64`` (any bytes), and perhaps
+``priority``, ``headers`` and the other arguments of an enqueue; or an array of such objects, which
+may be spread over lines with an object on each. What else ``receive``, ``peek`` and their like
+print is accepted and not used, so that their output can be enqueued again; any other name is an
+error.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from fdbqueue.errors import InvalidInput
+from fdbqueue.values.content import check_payload
+from fdbqueue.values.model import NewMessage
+from fdbqueue.values.options import QueueOptions
+
+from .json_schema import PRINTED
+
+CHUNK_BYTES = 256 * 1024
+MAX_LINE_BYTES = 64_000_000
+"""The largest payload, every byte of it written as an escape, and room for the headers."""
+MAX_BATCH = 1_000
+MAX_BATCH_BYTES = 1_000_000
+"""Payloads of a batch that has more than one message."""
+
+_PAYLOADS = ("payload", "payload_base64")
+_ARGUMENTS = frozenset(
+    {
+        "priority",
+        "headers",
+        "delay",
+        "due_at",
+        "ttl",
+        "ttl_ends_at",
+        "max_attempts",
+        "backoff",
+        "dedup_id",
+        "unique",
+        "key",
+        "content_type",
+    }
+)
+_MOMENTS = {"due_at": "at", "ttl_ends_at": "ttl_ends_at"}
+"""Names of moments, and the arguments that they are."""
+_INSTEAD = {"due_at": "delay", "delay": "at", "ttl_ends_at": "ttl", "ttl": "ttl_ends_at"}
+"""What a line that says the one does not take from the command line."""
+_NOTHING = {"delay": 0.0, "at": None, "ttl": None, "ttl_ends_at": None}
+_KNOWN = PRINTED | _ARGUMENTS | frozenset(_PAYLOADS)
+
+
+class BadLine(InvalidInput):
+    """Raised when a line is not a message; ``number`` counts from 1."""
+
+    text = "line {number:,}: {problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Behind some lines of the input: how many, of how many bytes, with which digest."""
+
+    lines: int = 0
+    size: int = 0
+    sha256: str = ""
+
+    @classmethod
+    def parse(cls, stored: bytes) -> Place:
+        """A place from its stored form; empty is the beginning. Raises ``ValueError``."""
+        if not stored:
+            return cls()
+        try:
+            lines, size, sha256 = json.loads(stored)
+            return cls(int(lines), int(size), str(sha256))
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+
+    def pack(self) -> bytes:
+        """The stored form."""
+        return json.dumps([self.lines, self.size, self.sha256]).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages of consecutive lines, and the number of each line; ``until`` is behind them."""
+
+    messages: list[NewMessage]
+    numbers: list[int]
+    until: Place
+
+
+class Reader:
+    """Turns lines into messages.
+
+    given: what is for lines that do not say it themselves.
+    digest: whether the places have digests, so that an import can be gone on with.
+    """
+
+    def __init__(
+        self, options: QueueOptions, given: NewMessage, since: Place = Place(), *, digest: bool
+    ) -> None:
+        self.options = options
+        self._given = {each.name: getattr(given, each.name) for each in fields(given)}
+        self.since = since
+        self._digest = hashlib.sha256() if digest else None
+
+    def skip(self, stream: BinaryIO) -> bool:
+        """Pass what lies before ``since``; returns whether it is what was there then."""
+        left = self.since.size
+        assert self._digest is not None
+        while left and (chunk := stream.read(min(left, CHUNK_BYTES))):
+            self._digest.update(chunk)
+            left -= len(chunk)
+        if left == 1:  # the end of a last line that had none
+            self._digest.update(b"\n")
+            left = 0
+        return not left and self.since.sha256 in ("", self._digest.hexdigest())
+
+    def batches(self, stream: BinaryIO) -> Iterator[Batch]:
+        """Batches that are small enough for a transaction, as soon as their lines are there.
+
+        Raises ``BadLine`` for what is no message; what is one, but none for this queue, is for
+        ``blame`` to find.
+        """
+        number, size = self.since.lines, self.since.size
+        for lines in _chunks(stream):
+            messages: list[NewMessage] = []
+            numbers: list[int] = []
+            raw: list[bytes] = []
+            held = 0
+            for line in lines:
+                number += 1
+                found = self._numbered(number, line)
+                for n, message in enumerate(found):
+                    held += len(message.payload)
+                    full = held > MAX_BATCH_BYTES or len(messages) == MAX_BATCH
+                    # There is no place within a line to go on with.
+                    if messages and full and not (n and self._digest):
+                        size += sum(map(len, raw)) + len(raw)
+                        yield Batch(messages, numbers, self._place(number - 1, size, raw))
+                        messages, numbers, raw, held = [], [], [], len(message.payload)
+                    messages.append(message)
+                    numbers.append(number)
+                raw.append(line)
+            size += sum(map(len, raw)) + len(raw)
+            place = self._place(number, size, raw)
+            if messages:
+                yield Batch(messages, numbers, place)
+
+    def blame(self, batch: Batch) -> None:
+        """Raise ``BadLine`` for the first message of a batch that the queue cannot take."""
+        from fdbqueue.queue.validation import draft
+        from fdbqueue.values.serializers import BUILT_IN
+
+        for number, message in zip(batch.numbers, batch.messages, strict=True):
+            try:
+                self.options.level(message.priority)
+                drafted = draft(message, 0, BUILT_IN["bytes"])
+                check_payload(drafted.envelope.payload, self.options.max_payload)
+            except InvalidInput as error:
+                raise BadLine(number=number, problem=str(error)) from None
+
+    def _place(self, number: int, size: int, raw: list[bytes]) -> Place:
+        if self._digest is None:
+            return Place(number, size)
+        for line in raw:
+            self._digest.update(line)
+            self._digest.update(b"\n")
+        return Place(number, size, self._digest.hexdigest())
+
+    def _numbered(self, number: int, line: bytes) -> list[NewMessage]:
+        try:
+            if len(line) > MAX_LINE_BYTES:
+                raise ValueError(f"longer than {MAX_LINE_BYTES:,} bytes")
+            return [self._message(value) for value in objects(line)]
+        except (InvalidInput, ValueError) as error:
+            raise BadLine(number=number, problem=str(error)) from None
+
+    def _message(self, value: dict[str, Any]) -> NewMessage:
+        _check_names(value)
+        payload = _payload(value)
+        given = dict(self._given)
+        for name in _ARGUMENTS & value.keys():
+            if name in _INSTEAD:
+                given[_INSTEAD[name]] = _NOTHING[_INSTEAD[name]]
+        for name in _ARGUMENTS & value.keys():
+            moment = name in _MOMENTS and value[name] is not None
+            found = _moment(name, value[name]) if moment else value[name]
+            given[_MOMENTS.get(name, name)] = found
+        return NewMessage(**{**given, "payload": payload})
+
+
+def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Whole lines, as many as are there: waits for the first, never for more.
+
+    A line that is too long ends it without being read to its end; its length refuses it.
+    """
+    read = getattr(stream, "read1", stream.read)
+    pieces: list[bytes] = []
+    held = 0
+    while held <= MAX_LINE_BYTES and (chunk := read(CHUNK_BYTES)):
+        pieces.append(chunk)
+        held += len(chunk)
+        if b"\n" in chunk:
+            *lines, rest = b"".join(pieces).split(b"\n")
+            pieces, held = [rest], len(rest)
+            yield lines
+    if rest := b"".join(pieces):
+        yield [rest]
+
+
+def objects(line: bytes) -> list[dict[str, Any]]:
+    """The objects in a line: one, those of an array, or what an array has there if each of its
+    objects is on a line of its own. Raises ``ValueError`` with what is wrong."""
+    text = line.strip()
+    if text in (b"", b"[", b"]"):
+        return []
+    value = json_value(text.removesuffix(b",") if text.endswith(b"},") else text)
+    found = value if isinstance(value, list) else [value]
+    for each in found:
+        if not isinstance(each, dict):
+            raise ValueError('not an object like {"payload": "…"}')
+    return found
+
+
+def json_value(line: bytes) -> Any:
+    """The JSON in a line; raises ``ValueError`` with what is wrong."""
+    try:
+        return json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start + 1}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("not a message: nested too deeply") from None
+
+
+def _check_names(value: dict[str, Any]) -> None:
+    for name in value.keys() - _KNOWN:
+        names = ", ".join(sorted(_ARGUMENTS | {*_PAYLOADS}))
+        raise ValueError(f"unknown name {name!r}; a message has {names}")
+
+
+def _moment(name: str, text: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        moment = datetime.min
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} must be a time with its zone, like 2030-01-31T08:00+01:00")
+    return moment
+
+
+def _payload(value: dict[str, Any]) -> bytes:
+    if ("payload" in value) == ("payload_base64" in value):
+        raise ValueError("a message has either payload or payload_base64")
+    name = "payload" if "payload" in value else "payload_base64"
+    text = value[name]
+    if not isinstance(text, str):
+        raise ValueError(f"{name} must be a string")
+    try:
+        if name == "payload_base64":
+            return base64.b64decode(text, validate=True)
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} has half of a surrogate pair") from None
+    except ValueError as error:
+        raise ValueError(f"{name} is not base64: {error}") from None

@@ -1,0 +1,215 @@
+"""What --json prints of messages, leases, consumers and the like."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fdbqueue.values.model import (
+    BYTES,
+    DeadMessage,
+    Death,
+    Delivery,
+    Event,
+    LeasedMessage,
+    Message,
+    MessageState,
+    PlanConsumer,
+)
+from fdbqueue.values.states import State
+
+if TYPE_CHECKING:
+    from fdbqueue.consumers.registry import Consumer
+    from fdbqueue.schema.subscription_definitions import Definition
+
+PRINTED = frozenset(
+    {
+        "id",
+        "level",
+        "attempts",
+        "enqueued_at",
+        "attempt",
+        "token",
+        "expires_at",
+        "consumer",
+        "state",
+        "waits_for_key",
+        "last_error",
+        "death",
+    }
+)
+"""Names in what is printed of a message that an enqueue does not take over."""
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message as ``peek --json`` prints it; what most messages have not is left out.
+
+    What an enqueue can be told of is there under the name that an enqueue knows.
+    """
+    ends = message.expires_at_ms
+    optional = {
+        "content_type": None if message.content_type == BYTES else message.content_type,
+        "ttl_ends_at": None if ends is None else when(ends),
+        "max_attempts": message.max_attempts,
+        "backoff": message.backoff,
+        "unique": message.unique,
+        "key": message.key,
+        "last_error": message.last_error or None,
+        "death": None if message.death is None else _death(message.death),
+    }
+    return {
+        "id": message.id,
+        **_payload(message.payload),
+        "priority": message.priority,
+        "headers": dict(message.headers),
+        "level": message.level,
+        "attempts": message.attempts,
+        "enqueued_at": when(message.enqueued_at_ms),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def delivery_json(delivery: Delivery) -> dict[str, Any]:
+    """A delivery as ``receive --json`` prints it.
+
+    Without its unique key: while it is leased it holds that, and what is enqueued again with it is
+    not enqueued.
+    """
+    return {
+        **message_json(replace(delivery.message, unique=None)),
+        "attempt": delivery.attempt,
+        "token": delivery.token.hex(),
+        "expires_at": when(delivery.expires_at_ms),
+    }
+
+
+def waiting_json(found: MessageState) -> dict[str, Any]:
+    """A message that waits, as ``browse --json`` prints it, and for what."""
+    due = found.due_at_ms
+    return {
+        **message_json(found.message),
+        **({} if due is None else {"due_at": when(due)}),
+        **({"waits_for_key": True} if found.waits_for_key else {}),
+    }
+
+
+def state_json(found: MessageState) -> dict[str, Any]:
+    """Where a message is, as ``show --json`` prints it."""
+    leased, due = found.lease_expires_at_ms, found.due_at_ms
+    return {
+        **message_json(found.message),
+        "state": found.state.value,
+        **({} if due is None else {"due_at": when(due)}),
+        **({"waits_for_key": True} if found.waits_for_key else {}),
+        **({} if leased is None else {"expires_at": when(leased)}),
+        **({"consumer": found.consumer} if found.state is State.LEASED else {}),
+        **({"death": _death(found.death)} if found.death else {}),
+    }
+
+
+def dead_json(letter: DeadMessage) -> dict[str, Any]:
+    """A dead letter, as ``dead list --json`` prints it; no time to live ends it any more."""
+    message = replace(letter.message, expires_at_ms=None)
+    return {**message_json(message), "death": _death(letter.death)}
+
+
+def lease_json(lease: LeasedMessage) -> dict[str, Any]:
+    """A lease, as ``lease list --json`` prints it."""
+    delivery = lease.delivery
+    return {
+        "token": delivery.token.hex(),
+        "id": delivery.id,
+        "level": delivery.message.level,
+        "attempt": delivery.attempt,
+        "consumer": lease.consumer,
+        "expires_at": None if lease.planned else when(delivery.expires_at_ms),
+        "lapsed": lease.lapsed,
+        "planned": lease.planned,
+    }
+
+
+def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
+    """What a stream has in hand, as ``plan list --json`` prints it."""
+    return {
+        "consumer": consumer.name,
+        "acknowledged": consumer.acknowledged,
+        "plans": [
+            {
+                "batch": plan.batch,
+                "state": plan.state,
+                "messages": plan.messages,
+                "left": plan.left,
+                "bytes": plan.size,
+                "planned_at": when(plan.planned_at_ms),
+            }
+            for plan in consumer.plans
+        ],
+    }
+
+
+def consumer_json(consumer: Consumer) -> dict[str, Any]:
+    """A consumer, as ``consumer list --json`` prints it."""
+    return {
+        "id": consumer.id.hex(),
+        "name": consumer.name,
+        "priority": consumer.priority,
+        "state": consumer_state(consumer),
+        "host": consumer.host,
+        "process": consumer.process,
+        "started_at": when(consumer.started_at_ms),
+        "seen_at": when(consumer.seen_at_ms),
+        "guard": consumer.guard,
+    }
+
+
+def consumer_state(consumer: Consumer) -> str:
+    """The list that a consumer stands on, in a word or two."""
+    return "" if consumer.state is None else consumer.state.name.lower().replace("_", " ")
+
+
+def subscription_json(definition: Definition) -> dict[str, Any]:
+    """A subscription, as ``subscription list --json`` prints it."""
+    return {
+        "subscription": definition.name,
+        "mode": definition.mode.value,
+        "selector": None if definition.selector is None else definition.selector.text,
+        "exclusive": definition.exclusive,
+        "auto_close": definition.auto_close,
+    }
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """A line of history, as ``history export`` prints it."""
+    return {
+        "stamp": event.stamp.hex(),
+        "at": when(event.at_ms),
+        "transition": event.transition,
+        "id": event.id,
+        "level": event.level,
+        "attempt": event.attempt,
+        "consumer": event.consumer,
+    }
+
+
+def when(wall_ms: int) -> str:
+    """A wall clock in milliseconds, as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _death(death: Death) -> dict[str, Any]:
+    return {
+        "reason": death.reason,
+        "died_at": when(death.died_at_ms),
+        "attempts": death.attempts,
+        "queue": death.queue,
+        "id": death.id,
+    }
+
+
+def _payload(payload: bytes) -> dict[str, str]:
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}

@@ -1,0 +1,116 @@
+"""``fdbq status``: which store is used, and whether and how fast it answers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated
+
+import fdbqueue
+
+from ...errors import StoreError
+from .. import durations, home, terminal
+from ..declarations import Option
+from ..parameters import AsJson
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds until a transaction had its read version, one value, and its commit."""
+
+    begin_ms: float
+    read_ms: float
+    commit_ms: float
+
+    def to_json(self) -> dict[str, float]:
+        """JSON-ready, to the microsecond."""
+        return {name: round(getattr(self, name), 3) for name in self.__slots__}
+
+
+def status(
+    as_json: AsJson = False,
+    timeout: Annotated[
+        float,
+        Option(
+            metavar="DURATION",
+            parser=durations.at_least(0.001),
+            help="Seconds to wait for a cluster's first answer.",
+        ),
+    ] = 10.0,
+) -> None:
+    """Show which store is used, and whether it answers.
+
+    Prints the store and its engine, the versions, the number of queues, and the latency of a
+    transaction, as the median of five. Writes nothing. Ends with 1 if the store does not answer.
+
+    \b
+    Examples:
+      fdbq status
+      fdbq --store /etc/foundationdb/fdb.cluster status --timeout 2 --json
+    """
+    from importlib.metadata import version
+
+    from fdbqueue.store.binding import DEFAULT, Engine, fdb
+
+    report: dict[str, object] = {
+        "store": DEFAULT.path,
+        "engine": "embedded" if DEFAULT.engine is Engine.EMBEDDED else "foundationdb",
+        "api_version": fdb.get_api_version(),
+        "bindings": version("foundationdb"),
+        "fdbqueue": fdbqueue.__version__,
+    }
+    try:
+        db = home.opened(timeout=timeout)
+        queues = len(home.names(db))
+        latency = measure(db)
+    except StoreError as error:
+        if as_json:
+            terminal.print_json({**report, "reachable": False, "error": str(error)})
+        raise
+    if as_json:
+        terminal.print_json(
+            {**report, "reachable": True, "queues": queues, "latency": latency.to_json()}
+        )
+        return
+    terminal.print_fields(
+        [
+            ("store", str(DEFAULT)),
+            ("engine", DEFAULT.engine.value),
+            ("versions", f"fdbqueue {report['fdbqueue']}, bindings {report['bindings']}, "
+             f"API {report['api_version']}"),
+            ("reachable", "yes"),
+            ("latency", f"begin {latency.begin_ms:.2f} ms, read {latency.read_ms:.2f} ms, "
+             f"commit {latency.commit_ms:.2f} ms"),
+            ("queues", queues),
+        ]
+    )  # fmt: skip
+
+
+def measure(db: fdbqueue.fdb.Database) -> Latency:
+    """The median latencies of some transactions that commit, and change nothing."""
+    rounds = [_round(db) for _ in range(ROUNDS)]
+    begin, read, commit = (
+        sorted(column)[ROUNDS // 2] * 1000 for column in zip(*rounds, strict=True)
+    )
+    return Latency(begin, read, commit)
+
+
+def _round(db: fdbqueue.fdb.Database) -> tuple[float, float, float]:
+    from fdbqueue.schema.keys import DEFAULT_ROOT
+
+    probe = DEFAULT_ROOT.pack(("latency probe",))
+    tr = db.create_transaction()
+    times = [time.perf_counter()]
+    tr.get_read_version().wait()
+    times.append(time.perf_counter())
+    tr.snapshot.get(probe).wait()
+    times.append(time.perf_counter())
+    # A write conflict without a write makes it a commit that the store has to decide.
+    tr.add_write_conflict_key(probe)
+    tr.commit().wait()
+    times.append(time.perf_counter())
+    begin, read, commit = (later - earlier for earlier, later in pairwise(times))
+    return begin, read, commit

@@ -1,0 +1,186 @@
+"""``fdbq top``: a live view of all queues."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Annotated
+
+import fdbqueue
+
+from ...errors import QueueNotFound
+from .. import durations, home, json_schema, terminal
+from ..commands import queues
+from ..declarations import Option
+from . import store_status
+from .top_screen import Board, Look, Row, draw
+
+TICK_SECONDS = 0.1
+DETAILED = 100
+"""Queues that are all looked at closely; of more, those on the screen."""
+STATUS_SECONDS = 5.0
+
+_ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "left",
+           b"\x1b[5~": "page up", b"\x1b[6~": "page down",
+           b"\x1bOA": "up", b"\x1bOB": "down", b"\x1bOC": "right", b"\x1bOD": "left"}  # fmt: skip
+
+
+def top(
+    interval: Annotated[
+        float,
+        Option(
+            metavar="DURATION", parser=durations.at_least(0.2), help="Seconds between two looks."
+        ),
+    ] = 2.0,
+) -> None:
+    """Watch all queues live: depths, rates, the oldest message, consumers, leases, conflicts.
+
+    \b
+    Keys:
+      left, right   sort by another column
+      r             the other way round
+      up, down      choose a queue, to see its levels and consumers
+      PgUp, PgDn    ten queues further
+      /             show only queues whose names have a text in them
+      ?             help
+      space         look now
+      q, Ctrl-C     quit
+
+    The rates are messages a second since the look before. Conflicts are those of the whole
+    cluster; the embedded engine does not count them. In a pipe, use fdbq queue list --watch.
+
+    \b
+    Example:
+      fdbq top --interval 1
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise terminal.Refused("top needs a terminal; elsewhere: fdbq queue list --watch 2")
+    from rich.text import Text
+
+    from ..screen import Screen
+
+    db = home.opened()
+    watcher = Watcher(db, interval)
+    board = Board()
+    with Screen(keys=True) as screen:
+        drawn: tuple[object, ...] = ()
+        watcher.start()
+        try:
+            while True:
+                look = watcher.look
+                late = int(time.time() - look.at) if time.time() - look.at > 10 else 0
+                seen = (look.at, screen.size, late, replace(board))
+                if seen != drawn:
+                    lines = draw(board, look, *screen.size, time.time())
+                    watcher.wanted = {row.name for row in board.visible(look.rows, screen.size[1])}
+                    screen.draw(
+                        Text(line.text, style=line.style, no_wrap=True, overflow="crop")
+                        for line in lines
+                    )
+                    drawn = (*seen[:-1], replace(board))
+                for key in _pressed(TICK_SECONDS):
+                    if key == "q" and not board.typing:
+                        return
+                    if key == " " and not board.typing:
+                        watcher.hurry.set()
+                    board.press(key, look.rows)
+                if watcher.failed is not None:
+                    raise watcher.failed
+        except KeyboardInterrupt:
+            return
+
+
+def _pressed(seconds: float) -> list[str]:
+    """The keys that are pressed within some seconds."""
+    readable, _, _ = select.select([sys.stdin], [], [], seconds)
+    if not readable:
+        return []
+    data = os.read(sys.stdin.fileno(), 64)
+    return parse_keys(data) if data else ["q"]  # the terminal is gone
+
+
+def parse_keys(data: bytes) -> list[str]:
+    """The keys in what a terminal sends: names of arrows, else characters."""
+    keys = []
+    while data:
+        code = next((code for code in (data[:4], data[:3]) if code in _ARROWS), b"")
+        keys.append(_ARROWS.get(code) or ("escape" if data == b"\x1b" else chr(data[0])))
+        data = data[len(code) or 1 :]
+    return keys
+
+
+class Watcher:
+    """Looks at the queues again and again, in a thread of its own: the screen never waits."""
+
+    def __init__(self, db: fdbqueue.fdb.Database, interval: float) -> None:
+        self.look = Look(str(fdbqueue.describe(db)), time.time(), began=False)
+        self.wanted: set[str] = set()
+        self.hurry = threading.Event()
+        self.failed: BaseException | None = None
+        self._db = db
+        self._interval = interval
+        self._before: dict[str, tuple[float, int, int]] = {}
+        self._status: tuple[float, float | None] = (0.0, None)
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name="fdbq-top", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                rows, conflicts = self._rows(), self._conflicts()
+                self.look = Look(self.look.store, time.time(), rows, conflicts)
+                self.hurry.wait(self._interval)
+                self.hurry.clear()
+        except BaseException as error:
+            self.failed = error
+
+    def _rows(self) -> list[Row]:
+        found = [*queues.surveyed(self._db)]
+        now = time.monotonic()
+        rows = []
+        for name, seen in found:
+            rate_in, rate_out = self._rates(name, seen, now)
+            close = len(found) <= DETAILED or name in self.wanted
+            oldest_ms, consumers = self._closely(name) if close else (None, {})
+            rows.append(
+                Row(name, seen.levels, seen.options.paused, rate_in, rate_out, oldest_ms, consumers)
+            )
+        return rows
+
+    def _rates(
+        self, name: str, seen: fdbqueue.queue.overview.Surveyed, now: float
+    ) -> tuple[float, float]:
+        depth = seen.depth
+        at, enqueued, done = self._before.get(name, (now, depth.enqueued, depth.done))
+        self._before[name] = now, depth.enqueued, depth.done
+        passed = now - at
+        if passed <= 0:
+            return 0.0, 0.0
+        return max(0, depth.enqueued - enqueued) / passed, max(0, depth.done - done) / passed
+
+    def _closely(self, name: str) -> tuple[int | None, dict[str, int]]:
+        queue = home.queue(name)
+        try:
+            oldest = queue.ready_since_ms(self._db)
+            present = queue.consumers(self._db)
+        except QueueNotFound:  # deleted meanwhile
+            return None, {}
+        states = Counter(json_schema.consumer_state(each) or "registered" for each in present)
+        age = None if oldest is None else fdbqueue.Clock().wall_ms() - oldest
+        return age, dict(sorted(states.items()))
+
+    def _conflicts(self) -> float | None:
+        read_at, conflicts = self._status
+        if time.monotonic() - read_at > STATUS_SECONDS:
+            cluster = store_status.status(self._db).get("cluster", {})
+            counted = cluster.get("workload", {}).get("transactions", {}).get("conflicted", {})
+            conflicts = counted.get("hz")
+            self._status = time.monotonic(), conflicts
+        return conflicts

@@ -1,0 +1,305 @@
+"""What ``fdbq top`` shows, from what was seen and what was pressed: plain values in, lines out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fdbqueue.values.model import Depth
+
+from .. import terminal
+
+FEWEST_LINES = 8
+LEVEL_LINES = 2
+DETAIL_LINES = 3 + LEVEL_LINES
+HELP = "←→ sort by  r reverse  ↑↓ PgUp PgDn queue  / filter  ? help  q quit"
+KEYS = (
+    "left, right    sort by another column",
+    "r              the other way round",
+    "up, down       choose a queue, to see its levels and consumers",
+    "PgUp, PgDn     ten queues further",
+    "/              show only queues whose names have a text in them; Enter ends it, Esc clears it",
+    "space          look now",
+    "?              this help; any key ends it",
+    "q, Ctrl-C      quit",
+)
+PAGE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A queue, as it was seen; rates are messages a second since the look before."""
+
+    name: str
+    levels: Mapping[int, Depth]
+    paused: bool = False
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    oldest_ms: int | None = None
+    consumers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> Depth:
+        """How many messages are in which state."""
+        return sum(self.levels.values(), Depth())
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything that was seen at one time; ``began`` is false before there was any look.
+
+    conflicts: transactions a second that met one; None: not known.
+    """
+
+    store: str
+    at: float
+    rows: Sequence[Row] = ()
+    conflicts: float | None = None
+    began: bool = True
+
+
+class Column(NamedTuple):
+    """A column: its title, its width, what it sorts by, and what it shows."""
+
+    title: str
+    width: int
+    key: Callable[[Row], float | str]
+    text: Callable[[Row], str]
+
+
+def _state(title: str, width: int, state: str) -> Column:
+    return Column(
+        title,
+        width,
+        lambda row: getattr(row.depth, state),
+        lambda row: short(getattr(row.depth, state)),
+    )
+
+
+COLUMNS = (
+    Column(
+        "queue",
+        0,
+        lambda row: row.name,
+        lambda row: f"{terminal.visible(row.name)}{' (paused)' if row.paused else ''}",
+    ),
+    _state("ready", 8, "ready"),
+    _state("delayed", 8, "delayed"),
+    _state("leased", 7, "leased"),
+    _state("dead", 6, "dead"),
+    Column("in/s", 7, lambda row: row.rate_in, lambda row: short(row.rate_in)),
+    Column("out/s", 7, lambda row: row.rate_out, lambda row: short(row.rate_out)),
+    Column(
+        "oldest",
+        7,
+        lambda row: -1 if row.oldest_ms is None else row.oldest_ms,
+        lambda row: "" if row.oldest_ms is None else terminal.age(row.oldest_ms),
+    ),
+    Column(
+        "cons",
+        5,
+        lambda row: sum(row.consumers.values()),
+        lambda row: short(sum(row.consumers.values())),
+    ),
+)
+
+
+def short(number: float) -> str:
+    """A number in at most seven characters."""
+    if isinstance(number, float) and 0 < number < 10:
+        return f"{number:.1f}"
+    if number < 1_000_000:
+        return f"{number:,.0f}"
+    for unit, size in (("G", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:,.2f}{unit}"
+    return f"{number:,.0f}"
+
+
+@dataclass(slots=True)
+class Board:
+    """What the user has chosen: the column to sort by, which way, and a queue."""
+
+    column: int = 1
+    descending: bool = True
+    chosen: str = ""
+    first: int = 0
+    filter: str = ""
+    typing: bool = False
+    helping: bool = False
+
+    def press(self, key: str, rows: Sequence[Row]) -> bool:
+        """Do what a key is for; returns false for one that is for nothing."""
+        if self.helping or (key == "?" and not self.typing):
+            self.helping = not self.helping
+            return True
+        if self.typing:
+            return self._type(key)
+        names = [row.name for row in self.ordered(rows)]
+        at = names.index(self.chosen) if self.chosen in names else 0
+        match key:
+            case "left" | "<" | "h":
+                self._sort((self.column - 1) % len(COLUMNS))
+            case "right" | ">" | "l":
+                self._sort((self.column + 1) % len(COLUMNS))
+            case "r":
+                self.descending = not self.descending
+            case "/":
+                self.typing = True
+            case "escape":
+                self.filter = ""
+            case "page up" if names:
+                self.chosen = names[max(0, at - PAGE)]
+            case "page down" if names:
+                self.chosen = names[min(len(names) - 1, at + PAGE)]
+            case "up" | "k" if names:
+                self.chosen = names[max(0, at - 1)]
+            case "down" | "j" if names:
+                self.chosen = names[min(len(names) - 1, at + 1)]
+            case _:
+                return False
+        return True
+
+    def _type(self, key: str) -> bool:
+        """Take a key as a part of the filter."""
+        if key in ("\r", "\n", "escape"):
+            self.typing = False
+            self.filter = "" if key == "escape" else self.filter
+        elif key in ("\x7f", "\b"):
+            self.filter = self.filter[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self.filter += key
+        return True
+
+    def _sort(self, column: int) -> None:
+        self.column = column
+        self.descending = column != 0
+
+    def ordered(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows as they are to stand; equal ones by name."""
+        by_name = sorted((row for row in rows if self.filter in row.name), key=lambda row: row.name)
+        return sorted(by_name, key=COLUMNS[self.column].key, reverse=self.descending)
+
+    def visible(self, rows: Sequence[Row], height: int) -> list[Row]:
+        """The rows that there is room for; the chosen one is among them."""
+        ordered = self.ordered(rows)
+        room = max(1, height - 4 - DETAIL_LINES)
+        if ordered and self.chosen not in {row.name for row in ordered}:
+            self.chosen = ordered[0].name
+        at = next((n for n, row in enumerate(ordered) if row.name == self.chosen), 0)
+        self.first = min(max(self.first, at - room + 1), at, max(0, len(ordered) - room))
+        return ordered[self.first : self.first + room]
+
+
+class Line(NamedTuple):
+    """One line of the screen, and how it looks."""
+
+    text: str
+    style: str = ""
+
+
+def draw(board: Board, look: Look, width: int, height: int, now: float) -> list[Line]:
+    """The screen: exactly ``height`` lines of at most ``width`` characters."""
+    if board.helping:
+        shown = [Line("fdbq top", "bold"), Line(""), *(Line(text) for text in KEYS)]
+        shown += [Line("")] * height
+        return [Line(terminal.cut(line.text, width, ""), line.style) for line in shown[:height]]
+    rows = board.visible(look.rows, height)
+    lines = [_title(look, now), _totals(look), Line(_heading(board, width), "reverse")]
+    lines += [
+        Line(_row(row, width), "bold" if row.name == board.chosen else "dim" * row.paused)
+        for row in rows
+    ]
+    if look.rows and not rows:
+        lines.append(Line("no queue has that in its name", "dim"))
+    if not look.rows:
+        text = "no queues: fdbq queue create makes one" if look.began else "looking…"
+        lines.append(Line(text, "dim"))
+    chosen = next((row for row in rows if row.name == board.chosen), None)
+    details = _details(chosen, width) if chosen is not None else []
+    room = height - 1 - (DETAIL_LINES if height >= FEWEST_LINES + DETAIL_LINES else 0)
+    lines = lines[:room]
+    lines += [Line("")] * (room - len(lines))
+    lines += [*details, *[Line("")] * DETAIL_LINES][: height - 1 - room]
+    lines.append(_foot(board))
+    return [Line(terminal.cut(line.text, width, ""), line.style) for line in lines[:height]]
+
+
+def _foot(board: Board) -> Line:
+    if board.typing:
+        return Line(f"/{terminal.visible(board.filter)}▏", "bold")
+    if board.filter:
+        return Line(f"only *{terminal.visible(board.filter)}*: Esc shows all  / another  ? help")
+    return Line(HELP, "dim")
+
+
+def _title(look: Look, now: float) -> Line:
+    late = now - look.at
+    if late > 10:
+        age = terminal.age(int(late * 1000))
+        return Line(f"fdbq top  {look.store}  it has not answered for {age}", "bold red")
+    return Line(f"fdbq top  {look.store}", "bold")
+
+
+def _totals(look: Look) -> Line:
+    total = sum((row.depth for row in look.rows), Depth())
+    conflicts = "" if look.conflicts is None else f"  conflicts {short(look.conflicts)}/s"
+    return Line(
+        f"{terminal.count(len(look.rows), 'queue')}  ready {short(total.ready)}  "
+        f"leased {short(total.leased)}  dead {short(total.dead)}  "
+        f"in {short(sum(row.rate_in for row in look.rows))}/s  "
+        f"out {short(sum(row.rate_out for row in look.rows))}/s{conflicts}"
+    )
+
+
+def _name_width(width: int) -> int:
+    return max(8, width - sum(column.width + 1 for column in COLUMNS[1:]))
+
+
+def _heading(board: Board, width: int) -> str:
+    mark = "▼" if board.descending else "▲"
+    titles = [
+        f"{column.title}{mark}" if n == board.column else column.title
+        for n, column in enumerate(COLUMNS)
+    ]
+    return _aligned(titles, width).ljust(width)
+
+
+def _row(row: Row, width: int) -> str:
+    return _aligned([column.text(row) for column in COLUMNS], width)
+
+
+def _aligned(texts: Sequence[str], width: int) -> str:
+    first, *others = texts
+    name_width = _name_width(width)
+    cells = [text.rjust(column.width) for text, column in zip(others, COLUMNS[1:], strict=True)]
+    return " ".join([terminal.filled(first, name_width), *cells])
+
+
+def _details(row: Row, width: int) -> list[Line]:
+    paused = "  (paused)" if row.paused else ""
+    levels = [
+        f"{level}:{short(depth.ready)}"
+        for level, depth in sorted(row.levels.items())
+        if depth.ready
+    ]
+    by_level = textwrap.wrap(
+        f"ready by level   {'  '.join(levels) or 'none'}",
+        width,
+        subsequent_indent=" " * 17,
+        max_lines=LEVEL_LINES,
+        placeholder=" …",
+    )
+    consumers = [f"{count} {state}" for state, count in row.consumers.items() if count]
+    depth = row.depth
+    return [
+        Line(terminal.filled(f"─ {terminal.visible(row.name)}{paused} ", width, "─"), "dim"),
+        *(Line(text) for text in by_level),
+        Line(f"consumers        {', '.join(consumers) or 'none'}"),
+        Line(
+            f"since creation   enqueued {short(depth.enqueued)}  done {short(depth.done)}  "
+            f"expired {short(depth.expired)}  purged {short(depth.purged)}"
+        ),
+    ]

@@ -1,0 +1,131 @@
+"""``fdbq pipeline report``: what the delivery history of queues says, as a table and as a page."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from .. import durations, home, terminal
+from ..commands import history
+from ..declarations import Argument, Option
+from ..parameters import AsJson, complete_queue
+from . import session as pipeline_session
+
+if TYPE_CHECKING:
+    from fdbqueue.spark.reports.document import Report
+    from fdbqueue.spark.reports.figures import LevelFigures, QueueReport
+
+Moment = datetime.fromisoformat
+
+QueueNames = Annotated[
+    list[str],
+    Argument(metavar="QUEUE...", help="Names of queues.", autocompletion=complete_queue),
+]
+
+
+def report(
+    names: QueueNames,
+    html: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Also write a page with plots, which needs no other."),
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        Option(metavar="TIME", parser=Moment, help="Only what happened from then."),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        Option(metavar="TIME", parser=Moment, help="Only what happened before then."),
+    ] = None,
+    span: Annotated[
+        float | None,
+        Option(
+            metavar="DURATION",
+            parser=durations.at_least(0.001),
+            help="The length of the spans that throughput is told in.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Report on delivery history: waiting and service times, redeliveries, throughput, balance.
+
+    A queue keeps a history if its option history_seconds says for how long. Every figure is
+    defined in docs/spark.md.
+
+    \b
+    Examples:
+      fdbq pipeline report orders
+      fdbq pipeline report orders payments --html report.html
+      fdbq pipeline report orders --since 2026-05-01T12:00 --json
+    """
+    db = home.opened()
+    queues = [home.queue(name) for name in dict.fromkeys(names)]
+    for queue in queues:
+        history.check(db, queue)
+    spark, session = pipeline_session.start("report")
+    with pipeline_session.told("tasks") as tell:
+        found = spark.report(
+            db, queues, spark=session, since=since, until=until, width=span, progress=tell
+        )
+    if html is not None:
+        html.write_text(found.to_html(), "utf-8")
+    if as_json:
+        terminal.print_json(found.to_json())
+    else:
+        _print(found)
+
+
+def _print(found: Report) -> None:
+    from fdbqueue.spark.reports.text_format import duration, moment
+
+    if found.since_ms is None or found.until_ms is None:
+        terminal.note("there is no history yet")
+        return
+    length = duration(found.until_ms - found.since_ms)
+    print(f"{moment(found.since_ms)} to {moment(found.until_ms)} ({length})")
+    for queue in found.queues:
+        print(f"\n{terminal.visible(queue.queue)}")
+        headers = ["level", "enqueued", "delivered", "again", "done", "dead"]
+        headers += [f"{name} {rank}" for name in ("wait", "service") for rank in RANKS]
+        rows = [_row(level) for level in (*queue.levels, queue.whole)]
+        terminal.print_table(headers, rows)
+        _print_rest(queue)
+
+
+RANKS = ("p50", "p95", "p99")
+
+
+def _row(one: LevelFigures) -> list[object]:
+    from fdbqueue.spark.reports.text_format import duration
+
+    times = [getattr(each, rank) for each in (one.waiting, one.service) for rank in RANKS]
+    level = "all" if one.level is None else str(one.level)
+    counts = [one.enqueued, one.delivered, one.redelivered, one.done, one.dead]
+    return [level, *counts, *map(duration, times)]
+
+
+def _print_rest(queue: QueueReport) -> None:
+    from fdbqueue.spark.reports.text_format import duration, share
+
+    if queue.consumers and queue.balance:
+        balance = queue.balance
+        print(
+            f"\n{terminal.count(balance.consumers, 'consumer')}: most to least {balance.most:,} to "
+            f"{balance.least:,}, evenness {balance.evenness:.3f}"
+        )
+        rows = [
+            [
+                each.delivered,
+                share(each.delivered, queue.whole.delivered),
+                each.done,
+                each.failed,
+                duration(each.service.p50),
+                each.consumer or "(unnamed)",
+            ]
+            for each in queue.consumers[:20]
+        ]
+        headers = ["delivered", "share", "done", "failed", "service p50", "consumer"]
+        terminal.print_table(headers, rows)
+    for one in queue.oldest:
+        print(f"oldest of {one.messages:,} {one.state}: {one.id}, since {duration(one.age_ms)}")

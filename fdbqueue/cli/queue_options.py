@@ -1,0 +1,43 @@
+"""Options of queues as ``NAME=VALUE``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from fdbqueue.values.options import QueueOptions
+
+from . import durations, terminal
+
+TIMES = ("lease", "dedup_window", "history_seconds", "auto_delete_after")
+_NAMES = [each.name for each in fields(QueueOptions) if each.name not in ("paused",)]
+
+
+def parse(settings: Iterable[str]) -> dict[str, Any]:
+    """Options from texts like ``max_attempts=3`` and ``max_messages=none``."""
+    return dict(map(_setting, settings))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals:
+        raise terminal.Refused(f"{text}: write NAME=VALUE")
+    if name == "paused":
+        raise terminal.Refused("paused: use fdbq queue pause and fdbq queue resume")
+    if name not in _NAMES:
+        raise terminal.Refused(f"{name}: no such option; there are {', '.join(_NAMES)}")
+    seconds = durations.parse(value.strip()) if name in TIMES else None
+    return name, _value(value.strip()) if seconds is None else seconds
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("none", ""):
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, dict | int | float | bool) else text

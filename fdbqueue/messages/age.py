@@ -1,0 +1,34 @@
+"""How long messages have been waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..schema import counters
+from ..schema.codec import open_envelope
+from ..schema.scope import Scope
+from ..store.binding import fdb
+
+
+@fdb.transactional
+def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> int | None:
+    """When the oldest of the first ready messages of the levels was enqueued; None without any.
+
+    By the enqueuers' wall clocks, in milliseconds. Snapshot reads in one round trip: no conflicts.
+    """
+    ranges = [scope.keys.ready_level(level) for level in levels]
+    found = [
+        tr.snapshot.get_range(
+            ready.start, ready.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
+        )
+        for ready in ranges
+    ]
+    envelopes = [open_envelope(kv.value) for first in found for kv in first]
+    return min((one.enqueued_at_ms for one in envelopes if one.opaque is None), default=None)
+
+
+@fdb.transactional
+def ready_since_ms(tr: fdb.Transaction, scope: Scope) -> int | None:
+    """As ``enqueued_at_ms``, of all levels that have ready messages. One round trip more."""
+    depths = counters.depths(tr, scope.keys)
+    return enqueued_at_ms(tr, scope, [level for level, depth in depths.items() if depth.ready])

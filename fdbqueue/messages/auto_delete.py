@@ -1,0 +1,66 @@
+"""Whether a queue has been of no use for a while, so that it may go.
+
+As a queue of Qpid that deletes itself when its last consumer leaves: nothing is left in it but
+perhaps dead letters, no consumer waits, it has no subscription and no consumer takes plans of it.
+"""
+
+from __future__ import annotations
+
+from ..schema import catalogue, counters
+from ..schema.codec import pack_known, unpack_known
+from ..schema.keys import Kind
+from ..schema.scope import Scope
+from ..store.binding import fdb
+
+_IN_USE = (
+    Kind.READY,
+    Kind.DELAYED,
+    Kind.LEASE,
+    Kind.REQUEST,
+    Kind.STATE,
+    Kind.SUBSCRIPTION,
+    Kind.PLANNER,
+)
+
+
+@fdb.transactional
+def drained(tr: fdb.Transaction, scope: Scope) -> bool:
+    """Whether nothing is ready, delayed or leased, nobody waits and nothing is subscribed
+    or planned for.
+
+    One round trip. Conflicts with whatever changes that. Whoever removes a subscription asks this.
+    """
+    reads = [
+        tr.get_range(keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact)
+        for keys in map(scope.keys.kind, _IN_USE)
+    ]
+    return not any(read.to_list() for read in reads)
+
+
+@fdb.transactional
+def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
+    """Delete the queue if it deletes itself and has been idle for long enough; returns whether.
+
+    Remembers since when it has been drained, with the number of messages that had come in: one
+    that came and went meanwhile starts the time again.
+    """
+    options = scope.options
+    if not options.auto_delete:
+        return False
+    marked = tr.get(scope.keys.idle)
+    idle = drained(tr, scope)
+    total = sum(depth.enqueued for depth in counters.depths(tr, scope.keys).values())
+    mark = marked.value
+    if not idle:
+        if mark is not None:
+            del tr[scope.keys.idle]
+        return False
+    now_ms = scope.now_ms(tr)
+    seen, since_ms = unpack_known(mark) if mark is not None else ("", now_ms)
+    if seen != str(total):
+        since_ms = now_ms
+        tr[scope.keys.idle] = pack_known(str(total), now_ms)
+    if now_ms - since_ms < options.auto_delete_after * 1000:
+        return False
+    catalogue.delete(tr, scope.root, scope.name)
+    return True

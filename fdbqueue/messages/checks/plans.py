@@ -1,0 +1,75 @@
+"""Checks of plans, page by page: see ``audit``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from ...errors import CorruptData, FormatTooNew
+from ...schema.codec import Lease, pack_expiry, pack_lease, unpack_lease, unpack_plan
+from ...schema.keys import CLAIM_BYTES, Kind
+from ..streams import plans
+from .audit import Audit
+
+
+def leases(audit: Audit, begin: bytes) -> bytes:
+    """Every lease that never lapses belongs to a plan."""
+    keys = audit.scope.keys
+    rows, following = audit.page(Kind.LEASE, begin)
+    planned: list[tuple[bytes, Lease]] = []
+    for kv in rows:
+        if audit.envelope(Kind.LEASE, kv) is None:
+            continue
+        lease = unpack_lease(kv.value)
+        if lease.planned:
+            planned.append((keys.parse_lease(kv.key), lease))
+    looks = {
+        name: plans.look(audit.reads, keys, name)
+        for name in sorted({lease.consumer for _, lease in planned})
+    }
+    claims: set[bytes] = set()
+    for look in looks.values():
+        for kv in look.plans:
+            try:
+                claims.update(claimed.claim for claimed in unpack_plan(kv.value).claims)
+            except (CorruptData, FormatTooNew):
+                return following  # reported by ``complete``; it may be the plan of any
+    for token, lease in planned:
+        if token[:CLAIM_BYTES] not in claims:
+            audit.report(
+                "lease without plan",
+                lease.position.to_id(),
+                f"{lease.consumer!r} has it for ever, but none of its plans does",
+                partial(_let_lapse, audit, token, lease),
+            )
+    return following
+
+
+def complete(audit: Audit, begin: bytes) -> bytes:
+    """Every plan has the leases that it lists. Raises ``TooLong``."""
+    keys = audit.scope.keys
+    rows, following = audit.page(Kind.PLAN, begin)
+    for kv in rows:
+        try:
+            plan = unpack_plan(kv.value)
+        except (CorruptData, FormatTooNew):
+            audit.report("unreadable", kv.key.hex(), "a value of kind plan")
+            continue
+        listed = sum(claimed.messages for claimed in plan.claims)
+        found = sum(
+            sum(1 for _ in audit.whole(keys.leases(claimed.claim))) for claimed in plan.claims
+        )
+        if found != listed:
+            consumer, batch = keys.parse_plan(kv.key)
+            told = f"{found:,} of its {listed:,} leases are there"
+            audit.report("plan incomplete", f"{consumer}, batch {batch}", told)
+    return following
+
+
+def _let_lapse(audit: Audit, token: bytes, lease: Lease) -> None:
+    """Turn a lease into one that is over: the next who looks takes the message back."""
+    keys = audit.scope.keys
+    version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
+    over = replace(lease, expiry_version=version, expiry_ms=now_ms, begun=False)
+    audit.tr[keys.lease(token)] = pack_lease(over)
+    audit.tr[keys.expiry(version, token)] = pack_expiry(now_ms)

@@ -1,0 +1,204 @@
+"""What belongs to a message beside its envelope: chunks, names, pointers, its turn.
+
+All of it is compared with all messages at one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from ...errors import CorruptData, FormatTooNew, InvalidArgument
+from ...schema.codec import DeadRecord, Place, Turn, pack_place, unpack_known, unpack_place
+from ...schema.keys import Kind, QueueKeys
+from ...store.binding import fdb
+from ...values.model import parse_id
+from .. import lookup as places
+from ..enqueue import ordering_keys
+from .audit import HOLDERS, Audit
+
+_LIVING = (Kind.READY, Kind.GROUP, Kind.LEASE, Kind.DELAYED)
+
+
+@dataclass(slots=True)
+class Messages:
+    """What all messages of a queue say that belongs to them.
+
+    ids: of all. places: by id, where those stand that are not leased; none of an id that several
+    have. chunks: names of payloads. unique: keys, and mortal: ends of times to live with
+    ids, of those that live. out: ids by ordering key of those that do not wait for their turn.
+    """
+
+    ids: set[str] = field(default_factory=set)
+    places: dict[str, Place | None] = field(default_factory=dict)
+    chunks: set[bytes] = field(default_factory=set)
+    unique: dict[str, str] = field(default_factory=dict)
+    mortal: set[bytes] = field(default_factory=set)
+    out: dict[str, set[str]] = field(default_factory=dict)
+
+
+def check(audit: Audit) -> None:
+    """Everything that belongs to a message has one, and has it as the message says.
+
+    Nothing is reported where an envelope cannot be read: it may be the owner of anything.
+    """
+    messages = _gather(audit)
+    if messages is None:
+        return
+    _chunks(audit, messages)
+    _names(audit, messages)
+    _pointers(audit, messages)
+    _turns(audit, messages)
+
+
+def _gather(audit: Audit) -> Messages | None:
+    keys, messages = audit.scope.keys, Messages()
+    for kind in HOLDERS:
+        for kv in audit.whole(keys.kind(kind)):
+            read = audit.envelope(kind, kv)
+            if read is None:
+                return None
+            position, envelope = read
+            message_id = envelope.id or position.to_id()
+            named = kind is Kind.READY and not envelope.id  # after where it stands
+            place = None if named or message_id in messages.ids else _place(keys, kind, kv)
+            messages.places[message_id] = place
+            messages.ids.add(message_id)
+            messages.chunks.add(envelope.chunks)
+            if kind not in _LIVING:
+                continue
+            if envelope.unique:
+                messages.unique[envelope.unique] = message_id
+            if envelope.expires_at_ms is not None:
+                messages.mortal.add(keys.mortal(envelope.expires_at_ms, message_id))
+            # What is scheduled, and has no index yet, takes its turn when it is due.
+            if envelope.key and kind is not Kind.GROUP and position.index:
+                messages.out.setdefault(envelope.key, set()).add(message_id)
+    return messages
+
+
+def _place(keys: QueueKeys, kind: Kind, kv: fdb.KeyValue) -> Place | None:
+    """Where a message stands; None where its id need not lead there: it is leased."""
+    match kind:
+        case Kind.READY:
+            return keys.parse_ready(kv.key)
+        case Kind.DELAYED:
+            return keys.parse_delayed(kv.key)
+        case Kind.DEAD:
+            return DeadRecord(*keys.parse_dead(kv.key))
+        case Kind.GROUP:
+            return Turn(*keys.parse_line(kv.key))
+    return None
+
+
+def _chunks(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    begin, stop = keys.kind(Kind.CHUNK).start, keys.kind(Kind.CHUNK).stop
+    # One key of each payload is enough, and skips its bytes.
+    while row := next(audit.whole(slice(begin, stop), 1), None):
+        name, _ = keys.parse_chunk(row.key)
+        every = keys.chunks(name)
+        begin = every.stop
+        if name not in messages.chunks:
+            # Names are never used again: what belongs to nobody now never will.
+            clear = partial(audit.tr.clear_range, every.start, every.stop)
+            audit.report("chunks orphaned", name.hex(), "no message has them", clear)
+
+
+def _names(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    held = dict(messages.unique)
+    for kv in audit.whole(keys.kind(Kind.UNIQUE)):
+        name = keys.parse_unique(kv.key)
+        if held.pop(name, None) != kv.value.decode(errors="replace"):
+            audit.report("unique key astray", name, "no message has it", _clear(audit, kv.key))
+    for name, message_id in held.items():
+        mend = partial(_set, audit, keys.unique(name), message_id.encode())
+        audit.report("unique key missing", name, f"message {message_id} has it", mend)
+    ends = set(messages.mortal)
+    for kv in audit.whole(keys.kind(Kind.MORTAL)):
+        if kv.key not in ends:
+            subject = keys.parse_mortal(kv.key)
+            audit.report("end astray", subject, "no such message ends", _clear(audit, kv.key))
+        ends.discard(kv.key)
+    for key in ends:
+        mend = partial(_set, audit, key, b"")
+        audit.report("end missing", keys.parse_mortal(key), "a sweep would not see it", mend)
+
+
+def _pointers(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    pointers: dict[str, bytes] = {}
+    for kv in audit.whole(keys.kind(Kind.MOVED)):
+        message_id = keys.parse_moved(kv.key)
+        pointers[message_id] = kv.value
+        if message_id not in messages.ids:
+            audit.report("pointer astray", message_id, "it is gone", _clear(audit, kv.key))
+    for message_id, place in messages.places.items():
+        if place is None or _leads(keys, message_id, pointers.get(message_id), place):
+            continue
+        stored = "" if message_id in pointers else ", and nothing leads there"
+        mend = partial(_set, audit, keys.moved(message_id), pack_place(place))
+        audit.report("pointer astray", message_id, f"it is at {place}{stored}", mend)
+
+
+def _leads(keys: QueueKeys, message_id: str, pointer: bytes | None, place: Place) -> bool:
+    """Whether who looks for a message by its id comes to where it stands."""
+    there = places.key(keys, place)
+    try:
+        if places.key(keys, parse_id(message_id)) == there:
+            return True
+        return pointer is not None and places.key(keys, unpack_place(pointer)) == there
+    except (CorruptData, FormatTooNew, InvalidArgument):
+        return False
+
+
+def known(audit: Audit, begin: bytes) -> bytes:
+    """Every dedup id says which message has it, and until when that counts."""
+    rows, following = audit.page(Kind.DEDUP, begin)
+    for kv in rows:
+        try:
+            parse_id(unpack_known(kv.value)[0])
+        except (CorruptData, FormatTooNew, InvalidArgument):
+            audit.report("unreadable", kv.key.hex(), "a value of kind dedup")
+    return following
+
+
+def _turns(audit: Audit, messages: Messages) -> None:
+    keys = audit.scope.keys
+    heads = {
+        keys.parse_head(kv.key): kv.value.decode(errors="replace")
+        for kv in audit.whole(keys.kind(Kind.GROUP_HEAD))
+    }
+    waiting = {keys.parse_line(kv.key)[0] for kv in audit.whole(keys.kind(Kind.GROUP))}
+    for key in sorted({*heads, *waiting, *messages.out}):
+        out, head = messages.out.get(key, set()), heads.get(key)
+        if len(out) > 1:
+            audit.report("key out twice", key, f"messages {', '.join(sorted(out))} are")
+        elif out and head not in out:
+            (message_id,) = out
+            mend = partial(_set, audit, keys.head(key), message_id.encode())
+            audit.report("head astray", key, f"message {message_id} is out, not {head}", mend)
+        elif not out:
+            restart = partial(_restart, audit, key)
+            audit.report("line stuck", key, f"nobody is out; the head is {head}", restart)
+
+
+def _clear(audit: Audit, key: bytes) -> Callable[[], None]:
+    return partial(_guarded, audit, key, partial(audit.tr.clear, key))
+
+
+def _set(audit: Audit, key: bytes, value: bytes) -> None:
+    _guarded(audit, key, partial(audit.tr.set, key, value))
+
+
+def _restart(audit: Audit, key: str) -> None:
+    head = audit.scope.keys.head(key)
+    _guarded(audit, head, partial(ordering_keys.restart, audit.tr, audit.scope, key))
+
+
+def _guarded(audit: Audit, key: bytes, mend: Callable[[], None]) -> None:
+    """The key decides: whoever gives it to a message meanwhile writes it, and conflicts."""
+    audit.tr.add_read_conflict_key(key)
+    mend()

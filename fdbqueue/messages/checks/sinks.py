@@ -1,0 +1,69 @@
+"""Checks of what is staged, page by page: see ``audit``."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...errors import CorruptData, FormatTooNew
+from ...schema.codec import unpack_attempt, unpack_sink
+from ...schema.keys import Kind
+from ...store.binding import fdb
+from ..streams import staging
+from .audit import Audit
+
+PAGE_ATTEMPTS = 100
+
+
+def attempts(audit: Audit, begin: bytes) -> bytes:
+    """Every attempt has the pieces that it tells of, and none is left of a batch that is done.
+
+    Counts the rows that are not decided to be enqueued.
+    """
+    keys = audit.scope.keys
+    rows, following = audit.page(Kind.ATTEMPT, begin)
+    looks = []
+    for kv in rows:
+        sink, batch, name = keys.parse_attempt(kv.key)
+        every = keys.staged_by(sink, batch, name)
+        last = audit.tr.snapshot.get_key(fdb.KeySelector.last_less_than(every.stop))
+        looks.append((kv, sink, batch, name, audit.reads.get(keys.sink(sink)), last))
+    for kv, sink, batch, name, state, last in looks:
+        subject, repair = f"{sink}, batch {batch}", partial(_remove, audit, sink, batch, name)
+        try:
+            told, found = unpack_attempt(kv.value), unpack_sink(state.value)
+        except (CorruptData, FormatTooNew):
+            audit.report("unreadable", kv.key.hex(), "a value of kind attempt")
+            continue
+        if batch <= found.done:
+            audit.report("staged and done", subject, "its rows are enqueued, and staged", repair)
+        elif last.wait() != keys.staged(sink, batch, name, told.pieces - 1):
+            missing = f"{told.rows:,} rows are staged, but not all of their pieces are there"
+            audit.report("staged rows missing", subject, missing)
+        if not staging.fixed(found, batch):
+            audit.rows += told.rows
+    return following
+
+
+def pieces(audit: Audit, begin: bytes) -> bytes:
+    """Everything that is staged is of an attempt that tells of it."""
+    keys = audit.scope.keys
+    every = keys.kind(Kind.STAGED)
+    place = begin or every.start
+    for _ in range(PAGE_ATTEMPTS):
+        key = audit.reads.get_key(fdb.KeySelector.first_greater_or_equal(place)).wait()
+        if not every.start <= key < every.stop:
+            return b""
+        sink, batch, name, _ = keys.parse_staged(key)
+        if not audit.reads.get(keys.attempt(sink, batch, name)).present():
+            audit.report(
+                "staged without attempt",
+                f"{sink}, batch {batch}",
+                "nobody tells of these rows, so that nobody can publish them",
+                partial(_remove, audit, sink, batch, name),
+            )
+        place = keys.staged_by(sink, batch, name).stop
+    return place
+
+
+def _remove(audit: Audit, sink: str, batch: int, name: bytes) -> None:
+    staging.remove(audit.tr, audit.scope.keys, sink, batch, name)

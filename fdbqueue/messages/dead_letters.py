@@ -1,0 +1,256 @@
+"""Dead letters: messages that are delivered no more, kept for a person to look at.
+
+They lie in a store of the queue, or go to another queue as ordinary messages that remember how
+they died. Where that other queue does not exist, or takes no payload of that size, they stay here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..errors import QueueNotFound
+from ..schema import catalogue
+from ..schema.codec import DeadLetter, DeadRecord, pack_dead, unpack_dead
+from ..schema.keys import Kind
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb
+from ..values.model import DeadMessage, Message, Position
+from ..values.states import (
+    BURY,
+    BURY_DELAYED,
+    BURY_READY,
+    FORWARD_DELAYED,
+    FORWARD_LEASED,
+    FORWARD_READY,
+    PURGE_DEAD,
+    REDRIVE,
+    State,
+)
+from . import lookup, payloads, transitions
+from .delivery.scan import BATCH_BYTES, PAGE
+from .enqueue import append, index_allocation
+from .transaction_budget import ALONE_BYTES, portion
+
+BATCH = 100
+"""Dead letters that one transaction goes through."""
+
+_BURY = {State.LEASED: BURY, State.READY: BURY_READY, State.DELAYED: BURY_DELAYED}
+_FORWARD = {
+    State.LEASED: FORWARD_LEASED,
+    State.READY: FORWARD_READY,
+    State.DELAYED: FORWARD_DELAYED,
+}
+
+
+@fdb.transactional
+def bury(
+    tr: fdb.Transaction,
+    scope: Scope,
+    source: State,
+    messages: Sequence[tuple[StoredMessage, str]],
+) -> None:
+    """Make dead letters of messages, already removed from where they stood, each with a reason.
+
+    source: the state that they were in. They are ordered by the read version at which they died.
+    Writes blindly, unless they go to another queue: then two round trips, which conflict with the
+    deletion of that queue.
+    """
+    if not messages:
+        return
+    other = _other(tr, scope)
+    if other is not None:
+        limit = other.options.max_payload
+        stays = [each[0].envelope.size > limit or each[0].envelope.opaque for each in messages]
+        leaving = [each for each, here in zip(messages, stays, strict=True) if not here]
+        messages = [each for each, here in zip(messages, stays, strict=True) if here]
+        _forward(tr, scope, other, source, leaving)
+    version, now_ms = scope.version(tr), scope.now_ms(tr)
+    for message, reason in messages:
+        grave = DeadRecord(version, message.position.random)
+        letter = DeadLetter(message.envelope, reason, now_ms)
+        tr[lookup.key(scope.keys, grave)] = pack_dead(letter, message.position)
+        lookup.point(tr, scope.keys, message, grave)
+    transitions.record(tr, scope, _BURY[source], [message for message, _ in messages])
+
+
+@fdb.transactional
+def letters(
+    tr: fdb.Transaction, scope: Scope, limit: int, after: str | None = None
+) -> list[DeadMessage]:
+    """The dead letters in the order of their deaths, as many as fit in a batch, one at least.
+
+    Snapshot reads, no conflicts.
+    """
+    graves = scope.keys.kind(Kind.DEAD)
+    begin = graves.start
+    if after is not None:
+        found = lookup.find(tr.snapshot, scope, lookup.look(tr.snapshot, scope.keys, after))
+        if found is None or not isinstance(found.place, DeadRecord):
+            return []
+        begin = lookup.key(scope.keys, found.place) + b"\x00"
+    rows: list[tuple[Position, DeadLetter]] = []
+    room = BATCH_BYTES
+    mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
+    for kv in tr.snapshot.get_range(begin, graves.stop, limit=limit, streaming_mode=mode):
+        row = unpack_dead(kv.value)
+        room -= len(kv.value) + row[1].envelope.chunk_bytes
+        if room < 0 and rows:
+            break
+        rows.append(row)
+    standing = [StoredMessage(position, letter.envelope) for position, letter in rows]
+    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
+    return [
+        DeadMessage(
+            message.envelope.message(message.position), letter.death(scope.name, message.id)
+        )
+        for message, (_, letter) in zip(loaded, rows, strict=True)
+    ]
+
+
+def newest(tr: fdb.Transaction, scope: Scope) -> int:
+    """The version that no dead letter has died after; a snapshot read. That of the transaction,
+    or a later one where the letters were copied from another cluster."""
+    graves = scope.keys.kind(Kind.DEAD)
+    last = tr.snapshot.get_range(graves.start, graves.stop, limit=1, reverse=True)
+    return max([scope.version(tr), *(scope.keys.parse_dead(kv.key)[0] for kv in last)])
+
+
+@fdb.transactional
+def page(
+    tr: fdb.Transaction,
+    scope: Scope,
+    begin: bytes,
+    until: int,
+    wanted: Callable[[Message], bool],
+    limit: int = BATCH,
+) -> tuple[list[tuple[DeadRecord, StoredMessage]], bytes]:
+    """Of up to ``limit`` dead letters from the key ``begin`` on (empty: the first) the wanted ones.
+
+    until: the version after which they died too late. Returns them, and the key to go on from,
+    empty at the end. Conflicts with whatever changes the letters that it goes through.
+    """
+    keys = scope.keys
+    rows = tr.get_range(
+        max(begin, keys.kind(Kind.DEAD).start),
+        keys.dead(until + 1, b""),
+        limit=limit,
+        streaming_mode=fdb.StreamingMode.exact,
+    ).to_list()
+    letters = ((kv, *unpack_dead(kv.value)) for kv in rows)
+    each = (((kv, position, letter), letter.envelope) for kv, position, letter in letters)
+    looked = list(portion(each, ALONE_BYTES))
+    found = []
+    for (kv, position, letter), envelope in looked:
+        message = envelope.properties(position)
+        if wanted(replace(message, death=letter.death(scope.name, message.id))):
+            found.append((DeadRecord(*keys.parse_dead(kv.key)), StoredMessage(position, envelope)))
+    more = len(rows) == limit or len(looked) < len(rows)
+    return found, looked[-1][0][0].key + b"\x00" if more else b""
+
+
+@fdb.transactional
+def redrive(
+    tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[DeadRecord, StoredMessage]]
+) -> int:
+    """Make dead letters ready again, behind all others of their level, with no attempts made.
+
+    They keep their ids. One that had a unique key takes it again; while another message has it,
+    it stays where it is, as does one that this release cannot read. A message whose time to live
+    is over lives on without one. Returns how many became ready. The caller has read them
+    with a conflict. One round trip.
+    """
+    keys = scope.keys
+    graves = [each for each in graves if each[1].envelope.opaque is None]
+    held = [
+        tr.get(keys.unique(message.envelope.unique)) if message.envelope.unique else None
+        for _, message in graves
+    ]
+    looks = {
+        level: index_allocation.look(tr, keys, level)
+        for level in {message.position.level for _, message in graves}
+    }
+    taken: set[str] = set()
+    entries = []
+    for (grave, message), holder in zip(graves, held, strict=True):
+        unique = message.envelope.unique
+        if unique and holder is not None:
+            if holder.present() or unique in taken:
+                continue
+            taken.add(unique)
+            tr[keys.unique(unique)] = message.id.encode()
+        del tr[lookup.key(keys, grave)]
+        envelope = replace(message.envelope, id=message.id, attempts=0, expires_at_ms=None)
+        entries.append((message.position.level, envelope))
+    for message in append.append(tr, scope, entries, REDRIVE, looks):
+        lookup.point(tr, keys, message, message.position)
+    return len(entries)
+
+
+@fdb.transactional
+def purge(
+    tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[DeadRecord, StoredMessage]]
+) -> int:
+    """Remove dead letters for good; returns how many. Writes blindly."""
+    for grave, _ in graves:
+        del tr[lookup.key(scope.keys, grave)]
+    transitions.record(tr, scope, PURGE_DEAD, [message for _, message in graves])
+    return len(graves)
+
+
+def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
+    """The queue that dead letters go to, if there is one."""
+    name = scope.options.dead_letter_queue
+    if name is None:
+        return None
+    keys = scope.root.queue(name)
+    try:
+        known = catalogue.read(tr, keys, name, None)
+    except QueueNotFound:
+        return None
+    return Scope(
+        name, known.identity, scope.root, keys, known.options, scope.clock, known.subscriptions
+    )
+
+
+def _forward(
+    tr: fdb.Transaction,
+    scope: Scope,
+    other: Scope,
+    source: State,
+    messages: Sequence[tuple[StoredMessage, str]],
+) -> None:
+    if not messages:
+        return
+    now_ms = scope.now_ms(tr)
+    standing = [message for message, _ in messages]
+    # Read before the end of the messages in this queue removes their chunks.
+    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
+    entries = []
+    for message, (_, reason) in zip(loaded, messages, strict=True):
+        envelope = message.envelope
+        death = (reason, now_ms, envelope.attempts, scope.name, message.id)
+        priority = min(envelope.priority, other.options.max_priority)
+        arrived = payloads.store(
+            tr,
+            other,
+            payloads.plain(
+                replace(
+                    envelope,
+                    priority=priority,
+                    attempts=0,
+                    alone=0,
+                    id=None,
+                    expires_at_ms=None,
+                    max_attempts=None,
+                    backoff=None,
+                    unique=None,
+                    key=None,
+                    former_key=envelope.key or envelope.former_key,
+                    death=death,
+                )
+            ),
+        )
+        entries.append((other.options.level(priority), arrived))
+    append.append(tr, other, entries)
+    transitions.record(tr, scope, _FORWARD[source], standing)

@@ -1,0 +1,321 @@
+"""Leases: messages handed to a consumer until they are settled or lapse.
+
+LEASE says who has the message, EXPIRY when that ends. An extension must not make a settlement fail
+that is under way, perhaps in a transaction of the user's own. So it leaves LEASE as it is, and
+notes the new end under UNTIL:
+
+| | LEASE | UNTIL |
+|---|---|---|
+| settling | reads with a conflict, clears | reads at snapshot, clears |
+| extending | reads with a conflict | reads with a conflict, writes |
+| lapsing | reads with a conflict, clears | reads with a conflict, clears |
+
+Of a settlement and a lapse one fails, and of an extension and a lapse; an extension that commits
+while a settlement is under way leaves an EXPIRY of no lease, which who looks for lapsed leases
+removes when it falls due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
+from ...schema.codec import (
+    Lease,
+    Until,
+    open_envelope,
+    pack_envelope,
+    pack_expiry,
+    pack_lease,
+    pack_until,
+    unpack_lease,
+)
+from ...schema.keys import Kind, QueueKeys, lease_token
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...store.clocks import VERSIONS_PER_SECOND
+from ...values.model import Delivery, LeasedMessage
+from ...values.states import LEASE
+from .. import payloads, transitions
+from . import scan
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a consumer is given: for how long (seconds), under which claim, in whose name.
+
+    A claim is 16 random bytes; the tokens of the leases under it begin with it.
+    begins: whether the consumer begins at once with a message that it is given alone, and handles
+        no other beside it.
+    """
+
+    seconds: float
+    claim: bytes
+    consumer: str
+    begins: bool = True
+
+
+class Looked(NamedTuple):
+    """The reads of a lease and of its end, issued and not awaited."""
+
+    lease: fdb.Value
+    until: fdb.Value
+
+
+class Held(NamedTuple):
+    """A lease, and when it ends."""
+
+    lease: Lease
+    until: Until
+
+
+@fdb.transactional
+def grant(
+    tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
+) -> list[Delivery]:
+    """Lease ready messages that the caller has read, with a conflict on each.
+
+    Writes blindly; no round trip of its own, but one for payloads in chunks, if there are any.
+    """
+    if not messages:
+        return []
+    chunks = payloads.look(tr, scope.keys, messages)
+    (leases,) = assign(tr, scope, [(terms, messages)])
+    return answer(messages, chunks, leases)
+
+
+def assign(
+    tr: fdb.Transaction, scope: Scope, given: Sequence[tuple[Terms, Sequence[StoredMessage]]]
+) -> list[list[tuple[bytes, Lease]]]:
+    """Lease ready messages to consumers that will look for themselves what they were given.
+
+    As ``grant``, but reads nothing. Returns the leases of each with their tokens.
+    """
+    taken = [
+        StoredMessage(message.position, message.envelope, terms.consumer, message.turn)
+        for terms, messages in given
+        for message in messages
+    ]
+    scan.remove(tr, scope.keys, taken)
+    transitions.record(tr, scope, LEASE, taken)
+    return [_assign(tr, scope, terms, messages) for terms, messages in given]
+
+
+def _assign(
+    tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
+) -> list[tuple[bytes, Lease]]:
+    until = _until(tr, scope, terms.seconds)
+    alone = len(messages) == 1
+    begun = alone and (terms.begins or messages[0].envelope.suspect)
+    leases = []
+    for n, message in enumerate(messages):
+        token = lease_token(terms.claim, n)
+        packed = pack_envelope(message.envelope)
+        lease = Lease(message.position, until.version, until.wall_ms, terms.consumer, packed, begun)
+        tr[scope.keys.lease(token)] = pack_lease(lease)
+        tr[scope.keys.expiry(until.version, token)] = pack_expiry(until.wall_ms)
+        leases.append((token, lease))
+    return leases
+
+
+def answer(
+    messages: Sequence[StoredMessage],
+    chunks: Sequence[fdb.FDBRange | None],
+    leases: Sequence[tuple[bytes, Lease]],
+) -> list[Delivery]:
+    """The deliveries of messages, given the reads of their chunks and their leases."""
+    return [
+        _delivery(message, token, lease)
+        for message, (token, lease) in zip(payloads.load(messages, chunks), leases, strict=True)
+    ]
+
+
+def look(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Looked]:
+    """Issue the reads of leases that are to be settled: a conflict on each, none on its end."""
+    return [
+        Looked(tr.get(keys.lease(one.token)), tr.snapshot.get(keys.until(one.token)))
+        for one in deliveries
+    ]
+
+
+def look_ending(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> Looked:
+    """Issue the reads of a lease whose end is relied on: a conflict on both."""
+    return Looked(tr.get(keys.lease(token)), tr.get(keys.until(token)))
+
+
+def end(
+    tr: fdb.Transaction,
+    scope: Scope,
+    deliveries: Sequence[Delivery],
+    looked: Sequence[Looked] | None = None,
+) -> list[StoredMessage]:
+    """End leases; what becomes of their messages, and to record it, is the caller's.
+
+    looked: their reads, if they have been issued.
+
+    One round trip. Conflicts only with another settlement of the same leases and with their
+    lapse, never with an extension. Raises ``LeaseLost`` for the first that is gone, and
+    ``MessagePlanned`` for one of a plan, before anything is written.
+    """
+    held = _held(deliveries, look(tr, scope.keys, deliveries) if looked is None else looked)
+    for delivery, one in zip(deliveries, held, strict=True):
+        remove(tr, scope, delivery.token, one)
+    return [standing(one.lease) for one in held]
+
+
+@fdb.transactional
+def extend(
+    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], seconds: float
+) -> int:
+    """Let leases end ``seconds`` from now; returns the wall clock of that in milliseconds.
+
+    One round trip. Conflicts with whatever else becomes of the same leases, and makes nothing
+    fail but their lapse. Errors as in ``end``.
+    """
+    keys = scope.keys
+    held = _held(deliveries, [look_ending(tr, keys, one.token) for one in deliveries])
+    until = _until(tr, scope, seconds)
+    for delivery, one in zip(deliveries, held, strict=True):
+        del tr[keys.expiry(one.until.version, delivery.token)]
+        tr[keys.until(delivery.token)] = pack_until(until)
+        tr[keys.expiry(until.version, delivery.token)] = pack_expiry(until.wall_ms)
+    return until.wall_ms
+
+
+def standing(lease: Lease) -> StoredMessage:
+    """The message that a lease is on."""
+    return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
+
+
+def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> list[Delivery]:
+    """The deliveries under a claim that asked for ``at_most`` messages, as they were granted.
+
+    One round trip, and one more for payloads in chunks. Conflicts with their settlement.
+    """
+    if at_most == 1:
+        token = lease_token(claim, 0)
+        value = tr.get(keys.lease(token)).value
+        return [] if value is None else _deliveries(tr, keys, [(token, unpack_lease(value))])
+    leases = keys.leases(claim)
+    found = tr.get_range(leases.start, leases.stop, streaming_mode=fdb.StreamingMode.want_all)
+    held = [(keys.parse_lease(kv.key), unpack_lease(kv.value)) for kv in found]
+    return _deliveries(tr, keys, held)
+
+
+def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
+    """The delivery that a token names, if there is one. As ``under``, but at snapshot isolation
+    and with the end that it has by now."""
+    looked = Looked(tr.snapshot.get(keys.lease(token)), tr.snapshot.get(keys.until(token)))
+    held = holding(looked)
+    if held is None:
+        return []
+    (found,) = _deliveries(tr, keys, [(token, held.lease)])
+    return [replace(found, expires_at_ms=held.until.wall_ms)]
+
+
+@fdb.transactional
+def listed(
+    tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes
+) -> tuple[list[LeasedMessage], bytes]:
+    """Leases in the order of their tokens, as many as one transaction reads.
+
+    begin: the key to go on from; empty for the first. Returns also the key to go on from, empty
+    where there are no more. Snapshot reads, no conflicts.
+    """
+    every = scope.keys.kind(Kind.LEASE)
+    found, size = list[fdb.KeyValue](), 0
+    mode = fdb.StreamingMode.want_all
+    for kv in tr.snapshot.get_range(
+        max(begin, every.start), every.stop, limit=limit, streaming_mode=mode
+    ):
+        found.append(kv)
+        size += len(kv.value)
+        if size > scan.BATCH_BYTES:
+            break
+    more = len(found) == limit or size > scan.BATCH_BYTES
+    tokens = [scope.keys.parse_lease(kv.key) for kv in found]
+    extended = [tr.snapshot.get(scope.keys.until(token)) for token in tokens]
+    version, now_ms = scope.version(tr), scope.now_ms(tr)
+    leases = []
+    for kv, token, until in zip(found, tokens, extended, strict=True):
+        try:
+            lease = unpack_lease(kv.value)
+        except (CorruptData, FormatTooNew):
+            continue  # verify shows it
+        ends = lease.ends(until.value)
+        envelope = open_envelope(lease.envelope)
+        delivery = Delivery(
+            message=envelope.properties(lease.position),
+            token=token,
+            attempt=envelope.attempts + 1,
+            expires_at_ms=ends.wall_ms,
+        )
+        lapsed = not lease.planned and over(ends, version, now_ms)
+        leases.append(LeasedMessage(delivery, lease.consumer, lapsed, lease.planned))
+    return leases, found[-1].key + b"\x00" if more else b""
+
+
+OVERDUE_MS = 120_000
+"""How long a lease is over by the wall clock when its version is one of another cluster: twice as
+long as two machines' clocks may differ and be believed."""
+
+
+def over(ends: Until, version: int, now_ms: int) -> bool:
+    """Whether a lease that ends then has lapsed: by both clocks, or long ago by the wall clock."""
+    return ends.wall_ms <= (now_ms if ends.version < version else now_ms - OVERDUE_MS)
+
+
+def _deliveries(
+    tr: fdb.Transaction, keys: QueueKeys, held: Sequence[tuple[bytes, Lease]]
+) -> list[Delivery]:
+    messages = [standing(lease) for _, lease in held]
+    return answer(messages, payloads.look(tr, keys, messages), held)
+
+
+def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
+    return Delivery(
+        message=message.envelope.message(message.position),
+        token=token,
+        attempt=message.envelope.attempts + 1,
+        expires_at_ms=lease.expiry_ms,
+        begun=lease.begun,
+    )
+
+
+def remove(tr: fdb.Transaction, scope: Scope, token: bytes, held: Held) -> None:
+    """Remove a lease that was read with a conflict."""
+    del tr[scope.keys.lease(token)]
+    # Also where there was none: an extension may have committed since.
+    del tr[scope.keys.until(token)]
+    del tr[scope.keys.expiry(held.until.version, token)]
+
+
+def holding(looked: Looked) -> Held | None:
+    """The lease that was looked at, and when it ends; None if it is gone."""
+    packed = looked.lease.value
+    if packed is None:
+        return None
+    lease = unpack_lease(packed)
+    return Held(lease, lease.ends(looked.until.value))
+
+
+def _held(deliveries: Sequence[Delivery], looked: Sequence[Looked]) -> list[Held]:
+    held = []
+    for delivery, one in zip(deliveries, looked, strict=True):
+        found = holding(one)
+        if found is None:
+            raise LeaseLost(message_id=delivery.id)
+        if found.lease.planned:
+            raise MessagePlanned(message_id=delivery.id, consumer=found.lease.consumer)
+        held.append(found)
+    return held
+
+
+def _until(tr: fdb.Transaction, scope: Scope, seconds: float) -> Until:
+    """The moment ``seconds`` from now."""
+    return Until(
+        scope.version(tr) + int(seconds * VERSIONS_PER_SECOND),
+        scope.now_ms(tr) + int(seconds * 1000),
+    )

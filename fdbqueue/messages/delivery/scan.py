@@ -1,0 +1,106 @@
+"""Taking the first messages, in strict order of priority and arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...schema.codec import open_envelope, pack_index
+from ...schema.keys import QueueKeys
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from .. import payloads
+from ..enqueue import attempt
+
+BATCH_BYTES = 8_000_000
+"""What a batch may hold of envelopes and payloads: a transaction takes 10,000,000 bytes."""
+PAGE = 100
+"""Messages that are read in one piece. Of more, no more are read than a batch can hold."""
+_OVERHEAD = 370
+_PREFIXES = 16
+
+
+def overhead(keys: QueueKeys) -> int:
+    """About how many bytes a lease, or its end, adds to each message: counters, keys and conflict
+    ranges, each of these with the queue's prefix."""
+    return _OVERHEAD + _PREFIXES * len(keys.all().start)
+
+
+def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
+    """Issue a snapshot read of the first ready messages, without waiting for it.
+
+    Reads as it is iterated: whoever stops early has read little more.
+    """
+    ready = keys.ready_range()
+    mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
+    return tr.snapshot.get_range(ready.start, ready.stop, limit=limit, streaming_mode=mode)
+
+
+def standing(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[StoredMessage]:
+    """The messages of READY keys."""
+    return [_standing(keys, kv) for kv in found]
+
+
+def batch(
+    keys: QueueKeys, found: Iterable[fdb.KeyValue], room: int = BATCH_BYTES
+) -> list[StoredMessage]:
+    """The first messages of READY keys that one transaction can hold: one at least.
+
+    room: bytes of envelopes and payloads; less where the transaction does something else, too.
+
+    Reads no further than that.
+    """
+    messages: list[StoredMessage] = []
+    left, each = room, overhead(keys)
+    for kv in found:
+        message = _standing(keys, kv)
+        left -= len(kv.value) + message.envelope.chunk_bytes + each
+        if left < 0 and messages:
+            break
+        messages.append(message)
+    return messages
+
+
+def _standing(keys: QueueKeys, kv: fdb.KeyValue) -> StoredMessage:
+    return StoredMessage(keys.parse_ready(kv.key), open_envelope(kv.value))
+
+
+def conflicting(
+    tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange, room: int = BATCH_BYTES
+) -> list[StoredMessage]:
+    """The first messages of a snapshot read that one transaction can hold; as ``batch``.
+
+    Conflicts with whatever changes what stands up to the last of them, but with no arrival
+    behind it, however many were asked for: who takes what there is does not rely on there being
+    no more. Only where there is nothing at all, with any arrival.
+    """
+    ready = keys.ready_range()
+    messages = batch(keys, found, room)
+    stop = keys.ready(messages[-1].position) + b"\0" if messages else ready.stop
+    tr.add_read_conflict_range(ready.start, stop)
+    return messages
+
+
+def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage]) -> None:
+    """Remove ready messages. Blind: MAX on TAIL keeps their indexes from being used again.
+
+    Raises ``OwnWritesUnseen`` if the transaction has removed one before.
+    """
+    passed: dict[int, int] = {}
+    tried = attempt.of(tr)
+    for message in messages:
+        position, key = message.position, keys.ready(message.position)
+        tried.take(tr, keys, key)
+        del tr[key]
+        passed[position.level] = max(position.index, passed.get(position.level, 0))
+    for level, index in passed.items():
+        tr.max(keys.tail(level), pack_index(index))
+
+
+@fdb.transactional
+def peek(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
+    """The first ``limit`` ready messages that fit in a batch, left where they are.
+
+    Snapshot reads, no conflicts.
+    """
+    found = batch(scope.keys, first(tr, scope.keys, limit))
+    return payloads.load(found, payloads.look(tr, scope.keys, found))

@@ -1,0 +1,70 @@
+"""Settling deliveries: done, given back, or refused for good.
+
+Every function ends the leases of all deliveries that it is given, or raises ``LeaseLost`` for the
+first that is gone, before anything is written. One round trip; conflicts only with another
+settlement of the same leases, so that of several exactly one succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.model import Delivery
+from ...values.states import ACK, DROP, RELEASE, State
+from .. import dead_letters, transitions
+from . import lease, redelivery
+
+
+@fdb.transactional
+def ack(
+    tr: fdb.Transaction,
+    scope: Scope,
+    deliveries: Sequence[Delivery],
+    looked: Sequence[lease.Looked] | None = None,
+) -> None:
+    """The messages are done. ``looked``: the reads of their leases, if they have been issued."""
+    transitions.record(tr, scope, ACK, lease.end(tr, scope, deliveries, looked))
+
+
+@fdb.transactional
+def release(
+    tr: fdb.Transaction,
+    scope: Scope,
+    deliveries: Sequence[Delivery],
+    delay: float | None,
+    error: str | None,
+) -> int:
+    """Give messages back to their old positions, after ``delay`` seconds.
+
+    Without an error the attempt does not count. With one it has failed of that, and the queue's
+    redelivery policy says what follows. Returns how many messages became ready.
+    """
+    now_ms = scope.now_ms(tr)
+    failure = None if error is None else error or "it failed at the last attempt"
+    verdicts = [
+        (
+            held,
+            redelivery.decide(
+                scope.options, held.envelope, now_ms, failure=failure, error=error, delay=delay
+            ),
+        )
+        for held in lease.end(tr, scope, deliveries)
+    ]
+    return redelivery.carry_out(tr, scope, RELEASE, verdicts)
+
+
+@fdb.transactional
+def reject(
+    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], reason: str, drop: bool
+) -> None:
+    """Make dead letters of messages, or drop them. The attempt counts as failed."""
+    failed = [
+        StoredMessage(held.position, held.envelope.failed(reason), held.consumer)
+        for held in lease.end(tr, scope, deliveries)
+    ]
+    if drop:
+        transitions.record(tr, scope, DROP, failed)
+    else:
+        dead_letters.bury(tr, scope, State.LEASED, [(message, reason) for message in failed])

@@ -1,0 +1,83 @@
+"""Changing the priority and the time of messages that wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import InvalidArgument
+from ..schema import counters
+from ..schema.codec import Turn, pack_delayed, pack_envelope, pack_index
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb
+from ..values.model import Due, Position
+from ..values.states import PROMOTE, PUT_OFF, State
+from . import delayed, lookup, transitions
+from .delivery import scan
+from .enqueue import index_allocation
+from .lookup import Found
+
+
+@fdb.transactional
+def edit(
+    tr: fdb.Transaction, scope: Scope, found: Found, priority: int | None, due_ms: int | None
+) -> None:
+    """Give a message that waits another priority, another time to be due, or both.
+
+    found: read with a conflict, and not a dead letter. due_ms: 0: as soon as it can be.
+
+    One that comes into another level goes behind all others there; it keeps its id. Raises
+    ``InvalidPriority``, and ``InvalidArgument`` for a time for one that waits for another message
+    of its ordering key.
+    """
+    old, place = found.standing, found.place
+    priority = old.envelope.priority if priority is None else priority
+    level = scope.options.level(priority)
+    envelope = replace(old.envelope, priority=priority, id=old.id)
+    new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)
+    if isinstance(place, Turn):
+        if due_ms is not None:
+            raise InvalidArgument(
+                argument="delay",
+                value=due_ms,
+                problem="the message waits for another one of its ordering key",
+            )
+        tr[lookup.key(scope.keys, place)] = pack_delayed(new.position, envelope)
+        counters.shift(tr, scope.keys, State.READY, old.position.level, level, envelope.size)
+        return
+    if level != old.position.level and old.position.index:
+        (new,) = index_allocation.assign(tr, scope, [(level, envelope)])
+        # Nobody else may take its index while it is not there.
+        tr.max(scope.keys.tail(level), pack_index(new.position.index))
+    if isinstance(place, Due):
+        del tr[scope.keys.delayed(place)]
+        counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
+        _put(tr, scope, new, place.due_ms if due_ms is None else due_ms)
+        return
+    scan.remove(tr, scope.keys, [old])
+    transitions.record(tr, scope, PUT_OFF, [old])
+    counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
+    if due_ms:
+        _put(tr, scope, new, due_ms)
+        return
+    tr[scope.keys.ready(new.position)] = pack_envelope(envelope)
+    lookup.point(tr, scope.keys, new, new.position)
+    transitions.record(tr, scope, PROMOTE, [new])
+
+
+def _put(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> None:
+    """Keep a message until its time; where that has come, make it ready."""
+    now_ms = scope.now_ms(tr)
+    due = Due(due_ms or now_ms, message.position.random)
+    lookup.point(tr, scope.keys, message, due)
+    delayed.put(tr, scope, due.due_ms, message)
+    if due.due_ms <= now_ms:
+        delayed.promote(tr, scope, delayed.look(tr, scope))
+
+
+def editable(found: Found | None) -> bool:
+    """Whether a message that was looked for waits, and can be read."""
+    return (
+        found is not None
+        and found.standing.envelope.opaque is None
+        and isinstance(found.place, Position | Due | Turn)
+    )

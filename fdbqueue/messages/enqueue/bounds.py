@@ -1,0 +1,196 @@
+"""Bounded queues: how much a queue holds, and what happens to a message that it has no room for.
+
+The bound is checked against the counters, read at snapshot isolation, so producers do not conflict
+with each other. Producers that commit at the same time therefore do not see each other: a queue
+can exceed its bound by as much as the transactions bring in that had read the counters, and not
+committed, when the last room was taken.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import QueueFull
+from ...schema import counters
+from ...schema.codec import Envelope
+from ...schema.keys import QueueKeys
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...store.clocks import VERSIONS_PER_SECOND
+from ...values.model import Depth
+from ...values.options import QueueOptions
+from ...values.states import PURGE_READY, State
+from .. import dead_letters, transitions
+from ..delivery import scan
+from ..transaction_budget import ALONE_BYTES
+from . import attempt
+
+REASON = "the queue was full"
+MAX_DROPPED = 500
+"""Messages that one enqueue drops at most to make room, unless more come in."""
+CROWD = 32
+"""How many of the oldest are chosen from after a conflict, and twice as many after each more."""
+
+_CHOICES = random.SystemRandom()
+_REMEMBERED = 10 * VERSIONS_PER_SECOND
+
+# When a handle last met a conflict, by the database's version: others may drop messages, too.
+_fought: weakref.WeakKeyDictionary[QueueKeys, int] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Messages that are not settled yet, and bytes of the payloads of those that are ready."""
+
+    messages: int
+    size: int
+
+    def __add__(self, other: Load) -> Load:
+        return Load(self.messages + other.messages, self.size + other.size)
+
+    def covers(self, other: Load) -> bool:
+        """Whether it is as much, in messages and in bytes."""
+        return self.messages >= other.messages and self.size >= other.size
+
+
+def held(depth: Depth) -> Load:
+    """What a queue holds of what is bounded."""
+    return Load(depth.ready + depth.delayed + depth.leased, depth.ready_bytes)
+
+
+def excess(options: QueueOptions, load: Load, share: float = 1.0) -> Load:
+    """By how much a load exceeds a share of the bounds; zeros where it does not."""
+    return Load(
+        _beyond(options.max_messages, share, load.messages),
+        _beyond(options.max_bytes, share, load.size),
+    )
+
+
+def _beyond(bound: int | None, share: float, amount: int) -> int:
+    return 0 if bound is None else max(0, amount - int(bound * share))
+
+
+FITS = Load(0, 0)
+
+
+def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
+    """Issue a snapshot read of the counters; None where the queue has no bounds."""
+    if scope.options.max_messages is None and scope.options.max_bytes is None:
+        return None
+    return counters.look(tr, scope.keys)
+
+
+@fdb.transactional
+def make_room(
+    tr: fdb.Transaction,
+    scope: Scope,
+    looked: fdb.FDBRange | None,
+    entries: Sequence[tuple[int, Envelope]],
+    resuming: bool = False,
+) -> None:
+    """Make sure that there is room for messages, given as (level, envelope).
+
+    resuming: whether the caller was refused before: then there is room only once what the queue
+        holds has come down to the low-water mark.
+
+    A second round trip to drop messages; conflicts only where it drops some, with whoever takes
+    these. Raises ``QueueFull``, before anything is written.
+    """
+    if looked is None or not entries:
+        return
+    options = scope.options
+    load = held(sum(counters.parse(scope.keys, looked).values(), Depth()))
+    new = Load(len(entries), sum(envelope.size for _, envelope in entries))
+    over = excess(options, load + new)
+    if resuming and excess(options, load, options.resume_at) != FITS:
+        raise _full(scope, load, new)
+    if over == FITS:
+        return
+    if options.when_full != "drop-oldest" or excess(options, new) != FITS:
+        raise _full(scope, load, new)
+    # A message makes room for one that is at least as urgent: the least urgent one decides.
+    dropped = _oldest(tr, scope, over, new, least=max(level for level, _ in entries))
+    if dropped is None:
+        raise _full(scope, load, new)
+    for message in dropped:
+        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    scan.remove(tr, scope.keys, dropped)
+    if options.dropped == "dead":
+        dead_letters.bury(tr, scope, State.READY, [(message, REASON) for message in dropped])
+    else:
+        transitions.record(tr, scope, PURGE_READY, dropped)
+
+
+def check_room(scope: Scope, looked: fdb.FDBRange | None, new: Load) -> None:
+    """Raise ``QueueFull`` if there is no room for ``new`` now."""
+    if looked is None:
+        return
+    load = held(sum(counters.parse(scope.keys, looked).values(), Depth()))
+    if excess(scope.options, load + new) != FITS:
+        raise _full(scope, load, new)
+
+
+def _oldest(
+    tr: fdb.Transaction, scope: Scope, over: Load, new: Load, least: int
+) -> list[StoredMessage] | None:
+    """The oldest messages of the least urgent levels, from ``least`` on, that make enough room.
+
+    Where the queue is far above its bounds, since these were lowered: as many as one transaction
+    takes out, but no fewer than come in; the next ones go on. None if there are not enough.
+
+    Who met a conflict, now or a few seconds ago, takes some of the first ones, and not the first:
+    else of many producers all but one would choose the same again.
+    """
+    most = max(MAX_DROPPED, new.messages)
+    room_bytes = max(ALONE_BYTES, 2 * new.size)
+    crowd = _crowd(tr, scope)
+    found: list[StoredMessage] = []
+    room, stored = Load(0, 0), 0
+    for level in range(scope.options.levels - 1, least - 1, -1):
+        ready, pool, pooled = scope.keys.ready_level(level), list[StoredMessage](), room
+        for kv in tr.snapshot.get_range(ready.start, ready.stop, limit=most + crowd):
+            if (pooled.covers(over) and len(pool) >= crowd) or stored >= room_bytes:
+                break
+            (message,) = scan.standing(scope.keys, [kv])
+            pool.append(message)
+            pooled += Load(1, message.envelope.size)
+            stored += len(kv.value)
+        if crowd:
+            _CHOICES.shuffle(pool)
+        for message in pool:
+            found.append(message)
+            room += Load(1, message.envelope.size)
+            if room.covers(over):
+                return found
+            if len(found) == most:
+                break
+        if len(found) == most or stored >= room_bytes:
+            enough = Load(min(over.messages, new.messages), min(over.size, new.size))
+            return found if room.covers(enough) else None
+    return None
+
+
+def _crowd(tr: fdb.Transaction, scope: Scope) -> int:
+    """Among how many of the oldest messages to choose; 0 for the first: nobody else drops some."""
+    tried = attempt.of(tr)
+    if tried.retries:
+        _fought[scope.keys] = tried.version
+    elif tried.version - _fought.get(scope.keys, -_REMEMBERED) >= _REMEMBERED:
+        return 0
+    return CROWD << min(tried.retries, 4)
+
+
+def _full(scope: Scope, load: Load, new: Load) -> QueueFull:
+    options = scope.options
+    return QueueFull(
+        messages=load.messages,
+        max_messages=options.max_messages,
+        size=load.size,
+        max_bytes=options.max_bytes,
+        new_messages=new.messages,
+        new_bytes=new.size,
+        waits=options.when_full == "block" and excess(options, new) == FITS,
+    )

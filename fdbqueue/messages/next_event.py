@@ -1,0 +1,44 @@
+"""What will happen to a queue by itself, and when."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..schema.codec import unpack_expiry
+from ..schema.keys import Kind
+from ..schema.scope import Scope
+from ..store.binding import fdb
+from ..store.clocks import VERSIONS_PER_SECOND
+
+
+class Looked(NamedTuple):
+    """The reads of what comes next, issued and not awaited."""
+
+    delayed: fdb.FDBRange
+    expiry: fdb.FDBRange
+
+
+def look(tr: fdb.Transaction, scope: Scope) -> Looked:
+    """Issue snapshot reads of the first delayed message and the first lease to lapse."""
+
+    def first(kind: Kind) -> fdb.FDBRange:
+        keys = scope.keys.kind(kind)
+        return tr.snapshot.get_range(
+            keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
+        )
+
+    return Looked(first(Kind.DELAYED), first(Kind.EXPIRY))
+
+
+def next_event_seconds(tr: fdb.Transaction, scope: Scope, looked: Looked) -> float | None:
+    """Seconds until the next delayed message is due or the next lease may lapse; None if none.
+
+    A consumer that waits need not look before, unless it is woken.
+    """
+    now_ms = scope.now_ms(tr)
+    times = [(scope.keys.parse_delayed(kv.key).due_ms - now_ms) / 1000 for kv in looked.delayed]
+    for kv in looked.expiry:
+        version, _ = scope.keys.parse_expiry(kv.key)
+        by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND
+        times.append(max(by_version, (unpack_expiry(kv.value) - now_ms) / 1000))
+    return max(0.0, min(times)) if times else None

@@ -1,0 +1,115 @@
+"""Payloads: compressed where the queue's options say so, in chunks where they exceed one value.
+
+The chunks of a payload stand under a random name that the envelope keeps. They are written with
+the message, never changed, and removed by the transaction that ends it; so whoever has read the
+envelope, with whatever isolation, can read them at snapshot isolation in the same transaction.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import CorruptData
+from ..schema.codec import INLINE_LIMIT, Envelope
+from ..schema.keys import QueueKeys
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb
+from ..values import compression
+from ..values.content import check_payload
+from ..values.options import MAX_PAYLOAD
+
+CHUNK_BYTES = 90_000
+NAME_BYTES = 12
+
+
+@fdb.transactional
+def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
+    """Compress the payload and write its chunks, as far as called for; returns what to store.
+
+    Writes blindly. Raises ``PayloadTooLarge``, before anything is written.
+    """
+    options = scope.options
+    payload = check_payload(envelope.payload, options.max_payload)
+    size = len(payload)
+    if options.compression != "none" and size >= options.compress_from:
+        packed = compression.compress(options.compression, payload)
+        if len(packed) < size:
+            payload = packed
+            envelope = replace(
+                envelope, payload=packed, compression=options.compression, raw_size=size
+            )
+    if len(payload) <= INLINE_LIMIT:
+        return envelope
+    name = os.urandom(NAME_BYTES)
+    for n, begin in enumerate(range(0, len(payload), CHUNK_BYTES)):
+        tr[scope.keys.chunk(name, n)] = payload[begin : begin + CHUNK_BYTES]
+    return replace(envelope, payload=b"", raw_size=size, chunks=name, chunk_bytes=len(payload))
+
+
+def look(
+    tr: fdb.Transaction, keys: QueueKeys, messages: Sequence[StoredMessage]
+) -> list[fdb.FDBRange | None]:
+    """Issue snapshot reads of the chunks of messages, without waiting for them."""
+    return [
+        tr.snapshot.get_range(
+            keys.chunks(message.envelope.chunks).start,
+            keys.chunks(message.envelope.chunks).stop,
+            streaming_mode=fdb.StreamingMode.want_all,
+        )
+        if message.envelope.chunks
+        else None
+        for message in messages
+    ]
+
+
+def load(
+    messages: Sequence[StoredMessage], looked: Sequence[fdb.FDBRange | None]
+) -> list[StoredMessage]:
+    """The messages with their payloads as they were enqueued; raises ``CorruptData``."""
+    return [
+        replace(message, envelope=replace(message.envelope, content=_content(message, chunks)))
+        if chunks is not None or message.envelope.compression
+        else message
+        for message, chunks in zip(messages, looked, strict=True)
+    ]
+
+
+def plain(envelope: Envelope) -> Envelope:
+    """An envelope whose payload was read, as before it was stored: to be stored elsewhere."""
+    if envelope.content is None:
+        return envelope
+    return replace(
+        envelope,
+        payload=envelope.content,
+        content=None,
+        compression="",
+        raw_size=None,
+        chunks=b"",
+        chunk_bytes=0,
+    )
+
+
+def remove(tr: fdb.Transaction, keys: QueueKeys, envelope: Envelope) -> None:
+    """Remove the chunks of a message that ends. Blind."""
+    if envelope.chunks:
+        chunks = keys.chunks(envelope.chunks)
+        tr.clear_range(chunks.start, chunks.stop)
+
+
+def _content(message: StoredMessage, chunks: fdb.FDBRange | None) -> bytes:
+    envelope = message.envelope
+    stored = envelope.payload if chunks is None else b"".join(kv.value for kv in chunks)
+    if chunks is not None and len(stored) != envelope.chunk_bytes:
+        raise CorruptData(
+            what=f"the payload of message {envelope.id or message.position.to_id()}",
+            problem=f"its chunks have {len(stored):,} bytes, not {envelope.chunk_bytes:,}",
+        )
+    if not envelope.compression:
+        return stored
+    if envelope.size > MAX_PAYLOAD:
+        raise CorruptData(
+            what="a compressed payload", problem=f"it claims to have {envelope.size:,} bytes"
+        )
+    return compression.decompress(envelope.compression, stored, envelope.size)

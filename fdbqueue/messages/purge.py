@@ -1,0 +1,36 @@
+"""Removing messages without delivering them."""
+
+from __future__ import annotations
+
+from ..schema.codec import unpack_delayed
+from ..schema.keys import Kind
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb
+from ..values.states import PURGE_READY
+from . import transitions
+from .delivery import scan
+
+BATCH = 500
+"""Messages that one transaction removes, or fewer that fill it."""
+
+
+@fdb.transactional
+def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
+    """Remove up to ``limit`` first ready messages; returns how many there were.
+
+    Those that wait for others of their ordering key go first, or each would become ready before
+    it goes. Conflicts like a dequeue of as many messages.
+    """
+    keys = scope.keys
+    lines = keys.kind(Kind.GROUP)
+    waiting = []
+    for kv in tr.get_range(lines.start, lines.stop, limit=limit):
+        del tr[kv.key]
+        waiting.append(StoredMessage(*unpack_delayed(kv.value)))
+    if waiting:
+        transitions.record(tr, scope, PURGE_READY, waiting)
+        return len(waiting)
+    taken = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit))
+    scan.remove(tr, scope.keys, taken)
+    transitions.record(tr, scope, PURGE_READY, taken)
+    return len(taken)

@@ -1,0 +1,262 @@
+"""Plans: what the batches of a stream consist of, fixed before anybody works on them.
+
+A plan is a set of leases that never lapse, which a consumer, here a stream of numbered batches,
+holds for a batch until that is done. So a batch that is worked on again, after whatever crash,
+has the same messages; and to counters, history and verification its messages are leased like any
+other. The plan lists the claims of its leases: only what changes the plan changes these leases, so
+whoever reads the plan with a conflict need not read them.
+
+PLANNER has the last batch that is acknowledged. A batch is done at the moment at which that is
+moved to it; to end the leases follows, in as many transactions as it takes, and whoever comes next
+goes on with it. Batch numbers are never used again, also where a plan was given back: so a batch
+is the same set of messages for ever. PLANNER has also the run that owns the plans. The newest run
+of a consumer takes them over; one that was left behind, and does not know, fails when it comes
+back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import NamedTuple
+
+from ...errors import PlanTaken
+from ...schema.codec import (
+    Claimed,
+    Planned,
+    PlannerState,
+    Stage,
+    pack_plan,
+    pack_planner,
+    unpack_lease,
+    unpack_plan,
+    unpack_planner,
+)
+from ...schema.keys import Kind, QueueKeys
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.states import ACK, RELEASE
+from .. import transitions
+from ..delivery import lease, redelivery
+from ..enqueue import ordering_keys
+
+NAME_BYTES = 8
+MAX_ENDED = 2_000
+"""Claims that one transaction ends at most, of those that need not be read."""
+
+
+class Looked(NamedTuple):
+    """The reads of a consumer's plans, issued with conflicts and not awaited."""
+
+    planner: fdb.Value
+    plans: fdb.FDBRange
+
+
+@dataclass(slots=True)
+class Book:
+    """The plans of a consumer as one transaction sees them; they are few, most often one."""
+
+    consumer: str
+    state: PlannerState
+    plans: dict[int, Planned] = field(default_factory=dict)
+
+    @property
+    def current(self) -> tuple[int, Planned] | None:
+        """The first batch that is planned and not acknowledged, and its plan."""
+        return next(
+            ((n, plan) for n, plan in self.plans.items() if n > self.state.acknowledged), None
+        )
+
+    @property
+    def ended(self) -> tuple[int, Planned] | None:
+        """The first batch that is acknowledged, and has leases that are to be ended."""
+        return next(
+            ((n, plan) for n, plan in self.plans.items() if n <= self.state.acknowledged), None
+        )
+
+
+def look(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> Looked:
+    """Issue the reads of a consumer's plans; on a snapshot without conflicts."""
+    plans = keys.plans(consumer)
+    mode = fdb.StreamingMode.want_all
+    return Looked(
+        tr.get(keys.planner(consumer)),
+        tr.get_range(plans.start, plans.stop, streaming_mode=mode),
+    )
+
+
+def parse(keys: QueueKeys, consumer: str, looked: Looked) -> Book | None:
+    """What ``look`` found; None if the consumer never had a plan."""
+    value = looked.planner.value
+    if value is None:
+        return None
+    plans = {keys.parse_plan(kv.key)[1]: unpack_plan(kv.value) for kv in looked.plans}
+    return Book(consumer, unpack_planner(value), plans)
+
+
+@fdb.transactional
+def begin(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
+    """A consumer that has no plans yet. Writes blindly."""
+    state = PlannerState(bytes.fromhex(scope.identity) + os.urandom(NAME_BYTES), b"")
+    tr[scope.keys.planner(consumer)] = pack_planner(state)
+    return state
+
+
+@fdb.transactional
+def own(tr: fdb.Transaction, scope: Scope, book: Book, run: bytes, *, held: bool) -> bool:
+    """Let a run go on with the plans; returns whether it has taken them over.
+
+    held: whether it had them before. Raises ``PlanTaken`` if it had, and another has them now.
+    Writes blindly; the caller has read the plans.
+    """
+    if book.state.owner == run:
+        return False
+    if held:
+        raise PlanTaken(queue=scope.name, consumer=book.consumer)
+    book.state = replace(book.state, owner=run)
+    _write(tr, scope.keys, book)
+    return True
+
+
+@fdb.transactional
+def put(tr: fdb.Transaction, scope: Scope, book: Book, batch: int, plan: Planned) -> None:
+    """Write a plan. Blind."""
+    book.plans[batch] = plan
+    tr[scope.keys.plan(book.consumer, batch)] = pack_plan(plan)
+    if batch > book.state.last:
+        book.state = replace(book.state, last=batch)
+        _write(tr, scope.keys, book)
+
+
+@fdb.transactional
+def acknowledge(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> None:
+    """All batches up to this one are done; ``end`` ends their leases. Writes blindly."""
+    book.state = replace(book.state, acknowledged=batch)
+    _write(tr, scope.keys, book)
+
+
+@fdb.transactional
+def end(tr: fdb.Transaction, scope: Scope, book: Book) -> int:
+    """End leases of batches that are acknowledged: as many as one transaction can; returns how
+    many messages are done.
+
+    Reads the leases only where something else belongs to one of the messages, or the queue keeps
+    a history: one round trip. No conflicts but those of the plans, and of ordering keys.
+    """
+    if book.ended is None:
+        return 0
+    batch, plan = book.ended
+    silent = scope.options.history_seconds is None
+    plain = list(takewhile(lambda each: silent and each.plain, plan.claims[:MAX_ENDED]))
+    if plain:
+        tallies: dict[int, tuple[int, int]] = {}
+        for claimed in plain:
+            _clear(tr, scope, claimed)
+            for level, count in claimed.levels.items():
+                tallies[level] = (tallies.get(level, (0, 0))[0] + count, 0)
+        transitions.record_counts(tr, scope, ACK, tallies)
+    elif plan.claims:
+        (claimed,) = plain = list(plan.claims[:1])
+        messages = _messages(tr, scope, claimed)
+        _clear(tr, scope, claimed)
+        transitions.record(tr, scope, ACK, messages)
+    _shorten(tr, scope, book, batch, len(plain))
+    return sum(claimed.messages for claimed in plain)
+
+
+@fdb.transactional
+def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tuple[int, int]:
+    """Give messages of a plan back to their places, one claim of them; attempts do not count.
+
+    Returns how many were given back, and how many became ready; those that waited under their
+    ordering keys wait again. One round trip, or two; no conflicts but those of the plans, and of
+    these keys.
+    """
+    plan = replace(book.plans[batch], stage=Stage.RETURNING, key=None)
+    put(tr, scope, book, batch, plan)
+    given = ready = 0
+    if plan.claims:
+        # From the end, so that what is left of the plan comes before what was given back.
+        claimed = plan.claims[-1]
+        messages = _messages(tr, scope, claimed)
+        _clear(tr, scope, claimed)
+        now_ms = scope.now_ms(tr)
+        verdicts = [
+            (each, redelivery.decide(scope.options, each.envelope, now_ms, failure=None, delay=0.0))
+            for each in messages
+        ]
+        waits = [
+            each
+            for each, verdict in verdicts
+            if not each.position.index and verdict.fate is redelivery.Fate.RETURN
+        ]
+        transitions.record(tr, scope, RELEASE, ordering_keys.line_up_first(tr, scope, waits))
+        others = [
+            (each, verdict)
+            for each, verdict in verdicts
+            if each.position.index or verdict.fate is not redelivery.Fate.RETURN
+        ]
+        given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, others)
+        put(tr, scope, book, batch, replace(plan, claims=plan.claims[:-1]))
+    if not book.plans[batch].claims:
+        _shorten(tr, scope, book, batch, 0)
+    return given, ready
+
+
+@fdb.transactional
+def forget(tr: fdb.Transaction, scope: Scope, consumer: str) -> None:
+    """Remove a consumer that has no plans. Writes blindly."""
+    del tr[scope.keys.planner(consumer)]
+
+
+def every(tr: fdb.TransactionRead, keys: QueueKeys) -> list[Book]:
+    """The plans of all consumers. One round trip."""
+    planners, plans = keys.kind(Kind.PLANNER), keys.kind(Kind.PLAN)
+    mode = fdb.StreamingMode.want_all
+    looked = tr.get_range(planners.start, planners.stop, streaming_mode=mode)
+    found = tr.get_range(plans.start, plans.stop, streaming_mode=mode)
+    books = {
+        consumer: Book(consumer, unpack_planner(kv.value))
+        for kv in looked
+        for consumer in [keys.parse_planner(kv.key)]
+    }
+    for kv in found:
+        consumer, batch = keys.parse_plan(kv.key)
+        if consumer in books:
+            books[consumer].plans[batch] = unpack_plan(kv.value)
+    return list(books.values())
+
+
+def leased(
+    tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, begin: int, end: int
+) -> fdb.FDBRange:
+    """Issue a read of leases of a plan, from the n-th of a claim to before another."""
+    between = keys.leases_between(claim, begin, end)
+    return tr.get_range(between.start, between.stop, streaming_mode=fdb.StreamingMode.want_all)
+
+
+def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[StoredMessage]:
+    # At snapshot isolation: the plan was read with a conflict, and nobody else changes its leases.
+    found = leased(tr.snapshot, scope.keys, claimed.claim, 0, claimed.messages)
+    return [lease.standing(unpack_lease(kv.value)) for kv in found]
+
+
+def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:
+    leases = scope.keys.leases(claimed.claim)
+    tr.clear_range(leases.start, leases.stop)
+
+
+def _shorten(tr: fdb.Transaction, scope: Scope, book: Book, batch: int, claims: int) -> None:
+    """Write what is left of a plan without its first claims; remove it where nothing is."""
+    left: Sequence[Claimed] = book.plans[batch].claims[claims:]
+    if left:
+        put(tr, scope, book, batch, replace(book.plans[batch], claims=tuple(left)))
+    else:
+        del book.plans[batch]
+        del tr[scope.keys.plan(book.consumer, batch)]
+
+
+def _write(tr: fdb.Transaction, keys: QueueKeys, book: Book) -> None:
+    tr[keys.planner(book.consumer)] = pack_planner(book.state)

@@ -1,0 +1,390 @@
+"""Enqueuing what many tasks bring, each of which may run twice: staged first, then published.
+
+A *sink* is a stream of numbered batches. The tasks of a batch stage their rows, each attempt under
+a random name of its own, so that attempts never meet. Then one transaction fixes which attempts
+count: whoever comes second finds that list, and goes by it. What counts is enqueued in the order of
+the list, in bounded transactions, each of which reads how far the batch has come and moves that on
+together with the messages. So it does not matter how often a task runs, in which order it brings
+its rows, how many drivers publish at once, where they are killed, or whether a commit's outcome is
+unknown: each step finds what is still to be done, and does that.
+
+Beside its rows an attempt writes down how many there are, and when: so they can be seen, and
+removed where nobody ever decides about them, because the driver is no more.
+
+The last step removes whatever was staged up to its batch. Every attempt that stages reads the state
+of the sink with a conflict and stages nothing for a batch that is fixed, so that no attempt that is
+late leaves anything behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import ceil
+from typing import NamedTuple
+
+from ...errors import CorruptData, QueueReplaced, SinkBehind, SinkLost
+from ...schema.codec import (
+    SinkState,
+    StagedAttempt,
+    StagedRow,
+    pack_attempt,
+    pack_attempts,
+    pack_sink,
+    unpack_attempt,
+    unpack_attempts,
+    unpack_envelope,
+    unpack_sink,
+)
+from ...schema.keys import Kind, QueueKeys
+from ...schema.scope import Scope
+from ...store.binding import fdb
+from .. import transitions
+from ..enqueue import admission, bounds, index_allocation
+from ..enqueue.admission import Draft
+from .packing import parts, rows
+
+NAME_BYTES = 16
+STEP_ROWS = 5_000
+STEP_BYTES = 4_000_000
+"""What one transaction enqueues at most, of envelopes, but for a row that is larger by itself."""
+PART_ATTEMPTS = 1_000
+"""Attempts in one value of the list of those that count."""
+
+_STEP_PIECES = 60
+_FILLED = 0.1
+"""The share of a queue's bounds that one step fills at most."""
+
+
+class Attempt(NamedTuple):
+    """What an attempt has staged: under which name, in how many pieces, of how many rows, with
+    how many bytes of payloads, and in which queue, by its identity."""
+
+    name: bytes
+    pieces: int
+    rows: int
+    size: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows that one transaction enqueues, and the place behind them; None at the end."""
+
+    rows: list[StagedRow]
+    following: tuple[int, int, int] | None
+
+
+@fdb.transactional
+def state(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> SinkState:
+    """How far a sink has come. One round trip; conflicts with whoever moves it on."""
+    return unpack_sink(tr.get(keys.sink(sink)).value)
+
+
+def fixed(state: SinkState, batch: int) -> bool:
+    """Whether it is decided what is published of a batch."""
+    return batch <= max(state.done, state.batch)
+
+
+@fdb.transactional
+def stage(
+    tr: fdb.Transaction,
+    scope: Scope,
+    sink: str,
+    batch: int,
+    attempt: Attempt,
+    pieces: Sequence[bytes],
+) -> bool:
+    """Write the last pieces of an attempt, as it stands with them; may happen twice.
+
+    Returns whether the batch is still open; else nothing is written. One round trip; conflicts
+    with the transaction that fixes the batch. Raises ``SinkLost`` if what came before is gone.
+    """
+    keys, first = scope.keys, attempt.pieces - len(pieces)
+    record = keys.attempt(sink, batch, attempt.name)
+    before = tr.get(record)
+    if fixed(state(tr, keys, sink), batch):
+        return False
+    if first and not before.present():
+        raise SinkLost(sink=sink, batch=batch)
+    for n, piece in enumerate(pieces, first):
+        tr[keys.staged(sink, batch, attempt.name, n)] = piece
+    told = StagedAttempt(attempt.pieces, attempt.rows, attempt.size, scope.now_ms(tr))
+    tr[record] = pack_attempt(told)
+    return True
+
+
+@fdb.transactional
+def discard(
+    tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempts: Sequence[bytes]
+) -> None:
+    """Remove what attempts have staged, unless the batch is fixed. As ``stage``."""
+    if not fixed(state(tr, keys, sink), batch):
+        for attempt in attempts:
+            remove(tr, keys, sink, batch, attempt)
+
+
+def remove(tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempt: bytes) -> None:
+    """Remove what an attempt has staged. Writes blindly."""
+    staged = keys.staged_by(sink, batch, attempt)
+    tr.clear_range(staged.start, staged.stop)
+    del tr[keys.attempt(sink, batch, attempt)]
+
+
+@fdb.transactional
+def fix(
+    tr: fdb.Transaction, scope: Scope, sink: str, batch: int, attempts: Sequence[Attempt]
+) -> tuple[SinkState, list[Attempt]]:
+    """Decide which attempts count in a batch; may happen twice, and the first time holds.
+
+    Returns the state of the sink, and the attempts that count; none if the batch is published.
+    One round trip, or two; conflicts with tasks that stage. Raises ``SinkBehind`` if the batch
+    before is still to be published, ``QueueReplaced`` and ``SinkLost`` where what was staged is
+    not there, and ``QueueFull`` where that is what a queue without room does, and it has not
+    enough for all rows.
+    """
+    keys = scope.keys
+    found = state(tr, keys, sink)
+    if batch <= found.done or batch < found.batch:
+        return found, []
+    if found.batch == batch:
+        every = keys.counting(sink)
+        stored = tr.get_range(every.start, every.stop)
+        return found, [Attempt(*each) for kv in stored for each in unpack_attempts(kv.value)]
+    if found.batch >= 0:
+        raise SinkBehind(sink=sink, batch=batch, before=found.batch)
+    counting = [each for each in attempts if each.rows]
+    _check_there(tr, scope, sink, batch, counting)
+    if scope.options.when_full == "reject":
+        whole = bounds.Load(sum(each.rows for each in counting), sum(e.size for e in counting))
+        bounds.check_room(scope, bounds.look(tr, scope), whole)
+    for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
+        part = counting[begin : begin + PART_ATTEMPTS]
+        tr[keys.counting_part(sink, n)] = pack_attempts(part)
+    count, now_ms = sum(each.rows for each in counting), scope.now_ms(tr)
+    begun = SinkState(done=found.done, batch=batch, rows=count, changed_at_ms=now_ms)
+    if not counting:
+        begun = _ended(tr, keys, sink, begun)
+    tr[keys.sink(sink)] = pack_sink(begun)
+    return begun, counting
+
+
+def _check_there(
+    tr: fdb.Transaction, scope: Scope, sink: str, batch: int, counting: Sequence[Attempt]
+) -> None:
+    """All that counts is there, and stays until it is fixed."""
+    if any(each.queue != scope.identity for each in counting):
+        raise QueueReplaced(name=scope.name)
+    keys = scope.keys
+    every = keys.attempts_of(sink, batch)
+    mode = fdb.StreamingMode.want_all
+    looked = tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode)
+    there = {keys.parse_attempt(kv.key)[2]: unpack_attempt(kv.value).pieces for kv in looked}
+    for each in counting:
+        # Not the range: another attempt may still be staging what will not count.
+        tr.add_read_conflict_key(keys.attempt(sink, batch, each.name))
+        if there.get(each.name) != each.pieces:
+            raise SinkLost(sink=sink, batch=batch)
+
+
+@fdb.transactional
+def page(
+    tr: fdb.Transaction,
+    scope: Scope,
+    sink: str,
+    found: SinkState,
+    attempts: Sequence[Attempt],
+    share: float = 1.0,
+) -> Page:
+    """The rows that come next, up to a share of what one transaction enqueues.
+
+    Snapshot reads, one round trip for most: what is staged for a batch that is fixed does not
+    change. Raises ``CorruptData`` if some of it is gone.
+    """
+    limits = _limits(scope, share)
+    taken: list[StagedRow] = []
+    size = 0
+    pieces = _pieces(tr, scope.keys, sink, found, attempts, limits.rows)
+    for place, unit in _units(pieces):
+        first = found.place[2] if place == found.place[:2] else 0
+        step = 1 if limits.exact else len(unit)
+        for begin in range(first, len(unit), step):
+            some = unit[begin : begin + step]
+            more = sum(len(row.envelope) for row in some)
+            if taken and (len(taken) + step > limits.rows or size + more > limits.size):
+                return Page(taken, (*place, begin))
+            taken += some
+            size += more
+    return Page(taken, None)
+
+
+def publish(
+    tr: fdb.Transaction,
+    scope: Scope,
+    sink: str,
+    found: SinkState,
+    page: Page,
+    resuming: bool,
+) -> SinkState:
+    """Enqueue the rows of a page and move the sink on; returns how far it has come.
+
+    ``found`` was read in the same transaction, with a conflict. Conflicts besides as
+    ``admission.admit``. Raises ``QueueFull``, before anything is written.
+    """
+    new = _enqueue(tr, scope, page.rows, resuming) if page.rows else 0
+    following = replace(
+        found,
+        published=found.published + len(page.rows),
+        new=found.new + new,
+        changed_at_ms=scope.now_ms(tr),
+    )
+    if page.following is not None:
+        following = replace(following, place=page.following)
+    else:
+        following = _ended(tr, scope.keys, sink, following)
+    tr[scope.keys.sink(sink)] = pack_sink(following)
+    return following
+
+
+def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) -> SinkState:
+    until = (keys.staged_until(sink, found.batch), keys.attempts_until(sink, found.batch))
+    for every in (keys.counting(sink), *until):
+        tr.clear_range(every.start, every.stop)
+    return replace(found, place=(0, 0, 0), done=found.batch, batch=-1)
+
+
+@fdb.transactional
+def forget(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> None:
+    """Remove a sink, and what is staged for it. Writes blindly."""
+    del tr[keys.sink(sink)]
+    for every in (keys.counting(sink), keys.staged_for(sink), keys.attempts_for(sink)):
+        tr.clear_range(every.start, every.stop)
+
+
+@fdb.transactional
+def sweep(tr: fdb.Transaction, keys: QueueKeys, first: str, last: str) -> None:
+    """Remove all sinks with a name from ``first`` up to before ``last``. Writes blindly."""
+    for every in keys.sinks_between(first, last):
+        tr.clear_range(every.start, every.stop)
+
+
+@fdb.transactional
+def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
+    """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
+    every = keys.kind(Kind.SINK)
+    named = (
+        (keys.parse_sink(kv.key), kv.value) for kv in tr.snapshot.get_range(every.start, every.stop)
+    )
+    return {name: unpack_sink(value) for (name, part), value in named if part is None}
+
+
+# -- reading what is staged -------------------------------------------------------------------
+
+
+class _Limits(NamedTuple):
+    """What one transaction enqueues; ``exact`` where that is not to be exceeded by a piece."""
+
+    rows: int
+    size: int
+    exact: bool
+
+
+def _limits(scope: Scope, share: float) -> _Limits:
+    """A queue with bounds is filled in small steps: a step that is larger than the room that
+    consumers make would wait for ever."""
+    options = scope.options
+    most, size, exact = max(1, int(STEP_ROWS * share)), int(STEP_BYTES * share), share < 1
+    room = min(_FILLED, 1 - options.resume_at)
+    if options.max_messages is not None:
+        most, exact = max(1, min(most, int(options.max_messages * room))), True
+    if options.max_bytes is not None:
+        size, exact = min(size, int(options.max_bytes * room)), True
+    return _Limits(most, size, exact)
+
+
+def _units(
+    pieces: Iterator[tuple[tuple[int, int], bytes]],
+) -> Iterator[tuple[tuple[int, int], list[StagedRow]]]:
+    """What was cut into pieces: where it begins, and its rows."""
+    for place, piece in pieces:
+        others = islice(pieces, parts(piece) - 1)
+        yield place, rows([piece, *(other for _, other in others)])
+
+
+def _pieces(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    sink: str,
+    found: SinkState,
+    attempts: Sequence[Attempt],
+    max_rows: int,
+) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """The pieces from the place of a sink on; reads about as many at a time as a step takes."""
+    for window in _windows(attempts, found.place, max_rows):
+        looks = []
+        for n, first, end in window:
+            begin = keys.staged(sink, found.batch, attempts[n].name, first)
+            stop = keys.staged(sink, found.batch, attempts[n].name, end)
+            mode = fdb.StreamingMode.want_all
+            looks.append(tr.snapshot.get_range(begin, stop, streaming_mode=mode))
+        for (n, first, end), looked in zip(window, looks, strict=True):
+            there = looked.to_list()
+            if len(there) != end - first:
+                raise CorruptData(what=f"what is staged for {sink!r}", problem="some of it is gone")
+            for number, kv in enumerate(there, first):
+                yield (n, number), kv.value
+
+
+def _windows(
+    attempts: Sequence[Attempt], place: tuple[int, int, int], max_rows: int
+) -> Iterator[list[tuple[int, int, int]]]:
+    """Runs of pieces that are read together: the attempt, the first piece, and the one behind."""
+    window: list[tuple[int, int, int]] = []
+    pieces, rows_left = _STEP_PIECES, float(max_rows)
+    for n in range(place[0], len(attempts)):
+        attempt = attempts[n]
+        first = place[1] if n == place[0] else 0
+        each = attempt.rows / attempt.pieces
+        while first < attempt.pieces:
+            count = min(attempt.pieces - first, pieces, max(1, ceil(rows_left / each)))
+            window.append((n, first, first + count))
+            first += count
+            pieces -= count
+            rows_left -= count * each
+            if pieces <= 0 or rows_left <= 0:
+                yield window
+                window, pieces, rows_left = [], _STEP_PIECES, float(max_rows)
+    if window:
+        yield window
+
+
+# -- enqueuing it -----------------------------------------------------------------------------
+
+
+def _enqueue(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow], resuming: bool) -> int:
+    options = scope.options
+    bounded = options.max_messages is not None or options.max_bytes is not None
+    if not bounded and options.history_seconds is None and all(row.plain for row in taken):
+        _append(tr, scope, taken)
+        return len(taken)
+    drafts = [Draft(unpack_envelope(row.envelope), row.due_ms, row.dedup_id) for row in taken]
+    looked = admission.look(tr, scope, drafts)
+    return admission.admit(tr, scope, drafts, looked, resuming).new
+
+
+def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow]) -> None:
+    """As ``enqueue.append``, for messages that have nothing but an envelope, which stays packed."""
+    levels: dict[int, list[StagedRow]] = {}
+    for row in taken:
+        levels.setdefault(row.level, []).append(row)
+    looks = {level: index_allocation.look(tr, scope.keys, level) for level in levels}
+    for level, some in levels.items():
+        keys = index_allocation.reserve(tr, scope.keys, level, len(some), looks[level])
+        for key, row in zip(keys, some, strict=True):
+            tr[key] = row.envelope
+    transitions.record_enqueued(
+        tr,
+        scope,
+        {level: (len(some), sum(row.size for row in some)) for level, some in levels.items()},
+    )

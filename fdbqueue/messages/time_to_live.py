@@ -1,0 +1,125 @@
+"""Messages whose time to live is over: nobody is given one.
+
+Whoever meets such a message disposes of it, as the queue's option ``expired`` says. MORTAL keeps
+the ids of messages with a time to live in the order of its end, for the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..schema.codec import UNREADABLE, Turn
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb
+from ..values.model import Due, Position
+from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
+from . import dead_letters, lookup, transitions
+from .delivery import scan
+from .transaction_budget import ALONE_BYTES, portion
+
+MAX_EXPIRED = 100
+"""Messages that one step of a sweep disposes of."""
+REASON = "its time to live was over"
+
+_ENDS = {
+    State.READY: EXPIRE_READY,
+    State.DELAYED: EXPIRE_DELAYED,
+    State.LEASED: EXPIRE_LEASED,
+}
+
+
+@fdb.transactional
+def dispose(
+    tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
+) -> None:
+    """Dispose of messages that were removed from where they stood, in the state ``source``."""
+    if scope.options.expired == "dead":
+        dead_letters.bury(tr, scope, source, [(message, REASON) for message in messages])
+    else:
+        transitions.record(tr, scope, _ENDS[source], messages)
+
+
+def living(
+    tr: fdb.Transaction, scope: Scope, ready: Sequence[StoredMessage]
+) -> list[StoredMessage]:
+    """The ready messages that can be delivered: the others are disposed of.
+
+    Those are the ones whose time is over, and those that this release cannot read, which become
+    dead letters. The caller has read all of them, with a conflict on each.
+    """
+    now_ms = scope.now_ms(tr)
+    expired = [message for message in ready if message.envelope.expired(now_ms)]
+    unreadable = [message for message in ready if message.envelope.opaque is not None]
+    if not expired and not unreadable:
+        return list(ready)
+    scan.remove(tr, scope.keys, [*expired, *unreadable])
+    dispose(tr, scope, State.READY, expired)
+    bury_unreadable(tr, scope, State.READY, unreadable)
+    return [message for message in ready if deliverable(message, now_ms)]
+
+
+def deliverable(message: StoredMessage, now_ms: int) -> bool:
+    """Whether a message may be given to anybody."""
+    return message.envelope.opaque is None and not message.envelope.expired(now_ms)
+
+
+def bury_unreadable(
+    tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
+) -> None:
+    """Make dead letters of messages that this release cannot read; they were removed from where
+    they stood."""
+    dead_letters.bury(
+        tr, scope, source, [(each, each.envelope.last_error or UNREADABLE) for each in messages]
+    )
+
+
+@fdb.transactional
+def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
+    """Make dead letters of those of the first ready messages that this release cannot read;
+    returns how many. Conflicts with whoever takes one of them."""
+    first = scan.batch(scope.keys, scan.first(tr, scope.keys, MAX_EXPIRED))
+    found = [message for message in first if message.envelope.opaque is not None]
+    for message in found:
+        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    scan.remove(tr, scope.keys, found)
+    bury_unreadable(tr, scope, State.READY, found)
+    return len(found)
+
+
+@fdb.transactional
+def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
+    """Dispose of messages whose time is over, wherever they stand in the queue.
+
+    begin: the key to go on from; empty for the first. Returns how many there were, and the key to
+    go on from, empty at the end. A leased message is left to the end of its lease. Up to three
+    round trips; conflicts with whatever moves these messages.
+    """
+    keys, now_ms = scope.keys, scope.now_ms(tr)
+    over = keys.mortal_until(now_ms)
+    entries = tr.snapshot.get_range(
+        max(begin, over.start), over.stop, limit=MAX_EXPIRED, streaming_mode=fdb.StreamingMode.exact
+    ).to_list()
+    looks = [lookup.look(tr, keys, keys.parse_mortal(kv.key)) for kv in entries]
+    found = [
+        (kv.key, lookup.find(tr, scope, each)) for kv, each in zip(entries, looks, strict=True)
+    ]
+    there = [((key, one), one.standing.envelope) for key, one in found if one is not None]
+    taken = list(portion(there, ALONE_BYTES))
+    ready, delayed = [], []
+    for (_, one), _ in taken:
+        match one:
+            case lookup.Found(place=Position(), standing=standing):
+                ready.append(standing)
+            case lookup.Found(place=Turn() as turn, standing=standing):
+                del tr[lookup.key(keys, turn)]
+                ready.append(standing)
+            case lookup.Found(place=Due() as due, standing=standing):
+                del tr[keys.delayed(due)]
+                delayed.append(standing)
+    scan.remove(tr, keys, ready)
+    dispose(tr, scope, State.READY, ready)
+    dispose(tr, scope, State.DELAYED, delayed)
+    if len(taken) < len(there):
+        return len(taken), there[len(taken)][0][0]
+    following = entries[-1].key + b"\x00" if len(entries) == MAX_EXPIRED else b""
+    return len(ready) + len(delayed), following

@@ -1,0 +1,100 @@
+"""The one place that every transition of a message goes through.
+
+An operation moves the message itself and then says so here; what follows from a transition,
+whatever the operation, is done here once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from ..schema import counters
+from ..schema.codec import pack_index
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb
+from ..values.states import ENDS, ENQUEUE, State, Transition
+from . import history, payloads
+from .enqueue import ordering_keys
+
+
+def record(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Iterable[StoredMessage]
+) -> None:
+    """Record that messages have made a transition. Writes blindly: no reads, no conflicts.
+
+    What a message leaves behind by its id or its unique key goes with it when it ends; the end of
+    one with an ordering key reads the key's line (see ``groups.advance``).
+    """
+    messages = list(messages)
+    _counted(tr, scope, transition, _tally(messages))
+    for message in messages:
+        _tidy(tr, scope, transition, message)
+    if transition.target in ENDS or transition.target is State.DEAD:
+        ordering_keys.advance(tr, scope, messages)
+    if scope.options.history_seconds is not None:
+        history.record(tr, scope, transition, messages)
+
+
+@fdb.transactional
+def record_counts(
+    tr: fdb.Transaction,
+    scope: Scope,
+    transition: Transition,
+    tallies: Mapping[int, tuple[int, int]],
+) -> None:
+    """Record that messages have made a transition that have nothing but an envelope.
+
+    tallies: how many, and how many bytes of payloads, by level. For queues without a history.
+    Writes blindly, as ``moved``.
+    """
+    assert scope.options.history_seconds is None, "history needs the messages"
+    _counted(tr, scope, transition, tallies)
+
+
+def record_enqueued(
+    tr: fdb.Transaction, scope: Scope, tallies: Mapping[int, tuple[int, int]]
+) -> None:
+    """Record that such messages were enqueued; as ``tallied``."""
+    record_counts(tr, scope, ENQUEUE, tallies)
+
+
+def _tally(messages: Iterable[StoredMessage]) -> dict[int, tuple[int, int]]:
+    counts: defaultdict[int, int] = defaultdict(int)
+    sizes: defaultdict[int, int] = defaultdict(int)
+    for message in messages:
+        counts[message.position.level] += 1
+        sizes[message.position.level] += message.envelope.size
+    return {level: (count, sizes[level]) for level, count in counts.items()}
+
+
+def _counted(
+    tr: fdb.Transaction,
+    scope: Scope,
+    transition: Transition,
+    tallies: Mapping[int, tuple[int, int]],
+) -> None:
+    for level, (count, size) in tallies.items():
+        counters.record(tr, scope.keys, transition, level, count, size)
+    if tallies and transition.target is State.READY:
+        # Whoever watches it sees every message become ready, also one whose transaction began
+        # before there was anybody to wake (consumers/wakeups.py). What is for later changes
+        # nothing now: only what is due before anybody looks by itself is told (queue/delayed.py).
+        tr.add(scope.keys.change, pack_index(1))
+
+
+def _tidy(
+    tr: fdb.Transaction, scope: Scope, transition: Transition, message: StoredMessage
+) -> None:
+    keys, envelope = scope.keys, message.envelope
+    ends = transition.target in ENDS
+    if ends:
+        payloads.remove(tr, keys, envelope)
+    # A dead letter has lost its unique key: another message may have it by now.
+    lives = transition.source is not State.DEAD
+    if envelope.unique and lives and (ends or transition.target is State.DEAD):
+        del tr[keys.unique(envelope.unique)]
+    if envelope.expires_at_ms is not None and (ends or transition.target is State.DEAD):
+        del tr[keys.mortal(envelope.expires_at_ms, message.id)]
+    if ends and (envelope.id or transition.source in (State.DELAYED, State.DEAD)):
+        del tr[keys.moved(message.id)]

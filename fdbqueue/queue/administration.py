@@ -1,0 +1,307 @@
+"""Looking after a queue, as ``Queue`` offers it: by id, as a whole, and what has become of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import TypeVar
+
+from ..consumers import registry, wakeups
+from ..consumers.registry import Consumer
+from ..errors import InvalidArgument, TransactionTooLarge
+from ..messages import age, editing, history, lookup, transitions
+from ..messages import inspection as waiting
+from ..messages.delivery import lease as leases
+from ..messages.delivery import scan
+from ..schema import catalogue
+from ..schema.codec import Turn
+from ..store.binding import fdb
+from ..values.durations import Seconds
+from ..values.model import Due, Event, LeasedMessage, MessageState, Position, Swept
+from ..values.states import PURGE_DELAYED, PURGE_READY
+from . import housekeeping
+from .bulk.plans import Plans
+from .dead_letters import DeadLetters
+from .handle import Handle, Transactor
+from .validation import due
+
+R = TypeVar("R")
+
+MAX_EVENTS = 10_000
+MAX_LEASES = 10_000
+MAX_LOOKED_AT = 10_000
+PAGE = 500
+"""Messages of a look that is iterated over which one transaction reads."""
+
+
+class Tending(Handle):
+    """What operators and their tools do with a queue."""
+
+    @cached_property
+    def dead(self) -> DeadLetters:
+        """The queue's dead letters."""
+        letters = DeadLetters(self.name, self._root, self._clock)
+        return letters.within(self._keys.once.timeout)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """The plans of the queue: what streams have in hand."""
+        return Plans(self)
+
+    # -- one message -------------------------------------------------------------------------
+
+    def get(self, tr: Transactor, message_id: str) -> MessageState | None:
+        """Where a message is now; None if it is gone.
+
+        One or two round trips for a message that is ready, delayed or dead. One that is leased is
+        searched for among the leases of the queue, 10,000 or 10 MB of them in a transaction, and
+        so is one that is gone: this is for people, not for every message. With a database the
+        search spans transactions, and may miss a message that is handed on meanwhile; with a
+        transaction, ``TransactionTooLarge`` is raised if there are more. Snapshot reads: no
+        conflicts. Raises ``InvalidArgument`` if it is no id, ``QueueNotFound``.
+        """
+
+        def find(tr: fdb.Transaction) -> MessageState | None:
+            scope, snapshot = self._scope(tr), tr.snapshot
+            found = lookup.find(snapshot, scope, lookup.look(snapshot, self._keys, message_id))
+            return None if found is None else lookup.state(tr, scope, found)
+
+        def search(tr: fdb.Transaction) -> tuple[MessageState | None, bytes]:
+            return lookup.leased(tr, self._scope(tr), message_id, begin)
+
+        found, begin = self._read(tr, find), b""
+        while found is None:
+            found, begin = self._read(tr, search)
+            if not begin:
+                # What was given back during the search stands where its id leads to again.
+                return found or self._read(tr, find)
+            if isinstance(tr, fdb.Transaction):
+                raise TransactionTooLarge(
+                    problem="there are too many leases to look for a message; call it with a "
+                    "database"
+                )
+        return found
+
+    def look(
+        self, tr: Transactor, state: str = "ready", limit: int = 100, after: str | None = None
+    ) -> list[MessageState]:
+        """Messages that wait, up to ``limit`` of them, in their order.
+
+        state: "ready"; "delayed", those due first at the beginning; or "waiting" for another
+            message of their ordering key, which counts as ready, too.
+        after: the id of the last one of an earlier look, to go on behind it.
+
+        Ends early at 8,000,000 bytes, but with one message at least, if there is one. Snapshot
+        reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        _check_state(state)
+        if type(limit) is not int or not 0 < limit <= MAX_LOOKED_AT:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_LOOKED_AT:,}"
+            )
+
+        def look(tr: fdb.Transaction) -> list[MessageState]:
+            scope = self._scope(tr)
+            begin = waiting.behind(tr, scope, state, after)
+            return waiting.page(tr, scope, state, limit, begin)[0]
+
+        return self._read(tr, look)
+
+    def looking(
+        self, db: fdb.Database, state: str = "ready", after: str | None = None
+    ) -> Iterator[MessageState]:
+        """``look`` as it is iterated over: all messages, some hundred from each transaction.
+
+        So it is no picture of one instant. Arguments and errors as ``look``.
+        """
+        _check_state(state)
+        begin = self._read(db, lambda tr: waiting.behind(tr, self._scope(tr), state, after))
+
+        def page(tr: fdb.Transaction) -> tuple[list[MessageState], bytes]:
+            return waiting.page(tr, self._scope(tr), state, PAGE, begin)
+
+        while True:
+            found, begin = self._read(db, page)
+            yield from found
+            if not found:
+                return
+
+    def cancel(self, tr: Transactor, message_id: str) -> bool:
+        """Remove a message that is ready or delayed; returns whether it was.
+
+        One that is leased is in somebody's hands: it stays, as a dead letter does. One or two
+        round trips. Conflicts with whatever moves the message. Raises ``InvalidArgument`` if it
+        is no id, ``QueueNotFound``.
+        """
+
+        def remove(tr: fdb.Transaction) -> bool:
+            scope = self._scope(tr)
+            match lookup.find(tr, scope, lookup.look(tr, self._keys, message_id)):
+                case lookup.Found(place=Position(), standing=standing):
+                    scan.remove(tr, self._keys, [standing])
+                    transitions.record(tr, scope, PURGE_READY, [standing])
+                case lookup.Found(place=Turn() as turn, standing=standing):
+                    del tr[lookup.key(self._keys, turn)]
+                    transitions.record(tr, scope, PURGE_READY, [standing])
+                case lookup.Found(place=Due() as due, standing=standing):
+                    del tr[self._keys.delayed(due)]
+                    transitions.record(tr, scope, PURGE_DELAYED, [standing])
+                case _:
+                    return False
+            return True
+
+        return self._run(tr, remove, wrote=bool)
+
+    def edit(
+        self,
+        tr: Transactor,
+        message_id: str,
+        *,
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+    ) -> bool:
+        """Change the priority of a message that waits, or when it is due; returns whether it does.
+
+        priority: it goes behind all others of another level, and stays where it is in its own.
+        delay, at: as in ``enqueue``, from now on; 0 seconds: it is ready at once. What was ready
+            returns to its place when its time has come.
+
+        It keeps its id. One that is leased or dead stays as it is. Two or three round trips.
+        Conflicts with whatever moves the message. Raises ``InvalidArgument``, also for a time for
+        a message that waits for another one of its ordering key; ``InvalidPriority``,
+        ``QueueNotFound``.
+        """
+
+        def change(tr: fdb.Transaction) -> bool:
+            scope = self._scope(tr)
+            due_ms = None
+            if delay is not None or at is not None:
+                due_ms = due(delay or 0.0, at, scope.now_ms(tr)) or 0
+            found = lookup.find(tr, scope, lookup.look(tr, self._keys, message_id))
+            if found is None or not editing.editable(found):
+                return False
+            waiting = wakeups.look(tr, self._keys, 1)
+            editing.edit(tr, scope, found, priority, due_ms)
+            wakeups.wake(tr, self._keys, waiting)
+            return True
+
+        return self._run(tr, change, wrote=bool)
+
+    # -- the queue ---------------------------------------------------------------------------
+
+    def pause(self, tr: Transactor) -> None:
+        """Let nobody receive from the queue: it looks empty, and who waits goes on waiting.
+
+        Enqueues go on, and what is leased can be settled. Conflicts with every operation on the
+        queue that is under way. Raises ``QueueNotFound``.
+        """
+        self._run(tr, lambda tr: self._set_paused(tr, True))
+
+    def resume(self, tr: Transactor) -> None:
+        """End a pause, and wake who waits. Conflicts and errors as ``pause``."""
+        self._run(tr, lambda tr: self._set_paused(tr, False))
+
+    def sweep(self, db: fdb.Database) -> Swept:
+        """Do at once what happens by itself: lapsed leases, due delays, ended times to live, and
+        the removal of consumers that were killed.
+
+        Receivers do the same as they come by; a queue that nobody receives from needs a sweep now
+        and then, and only a sweep deletes a queue with the option ``auto_delete``. Spans
+        transactions of up to some hundred messages. Raises ``QueueNotFound``.
+        """
+        return housekeeping.sweep(self, db)
+
+    def ready_since_ms(self, tr: Transactor) -> int | None:
+        """When the oldest message that is first of its level was enqueued; None if none is ready.
+
+        By its enqueuer's wall clock, in milliseconds. Two round trips, snapshot reads: no
+        conflicts. Raises ``QueueNotFound``.
+        """
+        return self._read(tr, lambda tr: age.ready_since_ms(tr, self._scope(tr)))
+
+    def leases(
+        self, tr: Transactor, limit: int = 1_000, after: bytes | None = None
+    ) -> list[LeasedMessage]:
+        """The leases, in the order of their tokens, up to ``limit`` of them.
+
+        after: the token of the last one of an earlier list, to go on behind it.
+
+        With a database it spans transactions, of 8,000,000 bytes each; with a transaction it ends
+        early there. Snapshot reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        if type(limit) is not int or not 0 < limit <= MAX_LEASES:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_LEASES:,}"
+            )
+        found: list[LeasedMessage] = []
+        begin = b"" if after is None else self._keys.lease(after) + b"\x00"
+
+        def look(tr: fdb.Transaction) -> tuple[list[LeasedMessage], bytes]:
+            return leases.listed(tr, self._scope(tr), limit - len(found), begin)
+
+        while True:
+            some, begin = self._read(tr, look)
+            found += some
+            if not begin or len(found) == limit or isinstance(tr, fdb.Transaction):
+                return found
+
+    def evict(self, tr: Transactor, consumer: Consumer | None = None) -> list[bytes]:
+        """Remove a consumer, or where None those whose last sign of life is too old: up to 100.
+
+        Returns their ids. Requests of the dead leave the line, too: the claim of one is an id here.
+        Another consumer is woken in the place of each. One that is alive after all registers again.
+        One or two round trips; conflicts with a sign of life of those that it removes. Raises
+        ``QueueNotFound``.
+        """
+
+        def remove(tr: fdb.Transaction) -> list[bytes]:
+            scope = self._scope(tr)
+            if consumer is None:
+                return registry.evict_dead(tr, scope)
+            registry.unregister(tr, scope, consumer.id, consumer.priority)
+            return [consumer.id]
+
+        return self._run(tr, remove, wrote=bool)
+
+    def consumers(self, tr: Transactor) -> list[Consumer]:
+        """The consumers: the registered ones, as workers are, and who waits in front of the line.
+
+        By descending priority. Snapshot reads: no conflicts. Raises ``QueueNotFound``.
+        """
+        return self._read(tr, lambda tr: registry.consumers(tr, self._scope(tr).keys))
+
+    def history(self, tr: Transactor, limit: int = 1_000, after: bytes = b"") -> list[Event]:
+        """The transitions of the queue's messages, the oldest first, up to ``limit`` of them.
+
+        after: the ``stamp`` of the last one of an earlier call, to go on behind it.
+
+        Needs the option ``history_seconds``; older lines are gone. Snapshot reads: no conflicts;
+        not in a transaction that itself has moved messages of the queue (FoundationDB's error
+        1036). Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        if type(limit) is not int or not 0 < limit <= MAX_EVENTS:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_EVENTS:,}"
+            )
+        return self._read(tr, lambda tr: history.read(tr, self._scope(tr), limit, after))
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _set_paused(self, tr: fdb.Transaction, paused: bool) -> None:
+        scope = self._scope(tr)
+        if scope.options.paused != paused:
+            catalogue.change(tr, scope, replace(scope.options, paused=paused))
+        if not paused:
+            # Those that sleep look again: the first by itself, the others as they are woken.
+            wakeups.ring(tr, self._keys)
+            wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, wakeups.MAX_WOKEN))
+
+
+def _check_state(state: str) -> None:
+    if state not in waiting.KINDS:
+        raise InvalidArgument(
+            argument="state", value=state, problem=f"must be one of {', '.join(waiting.KINDS)}"
+        )

@@ -1,0 +1,324 @@
+"""Taking messages in batches that stay the same: the plans of a queue, as ``Queue`` offers them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import count
+from math import ceil
+from typing import NamedTuple
+
+from ...consumers import promotion, wakeups
+from ...errors import PlanLost, QueueReplaced
+from ...messages import payloads
+from ...messages.delivery import lease, scan
+from ...messages.streams import planning, plans
+from ...messages.streams.planning import Limits
+from ...messages.streams.plans import Book
+from ...schema import once
+from ...schema.codec import Planned, Stage, unpack_lease
+from ...schema.keys import CLAIM_BYTES
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ..handle import Handle
+
+PAGE = 1_000
+"""Messages of a plan that one transaction reads."""
+MIN_FILL = 50
+
+_RETURNED = "it was given back, and its messages are delivered again"
+_OTHERS = "another run of the consumer has acknowledged it"
+
+
+class Mark(NamedTuple):
+    """How far a consumer has come: behind a batch.
+
+    line: names the sequence of batches: the identity of the queue, and a name within it. Another
+        one, of a queue that was made anew or of a consumer that was forgotten, has another.
+    """
+
+    line: str
+    batch: int
+
+
+class Piece(NamedTuple):
+    """A part of a plan, for whoever works on it: small, and to be pickled.
+
+    spans: claims, and from which lease of each to before which.
+    """
+
+    batch: int
+    messages: int
+    spans: tuple[tuple[bytes, int, int], ...]
+
+
+class Planner:
+    """One run of a consumer that takes messages in numbered batches, and acknowledges them.
+
+    A batch has the same messages until it is acknowledged, whatever happens: ``next`` from the
+    same mark gives the same batch to the next run, too. At its first call the run takes over the
+    plans of the consumer; another run, which had them, gets ``PlanTaken`` from then on.
+    """
+
+    def __init__(self, queue: Handle, consumer: str, lenient: bool) -> None:
+        self.consumer = consumer
+        self._queue = queue
+        self._lenient = lenient
+        self._name = os.urandom(plans.NAME_BYTES)
+        self._held = False
+
+    def begin(self, db: fdb.Database) -> Mark:
+        """Behind the last batch that the consumer has acknowledged. Takes nothing over."""
+
+        def look(tr: fdb.Transaction) -> tuple[Mark, bool]:
+            scope = self._queue._scope(tr)
+            looked = plans.look(tr, scope.keys, self.consumer)
+            book = plans.parse(scope.keys, self.consumer, looked)
+            if book is None:
+                return Mark(plans.begin(tr, scope, self.consumer).line.hex(), 0), True
+            return _mark(book, book.state.acknowledged), False
+
+        return once.run(db, self._queue._keys.once, look, wrote=lambda found: found[1])[0]
+
+    def ends(self, db: fdb.Database) -> dict[int, int]:
+        """What is ready now, as ``next`` takes it; also what has become due by now."""
+
+        def promote(tr: fdb.Transaction) -> int:
+            scope = self._queue._scope(tr)
+            return promotion.promote_all(tr, scope, promotion.look(tr, scope)).moved
+
+        while once.run(db, self._queue._keys.once, promote, wrote=bool):
+            pass
+        return self._queue._read(db, lambda tr: planning.ends(tr, self._queue._scope(tr)))
+
+    def next(
+        self,
+        db: fdb.Database,
+        since: Mark,
+        messages: int | None = None,
+        size: int | None = None,
+        ends: Mapping[int, int] | None = None,
+    ) -> Mark:
+        """Acknowledge what is done, and plan the next batch; ``since`` where nothing is ready.
+
+        since: behind the last batch that is done.
+        messages, size: what the batch may hold of messages, and of bytes with their headers; one
+            message in any case. A batch that was planned before is as it is.
+        ends: what ``ends`` returned, to take nothing that came later.
+
+        The first messages in the order of delivery, as each transaction of up to 5,000 messages
+        sees it; what becomes more urgent meanwhile goes into the next batch. Raises ``PlanTaken``,
+        ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
+        """
+        return self._through(db, since, Limits(messages, size, ends)) or since
+
+    def acknowledge(self, db: fdb.Database, until: Mark) -> None:
+        """The messages of all batches up to ``until`` are done. Again does no harm.
+
+        Spans transactions. Raises what ``next`` does.
+        """
+        self._through(db, until, None)
+
+    def pieces(self, db: fdb.Database, since: Mark, until: Mark, parts: int) -> list[Piece]:
+        """The batch ``until``, in up to ``parts`` parts of about the same number of messages.
+
+        One round trip. Raises ``PlanTaken``, ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
+        """
+        if since == until:
+            return []
+
+        def look(tr: fdb.Transaction) -> tuple[list[Piece], bool]:
+            scope = self._queue._scope(tr)
+            book, took = self._open(tr, scope, until)
+            plan = book.plans.get(until.batch)
+            problem = _gap(book, until)
+            if problem is None and until.batch <= book.state.acknowledged:
+                problem = _OTHERS
+            elif problem is None and not _sealed(plan):
+                problem = _RETURNED
+            if problem is None and plan is not None:
+                return _split(until.batch, plan, parts), took
+            if self._lenient:
+                return [], took
+            raise self._lost(until, problem or _RETURNED)
+
+        pieces, _ = once.run(db, self._queue._keys.once, look, wrote=lambda found: found[1])
+        self._held = True
+        return pieces
+
+    def read(self, db: fdb.Database, piece: Piece) -> Iterator[list[StoredMessage]]:
+        """The messages of a piece, page by page, with their payloads; needs no run.
+
+        Spans transactions, snapshot reads: no conflicts. Raises ``PlanLost`` where they are gone.
+        """
+        for claim, first, end in piece.spans:
+            begin = first
+            while begin < end:
+                page = self._queue._read(db, partial(self._page, claim=claim, begin=begin, end=end))
+                if not page:
+                    raise self._lost(Mark("", piece.batch), _RETURNED)
+                begin += len(page)
+                yield page
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _page(self, tr: fdb.Transaction, claim: bytes, begin: int, end: int) -> list[StoredMessage]:
+        keys = self._queue._scope(tr).keys
+        end = min(end, begin + PAGE)
+        found: list[StoredMessage] = []
+        room = scan.BATCH_BYTES
+        for kv in plans.leased(tr.snapshot, keys, claim, begin, end):
+            standing = lease.standing(unpack_lease(kv.value))
+            room -= len(kv.value) + standing.envelope.chunk_bytes
+            if found and room < 0:
+                break
+            found.append(standing)
+        return payloads.load(found, payloads.look(tr, keys, found))
+
+    def _open(self, tr: fdb.Transaction, scope: Scope, mark: Mark) -> tuple[Book, bool]:
+        """The plans, owned by this run, and whether it has just taken them over.
+
+        Raises ``QueueReplaced`` where they are not of the queue that a mark is of.
+        """
+        if not mark.line.startswith(scope.identity):
+            raise QueueReplaced(name=scope.name)
+        looked = plans.look(tr, scope.keys, self.consumer)
+        book = plans.parse(scope.keys, self.consumer, looked)
+        if book is None:
+            book = Book(self.consumer, plans.begin(tr, scope, self.consumer))
+        return book, plans.own(tr, scope, book, self._name, held=self._held)
+
+    def _through(self, db: fdb.Database, mark: Mark, limits: Limits | None) -> Mark | None:
+        """Acknowledge up to a mark, and plan the next batch where there are limits, in as many
+        transactions as it takes. Returns the mark behind that batch, if there is one."""
+        while True:
+            step = once.run(
+                db,
+                self._queue._keys.once,
+                partial(self._step, mark=mark, limits=limits, attempts=count(1)),
+                wrote=lambda step: step.wrote,
+            )
+            self._held = True
+            if step.done:
+                return step.mark
+
+    def _step(
+        self, tr: fdb.Transaction, mark: Mark, limits: Limits | None, attempts: count[int]
+    ) -> _Step:
+        scope = self._queue._scope(tr)
+        book, wrote = self._open(tr, scope, mark)
+        if limits or mark.batch > book.state.acknowledged:
+            mark = self._checked(book, mark)
+        if mark.batch > book.state.acknowledged:
+            plans.acknowledge(tr, scope, book, mark.batch)
+            wrote = True
+        if book.ended:
+            plans.end(tr, scope, book)
+            wrote = True
+        if book.ended:
+            return _Step(None, False, wrote)
+        if limits is None:
+            return _Step(None, True, wrote)
+        current = book.current
+        if current and current[1].stage is Stage.RETURNING:
+            give_back(tr, scope, book, current[0])
+            return _Step(None, False, True)
+        if current and current[1].stage is Stage.SEALED:
+            return _Step(_mark(book, current[0]), True, wrote)
+        return self._fill(tr, scope, book, limits, next(attempts), wrote)
+
+    def _fill(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        book: Book,
+        limits: Limits,
+        attempt: int,
+        wrote: bool,
+    ) -> _Step:
+        promoted = promotion.promote_all(tr, scope, promotion.look(tr, scope)).moved
+        # Where others take the first messages at the same time, fewer are more likely to be had.
+        at_most = max(MIN_FILL, planning.CLAIM_MESSAGES >> (attempt - 1))
+        claim, planned = os.urandom(CLAIM_BYTES), book.current
+        full = planning.fill(tr, scope, book, limits, claim, at_most)
+        current = book.current
+        if current and current[1].stage is Stage.SEALED:
+            return _Step(_mark(book, current[0]), True, True)
+        wrote = wrote or promoted > 0 or planned != current
+        return _Step(None, full and not promoted, wrote)
+
+    def _checked(self, book: Book, mark: Mark) -> Mark:
+        """A mark to go on from; raises ``PlanLost`` for one that is none, unless lenient."""
+        acknowledged, plan = book.state.acknowledged, book.plans.get(mark.batch)
+        problem = _gap(book, mark)
+        if problem is None and mark.batch < acknowledged:
+            problem = _OTHERS
+        elif problem is None and mark.batch > acknowledged and not _sealed(plan):
+            problem = _RETURNED
+        if problem is None:
+            return mark
+        if not self._lenient:
+            raise self._lost(mark, problem)
+        return _mark(book, acknowledged)
+
+    def _lost(self, mark: Mark, problem: str) -> PlanLost:
+        name = self._queue.name
+        return PlanLost(queue=name, consumer=self.consumer, batch=mark.batch, problem=problem)
+
+
+class _Step(NamedTuple):
+    """What one transaction of a run has done: the next batch, if it is planned; whether that is
+    all; whether it wrote something."""
+
+    mark: Mark | None
+    done: bool
+    wrote: bool
+
+
+def _sealed(plan: Planned | None) -> bool:
+    return plan is not None and plan.stage is Stage.SEALED
+
+
+def _mark(book: Book, batch: int) -> Mark:
+    return Mark(book.state.line.hex(), batch)
+
+
+def _gap(book: Book, mark: Mark) -> str | None:
+    """Why a mark is not of these plans at all; None if it is."""
+    if mark.line != book.state.line.hex():
+        return "the consumer was forgotten since then"
+    if mark.batch > book.state.last:
+        return f"the last one was {book.state.last}: an older state of the store was restored"
+    return None
+
+
+def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> int:
+    waiting = wakeups.look(tr, scope.keys, planning.CLAIM_MESSAGES)
+    given, _ = plans.give_back(tr, scope, book, batch)
+    wakeups.wake(tr, scope.keys, waiting)
+    return given
+
+
+def _split(batch: int, plan: Planned, parts: int) -> list[Piece]:
+    """A plan in parts of about the same size, in order; messages of one ordering key that follow
+    each other stay together."""
+    pieces = []
+    each = max(1, ceil(plan.messages / max(1, parts)))
+    spans: list[tuple[bytes, int, int]] = []
+    count = 0
+    for claimed in plan.claims:
+        begin = 0
+        while begin < claimed.messages:
+            if count >= each and not claimed.joins(begin):
+                pieces.append(Piece(batch, count, tuple(spans)))
+                spans, count = [], 0
+            end = min(claimed.messages, begin + max(1, each - count))
+            while end < claimed.messages and claimed.joins(end):
+                end += 1
+            spans.append((claimed.claim, begin, end))
+            count += end - begin
+            begin = end
+    if spans:
+        pieces.append(Piece(batch, count, tuple(spans)))
+    return pieces

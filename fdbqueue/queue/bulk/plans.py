@@ -1,0 +1,158 @@
+"""The plans of a queue, as ``Queue.plans`` offers them: what streams have in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from ...errors import InvalidArgument, PlanHeld, PlanNotFound
+from ...messages.delivery import lease
+from ...messages.streams import plans
+from ...messages.streams.plans import Book
+from ...schema import once
+from ...schema.codec import Planned, unpack_lease
+from ...schema.scope import Scope
+from ...store.binding import fdb
+from ...values.model import Message, Plan, PlanConsumer
+from ...values.options import check_name
+from ..handle import Handle, Transactor, finished
+from .planner import Planner, give_back
+
+MAX_SHOWN = 10_000
+
+
+class Plans:
+    """The plans of one queue; get it from ``Queue.plans``."""
+
+    def __init__(self, queue: Handle) -> None:
+        self._queue = queue
+
+    def show(self, tr: Transactor, consumer: str) -> PlanConsumer:
+        """One of them. One round trip, snapshot reads. Raises ``PlanNotFound``."""
+        check_name(consumer)
+        return self._queue._read(
+            tr, lambda tr: _told(found(self._queue._scope(tr), consumer, tr.snapshot))
+        )
+
+    def messages(self, tr: Transactor, consumer: str, limit: int = 1_000) -> list[Message]:
+        """The first messages that a consumer has in hand, without their payloads.
+
+        Snapshot reads, two round trips. Raises ``PlanNotFound``, ``InvalidArgument``.
+        """
+        check_name(consumer)
+        if type(limit) is not int or not 0 < limit <= MAX_SHOWN:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_SHOWN:,}"
+            )
+
+        def look(tr: fdb.Transaction) -> list[Message]:
+            scope = self._queue._scope(tr)
+            book = found(scope, consumer, tr.snapshot)
+            messages: list[Message] = []
+            for plan in book.plans.values():
+                for claimed in plan.claims:
+                    wanted = min(claimed.messages, limit - len(messages))
+                    rows = plans.leased(tr.snapshot, scope.keys, claimed.claim, 0, wanted)
+                    held = [lease.standing(unpack_lease(kv.value)) for kv in rows if wanted]
+                    messages += [each.envelope.properties(each.position) for each in held]
+            return messages
+
+        return self._queue._read(tr, look)
+
+    def release(
+        self,
+        db: fdb.Database,
+        consumer: str,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Give back what a consumer has in hand: its messages return to their places, and the
+        attempt does not count. Returns how many have.
+
+        progress: called after each transaction with how many have so far.
+
+        For a consumer that does not run any more: one that still runs fails when it comes to its
+        next batch. What it has acknowledged stays so. A release that was interrupted is gone on
+        with by the next one. Spans transactions, each of 5,000 messages at most; exactly once.
+        ``releasing`` does the same a transaction at a time. Raises ``PlanNotFound``.
+        """
+        return finished(self.releasing(db, consumer), progress, 0)
+
+    def releasing(self, db: fdb.Database, consumer: str) -> Iterator[int]:
+        """``release`` as it is iterated over: yields how many messages have returned after each
+        transaction. Nothing is done before the first is asked for."""
+        check_name(consumer)
+        total = 0
+        while True:
+            given, done = once.run(
+                db,
+                self._queue._keys.once,
+                partial(self._give_back, consumer=consumer),
+                wrote=lambda result: not result[1],
+            )
+            if done:
+                return
+            total += given
+            yield total
+
+    def forget(self, tr: Transactor, consumer: str) -> None:
+        """Forget a consumer that has nothing in hand: its next run begins anew, and a checkpoint
+        of before is refused.
+
+        One round trip. Raises ``PlanNotFound``, and ``PlanHeld`` while it has messages in hand.
+        """
+        check_name(consumer)
+
+        def remove(tr: fdb.Transaction) -> None:
+            scope = self._queue._scope(tr)
+            if found(scope, consumer, tr).plans:
+                raise PlanHeld(queue=scope.name, consumer=consumer)
+            plans.forget(tr, scope, consumer)
+
+        self._queue._run(tr, remove)
+
+    def planner(self, consumer: str, *, lenient: bool = False) -> Planner:
+        """A run of a consumer, which takes over what an earlier one has left. Touches nothing.
+
+        lenient: whether to go on with what there is where a batch is not planned any more.
+        """
+        return Planner(self._queue, check_name(consumer), lenient)
+
+    def _give_back(self, tr: fdb.Transaction, consumer: str) -> tuple[int, bool]:
+        scope = self._queue._scope(tr)
+        book = found(scope, consumer, tr)
+        if book.ended:
+            plans.end(tr, scope, book)
+            return 0, False
+        if book.current is None:
+            return 0, True
+        return give_back(tr, scope, book, book.current[0]), False
+
+    def list(self, tr: Transactor) -> list[PlanConsumer]:
+        """The consumers that take messages by plans. One round trip, snapshot reads."""
+
+        def look(tr: fdb.Transaction) -> list[PlanConsumer]:
+            return [_told(book) for book in plans.every(tr.snapshot, self._queue._scope(tr).keys)]
+
+        return self._queue._read(tr, look)
+
+
+def found(scope: Scope, consumer: str, tr: fdb.TransactionRead) -> Book:
+    book = plans.parse(scope.keys, consumer, plans.look(tr, scope.keys, consumer))
+    if book is None:
+        raise PlanNotFound(queue=scope.name, consumer=consumer)
+    return book
+
+
+def _told(book: Book) -> PlanConsumer:
+    return PlanConsumer(
+        book.consumer,
+        book.state.acknowledged,
+        tuple(_plan(book, batch, plan) for batch, plan in book.plans.items()),
+    )
+
+
+def _plan(book: Book, batch: int, plan: Planned) -> Plan:
+    state = "acknowledged" if batch <= book.state.acknowledged else plan.stage.name.lower()
+    left = sum(claimed.messages for claimed in plan.claims)
+    return Plan(batch, state, plan.messages, plan.size, left, plan.planned_at_ms)

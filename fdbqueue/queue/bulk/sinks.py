@@ -1,0 +1,358 @@
+"""Sinks: rows that many tasks bring, each enqueued once however often a task or a driver runs.
+
+See ``queue.staging`` for how, and why that holds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from ...consumers import wakeups
+from ...errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished
+from ...messages.enqueue import waiting_for_room
+from ...messages.streams import staging, undecided
+from ...messages.streams.packing import Cutter
+from ...messages.streams.staging import Attempt
+from ...messages.streams.undecided import Undecided
+from ...schema.codec import INLINE_LIMIT, SinkState, StagedRow, pack_envelope, pack_plain
+from ...store.binding import fdb
+from ...values.content import check_headers, check_payload
+from ...values.durations import Seconds
+from ...values.model import BYTES, Headers, NewMessage
+from ...values.options import QueueOptions, check_name
+from ...values.serializers import BUILT_IN
+from ..handle import Transactor, finished
+from ..queue import Queue
+from ..validation import draft
+
+TIMEOUT_SECONDS = 3600.0
+FLUSH_PIECES = 40
+"""Pieces of 90 kB that one transaction stages."""
+ANONYMOUS_DAYS = undecided.KEPT_DAYS
+"""For how long what an interrupted write of no name has staged is kept."""
+
+_DAY_MS = 24 * 3600 * 1000
+_TOO_LARGE = 2101
+_SLOW_SECONDS = 1.0
+"""How long a transaction may take that enqueues: it lasts for five seconds at most."""
+
+
+_ANONYMOUS = "write:"
+
+
+def anonymous(now_ms: int) -> str:
+    """A name for a sink that is used for one batch, and that nobody need come back to."""
+    return f"{_ANONYMOUS}{now_ms:012x}:{os.urandom(8).hex()}"
+
+
+class Sink:
+    """A stream of numbered batches into a queue, under a name."""
+
+    def __init__(self, queue: Queue, name: str) -> None:
+        self._queue = queue
+        self._keys = queue._keys
+        self.name = check_name(name)
+
+    def state(self, tr: Transactor) -> SinkState:
+        """How far it has come. One round trip. Raises ``QueueNotFound``."""
+
+        def look(tr: fdb.Transaction) -> SinkState:
+            self._queue._scope(tr)
+            return staging.state(tr, self._keys, self.name)
+
+        return self._queue._read(tr, look)
+
+    def stage(self, db: fdb.Database, batch: int, content_type: str = BYTES) -> Stager:
+        """Begin an attempt to stage rows of a batch. Raises ``QueueNotFound``.
+
+        content_type: of payloads that are handed in as bytes.
+        """
+
+        def look(tr: fdb.Transaction) -> tuple[QueueOptions, str, SinkState]:
+            scope = self._queue._scope(tr)
+            return scope.options, scope.identity, staging.state(tr, scope.keys, self.name)
+
+        options, identity, state = self._queue._read(db, look)
+        queue = self._queue._only(identity)
+        fixed = staging.fixed(state, batch)
+        return Stager(db, Sink(queue, self.name), options, identity, batch, content_type, fixed)
+
+    def publish(
+        self,
+        db: fdb.Database,
+        batch: int,
+        attempts: Iterable[Attempt],
+        *,
+        timeout: Seconds = TIMEOUT_SECONDS,
+        progress: Callable[[SinkState], object] | None = None,
+    ) -> SinkState:
+        """Enqueue what attempts have staged for a batch, in their order; returns how far the sink
+        has come.
+
+        batch: 0 or more; published in ascending order. If it was published before, nothing is
+            done; if it was decided before which attempts count, those do.
+        timeout: seconds to wait for room, where the queue is full and lets producers wait.
+        progress: called after each transaction with how far the sink has come.
+
+        Spans transactions of up to about 5,000 messages each. Messages become ready as they are
+        enqueued. Conflicts as ``Queue.enqueue_many``. Raises ``QueueFull`` and ``SinkBehind``
+        before anything is enqueued, and ``SinkUnfinished`` later. ``publishing`` does the same a
+        transaction at a time.
+        """
+        steps = self.publishing(db, batch, attempts, timeout=timeout)
+        return finished(steps, progress, None) or self.state(db)
+
+    def publishing(
+        self,
+        db: fdb.Database,
+        batch: int,
+        attempts: Iterable[Attempt],
+        *,
+        timeout: Seconds = TIMEOUT_SECONDS,
+    ) -> Iterator[SinkState]:
+        """``publish`` as it is iterated over: yields how far the sink has come after each
+        transaction. Nothing is done before the first is asked for."""
+        counting = list(attempts)
+        state, counting = _fix(db, self, batch, counting)
+        pace = _Pace()
+        while state.batch == batch:
+            step = partial(_step, db, self, batch, counting, pace)
+            try:
+                state = waiting_for_room.patiently(step, timeout)
+            except fdb.FDBError as error:
+                if error.code != _TOO_LARGE or not pace.slow_down():
+                    raise
+                continue
+            except QueueFull as error:
+                raise SinkUnfinished(
+                    sink=self.name, published=state.published, rows=state.rows, problem=str(error)
+                ) from error
+            if not staging.fixed(state, batch):
+                problem = "somebody has removed the sink meanwhile"
+                raise SinkUnfinished(sink=self.name, published=0, rows=0, problem=problem)
+            pace.end()
+            yield state
+
+    def finish(
+        self,
+        db: fdb.Database,
+        *,
+        timeout: Seconds = TIMEOUT_SECONDS,
+        progress: Callable[[SinkState], object] | None = None,
+    ) -> SinkState:
+        """Enqueue what is left of the batch that is being published, if one is; as ``publish``."""
+        return finished(self.finishing(db, timeout=timeout), progress, None) or self.state(db)
+
+    def finishing(
+        self, db: fdb.Database, *, timeout: Seconds = TIMEOUT_SECONDS
+    ) -> Iterator[SinkState]:
+        """``finish`` as it is iterated over; as ``publishing``."""
+        batch = self.state(db).batch
+        if batch >= 0:
+            yield from self.publishing(db, batch, (), timeout=timeout)
+
+    def discard(self, db: fdb.Database, batch: int, attempts: Iterable[Attempt]) -> None:
+        """Remove what attempts have staged for a batch, unless it is decided that they count."""
+        names = [each.name for each in attempts]
+        with suppress(QueueNotFound):  # and what was staged went with it
+            self._queue._run(db, partial(self._discard, batch=batch, attempts=names))
+
+    def _discard(self, tr: fdb.Transaction, batch: int, attempts: Sequence[bytes]) -> None:
+        scope = self._queue._scope(tr)
+        staging.discard(tr, scope.keys, self.name, batch, attempts)
+
+    def forget(self, tr: Transactor) -> None:
+        """Remove the sink, with what is staged for it; its batches begin anew then."""
+
+        def remove(tr: fdb.Transaction) -> None:
+            self._queue._scope(tr)
+            staging.forget(tr, self._keys, self.name)
+
+        self._queue._run(tr, remove)
+
+
+class Stager:
+    """One attempt to stage rows of a batch: rows go in one by one, and out in pieces."""
+
+    def __init__(
+        self,
+        db: fdb.Database,
+        sink: Sink,
+        options: QueueOptions,
+        identity: str,
+        batch: int,
+        content_type: str,
+        fixed: bool,
+    ) -> None:
+        self._content_type = content_type
+        self._db = db
+        self._sink = sink
+        self._batch = batch
+        self._options = options
+        self._now_ms = sink._queue._clock.now_ms(db)
+        self._name = os.urandom(staging.NAME_BYTES)
+        self._cutter = Cutter()
+        self._full: list[bytes] = []
+        self._written = 0
+        self._size = 0
+        self._inline = INLINE_LIMIT
+        if options.compression != "none":
+            self._inline = min(self._inline, options.compress_from - 1)
+        self._largest = min(options.max_payload, options.max_bytes or options.max_payload)
+        self._levels = [options.level(each) for each in range(options.max_priority + 1)]
+        self._identity = identity
+        self.fixed = fixed
+        """Whether it is decided already what counts in the batch: then nothing is staged."""
+
+    def plain(self, payload: bytes, priority: int, headers: Headers | None = None) -> None:
+        """Take in a message that has nothing else. Raises ``InvalidPayload``,
+        ``InvalidPriority``, ``InvalidHeaders``."""
+        size = len(payload)
+        if size > self._inline:
+            self.add(NewMessage(payload, priority, headers))
+            return
+        if size > self._largest:
+            raise PayloadTooLarge(size=size, limit=self._largest)
+        if type(priority) is not int or not 0 <= priority < len(self._levels):
+            self._options.level(priority)
+        checked = check_headers(headers) if headers else {}
+        packed = pack_plain(payload, priority, self._now_ms, checked, self._content_type)
+        self._put(StagedRow(self._levels[priority], size, packed))
+
+    def add(self, message: NewMessage) -> None:
+        """Take in any message. Raises what ``Queue.enqueue`` raises for its arguments."""
+        made = draft(message, self._now_ms, BUILT_IN["bytes"])
+        envelope = replace(made.envelope, content_type=self._content_type)
+        check_payload(envelope.payload, self._largest)
+        level = self._options.level(envelope.priority)
+        packed = pack_envelope(envelope)
+        row = StagedRow(level, envelope.size, packed, made.due_ms, made.dedup_id, False)
+        self._put(row)
+
+    def finish(self) -> Attempt:
+        """Stage what is left; returns what to publish, or to discard."""
+        self._full += self._cutter.rest()
+        self._flush()
+        return self._attempt()
+
+    def discard(self) -> None:
+        """Give the attempt up, and remove what it has staged."""
+        self._full = []
+        self._sink.discard(self._db, self._batch, [self._attempt()])
+
+    def _attempt(self) -> Attempt:
+        rows = self._cutter.rows - self._cutter.left
+        return Attempt(self._name, self._written, rows, self._size, self._identity)
+
+    def _put(self, row: StagedRow) -> None:
+        self._size += row.size
+        self._full += self._cutter.add(row)
+        if len(self._full) >= FLUSH_PIECES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for begin in range(0, len(self._full), FLUSH_PIECES):
+            if self.fixed:
+                break
+            pieces = self._full[begin : begin + FLUSH_PIECES]
+            self._written += len(pieces)
+            self.fixed = not _stage(self._db, self._sink, self._batch, self._attempt(), pieces)
+        self._full = []
+
+
+class _Pace:
+    """How much one transaction is to enqueue: less where that was too much, in bytes or in time."""
+
+    def __init__(self) -> None:
+        self.share = 1.0
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """An attempt begins; the one before, if it has not ended, has failed."""
+        self.end()
+        self._began = time.monotonic()
+
+    def end(self) -> None:
+        """The attempt that has begun is over."""
+        if self._began is not None and time.monotonic() - self._began > _SLOW_SECONDS:
+            self.slow_down()
+        self._began = None
+
+    def slow_down(self) -> bool:
+        """Do less from now on; returns whether less can be done."""
+        self.share /= 2
+        return self.share * staging.STEP_ROWS >= 1
+
+
+def sinks(tr: Transactor, queue: Queue) -> dict[str, SinkState]:
+    """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
+
+    def look(tr: fdb.Transaction) -> dict[str, SinkState]:
+        queue._scope(tr)
+        return staging.sinks(tr, queue._keys)
+
+    return queue._read(tr, look)
+
+
+def undecided_rows(tr: Transactor, queue: Queue) -> dict[str, Undecided]:
+    """The sinks for which rows are staged that nobody has decided about: of writes that run, or
+    whose driver died. Snapshot reads, a page of 1,000 attempts after another: no conflicts."""
+    found: dict[str, Undecided] = {}
+    begin = b""
+    while True:
+
+        def look(tr: fdb.Transaction, begin: bytes) -> tuple[list[undecided.Staged], bytes]:
+            return undecided.page(tr, queue._scope(tr).keys, begin)
+
+        rows, begin = queue._read(tr, partial(look, begin=begin))
+        for sink, _, _, attempt in rows:
+            found[sink] = found.get(sink, Undecided()).plus(attempt)
+        if not begin:
+            return found
+
+
+@fdb.transactional
+def _stage(
+    tr: fdb.Transaction, sink: Sink, batch: int, attempt: Attempt, pieces: Sequence[bytes]
+) -> bool:
+    return staging.stage(tr, sink._queue._scope(tr), sink.name, batch, attempt, pieces)
+
+
+@fdb.transactional
+def _fix(
+    tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[Attempt]
+) -> tuple[SinkState, list[Attempt]]:
+    scope = sink._queue._scope(tr)
+    old = anonymous(scope.now_ms(tr) - ANONYMOUS_DAYS * _DAY_MS)
+    staging.sweep(tr, scope.keys, _ANONYMOUS, old)
+    undecided.expire(tr, scope, b"")
+    return staging.fix(tr, scope, sink.name, batch, attempts)
+
+
+@fdb.transactional
+def _step(
+    tr: fdb.Transaction,
+    sink: Sink,
+    batch: int,
+    attempts: Sequence[Attempt],
+    pace: _Pace,
+    resuming: bool,
+) -> SinkState:
+    """Enqueue the rows that come next. A retry after an unknown outcome reads how far the sink has
+    come, as any other does: so it needs no record of its own."""
+    pace.begin()
+    scope = sink._queue._scope(tr)
+    found = staging.state(tr, scope.keys, sink.name)
+    if found.batch != batch:
+        return found
+    page = staging.page(tr, scope, sink.name, found, attempts, pace.share)
+    waiting = wakeups.look(tr, scope.keys, len(page.rows))
+    following = staging.publish(tr, scope, sink.name, found, page, resuming)
+    if following.new > found.new:
+        wakeups.wake(tr, scope.keys, waiting)
+    return following

@@ -1,0 +1,193 @@
+"""The dead letters of a queue, as ``Queue.dead`` gives them: look, redrive, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from ..consumers import wakeups
+from ..errors import InvalidArgument
+from ..messages import dead_letters, lookup
+from ..schema import once
+from ..schema.codec import DeadRecord
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb
+from ..values.model import DeadMessage, Message, MessageState
+from ..values.selector import Selector
+from .handle import Handle, Transactor, finished
+
+MAX_LISTED = 10_000
+
+Wanted = Selector | str | Callable[[Message], bool] | None
+Graves = Sequence[tuple[DeadRecord, StoredMessage]]
+Step = Callable[[fdb.Transaction, Scope, Graves], int]
+
+
+class DeadLetters(Handle):
+    """The messages in a queue's own store of dead letters.
+
+    Those that the option ``dead_letter_queue`` sends to another queue are messages of that queue.
+    """
+
+    def list(self, tr: Transactor, limit: int = 100, after: str | None = None) -> list[DeadMessage]:
+        """Up to ``limit`` dead letters, in the order of their deaths; they end early at 8,000,000
+        bytes, but with one at least, if there is one.
+
+        after: the id of the last one of an earlier list, to go on behind it.
+
+        Snapshot reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        if type(limit) is not int or not 0 < limit <= MAX_LISTED:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_LISTED:,}"
+            )
+        return self._read(tr, lambda tr: dead_letters.letters(tr, self._scope(tr), limit, after))
+
+    def show(self, tr: Transactor, message_id: str) -> DeadMessage | None:
+        """The dead letter with an id; None if there is none. Snapshot reads: no conflicts.
+
+        Raises ``InvalidArgument`` if it is no id, ``QueueNotFound``.
+        """
+
+        def look(tr: fdb.Transaction) -> MessageState | None:
+            scope = self._scope(tr)
+            looked = lookup.look(tr.snapshot, self._keys, message_id)
+            found = lookup.find(tr.snapshot, scope, looked)
+            return None if found is None else lookup.state(tr, scope, found)
+
+        found = self._read(tr, look)
+        if found is None or found.death is None:
+            return None
+        return DeadMessage(found.message, found.death)
+
+    def redrive(
+        self,
+        db: fdb.Database,
+        wanted: Wanted = None,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Deliver dead letters again; returns how many are ready again.
+
+        wanted: which of them: a selector, or a function of the message (it sees the ``death``, not
+            the payload, and must not raise); all where None.
+        progress: called after each transaction with how many are ready again so far.
+
+        Each goes behind all others of its level, with its id and no attempts made; one with a
+        unique key that another message has by now stays. Spans transactions of up to 100 letters
+        each; those that die meanwhile are left. ``redriving`` does the same a transaction at a
+        time. Raises ``InvalidSelector``, ``QueueNotFound``.
+        """
+        return finished(self.redriving(db, wanted), progress, 0)
+
+    def redriving(
+        self, db: fdb.Database, wanted: Wanted = None, *, at_once: int | None = None
+    ) -> Iterator[int]:
+        """``redrive`` as it is iterated over: yields how many are ready again after each
+        transaction. Nothing is done before the first is asked for.
+
+        at_once: letters that one transaction goes through, 1 to 100, or as many where None:
+            whoever waits between two redrives at its own pace.
+        """
+        at_once = dead_letters.BATCH if at_once is None else at_once
+        if type(at_once) is not int or not 0 < at_once <= dead_letters.BATCH:
+            raise InvalidArgument(
+                argument="at_once", value=at_once, problem=f"must be 1 to {dead_letters.BATCH}"
+            )
+        now_ms = partial(self._clock.now_ms, db)
+        return self._through(db, _predicate(wanted, now_ms), self._redriven, at_once)
+
+    def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
+        """Deliver the dead letters with these ids again, as ``redrive`` does; returns how many.
+
+        Ids that no dead letter has do not count. One transaction; three round trips. Conflicts
+        with whatever changes these letters. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        wanted = _ids(message_ids)
+        return self._run(tr, lambda tr: self._by_id(tr, wanted, self._redriven), wrote=bool)
+
+    def purge(
+        self,
+        db: fdb.Database,
+        wanted: Wanted = None,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Remove dead letters for good; returns how many. Arguments, transactions and errors as
+        ``redrive``."""
+        return finished(self.purging(db, wanted), progress, 0)
+
+    def purging(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
+        """``purge`` as it is iterated over; as ``redriving``."""
+        return self._through(
+            db, _predicate(wanted, partial(self._clock.now_ms, db)), dead_letters.purge
+        )
+
+    def purge_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
+        """Remove the dead letters with these ids; returns how many. As ``redrive_ids``."""
+        wanted = _ids(message_ids)
+        return self._run(tr, lambda tr: self._by_id(tr, wanted, dead_letters.purge), wrote=bool)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _redriven(self, tr: fdb.Transaction, scope: Scope, graves: Graves) -> int:
+        waiting = wakeups.look(tr, self._keys, max(1, len(graves)))
+        count = dead_letters.redrive(tr, scope, graves)
+        if count:
+            wakeups.wake(tr, self._keys, waiting)
+        return count
+
+    def _by_id(self, tr: fdb.Transaction, message_ids: Sequence[str], step: Step) -> int:
+        scope = self._scope(tr)
+        looks = [lookup.look(tr, self._keys, message_id) for message_id in message_ids]
+        graves = []
+        for looked in looks:
+            match lookup.find(tr, scope, looked):
+                case lookup.Found(place=DeadRecord() as grave, standing=standing):
+                    graves.append((grave, standing))
+        return step(tr, scope, graves) if graves else 0
+
+    def _through(
+        self,
+        db: fdb.Database,
+        wanted: Callable[[Message], bool],
+        step: Step,
+        at_once: int | None = None,
+    ) -> Iterator[int]:
+        """Apply a step to the dead letters that there are now, some in each transaction."""
+        begin, until, total = b"", None, 0
+
+        def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
+            scope = self._scope(tr)
+            last = dead_letters.newest(tr, scope) if until is None else until
+            graves, following = dead_letters.page(
+                tr, scope, begin, last, wanted, at_once or dead_letters.BATCH
+            )
+            return step(tr, scope, graves) if graves else 0, following, last
+
+        while True:
+            count, begin, until = once.run(db, self._keys.once, one, wrote=lambda done: done[0] > 0)
+            if count:
+                total += count
+                yield total
+            if not begin:
+                return
+
+
+def _predicate(wanted: Wanted, now_ms: Callable[[], int]) -> Callable[[Message], bool]:
+    if wanted is None:
+        return lambda _: True
+    if isinstance(wanted, str):
+        wanted = Selector(wanted)
+    if isinstance(wanted, Selector):
+        selector = wanted
+        return lambda message: selector.matches(message, now_ms())
+    return wanted
+
+
+def _ids(message_ids: Iterable[str]) -> list[str]:
+    if isinstance(message_ids, str):
+        raise InvalidArgument(
+            argument="message_ids", value=message_ids, problem="give a list of ids"
+        )
+    return list(dict.fromkeys(message_ids))

@@ -1,0 +1,155 @@
+"""What every handle on a queue has: its keys, its clock, its cached options, and how it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from copy import copy
+from typing import Self, TypeVar
+
+from ..errors import InvalidArgument, QueueReplaced
+from ..schema import catalogue, once
+from ..schema.keys import OnceKeys, QueueKeys, RootKeys
+from ..schema.scope import Chore, Scope
+from ..store.binding import check_process, fdb
+from ..store.clocks import Clock
+from ..values import durations
+from ..values.durations import Seconds
+from ..values.model import Delivery
+from ..values.options import QueueOptions, check_name
+
+Transactor = fdb.Transaction | fdb.Database
+R = TypeVar("R")
+
+STRAYS_SECONDS = 10.0
+N = TypeVar("N")
+
+
+class Handle:
+    """One queue by its name; no connection. The families of operations share it."""
+
+    def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
+        self.name = check_name(name)
+        self._root = root
+        self._root_keys = RootKeys(root)
+        self._keys: QueueKeys = self._root_keys.queue(name)
+        self._clock = clock
+        self._cached: catalogue.Cached | None = None
+        self._strays = Chore(STRAYS_SECONDS)
+        self._identity: str | None = None
+
+    def _only(self, identity: str) -> Self:
+        """The same handle, for this very queue: whatever is done with it raises ``QueueReplaced``
+        when another one has the name."""
+        handle = copy(self)
+        handle._identity = identity
+        return handle
+
+    def within(self, seconds: Seconds | None) -> Self:
+        """The same queue, each of whose operations has a deadline; None for none.
+
+        Where an operation is given a database, its transactions may take up to ``seconds`` in
+        all, retries included; then it raises ``OperationTimedOut``, and nothing was written, or
+        ``OutcomeUnknown`` if the store does not even tell that. What waits for messages or for
+        room waits besides for as long as it is told; of what spans transactions, each has the
+        deadline. With a transaction its own options count.
+        """
+        limit = None if seconds is None else durations.patience("seconds", seconds)
+        handle = copy(self)
+        for name in vars(self).keys() & {"dead", "plans", "subscriptions"}:  # made when asked for
+            del vars(handle)[name]
+        handle._keys = copy(self._keys)
+        handle._keys.once = OnceKeys(self._keys.once.prefix, limit)
+        return handle
+
+    def _run(
+        self,
+        tr: Transactor,
+        body: Callable[[fdb.Transaction], R],
+        *,
+        wrote: Callable[[R], bool] = lambda _: True,
+    ) -> R:
+        return composed(tr, self._keys.once, body, wrote)
+
+    def _read(self, tr: Transactor, body: Callable[[fdb.Transaction], R]) -> R:
+        return self._run(tr, body, wrote=lambda _: False)
+
+    def _options(self, tr: fdb.Transaction) -> QueueOptions:
+        return self._scope(tr).options
+
+    def _scope(self, tr: fdb.Transaction) -> Scope:
+        check_process()
+        # A local name: another thread may replace the cached value meanwhile.
+        known = catalogue.read(tr, self._keys, self.name, self._cached)
+        self._cached = known
+        if self._identity is not None and known.identity != self._identity:
+            raise QueueReplaced(name=self.name)
+        return Scope(
+            self.name,
+            known.identity,
+            self._root_keys,
+            self._keys,
+            known.options,
+            self._clock,
+            known.subscriptions,
+            self._strays,
+        )
+
+
+def check_deliveries(given: object) -> None:
+    """Whether these are deliveries to settle; raises ``InvalidArgument`` for anything else."""
+    if isinstance(given, Delivery) or not isinstance(given, Collection):
+        raise InvalidArgument(
+            argument="deliveries", value=type(given).__name__, problem="give a list of deliveries"
+        )
+    for each in given:
+        match each:
+            case Delivery():
+                continue
+            case None:
+                value, problem = None, "there is no delivery: receive found no message"
+            case bytes():
+                value, problem = "a token", "Queue.delivery gives the delivery that it names"
+            case _:
+                value = getattr(each, "id", type(each).__name__)
+                problem = (
+                    f"is a {type(each).__name__}, and what is settled is the Delivery that receive "
+                    "returned"
+                )
+        raise InvalidArgument(argument="delivery", value=value, problem=problem)
+
+
+def finished(steps: Iterable[R], progress: Callable[[R], object] | None, so_far: N) -> R | N:
+    """Go through the steps of a long operation; returns how far the last came.
+
+    progress: is told after each, where it is not None. so_far: what is returned if there is none.
+    """
+    last: R | N = so_far
+    for step in steps:
+        last = step
+        if progress is not None:
+            progress(step)
+    return last
+
+
+def composed(
+    tr: Transactor,
+    keys: OnceKeys,
+    body: Callable[[fdb.Transaction], R],
+    wrote: Callable[[R], bool],
+) -> R:
+    """Run ``body`` in the caller's transaction, or in one of its own where given a database."""
+    if isinstance(tr, fdb.Transaction):
+        return body(tr)
+    return once.run(tr, keys, body, wrote=wrote)
+
+
+def check_transaction(tr: object, operation: str) -> None:
+    """Raises ``InvalidArgument`` for what must be a transaction and is a database, or anything."""
+    if not isinstance(tr, fdb.Transaction):
+        raise InvalidArgument(
+            argument="tr",
+            value=tr,
+            problem=f"{operation} takes a transaction, to be committed with the message's effect; "
+            f"with a database the message would be lost with its process: receive and ack it, or "
+            f"use {operation}_at_most_once",
+        )

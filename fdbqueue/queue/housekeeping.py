@@ -1,0 +1,83 @@
+"""Doing at once what happens to a queue by itself, in as many transactions as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..consumers import promotion, registry
+from ..errors import ExpiredBacklog
+from ..messages import auto_delete, history, time_to_live
+from ..messages.streams import undecided
+from ..schema import once
+from ..schema.keys import RootKeys
+from ..store.binding import fdb
+from ..values.model import Swept
+from .handle import Handle, composed
+
+R = TypeVar("R")
+
+
+def sweep(handle: Handle, db: fdb.Database) -> Swept:
+    """Promote what is due, dispose of what has expired, remove consumers that are dead and what was
+    staged a week ago, and delete the queue if it is to go."""
+    keys = handle._keys.once
+    promoted, expired, begin = 0, 0, b""
+    while True:
+        done = once.run(
+            db, keys, lambda tr: _promote(tr, handle), wrote=lambda done: done.moved > 0
+        )
+        promoted += done.ready
+        if not done.moved:
+            break
+
+    def skip(tr: fdb.Transaction) -> int:
+        return time_to_live.skip_unreadable(tr, handle._scope(tr))
+
+    while once.run(db, keys, skip, wrote=bool):
+        pass
+
+    def dispose(tr: fdb.Transaction) -> tuple[int, bytes]:
+        return time_to_live.sweep(tr, handle._scope(tr), begin)
+
+    while True:
+        count, begin = once.run(db, keys, dispose, wrote=lambda done: done[0] > 0)
+        expired += count
+        if not begin:
+            break
+    while once.run(
+        db, keys, lambda tr: registry.evict_dead(tr, handle._scope(tr)), wrote=lambda _: False
+    ):
+        pass
+
+    def expire(tr: fdb.Transaction) -> tuple[int, bytes]:
+        return undecided.expire(tr, handle._scope(tr), begin)
+
+    staged, begin = 0, b""
+    while True:
+        count, begin = once.run(db, keys, expire, wrote=lambda done: done[0] > 0)
+        staged += count
+        if not begin:
+            break
+    deleted = composed(
+        db,
+        RootKeys(handle._root).once,
+        lambda tr: auto_delete.delete_if_idle(tr, handle._scope(tr)),
+        bool,
+    )
+    return Swept(promoted, expired, staged, deleted)
+
+
+def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:
+    """Take messages; where too many before them have expired, once those are disposed of."""
+    while True:
+        try:
+            return take()
+        except ExpiredBacklog:
+            sweep(handle, db)
+
+
+def _promote(tr: fdb.Transaction, handle: Handle) -> promotion.Promoted:
+    scope = handle._scope(tr)
+    history.trim(tr, scope)
+    return promotion.promote_all(tr, scope, promotion.look(tr, scope))

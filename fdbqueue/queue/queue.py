@@ -1,0 +1,546 @@
+"""The public queue: joins the storage operations with the wake-ups of consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+
+from ..consumers import promotion, wakeups
+from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
+from ..messages import purge
+from ..messages.delivery import head, scan
+from ..messages.enqueue import admission, waiting_for_room
+from ..schema import catalogue, counters, once
+from ..schema.keys import DEFAULT_ROOT, RootKeys
+from ..store.binding import fdb
+from ..store.clocks import SYSTEM_CLOCK, Clock
+from ..values import backoff as backoffs
+from ..values import compression, serializers
+from ..values.durations import Seconds
+from ..values.model import Delivery, Depth, Enqueued, Headers, Message, NewMessage, T
+from ..values.options import DEFAULT_PRIORITY, Options, QueueOptions
+from ..values.serializers import Serializer
+from .administration import Tending
+from .bulk.operations import Moving
+from .consuming import Consuming
+from .handle import Transactor, check_transaction, composed, finished
+from .housekeeping import past_backlog
+from .subscription import Subscription
+from .subscriptions import Subscriptions, check_levels, look_through
+from .validation import draft
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+MAX_BATCH = 10_000
+
+
+class Queue(Consuming, Moving, Tending, Generic[T]):
+    """A light handle on one queue: its names and cached options, no connection.
+
+    For type checkers it is generic over what is enqueued: ``Queue[bytes]``, or what the serializer
+    takes. A ``Queue`` of no type takes anything.
+
+    Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
+    caller's transaction, if it is one: then the caller's retry loop decides what an unknown
+    commit result means. With a database, it runs in a transaction of its own, retries, and takes
+    effect exactly once even when the outcome of a commit is unknown.
+    """
+
+    @overload
+    def __init__(
+        self: Queue[bytes],
+        name: str,
+        root: fdb.Subspace = ...,
+        *,
+        clock: Clock = ...,
+        serializer: Literal["bytes"] = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        root: fdb.Subspace = ...,
+        *,
+        clock: Clock = ...,
+        serializer: Serializer[T],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Queue[Any],
+        name: str,
+        root: fdb.Subspace = ...,
+        *,
+        clock: Clock = ...,
+        serializer: str | Serializer[Any],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        root: fdb.Subspace = DEFAULT_ROOT,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        serializer: str | Serializer[Any] = "bytes",
+    ) -> None:
+        super().__init__(name, root, clock)
+        self._serializer = serializers.find(serializer)
+
+    def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
+        return _restore, (self.name, self._root.key(), self._clock, self._serializer)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    # -- catalogue ---------------------------------------------------------------------------
+
+    @overload
+    @classmethod
+    def create(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Literal["bytes"] = ...,
+        **options: Unpack[Options],
+    ) -> Queue[bytes]: ...
+    @overload
+    @classmethod
+    def create(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Serializer[S],
+        **options: Unpack[Options],
+    ) -> Queue[S]: ...
+    @overload
+    @classmethod
+    def create(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: str | Serializer[Any],
+        **options: Unpack[Options],
+    ) -> Queue[Any]: ...
+
+    @classmethod
+    def create(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        root: fdb.Subspace = DEFAULT_ROOT,
+        clock: Clock = SYSTEM_CLOCK,
+        serializer: str | Serializer[Any] = "bytes",
+        **options: Unpack[Options],
+    ) -> Queue[Any]:
+        """Create a queue with the given options (see ``QueueOptions``).
+
+        serializer: "bytes", "json" or a ``Serializer``; of this handle, not of the queue.
+
+        Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``.
+        """
+        queue = cls(name, root, clock=clock, serializer=serializer)
+        wanted = _fitting(name, QueueOptions.of(options))
+        _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
+        return queue
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        create: bool = ...,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Literal["bytes"] = ...,
+        **options: Unpack[Options],
+    ) -> Queue[bytes]: ...
+    @overload
+    @classmethod
+    def open(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        create: bool = ...,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: Serializer[S],
+        **options: Unpack[Options],
+    ) -> Queue[S]: ...
+    @overload
+    @classmethod
+    def open(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        create: bool = ...,
+        root: fdb.Subspace = ...,
+        clock: Clock = ...,
+        serializer: str | Serializer[Any],
+        **options: Unpack[Options],
+    ) -> Queue[Any]: ...
+
+    @classmethod
+    def open(
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        create: bool = True,
+        root: fdb.Subspace = DEFAULT_ROOT,
+        clock: Clock = SYSTEM_CLOCK,
+        serializer: str | Serializer[Any] = "bytes",
+        **options: Unpack[Options],
+    ) -> Queue[Any]:
+        """Open a queue, and create it if it does not exist, unless ``create`` is false.
+
+        Options that are given must be those that are stored; the serializer is of this handle
+        alone. Raises ``QueueNotFound``,
+        ``OptionsMismatch``, ``InvalidName``, ``InvalidOptions``, ``FormatTooNew``.
+        """
+        queue = cls(name, root, clock=clock, serializer=serializer)
+        wanted = _fitting(name, QueueOptions.of(options))
+
+        def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
+            try:
+                return queue._options(tr), False
+            except QueueNotFound:
+                if not create:
+                    raise
+            catalogue.create(tr, RootKeys(root), name, wanted)
+            return wanted, True
+
+        stored, _ = _catalogued(tr, root, find, wrote=lambda found: found[1])
+        for option in options:
+            if getattr(stored, option) != getattr(wanted, option):
+                raise OptionsMismatch(
+                    name=name,
+                    option=option,
+                    stored=getattr(stored, option),
+                    given=getattr(wanted, option),
+                )
+        return queue
+
+    def options(self, tr: Transactor) -> QueueOptions:
+        """The stored options. Raises ``QueueNotFound``."""
+        return self._read(tr, self._options)
+
+    def set_options(self, tr: Transactor, **changes: Unpack[Options]) -> QueueOptions:
+        """Change options; the others stay. Returns all of them.
+
+        The number of levels is part of where messages stand and cannot change. Conflicts with
+        every operation on the queue that is under way. Raises ``InvalidOptions``, ``LevelsFixed``.
+        """
+
+        def change(tr: fdb.Transaction) -> QueueOptions:
+            scope = self._scope(tr)
+            stored = scope.options
+            wanted = _fitting(self.name, QueueOptions.of({**stored.to_json(), **changes}))
+            if wanted.levels != stored.levels:
+                raise LevelsFixed(
+                    name=self.name, option="levels", stored=stored.levels, given=wanted.levels
+                )
+            catalogue.change(tr, scope, wanted)
+            return wanted
+
+        return self._run(tr, change)
+
+    def delete(self, tr: Transactor) -> None:
+        """Delete the queue and everything in it. Raises ``QueueNotFound``."""
+        keys = RootKeys(self._root)
+        _catalogued(tr, self._root, lambda tr: catalogue.delete(tr, keys, self.name))
+
+    # -- producing ---------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        tr: Transactor,
+        payload: T,
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        headers: Headers | None = None,
+        delay: Seconds = 0.0,
+        at: datetime | None = None,
+        ttl: Seconds | None = None,
+        max_attempts: int | None = None,
+        backoff: backoffs.Given = None,
+        dedup_id: str | None = None,
+        unique: str | None = None,
+        key: str | None = None,
+        timeout: Seconds = waiting_for_room.TIMEOUT_SECONDS,
+    ) -> str:
+        """Enqueue one message; returns its id.
+
+        payload: bytes, or with a serializer whatever it takes. Beyond 90 kB it is stored in
+            chunks, which nobody notices; at most ``max_payload`` bytes.
+        priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
+        headers: names to str, int, float, bool or None.
+        delay, at: seconds, or the moment (with its time zone), before which it is not delivered;
+            at most ten years ahead. It takes its place in the queue then.
+        ttl: seconds from now after which it is delivered no more, and goes where the queue's
+            option ``expired`` says.
+        max_attempts, backoff: its own redelivery policy, instead of the queue's.
+        dedup_id: a name of up to 200 characters. While the queue remembers an enqueue of the same
+            name (option ``dedup_window``), nothing is written, and that message's id is returned.
+        unique: a name, too. While a message with it is ready, delayed or leased, nothing is
+            written, and that message's id is returned.
+        key: an ordering key, a name, too. Messages of one key are delivered one at a time, in the
+            order of their enqueues whatever their priorities: the next one becomes ready when the
+            one before is done, dead or gone. Different keys do not wait for each other.
+        timeout: seconds to wait for room where the queue is full and lets producers wait; with a
+            transaction there is no waiting.
+
+        One round trip, all reads at snapshot isolation: conflicts with no other enqueue and no
+        dequeue, whatever their number; only with a change of the queue's options, and with
+        enqueues of the same dedup id, unique key or ordering key. Messages of one level are
+        delivered in the order of their enqueues, where one returned before the other began. Raises
+        ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
+        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
+        """
+        message = NewMessage(
+            payload,
+            priority,
+            headers,
+            delay=delay,
+            at=at,
+            ttl=ttl,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            dedup_id=dedup_id,
+            unique=unique,
+            key=key,
+        )
+        return self.enqueue_many(tr, [message], timeout=timeout)[0]
+
+    def enqueue_many(
+        self,
+        tr: Transactor,
+        messages: Iterable[NewMessage[T] | T],
+        *,
+        timeout: Seconds = waiting_for_room.TIMEOUT_SECONDS,
+    ) -> Enqueued:
+        """Enqueue several messages in one transaction; returns their ids, in the same order.
+
+        What it returns is a list that also tells how many of them are ``new``: the others were
+        known by their dedup ids or unique keys.
+
+        A message is a ``NewMessage``, or its payload alone. One round trip for all, and
+        conflicts as in ``enqueue``. Raises what ``enqueue`` raises, ``InvalidArgument`` for no
+        messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
+        takes; then nothing is written.
+        """
+        now_ms = self._clock.now_ms(tr)
+        drafts = [draft(message, now_ms, self._serializer) for message in messages]
+        if not 0 < len(drafts) <= MAX_BATCH:
+            raise InvalidArgument(
+                argument="messages",
+                value=len(drafts),
+                problem=f"give 1 to {MAX_BATCH:,} messages in one call",
+            )
+
+        def put(tr: fdb.Transaction, resuming: bool) -> admission.Admitted:
+            scope = self._scope(tr)
+            looked = admission.look(tr, scope, drafts)
+            waiting = wakeups.look(tr, self._keys, sum(each.due_ms is None for each in drafts))
+            admitted = admission.admit(tr, scope, drafts, looked, resuming)
+            if admitted.new:
+                wakeups.wake(tr, self._keys, waiting)
+            return admitted
+
+        def attempt(resuming: bool) -> Enqueued:
+            body = partial(put, resuming=resuming)
+            admitted = self._run(tr, body, wrote=lambda admitted: admitted.new > 0)
+            return Enqueued(admitted.ids, admitted.new)
+
+        return waiting_for_room.patiently(
+            attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout
+        )
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    def dequeue(self, tr: fdb.Transaction) -> Message | None:
+        """Remove and return the first message, in the transaction that writes its effect; None if
+        the queue is empty.
+
+        With the commit both happen, or neither. Strict priority, serializable: conflicts with
+        whoever takes or adds a message before or at the one taken, and, where the queue is empty,
+        with any enqueue. Raises ``QueueNotFound``, and ``InvalidArgument`` for a database: see
+        ``receive``, and ``dequeue_at_most_once``.
+        """
+        check_transaction(tr, "dequeue")
+        return self._pop(tr)
+
+    def dequeue_at_most_once(self, db: fdb.Database) -> Message | None:
+        """Remove and return the first message, in a transaction of its own.
+
+        It is gone then: if the process dies before it has done something with the message, that
+        is lost. To be sure of each message, ``receive`` it, and acknowledge it when it is done.
+        Otherwise as ``dequeue``.
+        """
+        return past_backlog(self, db, lambda: self._run(db, self._pop, wrote=bool))
+
+    def _pop(self, tr: fdb.Transaction) -> Message | None:
+        scope = self._scope(tr)
+        if scope.options.paused:
+            return None
+        promotion.promote(tr, scope, promotion.look(tr, scope))
+        for message in head.pop(tr, scope, 1):
+            return message.envelope.message(message.position)
+        return None
+
+    def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
+        """The first ready messages, left where they are. A snapshot read: no conflicts.
+
+        Ends early at 8,000,000 bytes, but with one message at least, if there is one.
+        """
+        if type(limit) is not int or not 0 < limit <= MAX_BATCH:
+            raise InvalidArgument(
+                argument="limit", value=limit, problem=f"must be 1 to {MAX_BATCH:,}"
+            )
+
+        def look(tr: fdb.Transaction) -> list[Message]:
+            return [
+                message.envelope.message(message.position)
+                for message in scan.peek(tr, self._scope(tr), limit)
+            ]
+
+        return self._read(tr, look)
+
+    def value(self, message: Message | Delivery) -> T:
+        """The payload of a message, decoded by the serializer of its content type.
+
+        That is this handle's serializer, or a built-in one: messages of several content types may
+        stand in one queue. Raises ``UnknownContentType``, ``CorruptData``.
+        """
+        found = message.message if isinstance(message, Delivery) else message
+        value: T = serializers.loads(self._serializer, found)
+        return value
+
+    def browse(self, db: fdb.Database, *, levels: Iterable[int] | None = None) -> Iterator[Message]:
+        """Yield every ready message in the order of delivery, of all levels or of some.
+
+        Keeps no place: see ``subscribe`` for a browser that goes on where it was. Spans
+        transactions, a hundred messages each, so it is no picture of one instant: what is taken
+        meanwhile may be missing, and what arrives behind it comes too. Snapshot reads: no
+        conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        wanted = check_levels(levels, self.options(db).levels)
+        return look_through(self, db, wanted)
+
+    # -- subscribing -------------------------------------------------------------------------
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions of the queue: list, open and remove them."""
+        return Subscriptions(self)
+
+    def subscribe(
+        self,
+        tr: Transactor,
+        name: str,
+        *,
+        mode: str | None = None,
+        selector: str | None = None,
+        exclusive: bool | None = None,
+        auto_close: bool | None = None,
+        start: str = "first",
+    ) -> Subscription:
+        """Open a subscription, and make it if it does not exist.
+
+        mode: "acquire" (the default) takes messages under leases; "browse" looks at each once.
+        selector: which messages it is about, in the syntax of JMS (see ``Selector``); all if None.
+        exclusive: whether it serves one consumer, that is one handle, at a time.
+        auto_close: whether it removes itself once it has seen the end of the queue.
+        start: where a new one begins: "first", "now" (behind all that is there) or a message's
+            id, for the level of that message.
+
+        What is given must be what is stored, where it exists. Making one conflicts with every
+        operation on the queue that is under way. Raises ``SubscriptionMismatch``,
+        ``InvalidSelector``, ``InvalidName``, ``InvalidArgument``, ``QueueNotFound``.
+        """
+        return self.subscriptions.subscribe(
+            tr,
+            name,
+            mode=mode,
+            selector=selector,
+            exclusive=exclusive,
+            auto_close=auto_close,
+            start=start,
+        )
+
+    # -- looking after -----------------------------------------------------------------------
+
+    def depth(self, tr: Transactor) -> Depth:
+        """How many messages are in which state. A snapshot read: no conflicts."""
+        return sum(self.depths(tr).values(), Depth())
+
+    def depths(self, tr: Transactor) -> dict[int, Depth]:
+        """The depth of every level that ever had a message. A snapshot read: no conflicts."""
+
+        def count(tr: fdb.Transaction) -> dict[int, Depth]:
+            self._options(tr)
+            return counters.depths(tr, self._keys)
+
+        return self._read(tr, count)
+
+    def purge(self, db: fdb.Database, *, progress: Callable[[int], object] | None = None) -> int:
+        """Remove all ready messages; returns how many.
+
+        progress: called after each transaction with how many are gone so far.
+
+        Spans transactions, each removing up to 500 messages; messages that are enqueued
+        meanwhile go too, so it ends when it finds the queue empty. ``purging`` does the same a
+        transaction at a time. Raises ``QueueNotFound``.
+        """
+        return finished(self.purging(db), progress, 0)
+
+    def purging(self, db: fdb.Database) -> Iterator[int]:
+        """``purge`` as it is iterated over: yields how many are gone after each transaction.
+
+        Nothing is removed before the first is asked for, and nothing more after the last.
+        """
+
+        def remove(tr: fdb.Transaction) -> int:
+            return purge.ready(tr, self._scope(tr))
+
+        gone = 0
+        while count := once.run(db, self._keys.once, remove, wrote=bool):
+            gone += count
+            yield gone
+
+
+def _fitting(name: str, options: QueueOptions) -> QueueOptions:
+    """Options that this queue can have here; raises ``InvalidOptions`` and the like."""
+    compression.check(options.compression)
+    if options.dead_letter_queue == name:
+        raise InvalidOptions(option="dead_letter_queue", problem="it is the queue itself")
+    return options
+
+
+def _catalogued(
+    tr: Transactor,
+    root: fdb.Subspace,
+    body: Callable[[fdb.Transaction], R],
+    wrote: Callable[[R], bool] = lambda _: True,
+) -> R:
+    """Changes of the catalogue are recorded beside the queues: a queue may be gone by then."""
+    return composed(tr, RootKeys(root).once, body, wrote)
+
+
+def _restore(name: str, root: bytes, clock: Clock, serializer: Serializer) -> Queue:
+    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)

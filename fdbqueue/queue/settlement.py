@@ -1,0 +1,143 @@
+"""Settling deliveries, as ``Queue`` offers it: one at a time, or several in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..consumers import wakeups
+from ..errors import InvalidArgument
+from ..messages.delivery import lease as leases
+from ..messages.delivery import settle
+from ..store.binding import fdb
+from ..values.backoff import check_delay
+from ..values.durations import Seconds
+from ..values.model import Delivery
+from ..values.options import check_lease
+from .handle import Handle, Transactor, check_deliveries
+
+MAX_REASON_CHARACTERS = 500
+
+
+class Settling(Handle):
+    """What ends a delivery.
+
+    Every operation takes one round trip, and conflicts only with another settlement of the same
+    lease, or its lapse: of several exactly one succeeds. An extension makes no settlement fail.
+    All raise ``InvalidArgument`` for what is no delivery, such as a message, and ``LeaseLost``
+    where a lease is gone: then nothing is written, and the effect of the delivery must not be
+    committed. The ``_many`` operations settle all deliveries or none.
+    """
+
+    def delivery(self, tr: Transactor, token: bytes) -> Delivery | None:
+        """The delivery that a token names, to be settled by whoever was handed the token.
+
+        None if the lease is gone: it lapsed and was taken back, or was settled. One round trip,
+        and one more for a payload in chunks. Snapshot reads: no conflicts.
+        """
+
+        def look(tr: fdb.Transaction) -> Delivery | None:
+            found = leases.named(tr, self._scope(tr).keys, token)
+            return found[0] if found else None
+
+        return self._run(tr, look, wrote=lambda _: False)
+
+    def ack(self, tr: Transactor, delivery: Delivery) -> None:
+        """Acknowledge a delivery: the message is done. Commit it together with its effect."""
+        self.ack_many(tr, [delivery])
+
+    def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge several deliveries. As ``ack``."""
+        check_deliveries(deliveries)
+        self._run(tr, lambda tr: settle.ack(tr, self._scope(tr), deliveries))
+
+    def extend(self, tr: Transactor, delivery: Delivery, lease: Seconds | None = None) -> Delivery:
+        """Let a lease end ``lease`` seconds from now (the queue's own time where None).
+
+        Returns the delivery with its new expiry. Raises ``InvalidOptions``.
+        """
+        return self.extend_many(tr, [delivery], lease)[0]
+
+    def extend_many(
+        self, tr: Transactor, deliveries: Sequence[Delivery], lease: Seconds | None = None
+    ) -> list[Delivery]:
+        """Let several leases end later. As ``extend``."""
+        check_deliveries(deliveries)
+        wanted = None if lease is None else check_lease("lease", lease)
+
+        def extend(tr: fdb.Transaction) -> int:
+            scope = self._scope(tr)
+            seconds = scope.options.lease if wanted is None else wanted
+            return leases.extend(tr, scope, deliveries, seconds)
+
+        expires_at_ms = self._run(tr, extend)
+        return [replace(delivery, expires_at_ms=expires_at_ms) for delivery in deliveries]
+
+    def release(
+        self,
+        tr: Transactor,
+        delivery: Delivery,
+        *,
+        delay: Seconds | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Give a message back, to its old position.
+
+        delay: seconds until then, 0 to ten years. Where None: what the backoff says for a failed
+            attempt. Without an error, at once for the first three times that a message is given
+            back; after that it rests for a tenth of a second, twice as long each time, up to
+            ten seconds: so who gives back what it cannot handle is not handed it in a loop.
+        error: why the attempt failed: then it counts, the text is kept with the message (up to
+            500 characters), and at the maximum of attempts it becomes a dead letter. Without one
+            the attempt does not count: after an exception, give its text.
+
+        Raises ``InvalidArgument``.
+        """
+        self.release_many(tr, [delivery], delay=delay, error=error)
+
+    def release_many(
+        self,
+        tr: Transactor,
+        deliveries: Sequence[Delivery],
+        *,
+        delay: Seconds | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Give several messages back. As ``release``."""
+        check_deliveries(deliveries)
+        rest = None if delay is None else check_delay("delay", delay)
+        if error is not None:
+            error = _text("error", error)
+
+        def release(tr: fdb.Transaction) -> None:
+            scope = self._scope(tr)
+            waiting = wakeups.look(tr, self._keys, max(1, len(deliveries)))
+            # Also for what rests: who waits must learn when to look again.
+            settle.release(tr, scope, deliveries, rest, error)
+            wakeups.wake(tr, self._keys, waiting)
+
+        self._run(tr, release)
+
+    def reject(
+        self, tr: Transactor, delivery: Delivery, reason: str, *, drop: bool = False
+    ) -> None:
+        """Refuse a message for good: a dead letter with a reason, or gone where ``drop``.
+
+        reason: up to 500 characters are kept. Raises ``InvalidArgument``.
+        """
+        self.reject_many(tr, [delivery], reason, drop=drop)
+
+    def reject_many(
+        self, tr: Transactor, deliveries: Sequence[Delivery], reason: str, *, drop: bool = False
+    ) -> None:
+        """Refuse several messages for good. As ``reject``."""
+        check_deliveries(deliveries)
+        why = _text("reason", reason)
+        self._run(tr, lambda tr: settle.reject(tr, self._scope(tr), deliveries, why, drop))
+
+
+def _text(argument: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidArgument(argument=argument, value=text, problem="must be a str")
+    # What cannot be stored, a lone surrogate of somebody's file name, must not lose the rest.
+    return text[:MAX_REASON_CHARACTERS].encode(errors="replace").decode()

@@ -1,0 +1,359 @@
+"""Subscriptions as users hold them: each call is one step or several, each in a transaction."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from ..consumers import promotion, wakeups
+from ..errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
+from ..messages import next_event
+from ..schema import once
+from ..schema.keys import CLAIM_BYTES, RootKeys
+from ..schema.scope import Scope, StoredMessage
+from ..schema.subscription_definitions import Definition, Mode
+from ..store.binding import fdb
+from ..subscriptions import acquire, browse, cursors, delivery, exclusive, registry
+from ..subscriptions.acquire import Found
+from ..subscriptions.cursors import MAX_WALKED
+from ..subscriptions.start_position import Place
+from ..values.durations import Seconds, patience
+from ..values.model import Delivery, Message
+from ..values.options import check_lease, check_name
+from ..values.selector import Selector
+from .handle import Handle, Transactor, check_transaction, composed
+
+R = TypeVar("R")
+
+MAX_MESSAGES = 10_000
+POLL_SECONDS = 5.0
+"""How often a waiting consumer looks by itself: for leases that lapse, and their like."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step(Generic[R]):
+    """What one transaction of a call came to."""
+
+    results: list[R]
+    found: Found
+    closed: bool
+    signal: wakeups.Signal
+    patience: float
+
+
+class Subscription:
+    """A handle on one subscription, from ``Queue.subscribe`` or ``Queue.subscriptions.open``.
+
+    Threads can share it and it can be pickled. It stands for one consumer: an exclusive
+    subscription serves one handle at a time, and a pickled one is another. Its methods raise
+    ``SubscriptionNotFound`` once the subscription was removed or has closed itself.
+    """
+
+    def __init__(self, queue: Handle, name: str) -> None:
+        self.name = check_name(name)
+        self._queue = queue
+        self._once = RootKeys(queue._root).once  # the queue may go with the subscription
+        self._consumer = os.urandom(CLAIM_BYTES)
+
+    def __reduce__(self) -> tuple[type[Subscription], tuple[object, ...]]:
+        return Subscription, (self._queue, self.name)
+
+    def __repr__(self) -> str:
+        return f"Subscription({self._queue.name!r}, {self.name!r})"
+
+    def definition(self, tr: Transactor) -> Definition:
+        """What the subscription is. No conflicts but with a change of it."""
+        return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
+
+    def places(self, tr: Transactor) -> dict[int, int]:
+        """How far it has come: by level, the index of the last message that it has passed (see
+        ``Position``); 0 before the first. Not of use where it takes every message. A snapshot
+        read, no conflicts."""
+
+        def look(tr: fdb.Transaction) -> dict[int, int]:
+            scope = self._queue._scope(tr)
+            self._known(scope)
+            found = cursors.places_of(tr, scope, self.name)
+            return {level: scope.keys.passed(place) for level, place in found.items()}
+
+        return self._run(tr, look, lambda _: False)
+
+    # -- consuming ---------------------------------------------------------------------------
+
+    def receive(
+        self,
+        tr: Transactor,
+        *,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
+        consumer: str = "",
+    ) -> Delivery | None:
+        """Lease the first message that matches; as ``receive_many`` for one message."""
+        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer)
+        return found[0] if found else None
+
+    def receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        *,
+        lease: Seconds | None = None,
+        wait: Seconds = 0.0,
+        consumer: str = "",
+    ) -> list[Delivery]:
+        """Lease up to ``max_messages`` first messages that match; none if there are none.
+
+        The arguments are those of ``Queue.receive_many``, and so is what to do with a delivery.
+        Messages that do not match are passed, once: with a database in as many transactions as
+        it takes. None is returned only if at some instant there was no match (with a selector
+        that reads the age: none but perhaps one that came of age during the call).
+
+        Two round trips, and more to pass more than a hundred messages. Conflicts with whoever
+        takes one of the messages or adds any before the last of them, and with other consumers
+        of the subscription that are receiving; not with those that take what it passes. With a
+        database, an attempt after a conflict goes by the order of the moment at which it began:
+        else a stream of arrivals that do not match could hold it up for ever. With a
+        transaction, raises ``TransactionTooLarge`` if it has to pass more than a thousand.
+        Raises ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
+        """
+        return self._receive_many(tr, max_messages, lease, wait, consumer)
+
+    def _receive_many(
+        self,
+        tr: Transactor,
+        max_messages: int,
+        lease: Seconds | None,
+        wait: Seconds,
+        consumer: str,
+        begins: bool = True,
+    ) -> list[Delivery]:
+        """begins: whether the caller begins at once with a message that it is given alone."""
+        _check_count("max_messages", max_messages)
+        wait = _patience(tr, wait)
+        seconds = None if lease is None else check_lease("lease", lease)
+        if consumer:
+            check_name(consumer)
+        claim = os.urandom(CLAIM_BYTES)
+        grant = partial(
+            delivery.grant, seconds=seconds, claim=claim, consumer=consumer, begins=begins
+        )
+        return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
+
+    def get(self, tr: fdb.Transaction) -> Message | None:
+        """Remove and return the first message that matches, without a lease, in the transaction
+        that writes its effect; None if there is none. Of a browsing subscription, the next
+        message, which stays.
+
+        As ``receive``. Raises ``InvalidArgument`` for a database: see ``get_at_most_once``.
+        """
+        check_transaction(tr, "get")
+        return self._get(tr)
+
+    def get_at_most_once(self, db: fdb.Database) -> Message | None:
+        """As ``get``, in a transaction of its own: the message is gone then, or the place has
+        moved on, whatever becomes of the process."""
+        return self._get(db)
+
+    def _get(self, tr: Transactor) -> Message | None:
+        definition = self.definition(tr)
+        if definition.mode is Mode.BROWSE:
+            found = self.browse(tr, 1)
+        else:
+            found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, delivery.remove)
+        return found[0] if found else None
+
+    def browse(self, tr: Transactor, limit: int = 100, *, wait: Seconds = 0.0) -> list[Message]:
+        """The next messages of a browsing subscription, at most ``limit``; they stay.
+
+        Each is given once, in order within its level; in the caller's transaction, the place
+        moves on if that commits. A message that is leased when the browser comes by is not seen,
+        also if it comes back later. Round trips as ``receive_many``. Conflicts with other moves
+        of the same subscription and with whoever adds a message to a level before the last one
+        that it passes there; not with arrivals behind it, so it gets on in a busy queue.
+        Raises ``SubscriptionHeld``, ``InvalidArgument``, ``TransactionTooLarge``.
+        """
+        _check_count("limit", limit)
+        wait = _patience(tr, wait)
+        return self._consume(tr, Mode.BROWSE, limit, wait, delivery.look)
+
+    # -- looking after -----------------------------------------------------------------------
+
+    def seek(self, tr: Transactor, to: str) -> None:
+        """Go to another place: "first", "now" (behind all that is there) or a message's id.
+
+        An id places the cursor of that message's level alone. What an acquiring subscription
+        leaves behind and comes back later is found nevertheless. Conflicts with other moves of the
+        same subscription; forward, also with enqueues that are under way.
+        """
+        place = Place.of("to", to)
+
+        def move(tr: fdb.Transaction) -> None:
+            scope = self._queue._scope(tr)
+            place.check(self._known(scope))
+            place.seek(tr, scope, self.name)
+
+        self._run(tr, move)
+
+    def set_selector(self, tr: Transactor, selector: str | None) -> None:
+        """Change what the subscription is about.
+
+        An acquiring subscription looks at the whole queue again; a browsing one goes on from its
+        place. Conflicts with every operation on the queue that is under way. Raises
+        ``InvalidSelector``.
+        """
+        wanted = None if selector is None else Selector(selector)
+
+        def change(tr: fdb.Transaction) -> None:
+            scope = self._queue._scope(tr)
+            known = self._known(scope)
+            changed = Definition(known.name, known.mode, wanted, known.exclusive, known.auto_close)
+            registry.store(tr, scope, changed)
+            if changed.mode is Mode.ACQUIRE:
+                registry.rewind(tr, scope, self.name)
+
+        self._run(tr, change)
+
+    def close(self, tr: Transactor) -> None:
+        """Let another consumer use an exclusive subscription at once. It stays; see ``remove``."""
+
+        def release(tr: fdb.Transaction) -> None:
+            exclusive.give_up(tr, self._queue._scope(tr), self.name, self._consumer)
+
+        self._run(tr, release)
+
+    def remove(self, tr: Transactor) -> None:
+        """Remove the subscription and its place for everybody; its leases go on.
+
+        With the last one goes a queue that deletes itself (``auto_delete``), if nothing is left in
+        it but dead letters and no consumer waits; messages keep it, until a sweep finds them gone.
+        Conflicts with every operation on the queue that is under way.
+        """
+
+        def remove(tr: fdb.Transaction) -> None:
+            scope = self._queue._scope(tr)
+            self._known(scope)
+            registry.drop(tr, scope, self.name)
+
+        self._run(tr, remove)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        tr: Transactor,
+        body: Callable[[fdb.Transaction], R],
+        wrote: Callable[[R], bool] = lambda _: True,
+    ) -> R:
+        return composed(tr, self._once, body, wrote)
+
+    def _known(self, scope: Scope) -> Definition:
+        for definition in scope.subscriptions:
+            if definition.name == self.name:
+                return definition
+        raise SubscriptionNotFound(queue=self._queue.name, name=self.name)
+
+    def _consume(
+        self,
+        tr: Transactor,
+        mode: Mode,
+        limit: int,
+        wait: float,
+        use: Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]],
+    ) -> list[R]:
+        step = partial(self._step, mode=mode, limit=limit, use=use)
+        if isinstance(tr, fdb.Transaction):
+            taken = step(tr)
+            if taken.found.unfinished:
+                raise TransactionTooLarge(
+                    problem=f"more than {MAX_WALKED:,} messages, or 2 MB of them, do not match; "
+                    "call it with a database"
+                )
+            return taken.results
+        deadline = time.monotonic() + wait
+        resume: Mapping[int, bytes] = {}
+        while True:
+            left = deadline - time.monotonic()
+            taken = once.run(
+                tr,
+                self._once,
+                _attempts(step, resume=resume, waits=left > 0),
+                # To move a cursor twice does no harm.
+                wrote=lambda taken: bool(taken.results or taken.closed),
+            )
+            if taken.found.unfinished:
+                resume = taken.found.reached
+                continue
+            if taken.results or taken.closed or not taken.signal:
+                return taken.results
+            resume = {}
+            wakeups.wait(wakeups.arm(tr, taken.signal), min(left, taken.patience))
+
+    def _step(
+        self,
+        tr: fdb.Transaction,
+        *,
+        mode: Mode,
+        limit: int,
+        use: Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]],
+        strict: bool = True,
+        resume: Mapping[int, bytes] | None = None,
+        waits: bool = False,
+    ) -> _Step[R]:
+        """One transaction of a call."""
+        scope = self._queue._scope(tr)
+        definition = self._known(scope)
+        if definition.mode is not mode:
+            raise InvalidArgument(
+                argument="subscription",
+                value=self.name,
+                problem=f"its mode is {definition.mode.value!r}: use its method for that",
+            )
+        held = exclusive.look(tr, scope, self.name) if definition.exclusive else None
+        promotion.promote(tr, scope, promotion.look(tr, scope))
+        if held is not None:
+            exclusive.take(tr, scope, self.name, self._consumer, held)
+        if scope.options.paused and mode is Mode.ACQUIRE:
+            found = Found([], True, {})
+        elif mode is Mode.BROWSE:
+            found = browse.onward(tr, scope, definition, limit)
+        else:
+            found = acquire.first(tr, scope, definition, limit, strict=strict, resume=resume)
+        closed = found.empty and definition.auto_close and not scope.options.paused
+        if closed:
+            registry.drop(tr, scope, self.name)
+        signal = wakeups.changes(tr, scope.keys) if found.empty and waits and not closed else ()
+        patience = POLL_SECONDS
+        if signal:
+            following = next_event.next_event_seconds(tr, scope, next_event.look(tr, scope))
+            patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
+        return _Step(use(tr, scope, found.messages), found, closed, signal, patience)
+
+
+def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Step[R]]:
+    """A step whose first attempt is strict. After a conflict it is not: arrivals that do not even
+    match would make it fail again and again."""
+    first = iter((True,))
+    return lambda tr: step(tr, strict=next(first, False), **terms)
+
+
+# -- arguments --------------------------------------------------------------------------------
+
+
+def _check_count(argument: str, value: object) -> None:
+    if type(value) is not int or not 0 < value <= MAX_MESSAGES:
+        raise InvalidArgument(
+            argument=argument, value=value, problem=f"must be 1 to {MAX_MESSAGES:,}"
+        )
+
+
+def _patience(tr: Transactor, wait: object) -> float:
+    seconds = patience("wait", wait)
+    if seconds and isinstance(tr, fdb.Transaction):
+        raise InvalidArgument(
+            argument="wait", value=wait, problem="waiting spans transactions: give a database"
+        )
+    return seconds

@@ -1,0 +1,94 @@
+"""What callers hand in to be enqueued, checked before anything is read or written."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ..errors import InvalidArgument
+from ..messages.enqueue.admission import Draft
+from ..schema.codec import Envelope
+from ..values import backoff
+from ..values.backoff import MAX_DELAY_SECONDS, check_delay
+from ..values.content import check_headers, check_payload
+from ..values.durations import Seconds
+from ..values.model import NewMessage
+from ..values.options import check_attempts, check_name
+from ..values.serializers import Serializer, check_content_type, dumps
+
+MIN_TTL_SECONDS = 0.001
+
+
+def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Draft:
+    """A message that can be let in. Raises what ``Queue.enqueue`` raises for its arguments."""
+    if not isinstance(message, NewMessage):
+        message = NewMessage(message)
+    due_ms = due(message.delay, message.at, now_ms)
+    expires_at_ms = _expiry(message, now_ms)
+    if message.ttl is not None and due_ms is not None and (expires_at_ms or 0) <= due_ms:
+        raise InvalidArgument(
+            argument="ttl", value=message.ttl, problem="it would be over before the message is due"
+        )
+    envelope = Envelope(
+        payload=check_payload(
+            dumps(serializer, message.payload) if message.content_type is None else message.payload
+        ),
+        priority=message.priority,
+        enqueued_at_ms=now_ms,
+        headers=check_headers(message.headers),
+        content_type=(
+            serializer.content_type
+            if message.content_type is None
+            else check_content_type(message.content_type)
+        ),
+        expires_at_ms=expires_at_ms,
+        max_attempts=(
+            None
+            if message.max_attempts is None
+            else check_attempts("max_attempts", message.max_attempts)
+        ),
+        backoff=backoff.store(message.backoff),
+        unique=_name(message.unique),
+        key=_name(message.key),
+    )
+    return Draft(envelope, due_ms, _name(message.dedup_id))
+
+
+def _name(name: str | None) -> str | None:
+    return None if name is None else check_name(name)
+
+
+def due(delay: Seconds, at: datetime | None, now_ms: int) -> int | None:
+    """When a message is due, in milliseconds; None where that is now."""
+    if at is None:
+        seconds = check_delay("delay", delay)
+        return now_ms + int(seconds * 1000) if seconds else None
+    if delay:
+        raise InvalidArgument(argument="at", value=at, problem="give at or delay, not both")
+    due_ms = _moment("at", at)
+    if due_ms > now_ms + MAX_DELAY_SECONDS * 1000:
+        raise InvalidArgument(argument="at", value=at, problem="must be at most ten years from now")
+    return due_ms if due_ms > now_ms else None
+
+
+def _moment(argument: str, given: object) -> int:
+    """A moment in milliseconds since the epoch."""
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InvalidArgument(
+            argument=argument, value=given, problem="must be a datetime with a time zone"
+        )
+    return max(0, round(given.timestamp() * 1000))
+
+
+def _expiry(message: NewMessage, now_ms: int) -> int | None:
+    if message.ttl_ends_at is not None:
+        if message.ttl is not None:
+            raise InvalidArgument(
+                argument="ttl_ends_at",
+                value=message.ttl_ends_at,
+                problem="give ttl or ttl_ends_at, not both",
+            )
+        return _moment("ttl_ends_at", message.ttl_ends_at)
+    if message.ttl is None:
+        return None
+    return now_ms + int(check_delay("ttl", message.ttl, MIN_TTL_SECONDS) * 1000)

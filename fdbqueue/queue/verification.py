@@ -1,0 +1,148 @@
+"""Verify and repair: whether what is stored is what the queue promises, while it is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..consumers import checks as waiting
+from ..messages.checks import audit, side_records, sinks
+from ..messages.checks import plans as auditplans
+from ..messages.checks.audit import Audit
+from ..schema import once
+from ..schema.keys import Kind
+from ..store.binding import fdb
+from ..subscriptions import cursor_checks
+from ..values.model import Deviation, Verification
+from .queue import Queue
+
+__all__ = ["Deviation", "Verification", "rebuild_counters", "verify"]
+
+Check = Callable[[Audit], None]
+Pages = Callable[[Audit, bytes], bytes]
+
+
+def verify(db: fdb.Database, queue: Queue, *, repair: bool = False) -> Verification:
+    """Check the stored state of a queue; returns every deviation, and what could not be checked.
+
+    repair: mend what can be mended without a guess: counters, expiries, TAIL, and cursors and
+        chunks that belong to nothing. The others need a person.
+
+    The queue may be in use. Spans transactions of at most 500 messages or 5 MB each, but for what
+    must be read at one version: the scans that counters are compared with (one level's ready
+    messages, all leases, all dead letters), a plan with its leases, and the search for the owners
+    of chunks. A queue too large to be read so in four seconds has that named in ``unchecked``.
+    Every deviation that is reported was there at one version of the database: none comes from
+    looking at two.
+
+    Reads at snapshot isolation, so it disturbs nobody; a page that is repaired is read again with
+    conflicts. Raises ``QueueNotFound``.
+    """
+    return _Verifier(db, queue, repair).run()
+
+
+def rebuild_counters(db: fdb.Database, queue: Queue) -> Verification:
+    """Set the counters of a queue to what a scan finds, while it is in use.
+
+    As the same part of ``verify`` with ``repair``.
+    """
+    verifier = _Verifier(db, queue, repair=True)
+    verifier.counters()
+    return verifier.result()
+
+
+class _Verifier:
+    """One run over a queue."""
+
+    def __init__(self, db: fdb.Database, queue: Queue, repair: bool) -> None:
+        self.db = db
+        self.queue = queue
+        self.repair = repair
+        self.found: list[Deviation] = []
+        self.unchecked: list[str] = []
+        self.messages = 0
+        self.staged = 0
+
+    def run(self) -> Verification:
+        for kind in audit.HOLDERS:
+            self.messages += self.pages(partial(_of_kind, kind))
+        self.pages(audit.leases)
+        self.pages(audit.expiries)
+        self.pages(auditplans.leases)
+        self.plans()
+        self.staged = self.pages(sinks.attempts)
+        self.pages(sinks.pieces)
+        self.pages(cursor_checks.cursors)
+        for check in (waiting.consumers, waiting.states, waiting.sleepers, waiting.requests):
+            self.pages(check)
+        self.pages(side_records.known)
+        self.whole("owners of chunks, names, pointers and turns", side_records.check)
+        self.counters()
+        return self.result()
+
+    def result(self) -> Verification:
+        found, unchecked = tuple(self.found), tuple(self.unchecked)
+        return Verification(found, unchecked, self.messages, self.staged)
+
+    def counters(self) -> None:
+        """The states first: what was enqueued is their sum."""
+        for level in range(self.queue.options(self.db).levels):
+            check = partial(audit.counted, kind=Kind.READY, level=level)
+            self.whole(f"counters of the ready messages of level {level}", check)
+        for kind in audit.COUNTED:
+            if kind is not Kind.READY:
+                check = partial(audit.counted, kind=kind, level=None)
+                self.whole(f"counters of kind {kind.name.lower()}", check)
+        self.whole("sums of the counters", audit.conserved)
+
+    def plans(self) -> None:
+        """Plan after plan, each with its leases at one version."""
+        try:
+            self.pages(auditplans.complete)
+        except audit.TooLong:
+            self.unchecked.append("leases of plans")
+
+    def pages(self, check: Pages) -> int:
+        begin, rows = b"", 0
+        while True:
+            done, following = self.attempt(partial(_page, check, begin))
+            rows += done
+            if not following:
+                return rows
+            begin = following
+
+    def whole(self, name: str, check: Check) -> None:
+        try:
+            self.attempt(check)
+        except audit.TooLong:
+            self.unchecked.append(name)
+
+    def attempt(self, check: Callable[[Audit], bytes | None]) -> tuple[int, bytes | None]:
+        found, rows, following = self.transaction(check, fix=False)
+        if found and self.repair:
+            found, rows, following = self.transaction(check, fix=True)
+        self.found += found
+        return rows, following
+
+    def transaction(
+        self, check: Callable[[Audit], bytes | None], fix: bool
+    ) -> tuple[list[Deviation], int, bytes | None]:
+        def body(tr: fdb.Transaction) -> tuple[list[Deviation], int, bytes | None]:
+            look = Audit(tr, self.queue._scope(tr), fix)
+            following = check(look)
+            return look.found, look.rows, following
+
+        return once.run(
+            self.db,
+            self.queue._keys.once,
+            body,
+            wrote=lambda result: any(deviation.repaired for deviation in result[0]),
+        )
+
+
+def _page(check: Pages, begin: bytes, look: Audit) -> bytes:
+    return check(look, begin)
+
+
+def _of_kind(kind: Kind, look: Audit, begin: bytes) -> bytes:
+    return audit.messages(look, kind, begin)

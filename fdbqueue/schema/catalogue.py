@@ -1,0 +1,161 @@
+"""Which queues there are, and what they are: META and the subscriptions, read once and cached.
+
+``\\xff/metadataVersion`` comes with the read version, so a handle learns without a round trip that
+what it has cached is stale. A change of META writes it, and conflicts with every transaction that
+relied on what was there before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
+
+from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
+from ..store.binding import fdb
+from ..store.clocks import METADATA_VERSION
+from ..values.options import QueueOptions, kept, parse
+from . import subscription_definitions
+from .keys import QueueKeys, RootKeys
+from .scope import Scope
+from .subscription_definitions import Definition
+
+FORMAT_VERSION = 2
+"""1 had no identity."""
+IDENTITY_BYTES = 16
+
+_STAMP_OPERAND = bytes(14)
+
+_changing: WeakSet[fdb.Transaction] = WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """A queue as it was read, and the metadata version that this is valid for, if any.
+
+    identity: random; names this queue for ever, so that another one, that is made later under the
+    same name, is not taken for it.
+    """
+
+    stamp: bytes | None
+    identity: str
+    options: QueueOptions
+    subscriptions: tuple[Definition, ...]
+
+
+@fdb.transactional
+def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions) -> None:
+    """Create a queue. Raises ``QueueExists``. Conflicts with another creation of the name."""
+    if tr.get(root.name(name)).present():
+        raise QueueExists(name=name)
+    tr[root.name(name)] = b""
+    _write(tr, root.queue(name), os.urandom(IDENTITY_BYTES).hex(), options)
+
+
+@fdb.transactional
+def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
+    """Store other options. Conflicts with every operation on the queue that is under way.
+
+    What a later release has stored beside them stays. One round trip.
+    """
+    stored = json.loads(tr.get(scope.keys.meta).value or b"{}")
+    given = kept(stored.get("options"), options)
+    _put(tr, scope.keys, {**stored, "identity": scope.identity, "options": given})
+
+
+@fdb.transactional
+def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
+    """Delete a queue and all that is in it. Raises ``QueueNotFound``.
+
+    Conflicts with every operation on the queue that is under way, so that none of them can leave
+    something behind.
+    """
+    if not tr.get(root.name(name)).present():
+        raise QueueNotFound(name=name)
+    del tr[root.name(name)]
+    everything = root.queue(name).all()
+    tr.clear_range(everything.start, everything.stop)
+    _touch(tr)
+
+
+@fdb.transactional
+def names(tr: fdb.Transaction, root: RootKeys, after: str | None, limit: int) -> list[str]:
+    """The names of up to ``limit`` queues (0: of all), sorted. A snapshot read, no conflicts.
+
+    after: the name behind which to go on.
+    """
+    entries = root.names()
+    begin = entries.start if after is None else root.name(after) + b"\x00"
+    mode = fdb.StreamingMode.want_all
+    found = tr.snapshot.get_range(begin, entries.stop, limit=limit, streaming_mode=mode)
+    return [root.parse_name(kv.key) for kv in found]
+
+
+@fdb.transactional
+def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
+    """Say that the subscriptions have changed. Conflicts as ``change``; writes no key of META."""
+    tr.add_write_conflict_key(keys.meta)
+    _touch(tr)
+
+
+def read(tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None) -> Cached:
+    """The queue's options and subscriptions; hand it in again at the next call.
+
+    No round trip of its own while the cache is valid, else one. Conflicts with a change of the
+    options or the subscriptions and the deletion of the queue. Raises ``QueueNotFound``,
+    ``FormatTooNew``.
+    """
+    stamp = _metadata_version(tr)
+    if cached is not None and stamp is not None and cached.stamp == stamp:
+        tr.add_read_conflict_key(keys.meta)
+        return cached
+    subscribed = subscription_definitions.look(tr, keys)
+    value = tr.get(keys.meta).value
+    if value is None:
+        raise QueueNotFound(name=name)
+    identity, options = _parsed(value, name)
+    return Cached(stamp, identity, options, subscription_definitions.parse(keys, subscribed))
+
+
+def _metadata_version(tr: fdb.Transaction) -> bytes | None:
+    """None in a transaction that changes it itself: reading it there would fail the commit."""
+    if tr in _changing:
+        return None
+    return tr.snapshot.get(METADATA_VERSION).value
+
+
+def _touch(tr: fdb.Transaction) -> None:
+    """Tell every handle that what it has cached is stale."""
+    _changing.add(tr)
+    tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
+
+
+def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOptions) -> None:
+    _put(tr, keys, {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()})
+
+
+def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
+    tr[keys.meta] = json.dumps(stored, sort_keys=True).encode()
+    _touch(tr)
+
+
+def parsed(value: bytes, name: str) -> QueueOptions:
+    """The options in a value of META; raises ``FormatTooNew`` or ``CorruptData``."""
+    return _parsed(value, name)[1]
+
+
+def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions]:
+    what = f"queue {name!r}"
+    try:
+        stored: Any = json.loads(value)
+        found = int(stored["format"])
+        if found > FORMAT_VERSION:
+            raise FormatTooNew(what=what, found=found, known=FORMAT_VERSION)
+        if found < FORMAT_VERSION:
+            raise CorruptData(what=what, problem=f"format version {found} is not read any more")
+        identity, given = str(stored["identity"]), stored["options"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptData(what=what, problem=repr(error)) from None
+    return identity, parse(given, what)

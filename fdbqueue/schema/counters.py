@@ -1,0 +1,77 @@
+"""How many messages of each level are in which state, kept by atomic additions.
+
+One key per level holds all counters of the level, so an operation adds to them with one mutation,
+reads nothing and conflicts with nobody.
+"""
+
+from __future__ import annotations
+
+from ..store.binding import fdb
+from ..values.model import Depth
+from ..values.states import State, Transition
+from .codec import pack_counters, unpack_counters
+from .keys import Kind, QueueKeys
+
+_COUNTERS = tuple(Depth.__slots__)
+_ENQUEUED = _COUNTERS.index("enqueued")
+_BYTES = _COUNTERS.index("ready_bytes")
+_INDEX = {state: _COUNTERS.index(state.value) for state in State}
+
+
+def record(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    transition: Transition,
+    level: int,
+    count: int = 1,
+    size: int = 0,
+) -> None:
+    """Count ``count`` messages of ``level``, with payloads of ``size`` bytes in all, as moved.
+
+    Writes blindly: no reads, no conflicts.
+    """
+    deltas = [0] * len(_COUNTERS)
+    if transition.source is None:
+        deltas[_ENQUEUED] += count
+    else:
+        deltas[_INDEX[transition.source]] -= count
+    deltas[_INDEX[transition.target]] += count
+    if transition.target is State.READY:
+        deltas[_BYTES] += size
+    elif transition.source is State.READY:
+        deltas[_BYTES] -= size
+    tr.add(keys.count(level), pack_counters(tuple(deltas)))
+
+
+def shift(
+    tr: fdb.Transaction, keys: QueueKeys, state: State, old: int, new: int, size: int
+) -> None:
+    """Count a message of a state, with a payload of ``size`` bytes, in another level.
+
+    Writes blindly: no reads, no conflicts.
+    """
+    for level, sign in ((old, -1), (new, 1)) if old != new else ():
+        deltas = [0] * len(_COUNTERS)
+        deltas[_ENQUEUED] = deltas[_INDEX[state]] = sign
+        if state is State.READY:
+            deltas[_BYTES] = sign * size
+        tr.add(keys.count(level), pack_counters(tuple(deltas)))
+
+
+@fdb.transactional
+def depths(tr: fdb.Transaction, keys: QueueKeys) -> dict[int, Depth]:
+    """The counters of every level that ever had a message. One snapshot read, no conflicts."""
+    return parse(keys, look(tr, keys))
+
+
+def look(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
+    """Issue a snapshot read of the counters."""
+    counts = keys.kind(Kind.COUNT)
+    return tr.snapshot.get_range(counts.start, counts.stop)
+
+
+def parse(keys: QueueKeys, looked: fdb.FDBRange) -> dict[int, Depth]:
+    """The counters that ``look`` found, by level."""
+    return {
+        keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS))) for kv in looked
+    }

@@ -1,0 +1,643 @@
+"""Where everything is stored: the one module that builds and parses keys.
+
+One queue is one subspace. The first element of a key is its kind, a small integer, so that keys
+stay short; the elements that follow are listed at each kind. Values are described in ``codec``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import lru_cache
+from types import NoneType
+from typing import Any
+
+from ..errors import CorruptData
+from ..store.binding import fdb
+from ..store.tuple_elements import pack_bytes, pack_int, parse_int, parse_last_bytes
+from ..values.model import RANDOM_BYTES, Due, Position
+
+DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
+
+
+class Kind(IntEnum):
+    """The kinds of keys in a queue's subspace."""
+
+    META = 0  # () -> options and format version
+    READY = 1  # (level, index, random) -> envelope
+    TAIL = 2  # (level) -> highest index ever removed or passed, by atomic MAX
+    FENCE = 3  # (level, index): never written, only conflict ranges
+    LEASE = 4  # (token) -> lease; the tokens of one claim stand together
+    EXPIRY = 5  # (version, token) -> wall clock of the expiry
+    DELAYED = 6  # (due, random) -> position and envelope
+    REQUEST = 7  # (read version, claim) -> what the waiting consumer asks for
+    SUBSCRIPTION = 8  # (name) -> definition
+    CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
+    CONSUMER = 10  # (id) -> record
+    STATE = 11  # (state, -priority, id) -> last sign of life, since when; () -> the guard, its own
+    SLEEPER = 12  # (-priority, since, id) -> empty; it goes when the consumer is woken
+    COUNT = 13  # (level) -> counters, by atomic ADD
+    CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
+    ONCE = 15  # (minute, token) -> number of the attempt that committed
+    LEADER = 16  # () -> version until which somebody leads; (0) -> claim of who does
+    DEDUP = 17  # (window, id) -> message id and expiry
+    DEAD = 18  # (index, random) -> envelope, reason, history
+    CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
+    EVENT = 20  # (versionstamp, n) -> one line of delivery history
+    MOVED = 24  # (message id) -> where the message is, where that is not what its id names
+    UNIQUE = 25  # (unique key) -> id of the message that has it
+    MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
+    IDLE = 27  # () -> since when the queue has been drained
+    IMPORT = 31  # (name) -> how far an import has come
+    GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
+    GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
+    PLANNER = 36  # (consumer) -> how far its plans have come, and the run that may go on with them
+    PLAN = 37  # (consumer, batch) -> the claims of the leases that the batch consists of
+    SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
+    STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
+    UNTIL = 42  # (token) -> when a lease that was extended ends
+    ATTEMPT = 43  # (sink, batch, attempt) -> how many rows it has staged, and when
+
+
+_KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}
+
+
+class RootKeys:
+    """The keys beside the queues: the catalogue."""
+
+    def __init__(self, root: fdb.Subspace) -> None:
+        self._names = root.subspace((0,))
+        self._queues = root.subspace((1,))
+        self.once = OnceKeys(root.pack((2,)))
+
+    def name(self, queue: str) -> bytes:
+        """The catalogue's entry of a queue."""
+        return self._names.pack((queue,))
+
+    def names(self) -> slice:
+        """All entries of the catalogue."""
+        return self._names.range()
+
+    def parse_name(self, key: bytes) -> str:
+        """The queue that an entry of the catalogue names."""
+        return str(_unpacked(key, self._names.key(), str)[0])
+
+    def queue(self, name: str) -> QueueKeys:
+        """The keys of one queue."""
+        return QueueKeys(self._queues.pack((name,)))
+
+
+class OnceKeys:
+    """The records of commits, below a prefix: (minute, token).
+
+    timeout: seconds that each operation recorded here may take; None for no limit.
+    """
+
+    __slots__ = ("prefix", "timeout")
+
+    def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
+        self.prefix = prefix
+        self.timeout = timeout
+
+    def key(self, minute: int, token: bytes) -> bytes:
+        """(minute, token)."""
+        return self.prefix + pack_int(minute) + pack_bytes(token)
+
+    def before(self, minute: int) -> slice:
+        """All records of earlier minutes."""
+        return slice(self.prefix + b"\x00", fdb.tuple.pack((minute,), self.prefix))
+
+    def since(self, minute: int) -> slice:
+        """All records of a minute and those after it."""
+        return slice(fdb.tuple.pack((minute,), self.prefix), self.prefix + b"\xff")
+
+
+class QueueKeys:
+    """The keys of one queue, below its prefix."""
+
+    __slots__ = (
+        "__weakref__",
+        "_count",
+        "_expiry",
+        "_fence",
+        "_kinds",
+        "_lease",
+        "_lease_until",
+        "_ready",
+        "_request",
+        "_tail",
+        "change",
+        "guard",
+        "idle",
+        "leader",
+        "led",
+        "meta",
+        "once",
+        "prefix",
+        "recount",
+    )
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+        self._kinds = {kind: prefix + packed for kind, packed in _KINDS.items()}
+        self.meta = self._kinds[Kind.META]
+        self.change = self._kinds[Kind.CHANGE]
+        self.idle = self._kinds[Kind.IDLE]
+        self.guard = self._kinds[Kind.STATE]
+        self.led = self._kinds[Kind.LEADER]
+        self.leader = self.led + _packed(0)
+        self.once = OnceKeys(self._kinds[Kind.ONCE])
+        # Never written: two repairs of counters at once conflict here. Before all levels.
+        self.recount = self._kinds[Kind.COUNT]
+        self._ready = self._kinds[Kind.READY]
+        self._tail = self._kinds[Kind.TAIL]
+        self._lease = self._kinds[Kind.LEASE]
+        self._expiry = self._kinds[Kind.EXPIRY]
+        self._lease_until = self._kinds[Kind.UNTIL]
+        self._request = self._kinds[Kind.REQUEST]
+        self._fence = self._kinds[Kind.FENCE]
+        self._count = self._kinds[Kind.COUNT]
+
+    def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes]]:
+        return QueueKeys, (self.prefix,)
+
+    def all(self) -> slice:
+        """Everything that belongs to the queue."""
+        return slice(self.prefix, fdb.impl.strinc(self.prefix))
+
+    def kind(self, kind: Kind) -> slice:
+        """All keys of a kind that has elements."""
+        return _within(self._kinds[kind])
+
+    # -- ready messages ----------------------------------------------------------------------
+
+    def ready(self, position: Position) -> bytes:
+        """(level, index, random)."""
+        return (
+            self._ready
+            + _packed(position.level)
+            + pack_int(position.index)
+            + pack_bytes(position.random)
+        )
+
+    def ready_keys(self, level: int, index: int, randoms: bytes) -> list[bytes]:
+        """(level, index, random) of messages that follow each other from an index on.
+
+        randoms: the random parts of all, one after the other.
+        """
+        prefix = self._ready + _packed(level)
+        return [
+            prefix + pack_int(n) + pack_bytes(randoms[begin : begin + RANDOM_BYTES])
+            for n, begin in enumerate(range(0, len(randoms), RANDOM_BYTES), index)
+        ]
+
+    def ready_range(self) -> slice:
+        """All ready messages, in the order of delivery."""
+        return _within(self._ready)
+
+    def ready_level(self, level: int) -> slice:
+        """The ready messages of one level."""
+        return _within(self._ready + _packed(level))
+
+    def ready_end(self, level: int, index: int) -> bytes:
+        """Where the ready messages of a level end that have a smaller index."""
+        return fdb.tuple.pack((level, index), self._ready)
+
+    def parse_ready(self, key: bytes) -> Position:
+        """The position that a READY key names."""
+        level, begin = parse_int(key, len(self._ready))
+        index, begin = parse_int(key, begin)
+        return Position(level, index, parse_last_bytes(key, begin))
+
+    def ready_ids(self, keys: Iterable[bytes]) -> tuple[list[int], list[str]]:
+        """The levels of READY keys, and the ids that name their positions, for many at once."""
+        levels, ids = [], []
+        # Neighbours are of one level, so its part is looked at once.
+        head, level, label = b"", -1, ""
+        for key in keys:
+            if level < 0 or not key.startswith(head):
+                level, end = parse_int(key, len(self._ready))
+                head, label = key[:end], f"{level:02x}-"
+            index, end = parse_int(key, len(head))
+            levels.append(level)
+            ids.append(f"{label}{index:012x}-{parse_last_bytes(key, end).hex()}")
+        return levels, ids
+
+    def tail(self, level: int) -> bytes:
+        """(level)."""
+        return self._tail + _packed(level)
+
+    def fence(self, level: int, index: int) -> bytes:
+        """(level, index)."""
+        return self._fence + _packed(level) + pack_int(index)
+
+    # -- leases ------------------------------------------------------------------------------
+
+    def lease(self, token: bytes) -> bytes:
+        """(token)."""
+        return self._lease + pack_bytes(token)
+
+    def leases(self, claim: bytes) -> slice:
+        """All leases under one claim."""
+        begin = self._lease + pack_bytes(claim)[:-1]
+        return slice(begin, fdb.impl.strinc(begin))
+
+    def leases_between(self, claim: bytes, begin: int, end: int) -> slice:
+        """The leases under one claim from the n-th to before another."""
+        return slice(self.lease(lease_token(claim, begin)), self.lease(lease_token(claim, end)))
+
+    def parse_lease(self, key: bytes) -> bytes:
+        """The token that a LEASE key names."""
+        return parse_last_bytes(key, len(self._lease))
+
+    def until(self, token: bytes) -> bytes:
+        """(token)."""
+        return self._lease_until + pack_bytes(token)
+
+    def parse_until(self, key: bytes) -> bytes:
+        """The token that an UNTIL key names."""
+        return parse_last_bytes(key, len(self._lease_until))
+
+    def expiry(self, version: int, token: bytes) -> bytes:
+        """(version, token)."""
+        return self._expiry + pack_int(version) + pack_bytes(token)
+
+    def parse_expiry(self, key: bytes) -> tuple[int, bytes]:
+        """The version and the token that an EXPIRY key names."""
+        version, begin = parse_int(key, len(self._expiry))
+        return version, parse_last_bytes(key, begin)
+
+    # -- imports -----------------------------------------------------------------------------
+
+    def imported(self, name: str) -> bytes:
+        """(name)."""
+        return fdb.tuple.pack((name,), self._kinds[Kind.IMPORT])
+
+    # -- plans -------------------------------------------------------------------------------
+
+    def planner(self, consumer: str) -> bytes:
+        """(consumer)."""
+        return fdb.tuple.pack((consumer,), self._kinds[Kind.PLANNER])
+
+    def parse_planner(self, key: bytes) -> str:
+        """The consumer that a PLANNER key names."""
+        return str(_unpacked(key, self._kinds[Kind.PLANNER], str)[0])
+
+    def plan(self, consumer: str, batch: int) -> bytes:
+        """(consumer, batch)."""
+        return fdb.tuple.pack((consumer, batch), self._kinds[Kind.PLAN])
+
+    def plans(self, consumer: str) -> slice:
+        """The plans of a consumer, by batch."""
+        return _within(fdb.tuple.pack((consumer,), self._kinds[Kind.PLAN]))
+
+    def parse_plan(self, key: bytes) -> tuple[str, int]:
+        """The consumer and the batch that a PLAN key names."""
+        consumer, batch = _unpacked(key, self._kinds[Kind.PLAN], str, int)
+        return consumer, batch
+
+    # -- sinks -------------------------------------------------------------------------------
+
+    def sink(self, sink: str) -> bytes:
+        """(sink)."""
+        return fdb.tuple.pack((sink,), self._kinds[Kind.SINK])
+
+    def counting(self, sink: str) -> slice:
+        """The attempts that count in the batch that a sink publishes, in parts."""
+        return _within(self.sink(sink))
+
+    def counting_part(self, sink: str, n: int) -> bytes:
+        """(sink, n)."""
+        return fdb.tuple.pack((sink, n), self._kinds[Kind.SINK])
+
+    def parse_sink(self, key: bytes) -> tuple[str, int | None]:
+        """The sink that a SINK key names, and the number of a part of its attempts."""
+        name, *part = _unpacked(key, self._kinds[Kind.SINK], str, int, least=1)
+        return name, part[0] if part else None
+
+    def staged(self, sink: str, batch: int, attempt: bytes, n: int) -> bytes:
+        """(sink, batch, attempt, n)."""
+        return fdb.tuple.pack((sink, batch, attempt, n), self._kinds[Kind.STAGED])
+
+    def staged_by(self, sink: str, batch: int, attempt: bytes) -> slice:
+        """What one attempt has staged."""
+        return _within(fdb.tuple.pack((sink, batch, attempt), self._kinds[Kind.STAGED]))
+
+    def staged_for(self, sink: str) -> slice:
+        """All that is staged for a sink."""
+        return _within(fdb.tuple.pack((sink,), self._kinds[Kind.STAGED]))
+
+    def staged_until(self, sink: str, batch: int) -> slice:
+        """What is staged for a batch of a sink and for those before it."""
+        return slice(
+            self.staged_for(sink).start, fdb.tuple.pack((sink, batch + 1), self._kinds[Kind.STAGED])
+        )
+
+    def attempt(self, sink: str, batch: int, attempt: bytes) -> bytes:
+        """(sink, batch, attempt)."""
+        return fdb.tuple.pack((sink, batch, attempt), self._kinds[Kind.ATTEMPT])
+
+    def attempts_of(self, sink: str, batch: int) -> slice:
+        """The attempts that have staged rows of a batch."""
+        return _within(fdb.tuple.pack((sink, batch), self._kinds[Kind.ATTEMPT]))
+
+    def attempts_for(self, sink: str) -> slice:
+        """The attempts that have staged rows for a sink."""
+        return _within(fdb.tuple.pack((sink,), self._kinds[Kind.ATTEMPT]))
+
+    def attempts_until(self, sink: str, batch: int) -> slice:
+        """Those of a batch of a sink and of the batches before it."""
+        end = fdb.tuple.pack((sink, batch + 1), self._kinds[Kind.ATTEMPT])
+        return slice(self.attempts_for(sink).start, end)
+
+    def parse_attempt(self, key: bytes) -> tuple[str, int, bytes]:
+        """The sink, the batch and the attempt that an ATTEMPT key names."""
+        sink, batch, attempt = _unpacked(key, self._kinds[Kind.ATTEMPT], str, int, bytes)
+        return sink, batch, attempt
+
+    def parse_staged(self, key: bytes) -> tuple[str, int, bytes, int]:
+        """The sink, the batch, the attempt and the number that a STAGED key names."""
+        sink, batch, attempt, n = _unpacked(key, self._kinds[Kind.STAGED], str, int, bytes, int)
+        return sink, batch, attempt, n
+
+    def sinks_between(self, first: str, last: str) -> list[slice]:
+        """All keys of the sinks with a name from ``first`` up to before ``last``."""
+        kinds = (self._kinds[kind] for kind in (Kind.SINK, Kind.STAGED, Kind.ATTEMPT))
+        return [
+            slice(fdb.tuple.pack((first,), kind), fdb.tuple.pack((last,), kind)) for kind in kinds
+        ]
+
+    # -- the line of consumers ---------------------------------------------------------------
+
+    def request(self, index: int, claim: bytes) -> bytes:
+        """(index, claim)."""
+        return self._request + pack_int(index) + pack_bytes(claim)
+
+    def parse_request(self, key: bytes) -> tuple[int, bytes]:
+        """The index and the claim that a REQUEST key names."""
+        index, begin = parse_int(key, len(self._request))
+        return index, parse_last_bytes(key, begin)
+
+    # -- subscriptions -----------------------------------------------------------------------
+
+    def subscription(self, name: str) -> bytes:
+        """(name)."""
+        return fdb.tuple.pack((name,), self._kinds[Kind.SUBSCRIPTION])
+
+    def parse_subscription(self, key: bytes) -> str:
+        """The name that a SUBSCRIPTION key has."""
+        return str(_unpacked(key, self._kinds[Kind.SUBSCRIPTION], str)[0])
+
+    def holder(self, subscription: str) -> bytes:
+        """(subscription): stands before its cursors."""
+        return fdb.tuple.pack((subscription,), self._kinds[Kind.CURSOR])
+
+    def cursor(self, subscription: str, level: int) -> bytes:
+        """(subscription, level)."""
+        return fdb.tuple.pack((subscription, level), self._kinds[Kind.CURSOR])
+
+    def cursors(self, subscription: str) -> slice:
+        """The cursors of a subscription, by level."""
+        return _within(self.holder(subscription))
+
+    def parse_cursor(self, key: bytes) -> tuple[str, int | None]:
+        """The subscription and the level that a CURSOR key names; no level for its holder."""
+        name, *level = _unpacked(key, self._kinds[Kind.CURSOR], str, int, least=1)
+        return name, level[0] if level else None
+
+    @staticmethod
+    def place(position: Position) -> bytes:
+        """A position within its level, as a cursor holds it: in the order of the READY keys."""
+        return fdb.tuple.pack((position.index, position.random))
+
+    @staticmethod
+    def place_after(index: int) -> bytes:
+        """The first place behind all that have ``index``."""
+        return fdb.tuple.pack((index + 1, b""))
+
+    @staticmethod
+    def parse_place(place: bytes) -> int:
+        """The index that a cursor has come to; 0 at the lowest place."""
+        return _unpacked(place, b"", (int, NoneType), bytes, NoneType, least=1)[0] or 0
+
+    @staticmethod
+    def passed(place: bytes) -> int:
+        """The last index that a cursor at a place has passed; 0 if none."""
+        found = _unpacked(place, b"", (int, NoneType), bytes, NoneType, least=1)
+        # A place behind a message has a third element (see subscriptions.cursor).
+        return found[0] - (len(found) < 3) if found[0] else 0
+
+    def ready_from(self, level: int, place: bytes) -> slice:
+        """The ready messages of one level from a place on."""
+        prefix = self._ready + _packed(level)
+        return slice(prefix + place, prefix + b"\xff")
+
+    # -- the rest ----------------------------------------------------------------------------
+
+    def count(self, level: int) -> bytes:
+        """(level)."""
+        return self._count + _packed(level)
+
+    def parse_count(self, key: bytes) -> int:
+        """The level that a COUNT key names."""
+        return parse_int(key, len(self._count))[0]
+
+    def dead(self, index: int, random: bytes) -> bytes:
+        """(index, random)."""
+        return fdb.tuple.pack((index, random), self._kinds[Kind.DEAD])
+
+    def parse_dead(self, key: bytes) -> tuple[int, bytes]:
+        """The index and the random part of a DEAD key."""
+        index, random = _unpacked(key, self._kinds[Kind.DEAD], int, bytes)
+        return index, random
+
+    def delayed(self, due: Due) -> bytes:
+        """(due, random)."""
+        return fdb.tuple.pack((due.due_ms, due.random), self._kinds[Kind.DELAYED])
+
+    def delayed_until(self, now_ms: int) -> slice:
+        """All messages whose delay is over at ``now_ms``."""
+        return self._until(Kind.DELAYED, now_ms)
+
+    def parse_delayed(self, key: bytes) -> Due:
+        """The place that a DELAYED key names."""
+        return Due(*_unpacked(key, self._kinds[Kind.DELAYED], int, bytes))
+
+    def moved(self, message_id: str) -> bytes:
+        """(message id)."""
+        return fdb.tuple.pack((message_id,), self._kinds[Kind.MOVED])
+
+    def parse_moved(self, key: bytes) -> str:
+        """The message id that a MOVED key names."""
+        return str(_unpacked(key, self._kinds[Kind.MOVED], str)[0])
+
+    def unique(self, key: str) -> bytes:
+        """(unique key)."""
+        return fdb.tuple.pack((key,), self._kinds[Kind.UNIQUE])
+
+    def parse_unique(self, key: bytes) -> str:
+        """The unique key that a UNIQUE key names."""
+        return str(_unpacked(key, self._kinds[Kind.UNIQUE], str)[0])
+
+    def dedup(self, window_ms: int, dedup_id: str) -> bytes:
+        """(begin of the window, id)."""
+        return fdb.tuple.pack((window_ms, dedup_id), self._kinds[Kind.DEDUP])
+
+    def dedup_before(self, window_ms: int) -> slice:
+        """All dedup ids of the windows that began earlier."""
+        return self._until(Kind.DEDUP, window_ms - 1)
+
+    def mortal(self, expires_at_ms: int, message_id: str) -> bytes:
+        """(expiry, message id)."""
+        return fdb.tuple.pack((expires_at_ms, message_id), self._kinds[Kind.MORTAL])
+
+    def mortal_until(self, now_ms: int) -> slice:
+        """All messages whose time to live is over at ``now_ms``."""
+        return self._until(Kind.MORTAL, now_ms)
+
+    def parse_mortal(self, key: bytes) -> str:
+        """The id of the message that a MORTAL key names."""
+        return str(_unpacked(key, self._kinds[Kind.MORTAL], int, str)[1])
+
+    def new_event(self, n: int) -> bytes:
+        """(versionstamp, n), the operand of SET_VERSIONSTAMPED_KEY."""
+        stamp = fdb.tuple.Versionstamp()
+        return fdb.tuple.pack_with_versionstamp((stamp, n), self._kinds[Kind.EVENT])
+
+    def event_stamp(self, key: bytes) -> bytes:
+        """What an EVENT key adds to its kind: its place in history."""
+        return key[len(self._kinds[Kind.EVENT]) :]
+
+    EVENT_VERSION = slice(1, 9)
+    """Where in an event's stamp the version of its commit stands, the highest byte first."""
+
+    def events_after(self, stamp: bytes) -> slice:
+        """The history that follows a stamp; all of it after an empty one."""
+        events = _within(self._kinds[Kind.EVENT])
+        return slice(
+            self._kinds[Kind.EVENT] + stamp + b"\x00" if stamp else events.start, events.stop
+        )
+
+    def events_before(self, version: int) -> slice:
+        """The history that was committed before a version."""
+        stamp = fdb.tuple.Versionstamp(version.to_bytes(8, "big") + bytes(2))
+        events = self._kinds[Kind.EVENT]
+        return slice(_within(events).start, fdb.tuple.pack((stamp,), events))
+
+    def _until(self, kind: Kind, last: int) -> slice:
+        """All keys of a kind whose first element is at most ``last``."""
+        return slice(
+            _within(self._kinds[kind]).start, fdb.tuple.pack((last + 1,), self._kinds[kind])
+        )
+
+    def turn(self, key: str, n: int) -> bytes:
+        """(ordering key, n)."""
+        return fdb.tuple.pack((key, n), self._kinds[Kind.GROUP])
+
+    def line(self, key: str) -> slice:
+        """All messages that wait for their turn under an ordering key."""
+        return _within(fdb.tuple.pack((key,), self._kinds[Kind.GROUP]))
+
+    def parse_line(self, key: bytes) -> tuple[str, int]:
+        """The ordering key and the number that a GROUP key names."""
+        name, n = _unpacked(key, self._kinds[Kind.GROUP], str, int)
+        return name, n
+
+    def head(self, key: str) -> bytes:
+        """(ordering key)."""
+        return fdb.tuple.pack((key,), self._kinds[Kind.GROUP_HEAD])
+
+    def parse_head(self, key: bytes) -> str:
+        """The ordering key that a GROUP_HEAD key names."""
+        return str(_unpacked(key, self._kinds[Kind.GROUP_HEAD], str)[0])
+
+    def chunk(self, name: bytes, n: int) -> bytes:
+        """(name, n)."""
+        return fdb.tuple.pack((name, n), self._kinds[Kind.CHUNK])
+
+    def chunks(self, name: bytes) -> slice:
+        """All chunks of one payload."""
+        return _within(fdb.tuple.pack((name,), self._kinds[Kind.CHUNK]))
+
+    def parse_chunk(self, key: bytes) -> tuple[bytes, int]:
+        """The name and the number that a CHUNK key names."""
+        name, n = _unpacked(key, self._kinds[Kind.CHUNK], bytes, int)
+        return name, n
+
+    # -- consumers ---------------------------------------------------------------------------
+
+    def consumer(self, consumer: bytes) -> bytes:
+        """(consumer)."""
+        return fdb.tuple.pack((consumer,), self._kinds[Kind.CONSUMER])
+
+    def parse_consumer(self, key: bytes) -> bytes:
+        """The consumer that a CONSUMER key names."""
+        return bytes(_unpacked(key, self._kinds[Kind.CONSUMER], bytes)[0])
+
+    def state(self, state: int, priority: int, consumer: bytes) -> bytes:
+        """(state, -priority, consumer): a higher priority stands first."""
+        return fdb.tuple.pack((state, -priority, consumer), self._kinds[Kind.STATE])
+
+    def in_state(self, state: int) -> slice:
+        """The consumers in one state, by priority."""
+        return _within(fdb.tuple.pack((state,), self._kinds[Kind.STATE]))
+
+    def in_state_above(self, state: int, priority: int) -> slice:
+        """The consumers in one state whose priority is higher than ``priority``."""
+        return slice(
+            self.in_state(state).start,
+            fdb.tuple.pack((state, -priority), self._kinds[Kind.STATE]),
+        )
+
+    def parse_state(self, key: bytes) -> tuple[int, int, bytes]:
+        """The state, the priority and the consumer that a STATE key names."""
+        state, negative, consumer = _unpacked(key, self._kinds[Kind.STATE], int, int, bytes)
+        return state, -negative, consumer
+
+    def sleeper(self, priority: int, since: int, consumer: bytes) -> bytes:
+        """(-priority, since, consumer): a higher priority first, then who has waited longest."""
+        return fdb.tuple.pack((-priority, since, consumer), self._kinds[Kind.SLEEPER])
+
+    def parse_sleeper(self, key: bytes) -> tuple[int, int, bytes]:
+        """The priority, since when, and the consumer that a SLEEPER key names."""
+        negative, since, consumer = _unpacked(key, self._kinds[Kind.SLEEPER], int, int, bytes)
+        return -negative, since, consumer
+
+
+LOWEST = b"\x00"
+"""The place before all others."""
+
+CLAIM_BYTES = 16
+
+
+def lease_token(claim: bytes, n: int) -> bytes:
+    """The token of the n-th lease under a claim."""
+    return claim + n.to_bytes(2, "big")
+
+
+def _unpacked(
+    key: bytes, prefix: bytes, *kinds: type | tuple[type, ...], least: int | None = None
+) -> tuple[Any, ...]:
+    """The elements that follow a prefix, which must be of these kinds; ``least``: so many of them.
+
+    Raises ``CorruptData``: somebody else has written below the queue's subspace.
+    """
+    try:
+        found: tuple[Any, ...] = fdb.tuple.unpack(key, len(prefix))
+    except (ValueError, LookupError, TypeError, RecursionError, struct.error) as error:
+        raise CorruptData(what="a key", problem=repr(error)) from None
+    enough = len(found) >= (len(kinds) if least is None else least)
+    if not enough or len(found) > len(kinds) or not all(map(isinstance, found, kinds)):
+        raise CorruptData(what="a key", problem=f"it has other elements: {found!r}")
+    return found
+
+
+def _within(prefix: bytes) -> slice:
+    """All keys that extend a packed prefix by whole elements."""
+    return slice(prefix + b"\x00", prefix + b"\xff")
+
+
+@lru_cache(maxsize=1024)
+def _packed(level: int) -> bytes:
+    return fdb.tuple.pack((level,))

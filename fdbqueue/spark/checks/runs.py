@@ -1,0 +1,172 @@
+"""The check of runs of tools/chaos: the same guarantees as tools/chaosrun/checker.py asserts."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from .rules import Rules
+from .transitions import followed, illegal, not_the_first
+from .violations import Condition, found, judged, ref, text, together
+
+STATES = ("ready", "delayed", "leased", "dead", "done", "expired", "purged")
+FAILURES = ("died", "crashed", "stuck")
+
+
+def cursors(operations: DataFrame, lives: DataFrame, rules: Rules) -> DataFrame:
+    """A browser sees every message that it is about once, in order."""
+    region = F.lit(None).cast("string")
+    for browser, about in rules.browsers.items():
+        region = F.when(F.col("browser") == browser, F.lit(about or None)).otherwise(region)
+    told = operations.where(F.col("name") == "seen").select(
+        "run", "queue", F.col("about.browser").alias("browser"), "began", "who", "n", "about.rows"
+    )
+    told = told.withColumn("about", region)
+    rows = told.select("*", F.posexplode("rows").alias("at", "row")).select(
+        "run",
+        "queue",
+        "browser",
+        "about",
+        "began",
+        "n",
+        "at",
+        F.col("row")[0].alias("tag"),
+        F.col("row")[1].alias("id"),
+        F.col("row")[2].alias("level"),
+        F.col("row")[4].alias("region"),
+    )
+    place = ("began", "n", "at")
+    of_level = Window.partitionBy("run", "browser", "level").orderBy(*place)
+    of_message = Window.partitionBy("run", "browser", "tag").orderBy(*place)
+    seen = rows.select(
+        "*",
+        F.lag("id").over(of_level).alias("before"),
+        (F.row_number().over(of_message) > 1).alias("again"),
+    )
+    back = F.col("id") <= F.col("before")
+    who = text(F.col("browser"), ": ", F.col("tag"))
+    after = text(who, " ", F.col("id"), " after ", F.col("before"))
+    in_order = judged(
+        seen,
+        [
+            Condition("seen twice", back & F.col("again"), after),
+            Condition("seen out of order", back & ~F.col("again"), after),
+            Condition("seen without a match", F.col("about") != F.col("region"), who),
+        ],
+        tags=F.array("tag"),
+    )
+    browsers = told.select("run", "browser", "about").distinct()
+    known = seen.select("run", "browser", "tag").distinct().withColumn("known", F.lit(True))
+    enqueued = lives.where((F.col("queue") == rules.watched) & (F.col("rank") == 1))
+    enqueued = enqueued.where(F.col("told").isNotNull()).select("run", "queue", "tag", "told")
+    every = enqueued.join(F.broadcast(browsers), "run").join(
+        known, ["run", "browser", "tag"], "full"
+    )
+    is_known = F.coalesce("known", F.lit(False))
+    certain = F.col("told.certain")
+    wanted = F.coalesce(F.col("about") == F.col("told.region"), F.lit(True))
+    complete = judged(
+        every.withColumn("queue", F.coalesce("queue", F.lit(rules.watched))),
+        [
+            Condition("not seen", certain & wanted & ~is_known, text(who, " ", F.col("told.id"))),
+            Condition("phantom", (certain == F.lit(False)) & is_known, who),
+            Condition("phantom", F.col("told").isNull() & is_known, who),
+        ],
+        tags=F.array("tag"),
+    )
+    return together([in_order, complete])
+
+
+def replayed(operations: DataFrame, lives: DataFrame, rules: Rules) -> DataFrame:
+    """The queues' own delivery histories: every transition is legal, and takes the first."""
+    pages = operations.where(F.col("name") == "events").select(
+        "run", "queue", "began", "n", F.col("about.rows").alias("rows")
+    )
+    earlier = Window.partitionBy("run", "queue").orderBy("began", "n")
+    earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
+    size = F.coalesce(F.sum(F.size("rows")).over(earlier), F.lit(0))
+    each = pages.withColumn("offset", size).select(
+        "run", "queue", "offset", F.posexplode("rows").alias("at", "row")
+    )
+    events = each.select(
+        "run",
+        "queue",
+        F.col("row")[0].alias("transition"),
+        F.col("row")[1].alias("id"),
+        F.col("row")[2].cast("int").alias("attempt"),
+        (F.col("offset") + F.col("at")).cast("bigint").alias("at"),
+    )
+    whole = followed(events.withColumn("stamp", F.col("at")))
+    plain = lives.where((F.col("rank") == 1) & F.col("in_order") & (F.col("takes") > 0))
+    ids = plain.select(
+        "run", "queue", F.col("taken_id").alias("id"), F.col("taken_id").alias("place")
+    )
+    exact = whole.where(F.col("queue").isin(*rules.exact)).join(ids, ["run", "queue", "id"])
+    return together([illegal(whole, began_before=F.lit(False)), not_the_first(exact)])
+
+
+def counters(operations: DataFrame, lives: DataFrame) -> DataFrame:
+    """The counters are those of the history, and the audit is clean."""
+    latest = Window.partitionBy("run", "queue").orderBy(F.desc("began"), F.desc("n"))
+    finals = operations.where(F.col("name") == "final").select(
+        "run", "queue", "who", "n", "about", F.row_number().over(latest).alias("nth")
+    )
+    finals = finals.where("nth = 1")
+    audits = F.concat("about.deviations", "about.unchecked")
+    audit = finals.select("*", F.explode(audits).alias("deviation"))
+    audited = found(audit, "audit", text(F.col("queue"), ": ", F.col("deviation")))
+    left = finals.select("*", F.explode("about.orphans").alias("kind", "left"))
+    detail = text(F.col("queue"), ": ", F.col("left"), " of ", F.col("kind"))
+    orphans = found(left, "orphans", detail)
+    return together([audited, orphans, _counted(finals, lives)])
+
+
+def _counted(finals: DataFrame, lives: DataFrame) -> DataFrame:
+    done = F.col("finished") | F.col("effects").isNotNull()
+    certain = F.col("told.certain")
+    # Of an enqueue that nobody knows about, certain is null.
+    maybe = F.col("told").isNotNull() & F.coalesce(certain, F.lit(True))
+    numbers = (
+        lives.where("rank = 1")
+        .groupBy("run", "queue")
+        .agg(
+            F.count(F.when(certain, 1)).alias("least"),
+            F.count(F.when(maybe, 1)).alias("most"),
+            F.count(F.when(done, 1)).alias("least_done"),
+            F.count(F.when(done | (F.col("perhaps") > 0), 1)).alias("most_done"),
+            F.count(F.when(F.col("deaths") > 0, 1)).alias("dead"),
+        )
+    )
+    names = ("least", "most", "least_done", "most_done", "dead")
+    joined = finals.join(numbers, ["run", "queue"], "left").fillna(0, list(names))
+    depth = {state: F.col("about.depth")[state] for state in ("enqueued", *STATES)}
+    total = sum((depth[state] for state in STATES[1:]), depth[STATES[0]])
+    queue = F.col("queue")
+
+    def outside(name: str, least: str, most: str) -> Condition:
+        wrong = ~depth[name].between(F.col(least), F.col(most))
+        known = text(F.col(least), " to ", F.col(most))
+        return Condition("counter", wrong, text(queue, f": {name} ", depth[name], ", ", known))
+
+    tests = [
+        outside("enqueued", "least", "most"),
+        outside("done", "least_done", "most_done"),
+        Condition(
+            "counter",
+            depth["dead"] != F.col("dead"),
+            text(queue, ": dead ", depth["dead"], ", but ", F.col("dead"), " are"),
+        ),
+        Condition(
+            "counter",
+            depth["enqueued"] != total,
+            text(queue, ": ", F.to_json("about.depth"), " does not add up"),
+        ),
+    ]
+    return judged(joined, tests)
+
+
+def failures(operations: DataFrame) -> DataFrame:
+    """Every process came to its end."""
+    failed = operations.where(F.col("name").isin(*FAILURES))
+    what = text(F.col("who"), " ", F.col("queue"), " ", F.col("what"))
+    return found(failed, F.col("name"), what, refs=F.array(ref()))

@@ -1,0 +1,162 @@
+"""Options of the data source as Spark hands them over: texts whose names are in lower case.
+
+``Given`` reads them, each with its range; what the data source needs is kept in small frozen values
+made of it, which are pickled to the executors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from ...errors import InvalidOptions
+
+D = TypeVar("D", int, None)
+
+PLACE = ("queue", "store", "root")
+"""Options that say which queue it is: of everything."""
+LAYOUT = ("table", "payload", "payloadSchema", "badPayloads", "headers", "headerColumns")
+"""Options that say what rows look like: of every read."""
+BATCH = (*PLACE, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
+LIMITS = ("maxMessagesPerBatch", "maxBytesPerBatch", "partitions", "failOnDataLoss")
+STREAM = (*PLACE, *LAYOUT, *LIMITS, "mode", "consumer", "startingPosition")
+WRITE = (*PLACE, "id", "timeout", "badRows", "contentType", "summary")
+SPARKS = ("checkpointLocation",)
+"""Options of Spark itself, which it hands over to a writer of a stream."""
+
+_SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)[bB]?")
+_UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+_TRUTH = {"true": True, "false": False}
+
+
+class Given:
+    """Options as they were given, some of ``known``.
+
+    Raises ``InvalidOptions`` for any other. Spark's own ``path``, which ``load("orders")`` and
+    ``save("orders")`` set, is another name of ``queue``.
+    """
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        self._texts = {name.lower(): str(text) for name, text in options.items()}
+        self._known = sorted(set(known))
+        path = self._texts.pop("path", None)
+        if path is not None and self._texts.setdefault("queue", path) != path:
+            raise InvalidOptions(
+                option="queue", problem=f"it is {self._texts['queue']!r}, and the path is {path!r}"
+            )
+        spelled = {name.lower() for name in self._known}
+        for name in self._texts:
+            if name not in spelled:
+                raise InvalidOptions(
+                    option=name, problem=f"there is none; there are {', '.join(self._known)}"
+                )
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """A text; the default where it is not given."""
+        assert name in self._known, name
+        return self._texts.get(name.lower(), default)
+
+    def required(self, name: str) -> str:
+        """A text that must be given and is not empty."""
+        found = self.text(name)
+        if not found:
+            raise InvalidOptions(option=name, problem="it is required")
+        return found
+
+    def choice(self, name: str, choices: Iterable[str], default: str) -> str:
+        """One of some words."""
+        found = (self.text(name) or default).lower()
+        words = list(choices)
+        if found not in words:
+            raise InvalidOptions(
+                option=name, problem=f"{found!r} is none of {', '.join(map(repr, words))}"
+            )
+        return found
+
+    def truth(self, name: str, default: bool = False) -> bool:
+        """``true`` or ``false``."""
+        return _TRUTH[self.choice(name, _TRUTH, str(default).lower())]
+
+    def whole(self, name: str, default: D, low: int, high: int) -> int | D:
+        """An integer from ``low`` to ``high``."""
+        found = self.text(name)
+        if found is None:
+            return default
+        return _within(name, _integer(name, found), low, high)
+
+    def size(self, name: str, default: D, low: int, high: int) -> int | D:
+        """A number of bytes, like ``8000000`` or ``8 MB``."""
+        found = self.text(name)
+        if found is None:
+            return default
+        match = _SIZE.fullmatch(found.strip())
+        if match is None:
+            raise InvalidOptions(option=name, problem=f"{found!r} is no size like 8000000 or 8 MB")
+        return _within(name, int(match[1]) * _UNITS[match[2].lower()], low, high)
+
+    def moment(self, name: str) -> int | None:
+        """A moment, like ``2026-05-01T12:00:00Z``; milliseconds since the epoch, UTC assumed."""
+        found = self.text(name)
+        if found is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(found.strip())
+        except ValueError:
+            raise InvalidOptions(
+                option=name, problem=f"{found!r} is no moment like 2026-05-01T12:00:00Z"
+            ) from None
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1000)
+
+    def numbers(self, name: str) -> frozenset[int] | None:
+        """Integers like ``0, 2, 5-9``; None where not given."""
+        found = self.text(name)
+        if found is None:
+            return None
+        numbers: set[int] = set()
+        for part in found.split(","):
+            first, dash, last = part.partition("-")
+            low = _integer(name, first)
+            high = _integer(name, last) if dash else low
+            if low > high:
+                raise InvalidOptions(option=name, problem=f"{part.strip()!r} is empty")
+            numbers.update(range(low, min(high, low + 1_000) + 1))
+        return frozenset(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which queue it is. ``store`` is None for the store that each process uses by itself;
+    ``root`` the prefix of the subspace of queues, None for the package's own."""
+
+    queue: str
+    store: str | None
+    root: bytes | None
+
+    @classmethod
+    def of(cls, given: Given) -> Place:
+        """From ``queue``, ``store`` and ``root``, which is a prefix in hexadecimal."""
+        root = given.text("root")
+        try:
+            prefix = None if root is None else bytes.fromhex(root)
+        except ValueError:
+            raise InvalidOptions(
+                option="root", problem="it is the prefix of a subspace, in hexadecimal"
+            ) from None
+        return cls(given.required("queue"), given.text("store"), prefix)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidOptions(option=name, problem=f"{text.strip()!r} is no integer") from None
+
+
+def _within(name: str, number: int, low: int, high: int) -> int:
+    if not low <= number <= high:
+        raise InvalidOptions(option=name, problem=f"{number:,} is not from {low:,} to {high:,}")
+    return number

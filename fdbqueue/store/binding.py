@@ -1,0 +1,382 @@
+"""What the official bindings load, decided once, when this module is imported.
+
+The rules, in this order:
+
+1. An application that has selected an API version has chosen what the bindings load; it is
+   respected from 710 on.
+2. ``FDBQUEUE_STORE``: the path of an embedded store, ``embedded:PATH``, or a cluster file.
+3. ``FDB_CLUSTER_FILE``, or the default cluster file if there is one: FoundationDB.
+4. Otherwise an embedded store in the user's data directory.
+
+A store that is named, or a default cluster file that is there, and cannot be used is an error:
+none of these rules falls back on the next.
+
+Everything else takes ``fdb`` from here, so that it is never used before an API version is selected.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import inspect
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+from ..errors import (
+    InvalidArgument,
+    NotAStore,
+    StoreError,
+    StoreForked,
+    StoreMismatch,
+    StoreNotFound,
+    StoreNotWritable,
+    StoreUnreachable,
+    UnsupportedVersion,
+)
+from ..values.durations import Seconds, patience
+from . import embedded
+
+if TYPE_CHECKING:
+    from .._stubs import fdb as fdb
+else:
+    import fdb as fdb
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+API_VERSION = 730
+OLDEST_API_VERSION = 710
+DEFAULT_TIMEOUT = 10.0
+EMBEDDED_PREFIX = "embedded:"
+
+log = logging.getLogger("fdbqueue")
+
+
+class Engine(Enum):
+    """What lies under the bindings."""
+
+    FOUNDATIONDB = "FoundationDB"
+    EMBEDDED = "the embedded engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store by name: the engine and its file (None: FoundationDB's own default)."""
+
+    engine: Engine
+    path: str | None
+
+    def __str__(self) -> str:
+        if self.engine is Engine.EMBEDDED:
+            return f"embedded store {self.path}"
+        return f"FoundationDB cluster of {self.path or 'the default cluster file'}"
+
+
+def default_cluster_file() -> str:
+    """The cluster file that FoundationDB's client uses when none is named."""
+    if sys.platform == "darwin":
+        return "/usr/local/etc/foundationdb/fdb.cluster"
+    return "/etc/foundationdb/fdb.cluster"
+
+
+def default_store() -> str:
+    """The embedded store that is used when nothing else is named."""
+    if sys.platform == "darwin":
+        data = Path.home() / "Library" / "Application Support"
+    else:
+        data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return str(data / "fdbqueue" / "store.fdbq")
+
+
+def client_library_loads() -> bool:
+    """Whether FoundationDB's own client library is there, where the bindings look for it."""
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    beside = Path(fdb.__file__).parent / f"libfdb_c.{suffix}"
+    for name in (str(beside), f"libfdb_c.{suffix}", ctypes.util.find_library("fdb_c")):
+        try:
+            if name:
+                ctypes.CDLL(name)
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def locate(name: str | os.PathLike[str]) -> Store:
+    """The store that ``name`` means: ``embedded:PATH``, an embedded store, or a cluster file.
+
+    Raises ``NotAStore`` for a file that is neither, and ``StoreNotFound`` for a cluster file that
+    does not exist.
+    """
+    text = os.fspath(name)
+    if text.startswith(EMBEDDED_PREFIX):
+        text = text.removeprefix(EMBEDDED_PREFIX)
+        if not text:
+            raise NotAStore(store=EMBEDDED_PREFIX, problem="a path must follow the colon")
+        _refuse_url(text)
+        return Store(Engine.EMBEDDED, _absolute(text))
+    if not text:
+        raise NotAStore(store="''", problem="it names no file")
+    _refuse_url(text)
+    path = _absolute(text)
+    try:
+        head = embedded.look_into(path, 4096)
+    except FileNotFoundError:
+        if path.endswith(".cluster"):
+            raise StoreNotFound(store=path, problem="a cluster file must exist") from None
+        return Store(Engine.EMBEDDED, path)
+    except IsADirectoryError:
+        raise NotAStore(store=path, problem="it is a directory; name a file in it") from None
+    except OSError as error:
+        raise StoreError(store=path, problem=error.strerror or str(error)) from None
+    if not head or head.startswith(b"SQLite format 3\0"):
+        return Store(Engine.EMBEDDED, path)
+    if _CLUSTER_FILE.search(head):
+        return Store(Engine.FOUNDATIONDB, path)
+    raise NotAStore(store=path, problem="it is neither an embedded store nor a cluster file")
+
+
+_CLUSTER_FILE = re.compile(rb"^\s*\w+:\w+@\S+", re.MULTILINE)
+
+
+def _refuse_url(text: str) -> None:
+    if scheme := re.match(r"\w+://", text):
+        raise NotAStore(store=text, problem=f"give the path of a file, without {scheme[0]}")
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _choose() -> Store:
+    named = os.environ.get("FDBQUEUE_STORE")
+    if named:
+        return locate(named)
+    cluster_file = os.environ.get("FDB_CLUSTER_FILE")
+    if cluster_file or os.path.lexists(default_cluster_file()):
+        _check_cluster_file(cluster_file or default_cluster_file())
+        return Store(Engine.FOUNDATIONDB, cluster_file)
+    return Store(Engine.EMBEDDED, default_store())
+
+
+def _check_cluster_file(path: str) -> None:
+    """Raise where FoundationDB's client could not use a cluster file."""
+    try:
+        head = embedded.look_into(path, 4096)
+    except FileNotFoundError:
+        raise StoreNotFound(store=path, problem="a cluster file must exist") from None
+    except OSError as error:
+        raise StoreError(store=path, problem=error.strerror or str(error)) from None
+    if head is None or not _CLUSTER_FILE.search(head):
+        raise NotAStore(store=path, problem="it is no cluster file; FDBQUEUE_STORE names others")
+
+
+def _select() -> Store:
+    """Apply the rules of this module; afterwards an API version is selected."""
+    if fdb.is_api_version_selected():
+        version = fdb.get_api_version()
+        if version < OLDEST_API_VERSION:
+            raise UnsupportedVersion(
+                problem=f"the application selected FoundationDB API version {version}; fdbqueue "
+                f"needs {OLDEST_API_VERSION} or later"
+            )
+        return _chosen_by_application()
+    store = _choose()
+    if store.engine is Engine.EMBEDDED:
+        embedded.install()
+    elif not client_library_loads():
+        raise UnsupportedVersion(
+            problem=f"the {store} cannot be used: FoundationDB's client library (libfdb_c) does "
+            "not load; install foundationdb-clients, or set FDBQUEUE_STORE to the path of an "
+            "embedded store"
+        )
+    try:
+        fdb.api_version(API_VERSION)
+    except RuntimeError as error:
+        raise UnsupportedVersion(problem=str(error)) from None
+    return store
+
+
+def _chosen_by_application() -> Store:
+    named = os.environ.get("FDBQUEUE_STORE")
+    loaded = Engine.EMBEDDED if embedded.installed() else Engine.FOUNDATIONDB
+    if named:
+        store = locate(named)
+        if store.engine is not loaded:
+            raise StoreMismatch(store=named, wanted=store.engine.value, loaded=loaded.value)
+        return store
+    if loaded is Engine.EMBEDDED:
+        return Store(loaded, default_store())
+    return Store(loaded, os.environ.get("FDB_CLUSTER_FILE"))
+
+
+DEFAULT = _select()
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    started = getattr(fdb.impl, "_network_thread", None) is not None
+    _forked = started and DEFAULT.engine is Engine.FOUNDATIONDB
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def check_process() -> None:
+    """Raises ``StoreForked`` where FoundationDB's client was open before a fork: it would hang."""
+    if _forked:
+        raise StoreForked(store=DEFAULT)
+
+
+FAILURES = (fdb.FDBError, embedded.StoreError, embedded.EngineError)
+"""How a store says that it failed, whichever it is: the disk under an embedded one may be full."""
+
+
+def open(
+    store: str | os.PathLike[str] | None = None,
+    *,
+    timeout: Seconds | None = DEFAULT_TIMEOUT,
+    create: bool = True,
+) -> fdb.Database:
+    """Open a store and make sure that it answers.
+
+    store: an embedded store's path, ``embedded:PATH``, a cluster file, or None for what was
+        decided at import (``FDBQUEUE_STORE``, the default cluster, the user's embedded store).
+    timeout: seconds to wait for a cluster's first answer; None not to ask it at all.
+    create: whether an embedded store that does not exist is made; else it is an error.
+
+    Which store it is is logged, and ``describe`` tells it for any database opened here.
+    Raises ``StoreMismatch``, ``StoreNotFound``, ``StoreNotWritable``, ``NotAStore``,
+    ``StoreUnreachable``, ``StoreForked``, ``UnsupportedVersion``, ``InvalidArgument``.
+    """
+    check_process()
+    limit = None if timeout is None else patience("timeout", timeout)
+    chosen = DEFAULT if store is None else locate(store)
+    if chosen.engine is not DEFAULT.engine:
+        raise StoreMismatch(
+            store=chosen.path, wanted=chosen.engine.value, loaded=DEFAULT.engine.value
+        )
+    if chosen.engine is Engine.EMBEDDED:
+        if not create:
+            _check_exists(chosen)
+        db = _open_embedded(chosen)
+    else:
+        db = _open_cluster(chosen, limit)
+    _described[id(db)] = chosen
+    unnamed = chosen == Store(Engine.EMBEDDED, default_store()) and store is None
+    log.info("fdbqueue uses %s%s", chosen, ", as no other is named" if unnamed else "")
+    return db
+
+
+def describe(db: fdb.Database) -> Store:
+    """The store that a database from ``open`` is; the default one for any other."""
+    return _described.get(id(db), DEFAULT)
+
+
+# The bindings keep every database that they opened for the life of the process, so ids stay valid.
+_described: dict[int, Store] = {}
+
+
+def _check_exists(store: Store) -> None:
+    assert store.path is not None
+    try:
+        size = os.stat(store.path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreNotFound(store=store.path, problem="fdbq queue create makes a store") from None
+    except OSError:
+        return  # what is wrong with it is told by who opens it
+    if not size:
+        raise NotAStore(store=store.path, problem="the file is empty")
+
+
+def _open_embedded(store: Store) -> fdb.Database:
+    assert store.path is not None
+    try:
+        Path(store.path).parent.mkdir(parents=True, exist_ok=True)
+        return fdb.open(store.path)
+    except OSError as error:
+        raise StoreNotWritable(store=store.path, problem=error.strerror or str(error)) from None
+    except embedded.NewerFormat as error:
+        raise UnsupportedVersion(problem=str(error)) from None
+    except embedded.NotWritable as error:
+        raise StoreNotWritable(store=store.path, problem=str(error)) from None
+    except embedded.NotAStore as error:
+        raise NotAStore(store=store.path, problem=str(error)) from None
+    except embedded.StoreError as error:
+        raise StoreError(store=store.path, problem=str(error)) from None
+
+
+def _open_cluster(store: Store, timeout: float | None) -> fdb.Database:
+    shown = store.path or default_cluster_file()
+    try:
+        db = fdb.open(store.path)
+        if timeout is not None:
+            tr = db.create_transaction()
+            tr.options.set_timeout(max(1, int(timeout * 1000)))
+            tr.get_read_version().wait()
+    except fdb.FDBError as error:
+        if error.code == CLUSTER_FILE_MISSING:
+            raise StoreNotFound(store=shown, problem="a cluster file must exist") from None
+        if error.code == TIMED_OUT:
+            raise StoreUnreachable(store=shown, seconds=timeout or 0) from None
+        raise StoreError(store=shown, problem=str(error)) from None
+    return db
+
+
+@overload
+def transactional(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[fdb.Transaction, P], R], /
+) -> Callable[Concatenate[fdb.Transaction | fdb.Database, P], R]: ...
+
+
+@overload
+def transactional(
+    function: Callable[Concatenate[S, fdb.Transaction, P], R], /
+) -> Callable[Concatenate[S, fdb.Transaction | fdb.Database, P], R]: ...
+
+
+def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
+    """A decorator: the function runs in a transaction, the caller's or one of its own.
+
+    It is ``fdb.transactional`` with types. The parameter ``tr`` is the transaction, or, where no
+    parameter has that name, the first (of a method, the first after ``self``). Called with a
+    transaction, the function is part of it. Called with a database, it gets a new transaction,
+    which is committed when it returns, and runs again after a conflict; also when the outcome of
+    the commit is unknown, so then its effect may be there twice, but for that of fdbqueue's own
+    operations called with a database. Give the transaction by its place, not by its name.
+
+    Raises ``InvalidArgument`` for a function without parameters, and for one that is suspended:
+    a coroutine or a generator would go on when its transaction is over.
+    """
+    suspends = (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    )
+    if any(kind(function) for kind in suspends):
+        raise InvalidArgument(
+            argument="function",
+            value=function,
+            problem="a coroutine or a generator would go on when its transaction is over",
+        )
+    names = list(inspect.signature(function).parameters)
+    free = [name for name in names if name not in ("self", "cls")]
+    if not free:
+        raise InvalidArgument(
+            argument="function", value=function, problem="it needs a parameter for the transaction"
+        )
+    decorate = fdb.transactional(parameter="tr" if "tr" in names else free[0])
+    return decorate(function)
+
+
+TIMED_OUT = 1031
+CLUSTER_FILE_MISSING = 1515

@@ -1,0 +1,130 @@
+"""The engine's own schedule for moving SQLite's log into the file.
+
+SQLite would checkpoint inside the commit that passes a thousand pages, and, while a reader holds
+an old snapshot, inside every commit from then on. Here a thread does it beside the commits. The
+log starts over by itself when a commit finds it wholly moved and no reader in it; where readers
+always overlap, the thread holds the commit lock for a moment and waits for them, longer the
+larger the log has grown. No reader lasts over five seconds, so the log has a bound.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+
+from ..errors import EngineError
+from ..helpers import Helper
+from .file import PAGE_BYTES, StoreFile
+
+log = logging.getLogger("fdbqueue.store.embedded")
+
+# Forty mebibytes of log: moving it costs less the more often a page was written meanwhile.
+_PAGES_BETWEEN = 10_000
+_IDLE_SECONDS = 2.0
+_MEBIBYTE = 1 << 20
+# Log size, and how long to wait for readers so that it can start over: at first as long as other
+# processes keep idle snapshots open, then as long as a transaction may read.
+_PATIENCE = ((1024 * _MEBIBYTE, 5500), (96 * _MEBIBYTE, 600))
+
+
+class Checkpointer:
+    """Moves the log of one store into its file, on a thread of its own.
+
+    Args:
+        drop_idle: called before waiting for readers, to close snapshots that nobody uses.
+        close_idle: called when the store comes to rest, to close connections that nobody uses.
+    """
+
+    def __init__(
+        self, file: StoreFile, drop_idle: Callable[[bool], None], close_idle: Callable[[], None]
+    ) -> None:
+        self._file = file
+        self._drop_idle = drop_idle
+        self._close_idle = close_idle
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pages = 0
+        self._moving = threading.Lock()
+        self._wake = threading.Event()
+        self._helper = Helper("fdbqueue-checkpoint", self._turn)
+        self._connection: sqlite3.Connection | None = None
+
+    def note(self, mutations: int, size: int) -> None:
+        """Note that a group of so many mutations and bytes was committed."""
+        self._pages += 1 + mutations + size // PAGE_BYTES
+        if self._pages >= _PAGES_BETWEEN or not self._helper.running:
+            self._wake.set()
+            try:
+                self._helper.start()
+            except EngineError as error:
+                # The commit is made, and the log only grows until a later one finds a thread.
+                log.warning("the log of %s is not moved for now: %s", self._file.path, error)
+
+    def _turn(self) -> bool:
+        woken = self._wake.wait(_IDLE_SECONDS)
+        self._wake.clear()
+        if not woken:
+            return self._come_to_rest()
+        if self._pages >= _PAGES_BETWEEN:
+            self._pages = 0
+            self._checkpoint("PASSIVE")
+            self._keep_small()
+        return False
+
+    def _keep_small(self) -> None:
+        size = self._file.log_bytes()
+        for limit, milliseconds in _PATIENCE:
+            if size > limit:
+                self._start_over(milliseconds)
+                return
+
+    def _come_to_rest(self) -> bool:
+        """After a while without commits: move the rest, close all that is open, and end."""
+        self._drop_idle(False)
+        if not self._checkpoint("TRUNCATE"):
+            return False
+        with self._moving:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        self._close_idle()
+        return self._helper.leave(unless=self._wake.is_set)
+
+    def _start_over(self, milliseconds: int) -> None:
+        self._file.shared.lock()
+        try:
+            self._drop_idle(True)
+            self._checkpoint("TRUNCATE", milliseconds)
+        finally:
+            self._file.shared.unlock()
+
+    def _checkpoint(self, mode: str, milliseconds: int = 0) -> bool:
+        """Move what can be moved; whether that was all of the log."""
+        try:
+            with self._moving:
+                if self._connection is None:
+                    self._connection = self._file.connect()
+                self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+                row = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        except sqlite3.Error:
+            # Nothing is lost: what was not moved stays in the log, and the next turn tries again.
+            return False
+        busy, logged, moved = row
+        return not busy and bool(logged == moved)
+
+    def before_fork(self) -> None:
+        """Close the connection, and let nobody open one until after the fork."""
+        self._moving.acquire()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on, in the child as if newly made."""
+        if in_child:
+            self._reset()
+        else:
+            self._moving.release()

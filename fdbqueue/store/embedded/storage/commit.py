@@ -1,0 +1,225 @@
+"""Commits: one SQLite transaction for all threads that wait.
+
+The thread that finds nobody committing becomes the leader. It commits every request that is
+waiting, with one transaction of SQLite and one fsync, as the proxies of a cluster batch; whoever
+arrives meanwhile forms the next group. A request that conflicts is left out of its group, and a
+failure of SQLite in a group is retried request by request, so that it hits only its cause.
+
+A request with a deadline may be withdrawn until its group has the commit lock, which another
+process can hold for long. Its thread must therefore never wait for that lock itself: when it leads
+and the lock is not free, another thread waits in its place.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+
+from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
+from ..transactions.commit_requests import CommitRequest
+from ..transactions.ranges import KeySet
+from .file import StoreFile, store_error
+from .versions import Clock
+from .writer import Writer, Written
+
+_GATHER_SHARE = 0.5
+_GATHER_STEP = 0.00005
+
+
+class Committer:
+    """Commits requests to one store, one group at a time.
+
+    Args:
+        committed: called after each group, outside of all locks, with what it wrote.
+        wrote: called with the number of mutations and bytes of each group.
+    """
+
+    def __init__(
+        self,
+        file: StoreFile,
+        clock: Clock,
+        committed: Callable[[KeySet], None],
+        wrote: Callable[[int, int], None],
+    ) -> None:
+        self._file = file
+        self._committed = committed
+        self._wrote = wrote
+        self._writer = Writer(file, clock)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: list[CommitRequest] = []
+        self._leading = False
+        # How many threads took part in the last group or waited behind it, and how long it took.
+        self._expected = 1
+        self._seconds = 0.0
+
+    def commit(self, request: CommitRequest) -> None:
+        """Commit a request; returns when it is done, with its outcome in the request."""
+        with self._mutex:
+            self._waiting.append(request)
+            if self._leading:
+                request.turn = _taken()
+            else:
+                self._leading = request.leads = True
+        if request.turn is not None:
+            try:
+                self._wait(request, request.turn)
+            except BaseException:
+                # Interrupted. If it was to lead by now, the others still want a leader.
+                if not self._withdraw(request) and request.leads:
+                    self._pass_on(request, [], time.monotonic())
+                raise
+        if request.leads:
+            self._lead(request)
+
+    def _wait(self, request: CommitRequest, turn: threading.Lock) -> None:
+        """Wait until a request is done, or withdrawn, or it is its thread's turn to lead."""
+        if request.deadline:
+            remaining = max(request.deadline - time.monotonic(), 0.0)
+            if turn.acquire(timeout=remaining) or self._withdraw(request):
+                return
+        turn.acquire()
+
+    def _withdraw(self, request: CommitRequest) -> bool:
+        """Take back a request, unless it is being committed or its thread must lead."""
+        with self._mutex:
+            if request.begun or request.leads or request.done:
+                return False
+            if request in self._waiting:
+                self._waiting.remove(request)
+            request.withdrawn = request.done = True
+            request.error = Fault(TIMED_OUT)
+            return True
+
+    def _gather(self) -> None:
+        """Wait a moment for the threads that took part last time, so that they share one fsync.
+
+        Without this two half groups alternate, and each pays for a whole fsync. A thread that
+        commits alone never waits here.
+        """
+        deadline = time.monotonic() + self._seconds * _GATHER_SHARE
+        while len(self._waiting) < self._expected and time.monotonic() < deadline:
+            time.sleep(_GATHER_STEP)
+
+    def _lead(self, request: CommitRequest) -> None:
+        group: list[CommitRequest] = []
+        begun = time.monotonic()
+        deputy: threading.Thread | None = None
+        try:
+            if self._expected > 1 and self._file.synchronous == "full":
+                self._gather()
+                begun = time.monotonic()
+            with self._mutex:
+                group, self._waiting = self._waiting, []
+            if not request.deadline:
+                self._file.shared.lock()
+                self._commit_locked(group)
+            elif self._file.shared.try_lock():
+                self._commit_locked(group)
+            else:
+                request.turn = _taken()
+                request.leads = False
+                deputy = threading.Thread(
+                    target=self._deputise, args=(group,), name="fdbqueue-commit", daemon=True
+                )
+        finally:
+            if deputy is None:
+                self._pass_on(request, group, begun)
+        if deputy is not None and request.turn is not None:
+            try:
+                deputy.start()
+            except RuntimeError:
+                # No thread can be had; better late than not at all.
+                self._deputise(group)
+            self._wait(request, request.turn)
+
+    def _deputise(self, group: list[CommitRequest]) -> None:
+        """Commit a group in place of a leader that must not wait for the lock."""
+        begun = time.monotonic()
+        try:
+            self._file.shared.lock()
+            begun = time.monotonic()
+            self._commit_locked(group)
+        finally:
+            self._pass_on(None, group, begun)
+
+    def _pass_on(
+        self, request: CommitRequest | None, group: list[CommitRequest], begun: float
+    ) -> None:
+        """Let the next thread lead, and those of the group go."""
+        with self._mutex:
+            if request is not None and request in self._waiting:
+                # An interrupt came before the group was formed; the others still want a leader.
+                self._waiting.remove(request)
+            successor = self._waiting[0] if self._waiting else None
+            if successor is not None:
+                successor.leads = True
+            self._leading = successor is not None
+            self._expected = len(group) + len(self._waiting)
+            self._seconds = time.monotonic() - begun
+        if successor is not None and successor.turn is not None:
+            successor.turn.release()
+        for member in group:
+            if not member.done:
+                member.done = True
+                if member.version < 0 and member.error is None:
+                    member.error = Fault(COMMIT_UNKNOWN)
+            if member.turn is not None:
+                member.turn.release()
+
+    def _commit_locked(self, group: list[CommitRequest]) -> None:
+        """Commit a group under the commit lock, and give the lock back."""
+        try:
+            for request in group:
+                if request.deadline:
+                    group = self._begin(group)
+                    break
+            written = self._write(group)
+        finally:
+            self._file.shared.unlock()
+        for keys, mutations, size in written:
+            self._wrote(mutations, size)
+            self._committed(keys)
+
+    def _begin(self, group: list[CommitRequest]) -> list[CommitRequest]:
+        """From here on nothing of a group can be withdrawn; what is left of it."""
+        with self._mutex:
+            left = [request for request in group if not request.withdrawn]
+            for request in left:
+                request.begun = True
+        return left
+
+    def _write(self, group: list[CommitRequest]) -> list[Written]:
+        if not group:
+            return []
+        try:
+            written = self._writer.write(group)
+        except sqlite3.Error as error:
+            if len(group) > 1:
+                for request in group:
+                    # What conflicted with a group that failed need not conflict with what remains.
+                    request.error, request.conflicting, request.order = None, (), 0
+                return [written for request in group for written in self._write([request])]
+            group[0].error = store_error(self._file.path, error)
+            return []
+        return [] if written is None else [written]
+
+    def close(self) -> None:
+        """Close the connection; the caller holds the commit lock."""
+        self._writer.close()
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on, in the child as if newly made."""
+        if in_child:
+            self._reset()
+            self._writer.reset()
+
+
+def _taken() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock

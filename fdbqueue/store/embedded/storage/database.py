@@ -1,0 +1,188 @@
+"""An open store, and the database handles that the bindings hold on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+from ..codes import INVALID_OPTION, INVALID_OPTION_VALUE, TOO_MANY_WATCHES, Fault
+from ..options import (
+    ABSOLUTE_WATCHES,
+    DEFAULT_WATCHES,
+    KNOWN_DATABASE_OPTIONS,
+    MAX_WATCHES,
+    TRANSACTION_DEFAULTS,
+    Options,
+    integer,
+)
+from ..timers import timers
+from .checkpoint import Checkpointer
+from .commit import Committer
+from .file import StoreFile
+from .snapshots import Snapshots
+from .versions import Clock
+from .watches import Watch, Watches
+
+SYNCHRONOUS_VARIABLE = "FDBQUEUE_SYNCHRONOUS"
+
+
+class OpenStore:
+    """Everything that one process keeps about one store file."""
+
+    def __init__(self, path: str, synchronous: str) -> None:
+        self.file = StoreFile(path, synchronous)
+        self.clock = Clock(self.file.created, self.file.newest)
+        self.snapshots = Snapshots(self.file, self.clock)
+        self.watches = Watches(self.file)
+        self.checkpointer = Checkpointer(self.file, self.snapshots.drop_idle, self._close_idle)
+        self.committer = Committer(
+            self.file, self.clock, self.watches.committed, self.checkpointer.note
+        )
+
+    def _close_idle(self) -> None:
+        self.snapshots.close_pool()
+        if self.file.shared.try_lock():
+            try:
+                self.committer.close()
+            finally:
+                self.file.shared.unlock()
+
+    def before_fork(self) -> None:
+        """Close every connection to the file.
+
+        SQLite's account of the locks that this process holds is copied to a child, but the locks
+        are not. With nothing open at the moment of the fork, the account is empty on both sides.
+        A transaction that was reading finds itself too old, and is retried.
+        """
+        self.file.shared.lock()
+        self.snapshots.before_fork()
+        self.watches.before_fork()
+        self.checkpointer.before_fork()
+        self.committer.close()
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on; what the parent had begun is lost in the child."""
+        self.committer.after_fork(in_child)
+        self.checkpointer.after_fork(in_child)
+        self.watches.after_fork(in_child)
+        self.snapshots.after_fork(in_child)
+        if in_child:
+            self.file.shared.reopen()
+        else:
+            self.file.shared.unlock()
+
+
+_stores: dict[str, OpenStore] = {}
+_stores_lock = threading.Lock()
+
+
+def open_store(path: str, synchronous: str | None = None) -> OpenStore:
+    """Open a store, or return the one that this process has open already.
+
+    Args:
+        path: the file; created if it does not exist.
+        synchronous: "full" or "normal"; by default what FDBQUEUE_SYNCHRONOUS says, else "full".
+
+    Raises:
+        StoreError: the subclass says why the file cannot be used.
+    """
+    mode = synchronous or os.environ.get(SYNCHRONOUS_VARIABLE) or "full"
+    real = os.path.realpath(path)
+    with _stores_lock:
+        store = _find(real)
+        if store is None:
+            store = _stores[real] = OpenStore(real, mode.lower())
+        return store
+
+
+def look_into(path: str, size: int) -> bytes | None:
+    """The first bytes of a file, or None if this process has it open as a store.
+
+    POSIX takes all of a process's locks on a file away when the process closes the file, whoever
+    opened it. So nothing but SQLite may open and close a store's file: another process would
+    take the store for closed, and delete the log that this one goes on writing to.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with _stores_lock:
+        if _find(os.path.realpath(path)) is not None:
+            return None
+        with open(path, "rb") as file:
+            return file.read(size)
+
+
+def _find(real: str) -> OpenStore | None:
+    """The open store of a file, by whichever of its names; the caller holds the lock."""
+    store = _stores.get(real)
+    if store is None:
+        for other in _stores.values():
+            with contextlib.suppress(OSError):
+                if os.path.samefile(real, other.file.path):
+                    return other
+    return store
+
+
+class Database:
+    """A handle of the bindings on an open store, with the defaults of its transactions."""
+
+    def __init__(self, store: OpenStore) -> None:
+        self.store = store
+        self.defaults: list[tuple[int, bytes | None]] = []
+        self.options = Options()
+        self._max_watches = DEFAULT_WATCHES
+        self._watches: set[Watch] = set()
+
+    def set_option(self, option: int, value: bytes | None) -> None:
+        """Set a database option; most are defaults of transaction options."""
+        if option not in KNOWN_DATABASE_OPTIONS:
+            raise Fault(INVALID_OPTION)
+        options = self.options.copy()
+        if option in TRANSACTION_DEFAULTS:
+            options.set(TRANSACTION_DEFAULTS[option], value)
+            self.defaults.append((TRANSACTION_DEFAULTS[option], value))
+        elif option == MAX_WATCHES:
+            self._max_watches = integer(value, 0, ABSOLUTE_WATCHES)
+        elif option in (26, 27):
+            if value:
+                raise Fault(INVALID_OPTION_VALUE)
+            options.snapshot_reads_writes += 1 if option == 26 else -1
+        self.options = options
+
+    def new_watch(self, key: bytes, value: bytes | None) -> Watch:
+        """A watch that counts against the limit until it is done."""
+        if len(self._watches) >= self._max_watches:
+            raise Fault(TOO_MANY_WATCHES)
+        watch = Watch(key, value, self._forget)
+        self._watches.add(watch)
+        return watch
+
+    def _forget(self, watch: Watch) -> None:
+        # No lock: the garbage collector may bring this about anywhere.
+        self._watches.discard(watch)
+        self.store.watches.disarm(watch)
+
+
+def _before_fork() -> None:
+    _stores_lock.acquire()
+    for store in _stores.values():
+        store.before_fork()
+
+
+def _after_fork(in_child: bool) -> None:
+    global _stores_lock
+    if in_child:
+        _stores_lock = threading.Lock()
+        timers.after_fork()
+    for store in _stores.values():
+        store.after_fork(in_child)
+    if not in_child:
+        _stores_lock.release()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _after_fork(in_child=False),
+    after_in_child=lambda: _after_fork(in_child=True),
+)

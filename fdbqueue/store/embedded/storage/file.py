@@ -1,0 +1,257 @@
+"""The SQLite file: how it is opened, checked, created, and which connections use it.
+
+Tables: `kv` holds the keys and values; `recent` holds what each commit of the last seconds wrote,
+under its version, and always at least the newest version; `meta` says when the store was created;
+`sample` holds the sizes of some keys. Format 1 had no sample; it gets one when it is opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from ..errors import (
+    NewerFormat,
+    NoDirectory,
+    NotAStore,
+    NotWritable,
+    StoreCorrupt,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
+from . import sampling
+from .versions import ANNOUNCED, Shared
+
+APPLICATION_ID = 0x46445151
+FORMAT = 2
+SYNCHRONOUS_MODES = ("full", "normal")
+# How long SQLite itself waits for a lock. The commit lock keeps writers apart, so only a
+# checkpoint that restarts the log, or recovery after a crash, is ever waited for here.
+BUSY_SECONDS = 10.0
+PAGE_BYTES = 4096
+_CACHE_KIB = 16 * 1024
+# In seconds since the epoch, for a file that says it was made after it.
+_END_OF_TIME = 1e11
+# What the log shrinks to when it starts over after having grown.
+_LOG_LIMIT_BYTES = 16 << 20
+
+_SCHEMA = (
+    "CREATE TABLE kv (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE recent (version INTEGER PRIMARY KEY, written BLOB NOT NULL)",
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
+    sampling.TABLE,
+)
+# What locality reads on a cluster: here the whole key space is one shard.
+_SHARD_MAP = ((b"\xff/keyServers/", b""), (b"\xff/keyServers/\xff\xff", b""))
+
+
+def store_error(path: str, error: BaseException) -> StoreError:
+    """The engine's own error for a failure that SQLite or the system reported."""
+    detail = str(error)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    shortage = _shortage()
+    if shortage and (isinstance(error, OSError) or code == sqlite3.SQLITE_CANTOPEN):
+        return StoreFailed(path, shortage)
+    if code == sqlite3.SQLITE_NOTADB:
+        return NotAStore(path, detail)
+    # What is not of the type that it was written as, or not even text, was not written so.
+    if code == sqlite3.SQLITE_CORRUPT or isinstance(error, TypeError | UnicodeDecodeError):
+        return StoreCorrupt(path, detail)
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+        return NotWritable(path, detail)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(path, detail)
+    if code == sqlite3.SQLITE_IOERR and error_is_write(error):
+        return StoreFull(path, detail)
+    if isinstance(error, PermissionError):
+        return NotWritable(path, detail)
+    return StoreFailed(path, detail)
+
+
+def _shortage() -> str:
+    """What is wrong if no file can be opened at all now, which SQLite does not tell."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return f"{error.strerror}: allow more (ulimit -n), or hold fewer transactions open"
+    return ""
+
+
+def error_is_write(error: BaseException) -> bool:
+    """Whether SQLite failed to write: a file-size limit shows as this, not as a full disk."""
+    return getattr(error, "sqlite_errorcode", 0) in (
+        sqlite3.SQLITE_IOERR_WRITE,
+        sqlite3.SQLITE_IOERR_TRUNCATE,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+    )
+
+
+def _require_writable(path: str) -> None:
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        raise NoDirectory(path)
+    # The superuser may write anything; a store whose mode says read-only is meant to stay as it is.
+    for name in (path, directory):
+        try:
+            mode = os.stat(name).st_mode
+        except FileNotFoundError:
+            continue
+        if not mode & 0o222 or not os.access(name, os.W_OK):
+            raise NotWritable(path, "" if name == path else f"the directory {name} is read-only")
+        if name == path and not stat.S_ISREG(mode):
+            raise NotAStore(path, "it is not a regular file")
+
+
+def _check_identity(path: str) -> None:
+    connection = sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=BUSY_SECONDS)
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    finally:
+        connection.close()
+    if application != APPLICATION_ID and (application or found or tables):
+        raise NotAStore(path)
+    if application == APPLICATION_ID and found > FORMAT:
+        raise NewerFormat(path, found, FORMAT)
+
+
+@contextmanager
+def _all_or_nothing(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+class StoreFile:
+    """One store file: its path, its sidecar, and the way to connect to it.
+
+    Args:
+        path: the file; it is created if it does not exist, its directory is not.
+        synchronous: "full" makes every commit durable when it returns; "normal" may lose the last
+            commits when the machine (not the process) crashes, and is never corrupt.
+
+    Raises:
+        StoreError: the subclass says why the file cannot be used.
+    """
+
+    def __init__(self, path: str, synchronous: str = "full") -> None:
+        if synchronous not in SYNCHRONOUS_MODES:
+            raise ValueError(f"synchronous must be one of {SYNCHRONOUS_MODES}: {synchronous!r}")
+        self.path = os.path.realpath(path)
+        self.synchronous = synchronous
+        self.created = 0.0
+        self.newest = 0
+        _require_writable(self.path)
+        try:
+            self._prepare()
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            raise store_error(self.path, error) from error
+
+    def connect(self) -> sqlite3.Connection:
+        """A new connection, set up as every connection of the engine is."""
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        # There is none, unless the file is damaged.
+        connection.text_factory = bytes
+        for setting in (
+            "wal_autocheckpoint = 0",
+            f"synchronous = {self.synchronous}",
+            f"cache_size = -{_CACHE_KIB}",
+            # Each commit of another process would undo the mapping, and each snapshot pay for it.
+            "mmap_size = 0",
+            "secure_delete = off",
+            "temp_store = memory",
+            # Of macOS alone: there, fsync leaves the data in the disk's own cache.
+            f"fullfsync = {self.synchronous == 'full':d}",
+            f"checkpoint_fullfsync = {self.synchronous == 'full':d}",
+            f"journal_size_limit = {_LOG_LIMIT_BYTES}",
+        ):
+            connection.execute(f"PRAGMA {setting}")
+        return connection
+
+    def log_bytes(self) -> int:
+        """The size of SQLite's write-ahead log."""
+        try:
+            return os.stat(self.path + "-wal").st_size
+        except FileNotFoundError:
+            return 0
+
+    def _prepare(self) -> None:
+        # A file that is something else must be refused before a sidecar appears beside it.
+        if os.path.exists(self.path) and os.path.getsize(self.path) > 0:
+            _check_identity(self.path)
+        self.shared = Shared(self.path + "-lock")
+        self.shared.lock()
+        try:
+            connection = self.connect()
+            try:
+                found = connection.execute("PRAGMA user_version").fetchone()[0]
+                if found == 0:
+                    self._create(connection)
+                elif found < FORMAT:
+                    self._upgrade(connection)
+                self._load(connection)
+            finally:
+                connection.close()
+        finally:
+            self.shared.unlock()
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode = wal")
+        with _all_or_nothing(connection):
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute("INSERT INTO meta VALUES ('created', ?)", (time.time(),))
+            connection.execute("INSERT INTO recent VALUES (1, x'')")
+            connection.executemany("INSERT INTO kv VALUES (?, ?)", _SHARD_MAP)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        with _all_or_nothing(connection):
+            sampling.upgrade(connection)
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+    def _load(self, connection: sqlite3.Connection) -> None:
+        row = connection.execute("SELECT value FROM meta WHERE name = 'created'").fetchone()
+        newest = connection.execute("SELECT max(version) FROM recent").fetchone()[0]
+        created = row[0] if row else None
+        known = created if isinstance(created, int | float) else 0.0
+        if not 0 < known < _END_OF_TIME or newest is None:
+            raise StoreCorrupt(self.path, "it does not say how old it is")
+        self.created = float(known)
+        self.newest = newest
+        # Under the lock nothing is under way, so whatever was announced is made or was lost.
+        self.shared.words[ANNOUNCED] = self.newest
+        self.shared.raise_floor(self.newest)
+
+
+def check(path: str) -> None:
+    """Look whether a path can be opened as a store, without creating anything.
+
+    Raises:
+        StoreError: the subclass says why not.
+    """
+    resolved = os.path.realpath(path)
+    _require_writable(resolved)
+    if os.path.exists(resolved) and os.path.getsize(resolved) > 0:
+        try:
+            _check_identity(resolved)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise store_error(resolved, error) from error

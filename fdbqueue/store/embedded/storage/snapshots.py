@@ -1,0 +1,392 @@
+"""Snapshots: read transactions of SQLite, shared by the transactions that began at the same state.
+
+A snapshot that is still current serves the next transaction as well, so that reading costs one
+statement and not four. An open snapshot keeps SQLite's log from starting over; therefore idle ones
+are closed soon, and none outlives the five seconds that a transaction may read.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from ..codes import TOO_OLD, Fault
+from ..errors import EngineError, StoreCorrupt
+from ..timers import timers
+from . import sampling
+from .file import StoreFile, store_error
+from .versions import ANNOUNCED, FLOOR, TICK_AFTER, Clock
+
+log = logging.getLogger("fdbqueue.store.embedded")
+
+# A transaction reads for at most this long, as on a cluster.
+LIFETIME = 5.0
+_IDLE_SECONDS = 0.25
+_SWEEP_SECONDS = 0.25
+_POOLED_CONNECTIONS = 16
+_FEWEST_OPEN = 16
+_KEPT = 16
+_LARGE_LOG_BYTES = 4 << 20
+_LARGEST_CHUNK = 4096
+_CHUNK_BYTES = 256 << 10
+# How many keys of a range are measured before a sample stands for the rest.
+_MEASURED = 10_000
+# What a storage server counts for a row beside its key and value.
+ROW_OVERHEAD = 24
+
+_NEWEST = "SELECT max(version) FROM recent"
+_GET = "SELECT v FROM kv WHERE k = ?"
+_FORWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
+_BACKWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k DESC LIMIT ?"
+_SIZES = "SELECT k, length(k) + length(v) FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
+
+Row = tuple[bytes, bytes]
+
+
+class Snapshot:
+    """The state of the store at one moment; several transactions may read it."""
+
+    __slots__ = (
+        "_cursor",
+        "_lock",
+        "_path",
+        "began",
+        "connection",
+        "expires",
+        "idle_since",
+        "newest",
+        "users",
+    )
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self.connection: sqlite3.Connection | None = connection
+        self._cursor = connection.cursor()
+        self._path = path
+        self._lock = threading.Lock()
+        self.users = 0
+        self.began = time.monotonic()
+        self.expires = 0.0
+        self.idle_since = 0.0
+        self._cursor.execute("BEGIN")
+        self.newest: int = self._cursor.execute(_NEWEST).fetchone()[0]
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        with self._lock:
+            if self.connection is None:
+                raise Fault(TOO_OLD)
+            try:
+                row = self._cursor.execute(_GET, (key,)).fetchone()
+            except sqlite3.Error as error:
+                raise store_error(self._path, error) from error
+        if row is None:
+            return None
+        value = row[0]
+        if type(value) is not bytes:
+            raise StoreCorrupt(self._path, f"a value is {value!r}")
+        return value
+
+    def rows(
+        self, begin: bytes, end: bytes, reverse: bool = False, rows: int = 0, size: int = 0
+    ) -> Iterator[Row]:
+        """The keys and values of a range, in order or in reverse order.
+
+        Args:
+            rows: how many the caller takes at most, if it knows; the range is read by so many
+            size: and by so many bytes: of a long range no more is read than is taken.
+        """
+        statement = _BACKWARD if reverse else _FORWARD
+        rows = wanted = rows or _LARGEST_CHUNK
+        size = size or _CHUNK_BYTES
+        while begin < end:
+            chunk, left = self._chunk(statement, begin, end, wanted, size)
+            yield from chunk
+            if left > 0 and len(chunk) < wanted:
+                return
+            # More than was asked for is only wanted where own writes hide some of it.
+            wanted = wanted - len(chunk) or rows
+            if reverse:
+                end = chunk[-1][0]
+            else:
+                begin = chunk[-1][0] + b"\0"
+
+    def _chunk(
+        self, statement: str, begin: bytes, end: bytes, rows: int, size: int
+    ) -> tuple[list[Row], int]:
+        """The next rows of a range, and how many bytes they leave of a size."""
+        chunk: list[Row] = []
+        with self._lock:
+            if self.connection is None:
+                raise Fault(TOO_OLD)
+            try:
+                for row in self._cursor.execute(statement, (begin, end, rows)):
+                    chunk.append(row)
+                    size -= ROW_OVERHEAD + len(row[0]) + len(row[1])
+                    if size <= 0:
+                        break
+            except (sqlite3.Error, TypeError) as error:
+                raise store_error(self._path, error) from error
+        return chunk, size
+
+    def sizes(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
+        """The keys of a range with the size of each key and value together.
+
+        Of a long range the first thousands, and then some keys that stand for all the others.
+        """
+        keys = self._sizes(_SIZES, (begin, end, _MEASURED))
+        yield from keys
+        if len(keys) == _MEASURED:
+            sample = self._sizes(sampling.IN_RANGE, (keys[-1][0] + b"\0", end))
+            yield from ((key, size * sampling.SHARE) for key, size in sample)
+
+    def _sizes(self, statement: str, arguments: tuple[Any, ...]) -> list[tuple[bytes, int]]:
+        with self._lock:
+            if self.connection is None:
+                raise Fault(TOO_OLD)
+            try:
+                return self._cursor.execute(statement, arguments).fetchall()
+            except sqlite3.Error as error:
+                raise store_error(self._path, error) from error
+
+    def take_connection(self) -> sqlite3.Connection | None:
+        """End the snapshot; its connection, or None if it is of no more use."""
+        with self._lock:
+            connection, self.connection = self.connection, None
+            if connection is not None:
+                try:
+                    self._cursor.close()
+                    connection.execute("ROLLBACK")
+                except sqlite3.Error as error:
+                    log.warning("a connection is given up: %s", error)
+                    connection.close()
+                    return None
+        return connection
+
+
+def _most_open() -> int:
+    """How many snapshots may be open: with two descriptors each, half of all that there may be."""
+    return max(_FEWEST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+
+class Snapshots:
+    """The open snapshots of one store in this process.
+
+    Attributes:
+        current: the newest snapshot, which the next transaction may share, or None.
+    """
+
+    def __init__(self, file: StoreFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self.current: Snapshot | None = None
+        self._open: list[Snapshot] = []
+        self._released: deque[Snapshot] = deque()
+        self._kept: deque[Snapshot] = deque()
+        self._pool: list[sqlite3.Connection] = []
+        self._sweeping = False
+
+    def acquire(self) -> tuple[Snapshot, int]:
+        """A snapshot of all that is committed, and its read version."""
+        shared = self._file.shared
+        behind = self._clock.now() - shared.words[FLOOR]
+        if behind > TICK_AFTER:
+            self._tick()
+        elif behind < 0:
+            self._clock.catch_up(shared.words[FLOOR])
+        with self._lock:
+            if self._released:
+                self._drop_released()
+            floor = shared.words[FLOOR]
+            snapshot = self.current
+            if (
+                snapshot is None
+                or snapshot.newest != shared.words[ANNOUNCED]
+                or snapshot.connection is None
+                # A checkpoint that holds the commit lock until old readers are gone must not be
+                # kept waiting by one that is used again and again.
+                or time.monotonic() - snapshot.began > _IDLE_SECONDS
+            ):
+                if snapshot is not None and snapshot.users == 0:
+                    self._close(snapshot)
+                snapshot = self._begin()
+                self.current = snapshot
+            snapshot.users += 1
+            snapshot.expires = time.monotonic() + LIFETIME
+            if not self._sweeping:
+                self._sweep_later()
+            return snapshot, max(snapshot.newest, floor)
+
+    def acquire_at(self, version: int) -> Snapshot | None:
+        """An open snapshot that is exactly the state at a version, if there is one.
+
+        The current state qualifies if nothing was committed after the version; an older open
+        snapshot does if the commit that ended its time came after the version.
+        """
+        current, read_version = self.acquire()
+        if current.newest <= version <= read_version:
+            return current
+        self.release(current)
+        if version > read_version:
+            return None
+        with self._lock:
+            older = [s for s in self._open if s.newest <= version and s.connection is not None]
+            if not older:
+                return None
+            best = max(older, key=lambda s: s.newest)
+            if self._committed_between(best.newest, version):
+                return None
+            best.users += 1
+            return best
+
+    def _committed_between(self, after: int, upto: int) -> bool:
+        try:
+            connection = self._pool.pop() if self._pool else self._file.connect()
+            row = connection.execute(
+                "SELECT 1 FROM recent WHERE version > ? AND version <= ? LIMIT 1", (after, upto)
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise store_error(self._file.path, error) from error
+        self._pool.append(connection)
+        return row is not None
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot whose read version was told to the program, which may ask for it again.
+
+        A few are kept, and only while the log is small, because it cannot start over under them.
+        """
+        with self._lock:
+            if snapshot in self._kept or snapshot.connection is None:
+                return
+            snapshot.users += 1
+            self._kept.append(snapshot)
+            if len(self._kept) > _KEPT:
+                self._released.append(self._kept.popleft())
+                self._drop_released()
+
+    def _drop_kept(self) -> None:
+        self._released.extend(self._kept)
+        self._kept.clear()
+
+    def release(self, snapshot: Snapshot) -> None:
+        """Say that a transaction is done with a snapshot."""
+        # The garbage collector may destroy a transaction while this thread holds the lock; then
+        # the next call, or the sweep, finds the snapshot in the queue.
+        self._released.append(snapshot)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drop_released()
+            finally:
+                self._lock.release()
+
+    def _drop_released(self) -> None:
+        while self._released:
+            snapshot = self._released.popleft()
+            snapshot.users -= 1
+            if snapshot.users == 0:
+                if snapshot is self.current:
+                    snapshot.idle_since = time.monotonic()
+                else:
+                    self._close(snapshot)
+
+    def _begin(self) -> Snapshot:
+        if len(self._open) >= _most_open():
+            # Its transactions find themselves too old, and are retried.
+            self._close(self._open[0])
+        try:
+            connection = self._pool.pop() if self._pool else self._file.connect()
+            snapshot = Snapshot(connection, self._file.path)
+        except sqlite3.Error as error:
+            raise store_error(self._file.path, error) from error
+        self._open.append(snapshot)
+        return snapshot
+
+    def _close(self, snapshot: Snapshot) -> None:
+        if snapshot in self._open:
+            self._open.remove(snapshot)
+        if snapshot is self.current:
+            self.current = None
+        connection = snapshot.take_connection()
+        if connection is None:
+            return
+        if len(self._pool) < _POOLED_CONNECTIONS:
+            self._pool.append(connection)
+        else:
+            connection.close()
+
+    def drop_idle(self, also_kept: bool) -> None:
+        """Close the snapshots that nobody uses, so that a checkpoint can complete."""
+        with self._lock:
+            if also_kept:
+                self._drop_kept()
+            self._drop_released()
+            if self.current is not None and self.current.users == 0:
+                self._close(self.current)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if self._kept and self._file.log_bytes() > _LARGE_LOG_BYTES:
+                self._drop_kept()
+            while self._kept and now > self._kept[0].expires:
+                self._released.append(self._kept.popleft())
+            self._drop_released()
+            for snapshot in list(self._open):
+                idle = snapshot.users == 0 and now - snapshot.idle_since > _IDLE_SECONDS
+                if idle or now > snapshot.expires:
+                    self._close(snapshot)
+            self._sweeping = False
+            if self._open:
+                self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        try:
+            timers.call_later(_SWEEP_SECONDS, self._sweep)
+            self._sweeping = True
+        except EngineError as error:
+            # Whoever begins next tries again; until then what is idle stays open.
+            log.warning("idle snapshots stay open for now: %s", error)
+
+    def _tick(self) -> None:
+        """Advance the floor to the present, unless someone is committing just now."""
+        shared = self._file.shared
+        if not shared.try_lock():
+            return
+        try:
+            shared.raise_floor(self._clock.now())
+        finally:
+            shared.unlock()
+
+    def close_pool(self) -> None:
+        """Close the connections that no snapshot uses."""
+        with self._lock:
+            self._close_pool()
+
+    def _close_pool(self) -> None:
+        while self._pool:
+            self._pool.pop().close()
+
+    def before_fork(self) -> None:
+        """Close every connection, in use or not, and let nobody open one until after the fork."""
+        self._lock.acquire()
+        self._drop_kept()
+        self._drop_released()
+        for snapshot in list(self._open):
+            self._close(snapshot)
+        self._close_pool()
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on, in the child as if newly made."""
+        if in_child:
+            self._reset()
+        else:
+            self._lock.release()

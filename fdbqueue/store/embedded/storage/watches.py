@@ -1,0 +1,247 @@
+"""Watches: who waits for a change of which key, and the thread that notices the changes.
+
+One thread per store looks at a number in shared memory, 125 times a second and only while some
+watch is armed. When a commit of any process moved that number, and the slot of a watched key, it
+compares the key with its value at the newest state. A commit of this process that touches a watched
+key wakes the thread at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from ..errors import EngineError
+from ..futures import Pending
+from ..helpers import Helper
+from ..transactions.ranges import KeySet
+from .file import StoreFile, store_error
+from .versions import ANNOUNCED, RANGES, TOUCHED, slot_of
+
+log = logging.getLogger("fdbqueue.store.embedded")
+
+_POLL_SECONDS = 0.008
+# How long the thread goes on looking when nothing is watched: who watched may do so again.
+_LINGER_SECONDS = 0.5
+# A commit announced by a process that died before making it is waited for no longer than this.
+_LOST_COMMIT_SECONDS = 1.0
+# How long watched keys that cannot be read are tried again before their watches fail.
+_UNREADABLE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.1
+
+
+class Watch(Pending):
+    """A future that is done when the value of a key is no longer what a transaction saw.
+
+    Attributes:
+        key: the watched key.
+        value_seen: the value that the transaction saw, its own earlier writes included.
+        slot_seen: what the slot of the key was then.
+    """
+
+    __slots__ = ("_forget", "key", "slot_seen", "value_seen")
+
+    def __init__(self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]) -> None:
+        super().__init__()
+        self.key = key
+        self.value_seen = value
+        self.slot_seen = 0
+        self._forget = forget
+
+    def complete(self, value: object = None, error: BaseException | None = None) -> bool:
+        completed = super().complete(value, error)
+        if completed:
+            self._forget(self)
+        return completed
+
+
+class Watches:
+    """The armed watches of one store in this process."""
+
+    def __init__(self, file: StoreFile) -> None:
+        self._file = file
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._by_key: dict[bytes, set[Watch]] = {}
+        # What the slots of the watched keys were when the values were compared; None: never.
+        self._slots: dict[bytes, int | None] = {}
+        self._ranges = 0
+        self._gone: deque[Watch] = deque()
+        self._wake = threading.Event()
+        self._asleep = True
+        self._seen = 0
+        self._waiting_since = self._idle_since = self._failing_since = 0.0
+        self._helper = Helper("fdbqueue-watches", self._look)
+        self._connection: sqlite3.Connection | None = None
+
+    def slot(self, key: bytes) -> int:
+        """A number that every commit raises that writes the key, before it is made."""
+        return self._file.shared.words[slot_of(key)]
+
+    def arm(self, watch: Watch, own: bool) -> None:
+        """Watch from now on; a change since the transaction's snapshot is noticed as well.
+
+        own: whether the value that it saw is the one that its transaction has committed. If that
+            commit alone has raised the slot since, nothing can have changed.
+        """
+        try:
+            self._helper.start()
+        except EngineError as error:
+            watch.complete(error=error)
+        with self._lock:
+            if watch.ready:
+                return
+            watches = self._by_key.setdefault(watch.key, set())
+            watches.add(watch)
+            slot = self.slot(watch.key)
+            if not own or slot != watch.slot_seen + 1:
+                self._slots[watch.key] = None
+            elif len(watches) == 1:
+                self._slots[watch.key] = slot
+            wakes = self._asleep or self._slots[watch.key] is None
+        if wakes:
+            self._wake.set()
+
+    def disarm(self, watch: Watch) -> None:
+        """Forget a watch that is done or cancelled."""
+        # The thread does it: the garbage collector may call this while this thread holds the lock.
+        self._gone.append(watch)
+
+    def _forget_gone(self) -> None:
+        while self._gone:
+            watch = self._gone.popleft()
+            watches = self._by_key.get(watch.key)
+            if watches is not None:
+                watches.discard(watch)
+                if not watches:
+                    del self._by_key[watch.key], self._slots[watch.key]
+
+    def committed(self, written: KeySet) -> None:
+        """Note what this process has just committed."""
+        watched = self._by_key
+        if not watched:
+            return
+        with self._lock:
+            touched = not written.keys.isdisjoint(watched) or (
+                bool(written.ranges) and any(key in written.ranges for key in watched)
+            )
+        if touched:
+            self._wake.set()
+
+    def _look(self) -> bool:
+        """Wait a moment, and complete the watches whose keys have changed."""
+        shared = self._file.shared
+        if self._gone:
+            with self._lock:
+                self._forget_gone()
+        if self._by_key:
+            self._idle_since = 0.0
+        elif not self._idle_since:
+            self._idle_since = time.monotonic()
+        idle_since = self._idle_since
+        self._asleep = bool(idle_since) and time.monotonic() - idle_since > _LINGER_SECONDS
+        self._wake.wait(None if self._asleep and not self._by_key else _POLL_SECONDS)
+        self._asleep = False
+        woken = self._wake.is_set()
+        if woken:
+            self._wake.clear()
+        touched = shared.words[TOUCHED]
+        if touched == self._seen and not woken:
+            return False
+        suspects, ranges = self._suspects()
+        # Read after the slots: whatever commit raised one of them is announced by now.
+        announced = shared.words[ANNOUNCED]
+        waiting_since = self._waiting_since
+        overdue = bool(waiting_since) and time.monotonic() - waiting_since > _LOST_COMMIT_SECONDS
+        try:
+            examined = not suspects or self._examine(suspects, 0 if overdue else announced)
+        except sqlite3.Error as error:
+            self._try_again(suspects, error)
+            return False
+        self._failing_since = 0.0
+        if examined:
+            self._seen, self._ranges = touched, ranges
+            self._waiting_since = 0.0
+        elif not waiting_since:
+            self._waiting_since = time.monotonic()
+        return False
+
+    def _try_again(self, suspects: Iterable[bytes], error: sqlite3.Error) -> None:
+        """Look again in a moment; what cannot be read for long fails the watches that need it."""
+        problem = store_error(self._file.path, error)
+        if not self._failing_since:
+            self._failing_since = time.monotonic()
+            log.warning("watched keys cannot be read, and are tried again: %s", problem)
+        elif time.monotonic() - self._failing_since > _UNREADABLE_SECONDS:
+            self._failing_since = 0.0
+            with self._lock:
+                failed = [watch for key in suspects for watch in self._by_key.get(key, ())]
+            for watch in failed:
+                watch.complete(error=problem)
+        time.sleep(_PAUSE_SECONDS)
+        self._wake.set()
+
+    def _suspects(self) -> tuple[dict[bytes, int], int]:
+        """The watched keys that may have changed, with what their slots are now."""
+        words = self._file.shared.words
+        ranges = words[RANGES]
+        every = ranges != self._ranges
+        with self._lock:
+            now = ((key, words[slot_of(key)], noted) for key, noted in self._slots.items())
+            return {key: slot for key, slot, noted in now if every or slot != noted}, ranges
+
+    def _examine(self, suspects: dict[bytes, int], announced: int) -> bool:
+        """Complete the watches whose key has changed; whether it saw all that was announced."""
+        with self._reading:
+            newest, values = self._read(suspects)
+        changed: list[Watch] = []
+        with self._lock:
+            for key, value in values.items():
+                watches = self._by_key.get(key, ())
+                changed.extend(watch for watch in watches if watch.value_seen != value)
+                if watches and newest >= announced:
+                    self._slots[key] = suspects[key]
+        for watch in changed:
+            watch.complete()
+        return newest >= announced
+
+    def _read(self, keys: Iterable[bytes]) -> tuple[int, dict[bytes, bytes | None]]:
+        """The newest version, and the values of keys at it."""
+        if self._connection is None:
+            self._connection = self._file.connect()
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute("BEGIN")
+            newest: int = cursor.execute("SELECT max(version) FROM recent").fetchone()[0]
+            values: dict[bytes, bytes | None] = {}
+            for key in keys:
+                row = cursor.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
+                values[key] = None if row is None else row[0]
+            cursor.execute("ROLLBACK")
+            cursor.close()
+        except sqlite3.Error:
+            connection, self._connection = self._connection, None
+            connection.close()
+            raise
+        return newest, values
+
+    def before_fork(self) -> None:
+        """Close the connection, and let nobody open one until after the fork."""
+        self._reading.acquire()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def after_fork(self, in_child: bool) -> None:
+        """Go on; the child has none of the parent's watches."""
+        if in_child:
+            self._reset()
+        else:
+            self._reading.release()

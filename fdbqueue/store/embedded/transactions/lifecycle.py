@@ -1,0 +1,261 @@
+"""The end of a transaction, or its new start: commit, retry, reset, cancellation."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Sequence
+
+from .. import codes, faults, futures
+from ..codes import Fault
+from ..errors import EngineError, StoreError
+from ..futures import Future, Pending, failed
+from ..storage.conflicts import conflicting
+from ..storage.versions import ANNOUNCED
+from ..timers import timers
+from . import atomic, read_view
+from .commit_requests import CommitRequest, Mutation
+from .limits import MUTATION_BYTES, RANGE_BYTES
+from .transaction import FIRST_DELAY, NO_VERSION, NONE, Transaction
+
+_DELAY_GROWTH = 2.0
+_SHORT_DELAY = 0.01
+# What every successful commit returns; nothing can be changed or released in it.
+_DONE = Future()
+
+
+def commit(tr: Transaction) -> Future:
+    """Commit; done when this returns."""
+    with tr.lock:
+        try:
+            if tr.guarded:
+                tr.check()
+            tr.commit_started = tr.guarded = True
+            if tr.commit_error:
+                raise Fault(tr.commit_error)
+            if tr.read_error is not None:
+                raise tr.read_error
+            request = _request(tr)
+        except Exception as error:
+            if tr.commit_started:
+                _finish(tr, error)
+            return Future(error=error)
+        try:
+            if request is not None:
+                _commit(tr, request)
+            else:
+                tr.stamp_error = codes.NO_COMMIT_VERSION
+                tr.committed_version = NO_VERSION
+        except Exception as error:
+            _finish(tr, error)
+            return Future(error=error)
+        _finish(tr, None)
+        return Future() if futures.running else _DONE
+
+
+def _request(tr: Transaction) -> CommitRequest | None:
+    options = tr.options
+    writes = tr.writes
+    if not writes and not tr.direct:
+        return None
+    if options.read_your_writes_disabled:
+        mutations: Sequence[Mutation] = tr.direct
+    else:
+        mutations = writes.mutations()
+    if not mutations and not writes.conflicts:
+        return None
+    request = CommitRequest(
+        tr.read_version,
+        tr.reads,
+        writes.conflicts,
+        mutations,
+        tr.approximate,
+        options.report_conflicting_keys,
+    )
+    if tr.deadline:
+        request.deadline = tr.deadline
+    return request
+
+
+def _commit(tr: Transaction, request: CommitRequest) -> None:
+    options, store = tr.options, tr.store
+    if options.read_only:
+        raise Fault(codes.READ_ONLY)
+    if tr.approximate > options.size_limit and _commit_size(request) > options.size_limit:
+        raise Fault(codes.TRANSACTION_TOO_LARGE)
+    if request.read_version is not None:
+        read_view.require_young(tr)
+    # A commit reads no more. A snapshot kept open while it waits for the commit lock would
+    # keep whoever holds that lock, to let the log start over, waiting for this transaction.
+    if tr.snapshot is not None:
+        read_view.release(tr)
+    if store.snapshots.current is not None:
+        store.snapshots.drop_idle(also_kept=False)
+    if faults.active is not None:
+        faults.active.commit(store.committer, request)
+    else:
+        store.committer.commit(request)
+    if request.error is not None:
+        if request.conflicting:
+            tr.conflicting = list(conflicting(tr.reads, request.conflicting))
+        raise request.error
+    tr.committed = True
+    tr.committed_version = request.version
+    tr.order = request.order
+
+
+def _commit_size(request: CommitRequest) -> int:
+    size = sum(
+        MUTATION_BYTES + len(key) + (len(operand) if operand is not None else len(key) + 1)
+        for _, key, operand in request.mutations
+    )
+    for conflicts in (request.reads, request.writes):
+        for begin, end in conflicts.coalesced():
+            size += RANGE_BYTES + len(begin) + len(end)
+    return size
+
+
+def _finish(tr: Transaction, error: BaseException | None) -> None:
+    if tr.snapshot is not None:
+        read_view.release(tr)
+    if error is not None:
+        tr.stamp_error = codes.INVALID_VERSION
+    if not tr.waiting and not tr.watching:
+        return
+    watching, tr.watching = tr.watching, NONE
+    for future in tr.take_waiting():
+        if tr.stamp_error:
+            future.fail(tr.stamp_error)
+        else:
+            future.complete(stamp(tr))
+    for watch in watching:
+        if error is not None:
+            watch.complete(error=error)
+        else:
+            tr.store.watches.arm(watch, own=tr.writes.sets(watch.key, watch.value_seen))
+
+
+def stamp(tr: Transaction) -> bytes:
+    """The versionstamp of a transaction that is committed."""
+    return atomic.stamp(tr.committed_version, tr.order)
+
+
+def get_versionstamp(tr: Transaction) -> Future:
+    """The versionstamp of the commit, once it is made."""
+    with tr.lock:
+        try:
+            if tr.guarded:
+                tr.check()
+        except Fault as error:
+            return failed(error.code)
+        future = Pending()
+        try:
+            tr.wait_with(future)
+        except EngineError as error:
+            return Future(error=error)
+        tr.stamps = [*tr.stamps, future]
+        return future
+
+
+def get_committed_version(tr: Transaction) -> int:
+    """The version of the commit, or -1 if there was none or nothing was written."""
+    version = tr.committed_version
+    if version == tr.store.file.shared.words[ANNOUNCED]:
+        # The program may read at this version later, when it is no longer the newest.
+        with contextlib.suppress(StoreError):
+            snapshot, _ = tr.store.snapshots.acquire()
+            tr.store.snapshots.keep(snapshot)
+            tr.store.snapshots.release(snapshot)
+    return version
+
+
+def on_error(tr: Transaction, code: int) -> Future:
+    """Wait and start over if the error is worth a retry; otherwise fail with it."""
+    with tr.lock:
+        try:
+            tr.check_fault()
+            exhausted = 0 <= tr.options.max_retries <= tr.retries
+            tr.retries += 1
+            if exhausted:
+                raise Fault(code)
+            delay = _next_delay(tr, code)
+        except Fault as error:
+            if not tr.fault:
+                tr.fail_all(codes.CANCELLED)
+            return failed(error.code)
+        _start_over(tr)
+        future = Pending()
+        try:
+            tr.wait_with(future)
+            timers.call_later(delay, lambda: _retry(tr, future))
+        except EngineError as error:
+            _abandon(tr)
+            return Future(error=error)
+    return future
+
+
+def _next_delay(tr: Transaction, code: int) -> float:
+    if code == 0:
+        raise Fault(codes.INVALID_OPERATION)
+    if code in codes.SHORT_DELAY:
+        return min(_SHORT_DELAY, tr.options.max_delay)
+    if code not in codes.BACKOFF:
+        raise Fault(code)
+    delay = tr.delay * random.random()
+    tr.delay = min(tr.delay * _DELAY_GROWTH, tr.options.max_delay)
+    return delay
+
+
+def _retry(tr: Transaction, future: Pending) -> None:
+    with tr.lock:
+        if future.ready:
+            return
+        tr.waiting = [other for other in tr.waiting if other is not future]
+        try:
+            _abandon(tr)
+            tr.clear()
+            tr.restore_options()
+        except Exception as error:
+            future.complete(error=error)
+    future.complete(None)
+
+
+def cancel(tr: Transaction) -> None:
+    """Cancel the transaction until it is reset."""
+    with tr.lock:
+        if not tr.fault:
+            tr.fail_all(codes.CANCELLED)
+
+
+def reset(tr: Transaction) -> None:
+    """Make the transaction as new."""
+    with tr.lock:
+        _start_over(tr)
+        tr.clear()
+        tr.persistent = NONE
+        tr.retries = 0
+        tr.delay = FIRST_DELAY
+        tr.begun = time.monotonic()
+        tr.restore_options()
+
+
+def destroy(tr: Transaction) -> None:
+    """End the transaction; called when the bindings drop their last reference."""
+    if tr.snapshot is not None or tr.waiting or tr.watching:
+        _abandon(tr)
+
+
+def _start_over(tr: Transaction) -> None:
+    """End what the transaction was doing, for a reset or a retry."""
+    # The client drops its promise of a versionstamp before it cancels anything.
+    for future in tr.stamps:
+        future.fail(codes.BROKEN_PROMISE)
+    _abandon(tr)
+
+
+def _abandon(tr: Transaction) -> None:
+    read_view.release(tr)
+    watching, tr.watching = tr.watching, NONE
+    for future in (*tr.take_waiting(), *watching):
+        future.fail(codes.CANCELLED)

@@ -1,0 +1,105 @@
+"""What a transaction reads at: its read version, and the snapshot that shows that version."""
+
+from __future__ import annotations
+
+import time
+
+from .. import codes, faults
+from ..codes import Fault
+from ..futures import Future
+from ..storage.snapshots import LIFETIME, Snapshot
+from ..storage.versions import VERSIONS_PER_SECOND
+from .transaction import Transaction
+
+_FUTURE_PATIENCE = 1.0
+
+
+def set_read_version(tr: Transaction, version: int) -> None:
+    """Read at a given version instead of the newest."""
+    with tr.lock:
+        if tr.deferred:
+            return
+        if tr.read_version is not None:
+            tr.defer(Fault(codes.READ_VERSION_SET))
+        elif version <= 0:
+            tr.defer(Fault(codes.VERSION_INVALID))
+        else:
+            tr.read_version = version
+
+
+def get_read_version(tr: Transaction) -> Future:
+    """The version that reads see."""
+    with tr.lock:
+        try:
+            if tr.guarded:
+                if tr.deferred:
+                    raise Fault(tr.deferred)
+                tr.check_fault()
+            if tr.read_version is None:
+                tr.store.snapshots.keep(_open(tr))
+            return Future(tr.read_version)
+        except Exception as error:
+            return Future(error=error)
+
+
+def current(tr: Transaction) -> Snapshot:
+    """The snapshot to read now; opens it with the first read.
+
+    Raises:
+        Fault: the transaction is too old to read, or a fault was injected.
+    """
+    tr.read_anything = True
+    snapshot = tr.snapshot
+    if snapshot is None:
+        return _open(tr)
+    if time.monotonic() > tr.read_until:
+        raise Fault(codes.TOO_OLD)
+    if faults.active is not None:
+        faults.active.before_read()
+    return snapshot
+
+
+def _open(tr: Transaction) -> Snapshot:
+    snapshots = tr.store.snapshots
+    if faults.active is not None:
+        faults.active.before_read()
+    if tr.read_version is None:
+        tr.snapshot, tr.read_version = snapshots.acquire()
+        tr.read_until = time.monotonic() + LIFETIME
+    else:
+        age = _age(tr)
+        if age > LIFETIME:
+            raise Fault(codes.TOO_OLD)
+        if age < 0:
+            # A storage server waits as long for a version before it gives up.
+            time.sleep(min(-age, _FUTURE_PATIENCE))
+            age = _age(tr)
+        tr.snapshot = snapshots.acquire_at(tr.read_version)
+        if tr.snapshot is None:
+            raise Fault(codes.TOO_OLD if age >= 0 else codes.FUTURE_VERSION)
+        tr.read_until = time.monotonic() + LIFETIME - max(age, 0.0)
+    return tr.snapshot
+
+
+def _age(tr: Transaction) -> float:
+    assert tr.read_version is not None
+    return (tr.store.clock.now() - tr.read_version) / VERSIONS_PER_SECOND
+
+
+def require_young(tr: Transaction) -> None:
+    """Raise if a commit can no longer know what the transaction's reads conflict with.
+
+    A cluster forgets that after five seconds.
+    """
+    if tr.snapshot is not None:
+        if time.monotonic() > tr.read_until:
+            raise Fault(codes.TOO_OLD)
+    elif tr.read_version is not None and _age(tr) > LIFETIME:
+        raise Fault(codes.TOO_OLD)
+
+
+def release(tr: Transaction) -> None:
+    """Give the snapshot back, if there is one."""
+    snapshot, tr.snapshot = tr.snapshot, None
+    if snapshot is not None:
+        tr.store.snapshots.release(snapshot)

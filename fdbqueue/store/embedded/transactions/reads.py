@@ -1,0 +1,220 @@
+"""The reads of a transaction: keys, selectors, ranges, sizes, and watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import codes
+from ..codes import Fault
+from ..futures import Future, failed
+from . import read_view, special_keys
+from .limits import KEY_LIMIT, METADATA_VERSION, SPECIAL, SYSTEM, longest, write_key_limit
+from .range_reads import Reader, Selector, key_conflict, range_conflict
+from .transaction import Transaction
+
+_ADDRESS = b"127.0.0.1:4500"
+
+
+def get(tr: Transaction, key: bytes, snapshot: int) -> Future:
+    """The value of a key, or None."""
+    with tr.lock:
+        try:
+            if key.startswith(SPECIAL):
+                return Future(special_keys.get(tr, key))
+            if tr.guarded:
+                tr.check()
+            if key >= SYSTEM and key >= tr.read_limit and key != METADATA_VERSION:
+                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+            if len(key) > KEY_LIMIT and len(key) > longest(key):
+                return Future(None)
+        except Fault as error:
+            return failed(error.code)
+        try:
+            return Future(_get(tr, key, snapshot))
+        except Exception as error:
+            return _failed(tr, error)
+
+
+def _failed(tr: Transaction, error: Exception) -> Future:
+    if tr.read_error is None:
+        tr.read_error = error
+    return Future(error=error)
+
+
+def _get(tr: Transaction, key: bytes, snapshot: int) -> bytes | None:
+    writes = tr.writes
+    options = tr.options
+    own = bool(writes.shadows) and not _hidden(tr, snapshot)
+    if own:
+        if writes.unreadable.begins and not options.bypass_unreadable and key in writes.unreadable:
+            raise Fault(codes.UNREADABLE)
+        # What own writes tell takes no read version: such a transaction never grows too old.
+        if writes.is_independent(key):
+            return writes.value(key, None)
+        own = writes.stack(key) is not None
+        if not own and key in writes.cleared:
+            return None
+    state = read_view.current(tr)
+    if not snapshot:
+        if options.read_your_writes_disabled:
+            tr.reads.keys.add(key)
+        else:
+            tr.note_read_key(key)
+    value = state.get(key)
+    return writes.value(key, value) if own else value
+
+
+def _hidden(tr: Transaction, snapshot: int) -> bool:
+    """Whether a read does not see the transaction's own writes."""
+    options = tr.options
+    return options.read_your_writes_disabled or bool(
+        snapshot and options.snapshot_reads_writes <= 0
+    )
+
+
+def _reader(tr: Transaction, snapshot: int) -> Reader:
+    """What reads of more than one key must go through now."""
+    writes = None if _hidden(tr, snapshot) else tr.writes
+    return Reader(
+        lambda: read_view.current(tr), writes, tr.read_limit, tr.options.bypass_unreadable
+    )
+
+
+def get_key(tr: Transaction, key: bytes, or_equal: int, offset: int, snapshot: int) -> Future:
+    """The key that a selector stands for."""
+    with tr.lock:
+        try:
+            if tr.guarded:
+                tr.check()
+            limit = tr.read_limit
+            if key > limit:
+                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+        except Fault as error:
+            return failed(error.code)
+        try:
+            selector = Selector.of(key, or_equal, offset)
+            found = _reader(tr, snapshot).resolve(selector).key
+            if not snapshot:
+                tr.note_read_range(*key_conflict(selector, found))
+            return Future(min(found, limit))
+        except Exception as error:
+            return _failed(tr, error)
+
+
+def get_range(
+    tr: Transaction,
+    begin_key: bytes,
+    begin: Selector,
+    end_key: bytes,
+    end: Selector,
+    limit: int,
+    byte_limit: int,
+    snapshot: int,
+    reverse: int,
+) -> Future:
+    """The rows between two selectors, and whether there may be more."""
+    with tr.lock:
+        try:
+            if begin_key.startswith(SPECIAL) and end_key.startswith(SPECIAL):
+                rows = special_keys.get_range(tr, begin, end, limit, bool(reverse))
+                return Future((rows, False))
+            if tr.guarded:
+                tr.check()
+            legal = tr.read_limit
+            if begin_key > legal or end_key > legal:
+                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+            if limit < -1 or byte_limit < -1:
+                raise Fault(codes.LIMITS_INVALID)
+            if begin.offset >= end.offset and begin.key >= end.key:
+                return Future(([], False))
+        except Fault as error:
+            return failed(error.code)
+        try:
+            if begin_key.startswith(special_keys.TIME_KEEPER):
+                return Future((special_keys.time_kept(tr, begin, end), False))
+            reader = _reader(tr, snapshot)
+            result = reader.range(begin, end, limit, byte_limit, bool(reverse))
+            if not snapshot:
+                tr.note_read_range(*range_conflict(begin, end, result, bool(reverse), legal))
+            return Future((result.rows, result.more))
+        except Exception as error:
+            return _failed(tr, error)
+
+
+def get_estimated_range_size(tr: Transaction, begin: bytes, end: bytes) -> Future:
+    """The size in bytes of the keys and values in a range, estimated if they are many."""
+    with tr.lock:
+        try:
+            if begin > end:
+                raise Fault(codes.INVERTED_RANGE)
+            if tr.guarded:
+                tr.check()
+            return Future(sum(size for _, size in _sizes(tr, begin, end)))
+        except Exception as error:
+            return Future(error=error)
+
+
+def get_range_split_points(tr: Transaction, begin: bytes, end: bytes, chunk: int) -> Future:
+    """Keys that cut a range into chunks of about a given size, its ends included."""
+    with tr.lock:
+        try:
+            if begin > end:
+                raise Fault(codes.INVERTED_RANGE)
+            if tr.guarded:
+                tr.check()
+            if begin > tr.read_limit or end > tr.read_limit:
+                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+            points = [begin]
+            filled = 0
+            for key, size in _sizes(tr, begin, end):
+                if filled >= chunk:
+                    points.append(key)
+                    filled = 0
+                filled += size
+            if points[-1] != end:
+                points.append(end)
+            return Future(points)
+        except Exception as error:
+            return Future(error=error)
+
+
+def _sizes(tr: Transaction, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
+    """The sizes of the rows in a range now, whatever version the transaction reads at."""
+    snapshot, _ = tr.store.snapshots.acquire()
+    try:
+        yield from snapshot.sizes(begin, end)
+    finally:
+        tr.store.snapshots.release(snapshot)
+
+
+def get_addresses_for_key(tr: Transaction, key: bytes) -> Future:
+    """Where a key is stored."""
+    with tr.lock:
+        try:
+            if tr.guarded:
+                tr.check()
+            return Future([_ADDRESS])
+        except Fault as error:
+            return failed(error.code)
+
+
+def watch(tr: Transaction, key: bytes) -> Future:
+    """A future that is done once the value of the key has changed."""
+    with tr.lock:
+        try:
+            if tr.guarded:
+                tr.check()
+            if tr.options.read_your_writes_disabled:
+                raise Fault(codes.WATCHES_DISABLED)
+            if key >= SPECIAL or (key >= tr.read_limit and key != METADATA_VERSION):
+                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+            if len(key) > write_key_limit(key, tr.options.raw_access):
+                raise Fault(codes.KEY_TOO_LARGE)
+            watch = tr.database.new_watch(key, _get(tr, key, snapshot=0))
+            watch.slot_seen = tr.store.watches.slot(key)
+            if not tr.watching:
+                tr.watching = []
+            tr.watching.append(watch)
+            return watch
+        except Exception as error:
+            return Future(error=error)

@@ -1,0 +1,251 @@
+"""The state of a transaction, the checks before every call, and its options.
+
+What a transaction can do is in the modules beside this one, as functions that take it first: `view`
+decides what it reads at, `reads` and `writes` are its operations, `lifecycle` commits, retries and
+ends it. All of them hold its lock and check first, in FoundationDB's order: an error that an
+earlier call left behind, use while or after a commit, a cancellation, a timeout.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from .. import codes
+from ..codes import Fault
+from ..futures import Pending
+from ..options import PERSISTENT, READ_YOUR_WRITES_DISABLE, TIMEOUT
+from ..storage.database import Database
+from ..storage.snapshots import Snapshot
+from ..storage.watches import Watch
+from ..timers import Call, timers
+from .commit_requests import Mutation
+from .limits import RANGE_BYTES, SPECIAL, SYSTEM
+from .ranges import KeySet, Range
+from .write_map import WriteMap
+
+FIRST_DELAY = 0.01
+NO_VERSION = -1
+# Stands for every list that is still empty; whoever appends makes a new one first.
+NONE: list[Any] = []
+# What a retry does not change.
+_LASTING = frozenset(
+    {"database", "store", "lock", "options", "begun", "persistent", "retries", "delay"}
+    | {"committed_version", "conflicting"}
+)
+
+
+class Transaction:
+    """One transaction of the bindings, usable by several threads under its lock.
+
+    Attributes:
+        begun: when the timeout began to run, by the monotonic clock.
+        snapshot: what it reads, once it has read; opened by `view`.
+        writes: its own writes, and the conflict ranges that they take.
+        reads: the keys and ranges whose change makes its commit fail.
+    """
+
+    # What a new transaction starts with; the lists are made when they are first needed.
+
+    guarded = False
+    """True when any of the next four needs a look; one test on the way of every call."""
+    deferred = 0
+    fault = 0
+    commit_started = False
+    deadline = 0.0
+
+    read_version: int | None = None
+    read_until = 0.0
+    read_anything = False
+    read_error: Exception | None = None
+    """A read that failed makes the commit fail too."""
+
+    direct: list[Mutation] = NONE
+    """The mutations, when they are not read back."""
+    stamped_keys: list[bytes] = NONE
+    approximate = 0
+    """How large the commit will be, roughly."""
+
+    watching: list[Watch] = NONE
+    waiting: list[Pending] = NONE
+    """The pending futures that share the fate of the transaction."""
+    alarm: Call | None = None
+    """What lets them fail when the time is up."""
+    stamps: list[Pending] = NONE
+    stamp_error = 0
+
+    committed = False
+    order = 0
+    """The place of the commit among those of the same version."""
+    commit_error = 0
+    """Makes the commit fail, and nothing before it."""
+
+    # These outlive a retry.
+    committed_version = NO_VERSION
+    """Of the last commit that was made, unless one without writes came later."""
+    conflicting: Sequence[Range] = ()
+    """The ranges read that made the last commit fail, if it was asked to report them."""
+    persistent: list[tuple[int, bytes | None]] = NONE
+    retries = 0
+    delay = FIRST_DELAY
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.store = database.store
+        self.lock = threading.RLock()
+        self.options = database.options
+        self.begun = time.monotonic()
+        self.snapshot: Snapshot | None = None
+        self.writes = WriteMap()
+        self.reads = KeySet()
+        if self.options.timeout:
+            self.restart_timeout()
+
+    def clear(self) -> None:
+        """Forget everything but what a retry keeps."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+        kept = {name: value for name, value in vars(self).items() if name in _LASTING}
+        vars(self).clear()
+        vars(self).update(kept)
+        self.snapshot = None
+        self.writes = WriteMap()
+        self.reads = KeySet()
+
+    # The order of these checks is the client's: the bindings' tests can tell the difference.
+
+    def check(self) -> None:
+        """Raise what the transaction must fail with now."""
+        if self.deferred:
+            raise Fault(self.deferred)
+        self.check_use()
+        self.check_fault()
+
+    def check_use(self) -> None:
+        """Raise if the transaction is used during or after its commit."""
+        if self.commit_started:
+            if not self.fault and not self.options.reuse_during_commit:
+                self.fail_all(codes.USED_DURING_COMMIT)
+            raise Fault(codes.USED_DURING_COMMIT)
+
+    def check_fault(self) -> None:
+        """Raise if the transaction was cancelled, has failed or is out of time."""
+        if not self.fault and self._is_out_of_time():
+            self.fail_all(codes.TIMED_OUT)
+        if self.fault:
+            raise Fault(self.fault)
+
+    def _is_out_of_time(self) -> bool:
+        return bool(self.deadline) and time.monotonic() >= self.deadline
+
+    def fail_all(self, code: int) -> None:
+        """Let every pending future and every later call fail, until the transaction is reset."""
+        self.fault = code
+        self.guarded = True
+        for future in self.take_waiting():
+            future.fail(code)
+
+    def defer(self, error: Fault) -> None:
+        """Let the next call that can fail report an error of one that cannot."""
+        if not self.deferred:
+            self.deferred = error.code
+            self.guarded = True
+
+    # Options
+
+    def set_option(self, option: int, value: bytes | None) -> None:
+        """Set an option; a bad value is reported by the next call that can fail."""
+        with self.lock:
+            if self.deferred:
+                return
+            try:
+                if option == TIMEOUT and self._is_out_of_time():
+                    # A new timeout does not undo one that has fired.
+                    self.fail_all(codes.TIMED_OUT)
+                if option == READ_YOUR_WRITES_DISABLE and (self.read_anything or self.writes):
+                    raise Fault(codes.INVALID_OPERATION)
+                options = self.options.copy()
+                options.set(option, value)
+                self.options = options
+                if option == TIMEOUT:
+                    self.restart_timeout()
+                if option in PERSISTENT:
+                    self.persistent = [*self.persistent, (option, value)]
+            except Fault as error:
+                self.defer(error)
+
+    def restore_options(self) -> None:
+        """Go back to the defaults and to the options that persist."""
+        self.options = self.database.options
+        if self.persistent:
+            options = self.options.copy()
+            for option, value in self.persistent:
+                options.set(option, value)
+            self.options = options
+        if self.options.timeout:
+            self.restart_timeout()
+
+    def restart_timeout(self) -> None:
+        """Let the timeout that is in force count from when the transaction began."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        timeout = self.options.timeout
+        if not timeout:
+            self.deadline = 0.0
+            return
+        self.deadline = self.begun + timeout
+        self.guarded = True
+        if self.waiting:
+            self.alarm = timers.call_at(self.deadline, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        with self.lock:
+            if not self.fault and self._is_out_of_time():
+                self.fail_all(codes.TIMED_OUT)
+
+    def wait_with(self, future: Pending) -> None:
+        """Let a pending future share the fate of the transaction."""
+        if self.deadline and self.alarm is None:
+            self.alarm = timers.call_at(self.deadline, self._on_deadline)
+        if not self.waiting:
+            self.waiting = []
+        self.waiting.append(future)
+
+    def take_waiting(self) -> list[Pending]:
+        """The pending futures, which wait for the transaction no more."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        waiting, self.waiting = self.waiting, NONE
+        return waiting
+
+    # Limits and conflicts
+
+    @property
+    def read_limit(self) -> bytes:
+        """The first key that may not be read."""
+        return SPECIAL if self.options.read_system_keys else SYSTEM
+
+    @property
+    def write_limit(self) -> bytes:
+        """The first key that may not be written."""
+        return SPECIAL if self.options.write_system_keys else SYSTEM
+
+    def note_read_key(self, key: bytes) -> None:
+        """Conflict with later writes of a key."""
+        self.reads.keys.add(key)
+        self.approximate += 2 * len(key) + 1 + RANGE_BYTES
+
+    def note_read_range(self, begin: bytes, end: bytes) -> None:
+        """Conflict with later writes in a range, except where own writes make them irrelevant."""
+        if begin >= end:
+            return
+        if self.options.read_your_writes_disabled:
+            self.reads.add_range(begin, end)
+            return
+        for part in self.writes.unmodified(begin, end):
+            self.reads.add_range(*part)
+            self.approximate += len(begin) + len(end) + RANGE_BYTES

@@ -1,0 +1,32 @@
+"""Whether the cursors that are stored are those of the subscriptions, and no message can get
+behind one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..messages.checks.audit import Audit
+from ..schema.codec import pack_index, unpack_index
+from ..schema.keys import Kind
+
+
+def cursors(audit: Audit, begin: bytes) -> bytes:
+    """Every cursor belongs to a subscription, and TAIL has come as far: else a message could be
+    enqueued behind it."""
+    keys = audit.scope.keys
+    names = {definition.name for definition in audit.scope.subscriptions}
+    rows, following = audit.page(Kind.CURSOR, begin)
+    tails = {
+        level: audit.reads.get(keys.tail(level)) for level in range(audit.scope.options.levels)
+    }
+    for kv in rows:
+        name, level = keys.parse_cursor(kv.key)
+        if name not in names:
+            detail = "there is no such subscription"
+            audit.report("cursor orphaned", name, detail, partial(audit.tr.clear, kv.key))
+        elif level is not None and kv.value > keys.place_after(unpack_index(tails[level].value)):
+            index = keys.parse_place(kv.value)
+            detail = f"in level {level} it stands at {index}, beyond TAIL"
+            raised = partial(audit.tr.max, keys.tail(level), pack_index(index))
+            audit.report("tail behind cursor", name, detail, raised)
+    return following

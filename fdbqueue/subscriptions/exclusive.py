@@ -1,0 +1,61 @@
+"""Exclusive subscriptions: one consumer at a time, and another once that one is dead.
+
+A hold ends like a lease: when both the database's version and the wall clock are past its expiry.
+"""
+
+from __future__ import annotations
+
+from ..errors import SubscriptionHeld
+from ..schema.codec import Holder, pack_holder, unpack_holder
+from ..schema.scope import Scope
+from ..store.binding import fdb
+from ..store.clocks import VERSIONS_PER_SECOND
+
+HOLD_SECONDS = 30.0
+"""How long a consumer holds an exclusive subscription after it last used it."""
+
+_RENEW_MS = 1000 * HOLD_SECONDS / 2
+
+
+def look(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
+    """Issue the read of who holds a subscription. Conflicts with a change of that."""
+    return tr.get(scope.keys.holder(subscription))
+
+
+@fdb.transactional
+def take(
+    tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes, looked: fdb.Value
+) -> None:
+    """Hold a subscription, or go on holding it; raises ``SubscriptionHeld`` if another does.
+
+    Writes only where the hold is new or half over.
+    """
+    version, now_ms = scope.version(tr), scope.now_ms(tr)
+    value = looked.value
+    if value is not None:
+        holder = unpack_holder(value)
+        if holder.token == token:
+            if holder.expiry_ms - now_ms > _RENEW_MS:
+                return
+        elif _lasts(holder, version, now_ms):
+            raise SubscriptionHeld(name=subscription, seconds=HOLD_SECONDS)
+    expiry_version = version + int(HOLD_SECONDS * VERSIONS_PER_SECOND)
+    expiry_ms = now_ms + int(HOLD_SECONDS * 1000)
+    holder = Holder(token, expiry_version, expiry_ms)
+    tr[scope.keys.holder(subscription)] = pack_holder(holder)
+
+
+def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
+    """Whether a hold is not over by one of the clocks; never if it is of another cluster, whose
+    versions are ahead."""
+    if holder.expiry_version > version + int(HOLD_SECONDS * VERSIONS_PER_SECOND):
+        return False
+    return holder.expiry_version > version or holder.expiry_ms > now_ms
+
+
+@fdb.transactional
+def give_up(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:
+    """Let another consumer hold the subscription, if this one does."""
+    value = look(tr, scope, subscription).value
+    if value is not None and unpack_holder(value).token == token:
+        del tr[scope.keys.holder(subscription)]

@@ -1,0 +1,50 @@
+"""Where a subscription is told to go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InvalidArgument
+from ..schema.scope import Scope
+from ..schema.subscription_definitions import Definition, Mode
+from ..store.binding import fdb
+from ..values.model import Position
+from . import registry
+
+FIRST, NOW = "first", "now"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to go in a queue, as an argument names it; a position for the id of a message."""
+
+    argument: str
+    name: str
+    position: Position | None
+
+    @classmethod
+    def of(cls, argument: str, name: object) -> Place:
+        """ "first", "now" or the id of a message; raises ``InvalidArgument``."""
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                argument=argument, value=name, problem='must be "first", "now" or a message id'
+            )
+        return cls(argument, name, None if name in (FIRST, NOW) else Position.from_id(name))
+
+    def check(self, definition: Definition) -> None:
+        """Raises ``InvalidArgument`` if such a subscription has no such place."""
+        if self.name != FIRST and definition.mode is Mode.ACQUIRE and not definition.skips:
+            raise InvalidArgument(
+                argument=self.argument,
+                value=self.name,
+                problem="a subscription that takes every message has no place but the first",
+            )
+
+    def seek(self, tr: fdb.Transaction, scope: Scope, subscription: str) -> None:
+        """Take a subscription there."""
+        if self.position is not None:
+            registry.seek(tr, scope, subscription, self.position)
+        elif self.name == NOW:
+            registry.forward(tr, scope, subscription)
+        else:
+            registry.rewind(tr, scope, subscription)

@@ -1,0 +1,195 @@
+"""How long a failed message rests before it is delivered again: tenacity's wait strategies.
+
+A strategy is stored with the queue or the message as plain JSON data, its name and parameters,
+never pickled: ``{"wait": "wait_fixed", "seconds": 5.0}``. This form and its meaning are fdbqueue's
+own, so that processes with different releases of tenacity, whose attributes and constructors
+differ, share a queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenacity import wait
+
+from ..errors import InvalidArgument, InvalidOptions
+from . import durations
+
+Stored = dict[str, Any]
+Given = wait.wait_base | Mapping[str, Any] | None
+
+MAX_DELAY_SECONDS = 10 * 366 * 24 * 3600.0
+"""Ten years: the longest delay and the longest time to live."""
+MAX_CHAIN = 100
+MAX_NESTING = 3
+
+log = logging.getLogger("fdbqueue")
+
+Values = Mapping[str, float]
+
+
+def _grown(values: Values, attempt: int) -> float:
+    try:
+        return values["multiplier"] * float(values["exp_base"]) ** (attempt - 1)
+    except OverflowError:
+        return math.inf
+
+
+def _exponential(values: Values, attempt: int) -> float:
+    return max(values["min"], min(_grown(values, attempt), values["max"]))
+
+
+def _jitter(values: Values, attempt: int) -> float:
+    jitter = random.uniform(0, values["jitter"])
+    return max(values["min"], min(_grown(values, attempt) + jitter, values["max"]))
+
+
+_EXPONENTIAL = {"multiplier": 1.0, "max": math.inf, "exp_base": 2.0, "min": 0.0}
+# Per strategy: its parameters with their defaults, and the seconds that it waits.
+_STRATEGIES: dict[str, tuple[dict[str, float], Callable[[Values, int], float]]] = {
+    "wait_none": ({}, lambda values, attempt: 0.0),
+    "wait_fixed": ({"seconds": 0.0}, lambda values, attempt: values["seconds"]),
+    "wait_random": (
+        {"min": 0.0, "max": 1.0},
+        lambda values, attempt: random.uniform(values["min"], values["max"]),
+    ),
+    "wait_incrementing": (
+        {"start": 0.0, "increment": 100.0, "max": math.inf},
+        lambda values, attempt: min(
+            values["start"] + values["increment"] * (attempt - 1), values["max"]
+        ),
+    ),
+    "wait_exponential": (_EXPONENTIAL, _exponential),
+    "wait_random_exponential": (
+        _EXPONENTIAL,
+        lambda values, attempt: random.uniform(values["min"], _exponential(values, attempt)),
+    ),
+    "wait_exponential_jitter": ({**_EXPONENTIAL, "jitter": 1.0}, _jitter),
+}
+_CHAIN, _COMBINE = "wait_chain", "wait_combine"
+_NAMES = (*_STRATEGIES, _CHAIN, _COMBINE)
+
+# Where tenacity keeps a parameter, if not under its own name: the first that is there.
+_ATTRIBUTES = {
+    ("wait_fixed", "seconds"): ("wait_fixed",),
+    ("wait_random", "min"): ("wait_random_min",),
+    ("wait_random", "max"): ("wait_random_max",),
+    ("wait_exponential_jitter", "multiplier"): ("multiplier", "initial"),
+}
+_PARTS = {_CHAIN: "strategies", _COMBINE: "wait_funcs"}
+_KINDS: dict[type[Any], str] = {getattr(wait, name): name for name in _NAMES}
+
+UNKNOWN: Stored = {"wait": "wait_exponential_jitter", "multiplier": 1.0, "max": 600.0}
+"""How long a message rests whose strategy this release does not know."""
+
+
+def store(given: Given) -> Stored | None:
+    """A strategy as plain data; None for none.
+
+    given: a wait strategy of tenacity, or the plain data that this function made of one.
+    Raises ``InvalidOptions`` for a strategy that cannot be stored, such as a function of one's
+    own, and for parameters that are no times.
+    """
+    if given is None:
+        return None
+    stored: Stored = _timed(given if isinstance(given, Mapping) else _plain(given, MAX_NESTING))
+    first = _seconds(stored, 1, MAX_NESTING)
+    if not 0 <= first <= MAX_DELAY_SECONDS:
+        raise _refused(f"{stored['wait']} waits {first!r} s; at most {MAX_DELAY_SECONDS:,.0f}")
+    return stored
+
+
+def _timed(given: Any) -> Any:
+    """Plain data with its timedeltas in seconds."""
+    if isinstance(given, Mapping):
+        return {name: _timed(value) for name, value in given.items()}
+    if isinstance(given, list):
+        return [_timed(value) for value in given]
+    return durations.seconds(given)
+
+
+def seconds(stored: Stored | None, attempt: int) -> float:
+    """How long to rest after the ``attempt``-th failed attempt (1 is the first).
+
+    A strategy that grows without a bound of its own stops at ``MAX_DELAY_SECONDS``. In place of
+    one that a later release has stored, and this one does not know, there is ``UNKNOWN``.
+    """
+    if stored is None:
+        return 0.0
+    try:
+        found = _seconds(stored, attempt, MAX_NESTING)
+    except InvalidOptions as error:
+        log.warning("a stored %s; waiting exponentially instead", error)
+        found = _seconds(UNKNOWN, attempt, MAX_NESTING)
+    return min(max(found, 0.0), MAX_DELAY_SECONDS)
+
+
+def check_delay(argument: str, given: object, low: float = 0.0) -> float:
+    """A delay in seconds, from ``low`` to ten years; raises ``InvalidArgument``."""
+    delay = durations.seconds(given)
+    if (
+        isinstance(delay, bool)
+        or not isinstance(delay, int | float)
+        or not low <= delay <= MAX_DELAY_SECONDS
+    ):
+        raise InvalidArgument(
+            argument=argument,
+            value=given,
+            problem=f"must be {low:g} to {MAX_DELAY_SECONDS:,.0f} seconds (ten years)",
+        )
+    return float(delay)
+
+
+def _plain(strategy: object, depth: int) -> Stored:
+    """The stored form of a strategy of tenacity."""
+    name = _KINDS.get(type(strategy))
+    if name in _PARTS and depth:
+        parts = getattr(strategy, _PARTS[name])
+        return {"wait": name, "strategies": [_plain(part, depth - 1) for part in parts]}
+    if name not in _STRATEGIES:
+        kind = type(strategy).__name__
+        raise _refused(f"{kind} cannot be stored; use one of {', '.join(_NAMES)}")
+    defaults, _ = _STRATEGIES[name]
+    values = {}
+    for parameter, default in defaults.items():
+        attributes = _ATTRIBUTES.get((name, parameter), (parameter,))
+        found = [getattr(strategy, each) for each in attributes if hasattr(strategy, each)]
+        values[parameter] = found[0] if found else default
+    return {"wait": name, **values}
+
+
+def _seconds(stored: object, attempt: int, depth: int) -> float:
+    """How long plain data says to wait; raises ``InvalidOptions`` where it is no strategy."""
+    if not isinstance(stored, Mapping):
+        raise _refused(f"unknown strategy {stored!r}; there are {', '.join(_NAMES)}")
+    given = dict(stored)
+    name = given.pop("wait", None)
+    if not isinstance(name, str) or name not in _NAMES:
+        raise _refused(f"unknown strategy {name!r}; there are {', '.join(_NAMES)}")
+    if name in _PARTS:
+        parts = given.pop("strategies", None)
+        if not isinstance(parts, list) or not 0 < len(parts) <= MAX_CHAIN or given or not depth:
+            raise _refused(f"{name} takes strategies, 1 to {MAX_CHAIN}, and nothing else")
+        waits = [_seconds(part, attempt, depth - 1) for part in parts]
+        return sum(waits) if name == _COMBINE else waits[min(attempt, len(waits)) - 1]
+    defaults, wait_seconds = _STRATEGIES[name]
+    unknown = given.keys() - defaults.keys()
+    if unknown:
+        raise _refused(f"{name} has no parameter {min(map(str, unknown))!r}")
+    for parameter, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _number(value):
+            raise _refused(f"{name} with {parameter}={value!r}: must be a number, 0 or more")
+    return float(wait_seconds({**defaults, **given}, attempt))
+
+
+def _number(value: float) -> bool:
+    return 0 <= value <= sys.float_info.max
+
+
+def _refused(problem: str) -> InvalidOptions:
+    return InvalidOptions(option="backoff", problem=problem)

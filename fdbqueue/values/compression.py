@@ -1,0 +1,69 @@
+"""Compression of payloads, by name. What is unpacked never exceeds the size that was stored."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from ..errors import CorruptData, MissingPackage
+
+_ZSTD_WINDOW = 1 << 24
+"""Bytes of history that a zstd frame may ask for: more than any payload needs."""
+
+
+def compress(name: str, data: bytes) -> bytes:
+    """``data`` compressed; raises ``MissingPackage``."""
+    return _PACKERS[name](data)
+
+
+def decompress(name: str, data: bytes, size: int) -> bytes:
+    """What ``compress`` was given, which must have ``size`` bytes.
+
+    Never unpacks more than that, whatever the data says. Raises ``CorruptData``,
+    ``MissingPackage``.
+    """
+    what = "a compressed payload"
+    if name not in _UNPACKERS:
+        raise CorruptData(what=what, problem=f"the compression {name!r} is unknown")
+    try:
+        unpacked = _UNPACKERS[name](data, size + 1)
+    except MissingPackage:
+        raise
+    except Exception as error:  # zlib.error and zstandard.ZstdError have no common root
+        raise CorruptData(what=what, problem=str(error)) from None
+    if len(unpacked) != size:
+        more = "more" if len(unpacked) > size else "less"
+        raise CorruptData(what=what, problem=f"it unpacks to {more} than its {size:,} bytes")
+    return unpacked
+
+
+def check(name: str) -> None:
+    """Raise ``MissingPackage`` if this process cannot compress so."""
+    if name == "zstd":
+        _zstd()
+
+
+def _zstd() -> Any:
+    try:
+        return import_module("zstandard")
+    except ImportError:
+        raise MissingPackage(
+            purpose="compression 'zstd'", package="zstandard", extra="zstd"
+        ) from None
+
+
+def _zstd_unpack(data: bytes, limit: int) -> bytes:
+    decompressor = _zstd().ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+    return bytes(decompressor.stream_reader(data).read(limit))
+
+
+_PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "zlib": zlib.compress,
+    "zstd": lambda data: bytes(_zstd().ZstdCompressor().compress(data)),
+}
+_UNPACKERS: dict[str, Callable[[bytes, int], bytes]] = {
+    "zlib": lambda data, limit: zlib.decompressobj().decompress(data, limit),
+    "zstd": _zstd_unpack,
+}

@@ -1,0 +1,49 @@
+"""What payloads and headers may be: checked where they come in."""
+
+from __future__ import annotations
+
+from ..errors import InvalidHeaders, InvalidPayload, PayloadTooLarge
+from .model import Headers, HeaderValue
+from .options import MAX_PAYLOAD
+
+MAX_HEADER_BYTES = 8_000
+MAX_INTEGER = 2**63 - 1
+
+
+def check_payload(payload: object, limit: int = MAX_PAYLOAD) -> bytes:
+    """A payload as bytes; raises ``InvalidPayload`` or ``PayloadTooLarge``."""
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidPayload(expected="bytes", kind=type(payload).__name__)
+    data = bytes(payload)
+    if len(data) > limit:
+        raise PayloadTooLarge(size=len(data), limit=limit)
+    return data
+
+
+def check_headers(headers: Headers | None) -> dict[str, HeaderValue]:
+    """Headers as a plain dict; raises ``InvalidHeaders``."""
+    if not headers:
+        return {}
+    if not hasattr(headers, "items"):
+        raise InvalidHeaders(header=headers, problem="headers must be a mapping")
+    size = 0
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise InvalidHeaders(header=name, problem="a name must be a str")
+        if value is not None and not isinstance(value, str | int | float | bool):
+            kind = type(value).__name__
+            raise InvalidHeaders(
+                header=name,
+                problem=f"a value must be str, int, float, bool or None, not {kind}",
+            )
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise InvalidHeaders(header=name, problem="an int must fit in 64 bits")
+        try:
+            size += len(name.encode()) + len(value.encode() if isinstance(value, str) else b"")
+        except UnicodeEncodeError as error:
+            raise InvalidHeaders(header=name, problem=str(error)) from None
+    if size > MAX_HEADER_BYTES:
+        raise InvalidHeaders(
+            header="*", problem=f"all headers have {size:,} bytes; at most {MAX_HEADER_BYTES:,}"
+        )
+    return dict(headers)

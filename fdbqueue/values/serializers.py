@@ -1,0 +1,136 @@
+"""Serializers: how values become payloads, and what their content type says.
+
+A serializer belongs to a handle on a queue, not to the queue: a message keeps the content type of
+the one that wrote it, and whoever reads it finds the one to read it with.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol, runtime_checkable
+
+from ..errors import (
+    CorruptData,
+    InvalidArgument,
+    InvalidOptions,
+    InvalidPayload,
+    UnknownContentType,
+)
+from .content import check_payload
+from .model import BYTES, Message, T
+
+MAX_CONTENT_TYPE = 200
+
+
+@runtime_checkable
+class Serializer(Protocol[T]):
+    """What turns values of a type into bytes and back. Handles with one can be pickled if it can.
+
+    A ``Serializer[Order]`` makes a ``Queue[Order]`` of the queue that is opened with it.
+    """
+
+    content_type: str
+    """A MIME type, kept with every message."""
+
+    def dumps(self, value: T) -> bytes:
+        """The payload of a value; any error but one of the package becomes ``InvalidPayload``."""
+        ...
+
+    def loads(self, payload: bytes) -> T:
+        """The value of a payload; any error but one of the package becomes ``CorruptData``."""
+        ...
+
+
+class BytesSerializer:
+    """Payloads as they are."""
+
+    content_type = BYTES
+
+    def dumps(self, value: bytes) -> bytes:
+        return check_payload(value)
+
+    def loads(self, payload: bytes) -> bytes:
+        return payload
+
+
+class JsonSerializer:
+    """JSON in UTF-8, without NaN and infinities, which other readers refuse."""
+
+    content_type = "application/json"
+
+    def dumps(self, value: Any) -> bytes:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return text.encode()
+
+    def loads(self, payload: bytes) -> Any:
+        return json.loads(payload)
+
+
+BUILT_IN: dict[str, Serializer] = {"bytes": BytesSerializer(), "json": JsonSerializer()}
+
+
+def find(serializer: str | Serializer) -> Serializer:
+    """A built-in serializer by its name, or the caller's own; raises ``InvalidOptions``."""
+    if isinstance(serializer, str):
+        if serializer not in BUILT_IN:
+            raise InvalidOptions(
+                option="serializer",
+                problem=f"{serializer!r} is unknown; there are {', '.join(BUILT_IN)}, or an object"
+                " with content_type, dumps and loads",
+            )
+        return BUILT_IN[serializer]
+    if not isinstance(serializer, Serializer):
+        raise InvalidOptions(
+            option="serializer", problem="it must have content_type, dumps and loads"
+        )
+    content_type = serializer.content_type
+    if not isinstance(content_type, str) or not 0 < len(content_type.encode()) <= MAX_CONTENT_TYPE:
+        raise InvalidOptions(
+            option="serializer",
+            problem=f"its content_type must be a str of 1 to {MAX_CONTENT_TYPE} bytes",
+        )
+    return serializer
+
+
+def check_content_type(given: object) -> str:
+    """A content type; raises ``InvalidArgument``."""
+    if (
+        not isinstance(given, str)
+        or not 0 < len(given.encode(errors="replace")) <= MAX_CONTENT_TYPE
+    ):
+        raise InvalidArgument(
+            argument="content_type",
+            value=given,
+            problem=f"must be a str of 1 to {MAX_CONTENT_TYPE} bytes",
+        )
+    return given
+
+
+def dumps(serializer: Serializer, value: object) -> bytes:
+    """The payload of a value; raises ``InvalidPayload``."""
+    try:
+        payload = serializer.dumps(value)
+    except InvalidPayload:
+        raise
+    except Exception as error:
+        raise InvalidPayload(
+            expected=f"something that {serializer.content_type} can hold",
+            kind=f"{type(value).__name__} ({error})",
+        ) from error
+    return check_payload(payload)
+
+
+def loads(serializer: Serializer, message: Message) -> Any:
+    """The value of a message, by the serializer of its content type.
+
+    Raises ``UnknownContentType``, and ``CorruptData`` if the payload is none of that type.
+    """
+    known = (serializer, *BUILT_IN.values())
+    reader = next((one for one in known if one.content_type == message.content_type), None)
+    if reader is None:
+        raise UnknownContentType(message_id=message.id, content_type=message.content_type)
+    try:
+        return reader.loads(message.payload)
+    except Exception as error:
+        what = f"the payload of message {message.id} as {message.content_type}"
+        raise CorruptData(what=what, problem=str(error)) from error

@@ -1,0 +1,74 @@
+"""OpenTelemetry: the trace of whoever enqueues goes on in the handler. Needs ``fdbqueue[otel]``.
+
+The context travels in headers, by the propagators of the process: ``traceparent`` and, if they
+are there, ``tracestate`` and ``baggage``, as the W3C names them. They count as headers of the
+message, up to their limit of 8,000 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingPackage
+from ..values.model import Headers, HeaderValue, Message
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+try:
+    from opentelemetry import context, propagate, trace
+except ImportError:
+    context = propagate = trace = None  # type: ignore[assignment]
+
+
+def inject(headers: Headers | None = None) -> dict[str, HeaderValue]:
+    """Headers, and in them the current trace: ``enqueue(tr, payload, headers=inject())``.
+
+    Raises ``MissingPackage``.
+    """
+    if propagate is None:
+        raise MissingPackage(purpose="tracing", package="opentelemetry-api", extra="otel")
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return {**(headers or {}), **carrier}
+
+
+def handling(queue: str, messages: Sequence[Message]) -> AbstractContextManager[Any]:
+    """The context of handling messages; without OpenTelemetry, or for none of them, nothing."""
+    if trace is None or not messages:
+        return nullcontext()
+    return _handling(queue, messages)
+
+
+@contextmanager
+def _handling(queue: str, messages: Sequence[Message]) -> Iterator[Any]:
+    """A span below that of the enqueue; for a batch one of its own, linked to those of all."""
+    origins = [propagate.extract(_text(message.headers)) for message in messages]
+    spans = [trace.get_current_span(origin).get_span_context() for origin in origins]
+    alone = len(messages) == 1
+    attributes: dict[str, str | int] = {
+        "messaging.system": "fdbqueue",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": queue,
+        "messaging.batch.message_count": len(messages),
+    }
+    if alone:
+        attributes["messaging.message.id"] = messages[0].id
+    token = context.attach(origins[0]) if alone else None
+    try:
+        with trace.get_tracer("fdbqueue").start_as_current_span(
+            f"process {queue}",
+            kind=trace.SpanKind.CONSUMER,
+            attributes=attributes,
+            links=[] if alone else [trace.Link(span) for span in spans if span.is_valid],
+        ) as span:
+            yield span
+    finally:
+        if token is not None:
+            context.detach(token)
+
+
+def _text(headers: Headers) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if isinstance(value, str)}
