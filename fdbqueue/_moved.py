@@ -54,4 +54,4 @@ class _Finder(MetaPathFinder, Loader):
 
 def install() -> None:
     """Let the old paths be imported."""
-    sys.meta_path.append(_Finder())
+    sys.meta_path.insert(0, _Finder())  # before the one that reads folders

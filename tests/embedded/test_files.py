@@ -213,7 +213,7 @@ def test_the_engine_does_not_take_the_place_of_another_library() -> None:
         "try: engine.install()\n"
         "except errors.EngineError as error: print(error)\n"
     )
-    root = str(Path(embedded.__file__).parents[1])
+    root = str(Path(embedded.__file__).parents[2])
     stub = f"import sys, types; m = types.ModuleType('fdbqueue'); m.__path__ = [{root!r}]; "
     stub += "sys.modules['fdbqueue'] = m\n"
 
