@@ -1,1 +1,1 @@
-"""The storage operations of a queue: transactional functions over its keys."""
+"""What users hold: ``Queue`` and its parts."""

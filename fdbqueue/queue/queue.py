@@ -11,7 +11,7 @@ from ..consumers import promotion, wakeups
 from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
 from ..messages import purge
 from ..messages.delivery import head, scan
-from ..messages.enqueue import admission, waiting_for_room
+from ..messages.enqueue import admission, back_pressure
 from ..schema import catalogue, counters, once
 from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import fdb
@@ -24,7 +24,7 @@ from ..values.options import DEFAULT_PRIORITY, Options, QueueOptions
 from ..values.serializers import Serializer
 from .administration import Tending
 from .bulk.operations import Moving
-from .consuming import Consuming
+from .consume import Consuming
 from .handle import Transactor, check_transaction, composed, finished
 from .housekeeping import past_backlog
 from .subscription import Subscription
@@ -282,7 +282,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         dedup_id: str | None = None,
         unique: str | None = None,
         key: str | None = None,
-        timeout: Seconds = waiting_for_room.TIMEOUT_SECONDS,
+        timeout: Seconds = back_pressure.TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
 
@@ -332,7 +332,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         tr: Transactor,
         messages: Iterable[NewMessage[T] | T],
         *,
-        timeout: Seconds = waiting_for_room.TIMEOUT_SECONDS,
+        timeout: Seconds = back_pressure.TIMEOUT_SECONDS,
     ) -> Enqueued:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
@@ -367,9 +367,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
             admitted = self._run(tr, body, wrote=lambda admitted: admitted.new > 0)
             return Enqueued(admitted.ids, admitted.new)
 
-        return waiting_for_room.patiently(
-            attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout
-        )
+        return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
 
     # -- consuming ---------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""store."""
+"""Which FoundationDB: the bindings, the connection, the clocks, and the embedded engine."""

@@ -1,1 +1,1 @@
-"""values."""
+"""Plain values: they know nothing of a store."""

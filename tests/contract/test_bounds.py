@@ -320,7 +320,7 @@ def test_a_producer_that_was_not_refused_fills_the_queue(db: Database, space: Su
         queue.enqueue(db, b"a", timeout=0)
 
 
-def test_waiting_for_room_has_an_end(db: Database, space: Subspace) -> None:
+def test_back_pressure_has_an_end(db: Database, space: Subspace) -> None:
     queue = bounded(db, space, **BLOCKING)
     queue.enqueue_many(db, [b"a"] * 4)
     for timeout in (0, 0.1):

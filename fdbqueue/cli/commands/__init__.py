@@ -1,1 +1,1 @@
-"""commands."""
+"""One module for each group of commands."""

@@ -1,1 +1,1 @@
-"""monitor."""
+"""Commands that look after a whole store."""

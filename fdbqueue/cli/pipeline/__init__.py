@@ -1,1 +1,1 @@
-"""pipeline."""
+"""What the jobs of ``fdbq pipeline`` print and ask."""

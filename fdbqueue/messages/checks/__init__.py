@@ -1,1 +1,1 @@
-"""checks."""
+"""Checks of what is stored against what is promised, for ``verify``."""

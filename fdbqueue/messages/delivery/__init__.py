@@ -1,1 +1,1 @@
-"""delivery."""
+"""From ready to settled: taking, leasing, settling, and what follows a failure."""

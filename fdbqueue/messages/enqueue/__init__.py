@@ -1,1 +1,1 @@
-"""enqueue."""
+"""Letting messages in and giving them their places."""

@@ -1,1 +1,1 @@
-"""streams."""
+"""Batches that stay the same, and rows that many tasks bring."""

@@ -1,1 +1,1 @@
-"""bulk."""
+"""Many messages at a time: imports, sinks, plans, and operations by selector."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import ImportMoved, InvalidArgument
-from ...messages.enqueue import waiting_for_room
+from ...messages.enqueue import back_pressure
 from ...schema import once
 from ...store.binding import fdb
 from ...values.durations import Seconds
@@ -48,7 +48,7 @@ class Import:
         *,
         since: bytes,
         until: bytes,
-        timeout: Seconds = waiting_for_room.TIMEOUT_SECONDS,
+        timeout: Seconds = back_pressure.TIMEOUT_SECONDS,
     ) -> Enqueued:
         """Enqueue the messages between two places; returns their ids, as
         ``Queue.enqueue_many`` does.
@@ -75,7 +75,7 @@ class Import:
             return ids
 
         run = partial(once.run, db, self._queue._keys.once, put)
-        return waiting_for_room.patiently(lambda _: run(), timeout)
+        return back_pressure.patiently(lambda _: run(), timeout)
 
     def forget(self, tr: Transactor) -> None:
         """Remove the place. Whoever goes on with the import then begins anew."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from ...consumers import wakeups
 from ...errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished
-from ...messages.enqueue import waiting_for_room
+from ...messages.enqueue import back_pressure
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Cutter
 from ...messages.streams.staging import Attempt
@@ -123,7 +123,7 @@ class Sink:
         while state.batch == batch:
             step = partial(_step, db, self, batch, counting, pace)
             try:
-                state = waiting_for_room.patiently(step, timeout)
+                state = back_pressure.patiently(step, timeout)
             except fdb.FDBError as error:
                 if error.code != _TOO_LARGE or not pace.slow_down():
                     raise

@@ -1,1 +1,1 @@
-"""jobs."""
+"""Jobs on top of the data source: load, drain and replay."""

@@ -1,1 +1,1 @@
-"""report."""
+"""The report on delivery history: figures, plots, and a page."""

@@ -1,1 +1,1 @@
-"""source."""
+"""``format("fdbqueue")``: tables and streams of a queue, and writing into one."""

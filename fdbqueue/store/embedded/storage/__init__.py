@@ -1,1 +1,1 @@
-"""storage."""
+"""The file: SQLite, commits, versions, snapshots and watches."""

@@ -1,1 +1,1 @@
-"""transactions."""
+"""A transaction: its reads, its writes, and how it ends."""
