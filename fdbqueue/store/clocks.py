@@ -33,7 +33,7 @@ BELIEVED_MS = 60_000
 ASKED_SECONDS = 30.0
 """How often a process asks."""
 DOUBTED_SECONDS = 5.0
-"""How often it asks while it does not believe its own clock."""
+"""How often it asks while it does not believe its own clock, or was told nothing."""
 _FRESH_MS = 30_000
 _READ_MS = 2_000
 
@@ -92,28 +92,31 @@ class TimeKeeper:
 
         ahead_ms: how far the database's versions have been moved, by a test.
         """
+        present = None
         for patience in (ASKED_SECONDS, DOUBTED_SECONDS):
-            now = time.monotonic()
-            if now - self._asked_at >= patience:
-                self._ask(db, wall_ms)
-                now = time.monotonic()
-            if self._told is None:
-                return wall_ms
-            present = self._told.later(now, ahead_ms)
-            if present.believes(wall_ms):
-                return wall_ms
-        return present.most_ms
+            if self._is_due(patience):
+                self._ask(db, wall_ms, patience)
+            if self._told is not None:
+                present = self._told.later(time.monotonic(), ahead_ms)
+                if present.believes(wall_ms):
+                    return wall_ms
+        return wall_ms if present is None else present.most_ms
 
     def tells(self, db: fdb.Database, wall_ms: int) -> bool:
         """Whether the database says anything, so that what ``now_ms`` returns is borne out."""
         self.now_ms(db, wall_ms)
         return self._told is not None
 
-    def _ask(self, db: fdb.Database, wall_ms: int) -> None:
+    def _is_due(self, patience: float) -> bool:
+        return time.monotonic() - self._asked_at >= patience
+
+    def _ask(self, db: fdb.Database, wall_ms: int, patience: float) -> None:
         # Who finds another asking goes on with what is known; only the first answer is waited for.
         if not self._asking.acquire(blocking=self._told is None):
             return
         try:
+            if not self._is_due(patience):  # Another asked while this one waited.
+                return
             found = _read(db.create_transaction(), wall_ms)
             if found is not None and (found.fresh or self._told is None or not self._told.fresh):
                 self._told = found

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from unittest.mock import MagicMock
+
 import pytest
 
-from fdbqueue.store.clocks import BELIEVED_MS, Told, told
+from fdbqueue.store import clocks
+from fdbqueue.store.clocks import BELIEVED_MS, DOUBTED_SECONDS, TimeKeeper, Told, told
 
 NOTED = 1_800_000_000
 SECOND = 1_000_000
@@ -52,3 +56,19 @@ def test_a_jump_of_versions_condemns_no_clock_that_was_right_before_it() -> None
 
 def test_the_monotonic_clock_carries_on_what_was_told() -> None:
     assert Told(5_000, 5_000, at=10.0).later(12.5) == Told(7_500, 7_500, at=12.5)
+
+
+def test_a_database_that_said_nothing_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new cluster has no note yet, and a busy one does not answer in time."""
+    now = 100.0
+    answers = [None, None, Told(5_000_000, 5_000_000, at=now + 2 * DOUBTED_SECONDS)]
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(clocks, "_read", lambda *_: answers.pop(0))
+    keeper, db, wrong = TimeKeeper(), MagicMock(), 86_400_000
+
+    for left in (2, 1):
+        assert keeper.now_ms(db, wrong) == wrong
+        assert keeper.now_ms(db, wrong) == wrong
+        assert len(answers) == left, "it is asked once in this time"
+        now += DOUBTED_SECONDS
+    assert keeper.now_ms(db, wrong) == 5_000_000
