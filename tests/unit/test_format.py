@@ -1,0 +1,431 @@
+"""docs/format.md says what is stored: its golden vectors and tables are what the code reads and
+writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fdbqueue.errors import CorruptData, FormatTooNew
+from fdbqueue.messages.streams import packing
+from fdbqueue.schema import catalogue, codec, keys, subscription_definitions
+from fdbqueue.schema.codec import Envelope
+from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
+from fdbqueue.schema.subscription_definitions import Definition
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.model import Depth, Due, Position, parse_id
+from fdbqueue.values.options import QueueOptions
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "format.md"
+
+QUEUE = RootKeys(fdb.Subspace(("fdbqueue",))).queue("orders")
+POSITION = Position(5, 300, bytes.fromhex("00112233445566ff"))
+ID = "05-00000000012c-00112233445566ff"
+DUE = Due(1_700_000_060_000, POSITION.random)
+CLAIM = bytes(range(16))
+TOKEN = keys.lease_token(CLAIM, 1)
+CONSUMER = bytes(range(16, 32))
+PLAIN = Envelope(b"tea", 4, 1_700_000_000_000)
+PACKED = codec.pack_envelope(PLAIN)
+FULL = Envelope(
+    payload=b"tea",
+    priority=7,
+    enqueued_at_ms=1_700_000_000_000,
+    headers={"region": "eu", "weight": 2.5},
+    attempts=2,
+    id=ID,
+    expires_at_ms=1_700_000_100_000,
+    max_attempts=3,
+    backoff={"wait": "wait_fixed", "seconds": 5.0},
+    last_error="no route",
+    unique="order-17",
+    death=("rejected", 1_700_000_050_000, 2, "orders", ID),
+    content_type="text/plain",
+    key="customer-7",
+    alone=1,
+    released=1,
+    former_key="customer-7",
+)
+CHUNKED = Envelope(
+    b"",
+    4,
+    1_700_000_000_000,
+    compression="zlib",
+    raw_size=500_000,
+    chunks=bytes(range(12)),
+    chunk_bytes=180_000,
+)
+LEASE = codec.Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED)
+PLANNED = codec.Lease(POSITION, 0, 0, "billing", PACKED)
+REQUEST = codec.Request(10, 30.0, "billing", True, 95_000_000)
+RECORD = codec.ConsumerRecord("billing", 1, "host-1", 4711, 1_700_000_000_000)
+BEAT = codec.Beat(90_000_000, 1_700_000_000_000)
+UNTIL = codec.Until(120_000_000, 1_700_000_060_000)
+HOLDER = codec.Holder(CLAIM, 90_000_000, 1_700_000_030_000)
+LETTER = codec.DeadLetter(PLAIN, "rejected", 1_700_000_050_000)
+PLANNER = codec.PlannerState(bytes(range(16)), CONSUMER, 3, 4)
+PLAN = codec.Planned(
+    1_700_000_000_000,
+    codec.Stage.SEALED,
+    3,
+    120,
+    (codec.Claimed(CLAIM, {5: 2}, True), codec.Claimed(CONSUMER, {5: 1}, False, b"\x01")),
+)
+SINK = codec.SinkState(1, 2, 100, 50, 49, (0, 1, 20), 1_700_000_000_000)
+ATTEMPTS = [(CLAIM, 2, 100, 4_000, "orders")]
+ATTEMPT = codec.StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
+ROWS = [
+    codec.StagedRow(5, 3, PACKED),
+    codec.StagedRow(5, 3, PACKED, 1_700_000_060_000, "d-1", False),
+]
+COUNTERS = (3, 1, 0, 1, 0, 1, 0, 0, 3)
+EVENT = ("lease", ID, 5, 1, "billing", 1_700_000_000_000, ID)
+MOVED_EVENT = (*EVENT[:6], "05-00000000012d-00112233445566ff")
+STAMP = bytes(range(10))
+DEFINITION = Definition("audit")
+META = json.dumps(
+    {"format": 2, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
+    sort_keys=True,
+).encode()
+EMPTY = b""
+PLACES: dict[str, codec.Place] = {
+    "ready": POSITION,
+    "delayed": DUE,
+    "dead": codec.DeadRecord(90_000_000, POSITION.random),
+    "turn": codec.Turn("customer-7", 2),
+}
+
+
+class Vector(NamedTuple):
+    """A row: a key, what is stored there, and what reading the two gives."""
+
+    key: bytes
+    value: bytes
+    named: tuple[Callable[[bytes], Any], Any] | None = None
+    read: tuple[Callable[[bytes], Any], Any] | None = None
+
+
+def staged(value: bytes) -> object:
+    assert packing.parts(value) == 1
+    return packing.rows([value])
+
+
+def event_key(n: int) -> bytes:
+    """The key of an event, once its commit has put the versionstamp into the operand."""
+    operand = QUEUE.new_event(n)
+    key, at = operand[:-4], int.from_bytes(operand[-4:], "little")
+    return key[:at] + STAMP + key[at + len(STAMP) :]
+
+
+VECTORS: dict[str, Vector] = {
+    "META": Vector(
+        QUEUE.meta, META, None, (lambda v: catalogue.parsed(v, "orders"), QueueOptions(levels=3))
+    ),
+    "READY": Vector(
+        QUEUE.ready(POSITION),
+        PACKED,
+        (QUEUE.parse_ready, POSITION),
+        (codec.unpack_envelope, PLAIN),
+    ),
+    "READY, every field": Vector(
+        QUEUE.ready(POSITION), codec.pack_envelope(FULL), None, (codec.unpack_envelope, FULL)
+    ),
+    "READY, chunks": Vector(
+        QUEUE.ready(POSITION), codec.pack_envelope(CHUNKED), None, (codec.unpack_envelope, CHUNKED)
+    ),
+    "TAIL": Vector(QUEUE.tail(5), codec.pack_index(300), None, (codec.unpack_index, 300)),
+    "FENCE": Vector(QUEUE.fence(5, 300), EMPTY),
+    "LEASE": Vector(
+        QUEUE.lease(TOKEN),
+        codec.pack_lease(LEASE),
+        (QUEUE.parse_lease, TOKEN),
+        (codec.unpack_lease, LEASE),
+    ),
+    "LEASE, planned": Vector(
+        QUEUE.lease(TOKEN),
+        codec.pack_planned_lease(POSITION, "billing", PACKED),
+        None,
+        (codec.unpack_lease, PLANNED),
+    ),
+    "EXPIRY": Vector(
+        QUEUE.expiry(90_000_000, TOKEN),
+        codec.pack_expiry(1_700_000_030_000),
+        (QUEUE.parse_expiry, (90_000_000, TOKEN)),
+        (codec.unpack_expiry, 1_700_000_030_000),
+    ),
+    "DELAYED": Vector(
+        QUEUE.delayed(DUE),
+        codec.pack_delayed(Position(5, 0, POSITION.random), PLAIN),
+        (QUEUE.parse_delayed, DUE),
+        (codec.unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
+    ),
+    "REQUEST": Vector(
+        QUEUE.request(90_000_000, CLAIM),
+        codec.pack_request(REQUEST),
+        (QUEUE.parse_request, (90_000_000, CLAIM)),
+        (codec.unpack_request, REQUEST),
+    ),
+    "SUBSCRIPTION": Vector(
+        QUEUE.subscription("audit"),
+        subscription_definitions.pack(DEFINITION),
+        (QUEUE.parse_subscription, "audit"),
+        (lambda v: subscription_definitions._parse("audit", v), DEFINITION),
+    ),
+    "CURSOR": Vector(
+        QUEUE.cursor("audit", 5),
+        QUEUE.place(POSITION) + b"\x00",
+        (QUEUE.parse_cursor, ("audit", 5)),
+        (lambda v: (QUEUE.parse_place(v), QUEUE.passed(v)), (300, 300)),
+    ),
+    "CURSOR, holder": Vector(
+        QUEUE.holder("audit"),
+        codec.pack_holder(HOLDER),
+        (QUEUE.parse_cursor, ("audit", None)),
+        (codec.unpack_holder, HOLDER),
+    ),
+    "CONSUMER": Vector(
+        QUEUE.consumer(CONSUMER),
+        codec.pack_consumer(RECORD, BEAT),
+        (QUEUE.parse_consumer, CONSUMER),
+        (codec.unpack_consumer, (RECORD, BEAT)),
+    ),
+    "STATE": Vector(
+        QUEUE.state(2, 1, CONSUMER),
+        codec.pack_beat(BEAT, codec.pack_index(89_000_000)),
+        (QUEUE.parse_state, (2, 1, CONSUMER)),
+        (codec.unpack_beat, (BEAT, codec.pack_index(89_000_000))),
+    ),
+    "STATE, guard": Vector(
+        QUEUE.guard, codec.pack_beat(BEAT, CONSUMER), None, (codec.unpack_beat, (BEAT, CONSUMER))
+    ),
+    "SLEEPER": Vector(
+        QUEUE.sleeper(1, 89_000_000, CONSUMER),
+        EMPTY,
+        (QUEUE.parse_sleeper, (1, 89_000_000, CONSUMER)),
+    ),
+    "COUNT": Vector(
+        QUEUE.count(5),
+        codec.pack_counters(COUNTERS),
+        (QUEUE.parse_count, 5),
+        (lambda v: codec.unpack_counters(v, 9), COUNTERS),
+    ),
+    "CHANGE": Vector(QUEUE.change, codec.pack_index(12), None, (codec.unpack_index, 12)),
+    "ONCE": Vector(QUEUE.once.key(28, CLAIM), codec.pack_index(0), None, (codec.unpack_index, 0)),
+    "LEADER": Vector(
+        QUEUE.led, codec.pack_index(95_000_000), None, (codec.unpack_index, 95_000_000)
+    ),
+    "LEADER, claim": Vector(QUEUE.leader, CLAIM),
+    "DEDUP": Vector(
+        QUEUE.dedup(1_700_000_000_000, "d-1"),
+        codec.pack_known(ID, 1_700_000_300_000),
+        None,
+        (codec.unpack_known, (ID, 1_700_000_300_000)),
+    ),
+    "DEAD": Vector(
+        QUEUE.dead(90_000_000, POSITION.random),
+        codec.pack_dead(LETTER, POSITION),
+        (QUEUE.parse_dead, (90_000_000, POSITION.random)),
+        (codec.unpack_dead, (POSITION, LETTER)),
+    ),
+    "CHUNK": Vector(
+        QUEUE.chunk(bytes(range(12)), 1), b"tea", (QUEUE.parse_chunk, (bytes(range(12)), 1))
+    ),
+    "EVENT": Vector(event_key(7), codec.pack_event(*EVENT), None, (codec.unpack_event, EVENT)),
+    "EVENT, moved": Vector(
+        event_key(7), codec.pack_event(*MOVED_EVENT), None, (codec.unpack_event, MOVED_EVENT)
+    ),
+    **{
+        f"MOVED, {name}": Vector(
+            QUEUE.moved(ID),
+            codec.pack_place(place),
+            (QUEUE.parse_moved, ID),
+            (codec.unpack_place, place),
+        )
+        for name, place in PLACES.items()
+    },
+    "UNIQUE": Vector(QUEUE.unique("order-17"), ID.encode(), (QUEUE.parse_unique, "order-17")),
+    "MORTAL": Vector(QUEUE.mortal(1_700_000_100_000, ID), EMPTY, (QUEUE.parse_mortal, ID)),
+    "IDLE": Vector(
+        QUEUE.idle,
+        codec.pack_known("17", 1_700_000_000_000),
+        None,
+        (codec.unpack_known, ("17", 1_700_000_000_000)),
+    ),
+    "IMPORT": Vector(QUEUE.imported("orders.csv"), b"2"),
+    "GROUP": Vector(
+        QUEUE.turn("customer-7", 1),
+        codec.pack_delayed(Position(5, 0, POSITION.random), PLAIN),
+        (QUEUE.parse_line, ("customer-7", 1)),
+        (codec.unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
+    ),
+    "GROUP_HEAD": Vector(QUEUE.head("customer-7"), ID.encode(), (QUEUE.parse_head, "customer-7")),
+    "PLANNER": Vector(
+        QUEUE.planner("stream"),
+        codec.pack_planner(PLANNER),
+        (QUEUE.parse_planner, "stream"),
+        (codec.unpack_planner, PLANNER),
+    ),
+    "PLAN": Vector(
+        QUEUE.plan("stream", 4),
+        codec.pack_plan(PLAN),
+        (QUEUE.parse_plan, ("stream", 4)),
+        (codec.unpack_plan, PLAN),
+    ),
+    "SINK": Vector(
+        QUEUE.sink("load"),
+        codec.pack_sink(SINK),
+        (QUEUE.parse_sink, ("load", None)),
+        (codec.unpack_sink, SINK),
+    ),
+    "SINK, attempts": Vector(
+        QUEUE.counting_part("load", 0),
+        codec.pack_attempts(ATTEMPTS),
+        (QUEUE.parse_sink, ("load", 0)),
+        (codec.unpack_attempts, ATTEMPTS),
+    ),
+    "STAGED": Vector(
+        QUEUE.staged("load", 2, CLAIM, 0),
+        b"\x01\x00\x01" + b"".join(map(codec.pack_staged_row, ROWS)),
+        (QUEUE.parse_staged, ("load", 2, CLAIM, 0)),
+        (staged, ROWS),
+    ),
+    "UNTIL": Vector(
+        QUEUE.until(TOKEN),
+        codec.pack_until(UNTIL),
+        (QUEUE.parse_until, TOKEN),
+        (codec.unpack_until, UNTIL),
+    ),
+    "ATTEMPT": Vector(
+        QUEUE.attempt("load", 2, CLAIM),
+        codec.pack_attempt(ATTEMPT),
+        (QUEUE.parse_attempt, ("load", 2, CLAIM)),
+        (codec.unpack_attempt, ATTEMPT),
+    ),
+}
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading of the page."""
+    section = PAGE.read_text().split(f"\n{heading}\n", 1)[1]
+    found = re.search(r"(?:^\|.*\n)+", section + "\n", re.MULTILINE)
+    assert found is not None
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in found[0].splitlines()]
+    return rows[2:]
+
+
+def plain(cell: str) -> str:
+    return cell.strip("`")
+
+
+def documented() -> dict[str, tuple[bytes, bytes]]:
+    return {
+        name: (QUEUE.prefix + bytes.fromhex(plain(key)), bytes.fromhex(plain(value)))
+        for name, key, value in table("## Golden vectors")
+    }
+
+
+def row(name: str) -> str:
+    """The row of the page for a vector."""
+    key, value = VECTORS[name].key[len(QUEUE.prefix) :].hex(), VECTORS[name].value.hex()
+    return f"| {name} | `{key}` | {f'`{value}` ' if value else ''}|"
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_page_has_the_bytes_that_are_written(name: str) -> None:
+    assert documented().get(name) == VECTORS[name][:2], f"docs/format.md should say: {row(name)}"
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_bytes_of_the_page_are_read_as_what_they_mean(name: str) -> None:
+    key, value = documented()[name]
+    for source, reading in ((key, VECTORS[name].named), (value, VECTORS[name].read)):
+        if reading is not None:
+            parse, wanted = reading
+            assert parse(source) == wanted
+
+
+def test_every_kind_of_key_has_a_vector_and_the_page_has_no_other() -> None:
+    assert {name.split(",")[0] for name in VECTORS} == {kind.name for kind in Kind}
+    assert set(documented()) == set(VECTORS)
+    for name, vector in VECTORS.items():
+        assert vector.key.startswith(QUEUE.prefix + fdb.tuple.pack((Kind[name.split(",")[0]],)))
+
+
+def test_the_page_lists_every_field_of_an_envelope_with_its_number_and_default() -> None:
+    listed = {
+        plain(name): (int(n), plain(default)) for n, name, _, default, _ in table("### Envelope")
+    }
+    assert listed == {
+        name: (
+            number,
+            repr(codec._DEFAULTS[name]).replace("None", "nil")
+            if name in codec._DEFAULTS
+            else "required",
+        )
+        for number, name in codec._NAMES.items()
+    }
+
+
+def test_the_page_lists_the_counters_in_their_order() -> None:
+    listed = [(int(n), plain(name)) for n, name, _ in table("### Counters")]
+    assert listed == list(enumerate(Depth.__slots__))
+
+
+def test_the_page_lists_every_option_with_its_default() -> None:
+    listed = {plain(name): json.loads(plain(default)) for name, default in table("### META")}
+    assert listed == QueueOptions().to_json()
+
+
+def test_the_prefix_and_the_catalogue_of_the_page_are_those_of_the_code() -> None:
+    root = RootKeys(fdb.Subspace(("fdbqueue",)))
+    wanted = {
+        "the entry of queue `orders` in the catalogue": root.name("orders"),
+        "the prefix of queue `orders`": QUEUE.prefix,
+        "a record of the catalogue, minute 28": root.once.key(28, CLAIM),
+    }
+    assert isinstance(root.once, OnceKeys)
+    assert {
+        what: bytes.fromhex(plain(key)) for what, key in table("## Where a queue lies")
+    } == wanted
+
+
+def test_ids_name_the_place_of_the_enqueue() -> None:
+    wanted = {ID: POSITION, DUE.to_id(): DUE}
+    assert {plain(text) for text, _ in table("## Ids")} == set(wanted)
+    for text, place in wanted.items():
+        assert parse_id(text) == place
+        assert place.to_id() == text
+
+
+VERSIONED = [
+    name
+    for name, vector in VECTORS.items()
+    if vector.value[:1] == b"\x01" and vector.read is not None
+]
+
+
+@pytest.mark.parametrize("name", VERSIONED)
+def test_a_value_of_another_version_is_refused(name: str) -> None:
+    vector = VECTORS[name]
+    assert vector.read is not None
+    parse, _ = vector.read
+    if name == "STAGED":
+        with pytest.raises(FormatTooNew):
+            packing.parts(b"\x02" + vector.value[1:])
+        return
+    with pytest.raises(FormatTooNew):
+        parse(b"\x02" + vector.value[1:])
+    with pytest.raises(CorruptData):
+        parse(b"\x00" + vector.value[1:])
+
+
+@pytest.mark.parametrize(("found", "error"), [(1, CorruptData), (3, FormatTooNew)])
+def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
+    stored = {**json.loads(META), "format": found}
+    with pytest.raises(error):
+        catalogue.parsed(json.dumps(stored).encode(), "orders")
