@@ -15,7 +15,7 @@ from fdbqueue.store.binding import fdb
 CHILD = """
 import os, sys
 import fdbqueue
-from fdbqueue.queue import relaxed
+from fdbqueue.consumers import relaxed
 
 db = fdbqueue.open()
 queue = fdbqueue.Queue("orders", fdbqueue.fdb.Subspace(rawPrefix=bytes.fromhex(sys.argv[1])))
