@@ -60,9 +60,9 @@ class ManualClock(Clock):
         """The wall clock in milliseconds since the epoch."""
         return super().wall_ms() + int((self.seconds + self.wall_only) * 1000)
 
-    def version(self, tr: fdb.Transaction) -> int:
-        """The transaction's read version."""
-        return super().version(tr) + int(self.seconds * VERSIONS_PER_SECOND)
+    def versions_ahead(self) -> int:
+        """How far ``version`` is ahead of the database."""
+        return int(self.seconds * VERSIONS_PER_SECOND)
 
 
 # -- fixtures ---------------------------------------------------------------------------------

@@ -173,7 +173,11 @@ class Clock:
 
     def version(self, tr: fdb.Transaction) -> int:
         """The transaction's read version; the first read of a transaction fetches it anyway."""
-        return int(tr.get_read_version().wait())
+        return int(tr.get_read_version().wait()) + self.versions_ahead()
+
+    def versions_ahead(self) -> int:
+        """How far ``version`` is ahead of the database; the time of the database is then, too."""
+        return 0
 
     def now_ms(self, tr: fdb.Transaction | fdb.Database) -> int:
         """The time in milliseconds since the epoch, for what other machines will judge.
@@ -184,13 +188,7 @@ class Clock:
         keeper is disabled or the transaction is a tenant's, leaves the wall clock to be believed.
         """
         db = tr.db if isinstance(tr, fdb.Transaction) else tr
-        # A clock that moves the versions moves the time of the database with them.
-        ahead = 0 if type(self).version is Clock.version else self._ahead_ms(tr)
-        return _keeper(db).now_ms(db, self.wall_ms(), ahead)
-
-    @fdb.transactional
-    def _ahead_ms(self, tr: fdb.Transaction) -> int:
-        return (self.version(tr) - Clock.version(self, tr)) // 1000
+        return _keeper(db).now_ms(db, self.wall_ms(), self.versions_ahead() // 1000)
 
     def told(self, tr: fdb.Transaction) -> bool:
         """Whether the database says what time it is, so that ``now_ms`` is right to a minute."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import signal
 import socket
 import threading
@@ -249,12 +248,13 @@ class Worker:
         """
         sleeper, self._wake = socket.socketpair()
         self._wake.setblocking(False)
+        # In short turns: a signal handler runs only between two of them on some platforms.
+        sleeper.settimeout(0.5)
         try:
             with _signals(self._signalled), self:
                 while not self._stops:
-                    # In short turns: a signal handler runs only between two of them on some
-                    # platforms.
-                    select.select([sleeper], [], [], 0.5)
+                    with contextlib.suppress(TimeoutError):
+                        sleeper.recv(1)
                 if self._signal is not None:
                     log.info("%s: stopping", signal.Signals(self._signal).name)
         finally:

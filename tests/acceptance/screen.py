@@ -105,8 +105,9 @@ class Screen:
         return self.process.wait(DEADLINE)
 
     def _read(self) -> bool:
-        readable, _, _ = select.select([self._ours], [], [], DEADLINE)
-        if not readable:
+        waiting = select.poll()
+        waiting.register(self._ours, select.POLLIN)
+        if not waiting.poll(DEADLINE * 1000):
             return False
         try:
             chunk = os.read(self._ours, 65_536)

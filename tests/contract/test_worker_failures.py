@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import select
+import os
+import resource
 import signal
 import threading
 import time
@@ -410,27 +412,53 @@ def test_an_idle_worker_without_watches_does_not_look_again_and_again(
 @pytest.mark.skipif(
     threading.current_thread() is not threading.main_thread(), reason="signals need it"
 )
-def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(db: Database, queue: Queue) -> None:
     worker = Worker(db, 1).add(queue, lambda message: None)
-    wait, logger = select.select, logging.getLogger("fdbqueue.worker")
-    handler = logging.StreamHandler()
+    logger, handler = logging.getLogger("fdbqueue.worker"), logging.StreamHandler()
     logger.addHandler(handler)
+    noticed: list[int] = []
 
-    def interrupted(*given: Any) -> Any:
+    def interrupt() -> None:
+        eventually(lambda: queue.consumers(db))
         working = worker._crew
         assert working is not None
         with working.lock, handler.lock or working.lock:
-            signal.raise_signal(signal.SIGTERM)
-        return wait(*given)
+            os.kill(os.getpid(), signal.SIGTERM)
+            until = time.monotonic() + DEADLINE
+            while not worker._stops and time.monotonic() < until:
+                time.sleep(0.001)
+            noticed.append(worker._stops)
 
-    monkeypatch.setattr(select, "select", interrupted)
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     try:
         worker.run()
     finally:
         logger.removeHandler(handler)
+        interrupting.join()
+    assert noticed == [1]
     assert queue.consumers(db) == []
+
+
+def test_a_worker_runs_in_a_process_with_thousands_of_descriptors(
+    db: Database, queue: Queue
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] != resource.RLIM_INFINITY and limits[1] < 2_000:
+        pytest.skip("the machine allows no more")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2_000, limits[0]), limits[1]))
+    with contextlib.ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1_100):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        worker = Worker(db, 1).add(queue, lambda message: None)
+        running = threading.Thread(target=worker.run)
+        running.start()
+        queue.enqueue(db, b"a")
+        done(db, queue, 1)
+        assert running.is_alive()
+        worker.stop()
+        running.join()
 
 
 def test_what_was_in_hand_when_processes_died_is_handled_beside_no_other(

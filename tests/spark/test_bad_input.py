@@ -156,6 +156,6 @@ def test_an_executor_whose_store_has_no_such_queue_or_another_one_says_so(
     with pytest.raises(StoreNotShared, match="there is no queue 'none'"):
         replace(seen, place=replace(seen.place, queue="none")).open()
     with pytest.raises(StoreNotShared, match="another queue 'orders'"):
-        replace(seen, levels=3).open()
+        replace(seen, identity="another").open()
     with pytest.raises(StoreNotShared, match="another queue 'orders'"):
         replace(seen, version=2**62).open()

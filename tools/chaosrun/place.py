@@ -82,9 +82,9 @@ class Later(Clock):
         """The wall clock to be."""
         return super().wall_ms() + self.seconds * 1000
 
-    def version(self, tr: fdb.Transaction) -> int:
-        """The version to be."""
-        return super().version(tr) + self.seconds * 1_000_000
+    def versions_ahead(self) -> int:
+        """How far the version to be is ahead."""
+        return self.seconds * 1_000_000
 
 
 class Place:
