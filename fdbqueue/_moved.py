@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -32,12 +31,15 @@ MOVED = {
 PACKAGE = __name__.rpartition(".")[0]
 
 
-class _Finder(MetaPathFinder, Loader):
+class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         old = fullname.removeprefix(f"{PACKAGE}.")
-        return ModuleSpec(fullname, self) if old in MOVED and old != fullname else None
+        if old not in MOVED or old == fullname:
+            return None
+        # A loader by its methods: importing importlib.abc would cost more than all else here.
+        return ModuleSpec(fullname, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         new = f"{PACKAGE}.{MOVED[spec.name.removeprefix(f'{PACKAGE}.')]}"

@@ -8,7 +8,6 @@ whoever leaves clears it. Who it is stands beside, so that a hand-over disturbs 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 
 from ..schema.codec import Request, pack_index, pack_request, unpack_index
@@ -98,7 +97,7 @@ def hand_over(
     """Let another consumer of the line lead; its watch fires. Conflicts with its withdrawal."""
     key = scope.keys.request(index, claim)
     tr.add_read_conflict_key(key)
-    tr[key] = pack_request(replace(request, called=not request.called))
+    tr[key] = pack_request(request._replace(called=not request.called))
     tr[scope.keys.leader] = claim
 
 

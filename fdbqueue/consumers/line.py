@@ -194,7 +194,7 @@ def keep_alive(tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Reque
     """Say that the consumer of a request lives, if it is time to."""
     version = scope.version(tr)
     if request.alive_until - version < _ALIVE_VERSIONS // 2:
-        renewed = replace(request, alive_until=version + _ALIVE_VERSIONS)
+        renewed = request._replace(alive_until=version + _ALIVE_VERSIONS)
         tr[scope.keys.request(ticket.index, ticket.claim)] = pack_request(renewed)
 
 

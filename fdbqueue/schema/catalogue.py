@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
@@ -31,8 +30,7 @@ _STAMP_OPERAND = bytes(14)
 _changing: WeakSet[fdb.Transaction] = WeakSet()
 
 
-@dataclass(frozen=True, slots=True)
-class Cached:
+class Cached(NamedTuple):
     """A queue as it was read, and the metadata version that this is valid for, if any.
 
     identity: random; names this queue for ever, so that another one, that is made later under the

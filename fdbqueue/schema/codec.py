@@ -7,7 +7,7 @@ and a later release can add one. A value of a newer version is refused, never gu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -132,16 +132,14 @@ class Envelope:
         return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Until:
+class Until(NamedTuple):
     """When a lease ends: the database's version and the wall clock."""
 
     version: int
     wall_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
 
     begun: whether its consumer began with it as it was granted, and with no other; else, if the
@@ -170,16 +168,14 @@ class Lease:
         return unpack_until(extended)
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(NamedTuple):
     """A sign of life: the database's version and the wall clock when it was given."""
 
     version: int
     wall_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRecord:
+class ConsumerRecord(NamedTuple):
     """A consumer that is registered: its name and priority, and the process that it runs in."""
 
     name: str
@@ -189,8 +185,7 @@ class ConsumerRecord:
     started_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """A message that is delivered no more, why, and since when (wall clock)."""
 
     envelope: Envelope
@@ -203,8 +198,7 @@ class DeadLetter:
         return Death(self.reason, self.died_at_ms, attempts, queue, message_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What a consumer that stands in line asks for.
 
     waits: whether it stays in line while the queue is empty; else it is told so.
@@ -469,16 +463,14 @@ def open_delayed(value: bytes) -> tuple[Position, bytes]:
     return Position(level, index, random), packed
 
 
-@dataclass(frozen=True, slots=True)
-class DeadRecord:
+class DeadRecord(NamedTuple):
     """Where a dead letter lies: the version at which it died, and a random part."""
 
     version: int
     random: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """Where a message waits for others of its ordering key: the n-th in the line of the key."""
 
     key: str
@@ -564,7 +556,7 @@ def unpack_event(value: bytes) -> tuple[str, str, int, int, str, int, str]:
 
 def pack_consumer(record: ConsumerRecord, beat: Beat) -> bytes:
     """The stored form of a consumer and its last sign of life."""
-    return _versioned([*astuple(record), beat.version, beat.wall_ms])
+    return _versioned([*record, beat.version, beat.wall_ms])
 
 
 def unpack_consumer(value: bytes) -> tuple[ConsumerRecord, Beat]:
@@ -577,8 +569,7 @@ def unpack_consumer(value: bytes) -> tuple[ConsumerRecord, Beat]:
         raise CorruptData(what="a consumer", problem=repr(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """The consumer that an exclusive subscription serves, and until when."""
 
     token: bytes
@@ -600,8 +591,7 @@ def unpack_holder(value: bytes) -> Holder:
         raise CorruptData(what="a holder", problem=repr(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class PlannerState:
+class PlannerState(NamedTuple):
     """How far the plans of a consumer have come.
 
     line: names this sequence of batches, so that no other is taken for it: the identity of the
@@ -651,8 +641,7 @@ class Claimed(NamedTuple):
         return sum(self.levels.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """A plan: the leases that a batch consists of, in order.
 
     messages: how many were planned, and size: how many bytes of envelopes and payloads.
@@ -718,8 +707,7 @@ def peek_envelope(value: bytes) -> tuple[int, bool]:
         raise CorruptData(what="an envelope", problem=repr(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class SinkState:
+class SinkState(NamedTuple):
     """How far the batches of a sink have come.
 
     done: the last batch that was published; -1 before the first. batch: the one that is being

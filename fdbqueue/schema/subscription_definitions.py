@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ..errors import CorruptData, FormatTooNew
 from ..store.binding import fdb
@@ -29,8 +29,7 @@ class Mode(Enum):
     BROWSE = "browse"
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(NamedTuple):
     """A subscription as it is stored.
 
     selector: which messages it is about; all where None.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from ..errors import CorruptData
@@ -38,8 +38,7 @@ _FRESH_MS = 30_000
 _READ_MS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(NamedTuple):
     """The time by the database, between two bounds, in milliseconds since the epoch.
 
     at: when it was asked, by the monotonic clock, in seconds.

@@ -13,15 +13,16 @@ import math
 import random
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
-
-from tenacity import wait
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import InvalidArgument, InvalidOptions
 from . import durations
 
+if TYPE_CHECKING:
+    from tenacity import wait
+
 Stored = dict[str, Any]
-Given = wait.wait_base | Mapping[str, Any] | None
+Given: TypeAlias = "wait.wait_base | Mapping[str, Any] | None"
 
 MAX_DELAY_SECONDS = 10 * 366 * 24 * 3600.0
 """Ten years: the longest delay and the longest time to live."""
@@ -82,7 +83,6 @@ _ATTRIBUTES = {
     ("wait_exponential_jitter", "multiplier"): ("multiplier", "initial"),
 }
 _PARTS = {_CHAIN: "strategies", _COMBINE: "wait_funcs"}
-_KINDS: dict[type[Any], str] = {getattr(wait, name): name for name in _NAMES}
 
 UNKNOWN: Stored = {"wait": "wait_exponential_jitter", "multiplier": 1.0, "max": 600.0}
 """How long a message rests whose strategy this release does not know."""
@@ -147,13 +147,14 @@ def check_delay(argument: str, given: object, low: float = 0.0) -> float:
 
 def _plain(strategy: object, depth: int) -> Stored:
     """The stored form of a strategy of tenacity."""
-    name = _KINDS.get(type(strategy))
+    # Known by name: tenacity need not be imported to see that something is not of it.
+    kind = type(strategy)
+    name = kind.__name__ if kind.__module__ == "tenacity.wait" else None
     if name in _PARTS and depth:
         parts = getattr(strategy, _PARTS[name])
         return {"wait": name, "strategies": [_plain(part, depth - 1) for part in parts]}
     if name not in _STRATEGIES:
-        kind = type(strategy).__name__
-        raise _refused(f"{kind} cannot be stored; use one of {', '.join(_NAMES)}")
+        raise _refused(f"{kind.__name__} cannot be stored; use one of {', '.join(_NAMES)}")
     defaults, _ = _STRATEGIES[name]
     values = {}
     for parameter, default in defaults.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from ..errors import InvalidArgument
 from .durations import Seconds
@@ -58,8 +58,7 @@ class Position:
         raise InvalidArgument(argument="id", value=message_id, problem="not a message id")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Due:
+class Due(NamedTuple):
     """Where a delayed message rests: until when (wall clock, milliseconds), and a random part."""
 
     due_ms: int

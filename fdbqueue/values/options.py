@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 from collections.abc import Mapping
@@ -186,6 +185,8 @@ class QueueOptions:
         known = sorted(each.name for each in fields(cls))
         for name in given:
             if name not in known:
+                import difflib  # costs every start what only a typing error needs
+
                 near = difflib.get_close_matches(name, [*known, *_BESIDE], 1)
                 hint = f"did you mean {near[0]!r}? The" if near else "the"
                 raise InvalidOptions(

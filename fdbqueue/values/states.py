@@ -6,8 +6,8 @@ operation names its transition and everything else follows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 class State(Enum):
@@ -26,8 +26,7 @@ ENDS = frozenset({State.DONE, State.EXPIRED, State.PURGED})
 """Where a message leaves nothing behind but a count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """One edge: ``source`` is None where a message comes into being."""
 
     name: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import replace
 from typing import Any
 
 from fdbqueue import Queue, fdb
@@ -90,7 +89,7 @@ def rewrite_expiry(db: fdb.Database, queue: Queue, token: bytes, seconds_ago: in
     stored = tr.get(key).value
     assert stored is not None
     lease = unpack_lease(stored)
-    moved = replace(lease, expiry_ms=int(time.time() - seconds_ago) * 1000)
+    moved = lease._replace(expiry_ms=int(time.time() - seconds_ago) * 1000)
     tr[key] = pack_lease(moved)
     tr[queue._keys.expiry(lease.expiry_version, token)] = pack_expiry(moved.expiry_ms)
     tr.commit().wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
@@ -70,6 +69,6 @@ def _let_lapse(audit: Audit, token: bytes, lease: Lease) -> None:
     """Turn a lease into one that is over: the next who looks takes the message back."""
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
-    over = replace(lease, expiry_version=version, expiry_ms=now_ms, begun=False)
+    over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False)
     audit.tr[keys.lease(token)] = pack_lease(over)
     audit.tr[keys.expiry(version, token)] = pack_expiry(now_ms)

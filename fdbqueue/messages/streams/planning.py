@@ -135,17 +135,16 @@ def fill(
             levels[position.level] = levels.get(position.level, 0) + 1
             key = scope.keys.lease(lease_token(claim, n))
             tr[key] = pack_planned_lease(position, book.consumer, envelope)
-        plan = replace(
-            plan,
+        plan = plan._replace(
             messages=plan.messages + len(taken.leases),
             size=plan.size + taken.size,
             claims=(*plan.claims, Claimed(claim, levels, taken.plain, _bits(taken.joined))),
         )
-    plan = replace(plan, key=taken.key)
+    plan = plan._replace(key=taken.key)
     full = plan.messages == limits.messages or len(plan.claims) == MAX_CLAIMS
     full = full or len(pack_plan(plan)) > PLAN_BYTES
     if plan.claims and (taken.ended or full):
-        plan = replace(plan, stage=Stage.SEALED, key=None)
+        plan = plan._replace(stage=Stage.SEALED, key=None)
     if plan.claims:
         plans.put(tr, scope, book, batch, plan)
     return taken.ended or full

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -115,7 +115,7 @@ def own(tr: fdb.Transaction, scope: Scope, book: Book, run: bytes, *, held: bool
         return False
     if held:
         raise PlanTaken(queue=scope.name, consumer=book.consumer)
-    book.state = replace(book.state, owner=run)
+    book.state = book.state._replace(owner=run)
     _write(tr, scope.keys, book)
     return True
 
@@ -126,14 +126,14 @@ def put(tr: fdb.Transaction, scope: Scope, book: Book, batch: int, plan: Planned
     book.plans[batch] = plan
     tr[scope.keys.plan(book.consumer, batch)] = pack_plan(plan)
     if batch > book.state.last:
-        book.state = replace(book.state, last=batch)
+        book.state = book.state._replace(last=batch)
         _write(tr, scope.keys, book)
 
 
 @fdb.transactional
 def acknowledge(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> None:
     """All batches up to this one are done; ``end`` ends their leases. Writes blindly."""
-    book.state = replace(book.state, acknowledged=batch)
+    book.state = book.state._replace(acknowledged=batch)
     _write(tr, scope.keys, book)
 
 
@@ -174,7 +174,7 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tupl
     ordering keys wait again. One round trip, or two; no conflicts but those of the plans, and of
     these keys.
     """
-    plan = replace(book.plans[batch], stage=Stage.RETURNING, key=None)
+    plan = book.plans[batch]._replace(stage=Stage.RETURNING, key=None)
     put(tr, scope, book, batch, plan)
     given = ready = 0
     if plan.claims:
@@ -199,7 +199,7 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tupl
             if each.position.index or verdict.fate is not redelivery.Fate.RETURN
         ]
         given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, others)
-        put(tr, scope, book, batch, replace(plan, claims=plan.claims[:-1]))
+        put(tr, scope, book, batch, plan._replace(claims=plan.claims[:-1]))
     if not book.plans[batch].claims:
         _shorten(tr, scope, book, batch, 0)
     return given, ready
@@ -252,7 +252,7 @@ def _shorten(tr: fdb.Transaction, scope: Scope, book: Book, batch: int, claims: 
     """Write what is left of a plan without its first claims; remove it where nothing is."""
     left: Sequence[Claimed] = book.plans[batch].claims[claims:]
     if left:
-        put(tr, scope, book, batch, replace(book.plans[batch], claims=tuple(left)))
+        put(tr, scope, book, batch, book.plans[batch]._replace(claims=tuple(left)))
     else:
         del book.plans[batch]
         del tr[scope.keys.plan(book.consumer, batch)]

@@ -19,7 +19,7 @@ late leaves anything behind.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 from typing import NamedTuple
@@ -233,14 +233,13 @@ def publish(
     ``admission.admit``. Raises ``QueueFull``, before anything is written.
     """
     new = _enqueue(tr, scope, page.rows, resuming) if page.rows else 0
-    following = replace(
-        found,
+    following = found._replace(
         published=found.published + len(page.rows),
         new=found.new + new,
         changed_at_ms=scope.now_ms(tr),
     )
     if page.following is not None:
-        following = replace(following, place=page.following)
+        following = following._replace(place=page.following)
     else:
         following = _ended(tr, scope.keys, sink, following)
     tr[scope.keys.sink(sink)] = pack_sink(following)
@@ -251,7 +250,7 @@ def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) ->
     until = (keys.staged_until(sink, found.batch), keys.attempts_until(sink, found.batch))
     for every in (keys.counting(sink), *until):
         tr.clear_range(every.start, every.stop)
-    return replace(found, place=(0, 0, 0), done=found.batch, batch=-1)
+    return found._replace(place=(0, 0, 0), done=found.batch, batch=-1)
 
 
 @fdb.transactional
