@@ -20,6 +20,8 @@ from tests.interleaving import Operation, explore
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
 SIGNAL_SECONDS = 30.0
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Queue]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import pytest
 import tenacity
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -538,6 +539,7 @@ def database() -> fdb.Database:
     return _DATABASES[0]
 
 
+@pytest.mark.long
 def test_the_life_of_messages_is_that_of_the_model() -> None:
     DONE.clear()
     run_state_machine_as_test(

@@ -99,6 +99,7 @@ def run(examples: int, number: int) -> None:
     )
 
 
+@pytest.mark.long
 def test_several_handles_under_faults_show_the_life_of_the_model() -> None:
     TRACE.clear()
     run(15, 1)
@@ -106,6 +107,7 @@ def test_several_handles_under_faults_show_the_life_of_the_model() -> None:
     assert all(met[str(fault)] >= SELDOM for fault in COMMITS), met
 
 
+@pytest.mark.long
 def test_a_run_is_replayed_from_its_seed(embedded: bool) -> None:
     if not embedded:
         pytest.skip("a cluster decides by itself when a transaction is tried again")
