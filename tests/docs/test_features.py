@@ -25,6 +25,12 @@ def test_only_pages_for_contributors_name_tests() -> None:
     assert not NAMED.search((ROOT / "README.md").read_text())
 
 
+def test_only_pages_for_contributors_name_keys_of_algorithms() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    named = {page.name for page in pages if re.search(r"\b(GUARD|FENCE|TAIL)\b", page.read_text())}
+    assert named <= {"architecture.md", "format.md", "glossary.md", "storage.md"}
+
+
 def test_every_guarantee_names_its_tests() -> None:
     # Given the guarantees, by their numbers and names
     guarantees = (ROOT / "docs" / "guarantees.md").read_text()
