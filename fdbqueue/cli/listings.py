@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -176,7 +175,7 @@ def _watch(look: Callable[[], View], as_json: bool, seconds: float) -> None:
             else:
                 print("\n".join(_lines(found, None)))
             terminal.flush()
-            time.sleep(seconds)
+            terminal.pause(seconds)
     except KeyboardInterrupt:
         return
 
@@ -196,4 +195,4 @@ def _on_screen(look: Callable[[], View], seconds: float) -> None:
         while True:
             shown = _lines(look(), screen.size[0])
             screen.draw(Text(line, no_wrap=True, overflow="crop") for line in shown)
-            time.sleep(seconds)
+            terminal.pause(seconds)

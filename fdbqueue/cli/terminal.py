@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -27,6 +28,7 @@ UNLIMITED_WIDTH = 100_000
 SHOWN_CHARACTERS = 2_000
 NARROWEST = 12
 AGAIN_SECONDS = 0.005
+TURN_SECONDS = 0.5
 
 
 class Refused(Exception):
@@ -66,6 +68,14 @@ def ending() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def pause(seconds: float) -> None:
+    """Sleep, in short turns: a signal that comes just before one, or meets another thread, ends
+    none, and its handler runs after it."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, TURN_SECONDS))
 
 
 def prepare() -> None:

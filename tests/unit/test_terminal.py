@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
+from types import FrameType
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.cli.terminal import columns, cut, excerpt, table, visible
+from fdbqueue.cli.terminal import columns, cut, excerpt, pause, table, visible
 
 texts = st.text(max_size=40).map(visible)
 
@@ -72,3 +78,32 @@ def test_what_a_row_is_about_is_cut_last() -> None:
     (line,) = table(["id", "why", "payload"], rows, room=80)[2:]
 
     assert line.startswith("05-000000000001-83ca4e58174f03bb connection")
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals need it"
+)
+def test_a_signal_that_meets_another_thread_ends_a_pause() -> None:
+    handled, noticed = threading.Event(), []
+    main = threading.get_ident()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handled.set()
+        raise InterruptedError
+
+    def interrupt() -> None:
+        while sys._current_frames()[main].f_code is not pause.__code__:
+            pass
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        noticed.append(handled.wait(30))
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    interrupting = threading.Thread(target=interrupt)
+    try:
+        interrupting.start()
+        with pytest.raises(InterruptedError):
+            pause(60)
+    finally:
+        interrupting.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert noticed == [True]

@@ -288,7 +288,7 @@ class _Work:
         for taken in queue.dead.redriving(db, chosen.predicate(), at_once=at_once):
             yield taken
             if self.rate is not None:
-                time.sleep(max(0.0, began + taken / self.rate - time.monotonic()))
+                terminal.pause(began + taken / self.rate - time.monotonic())
 
 
 def _do(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import math
 from dataclasses import asdict
 from importlib import import_module
 from typing import Annotated, Any
@@ -114,6 +114,6 @@ def serve(
     try:
         print(f"serving http://{host}:{server.server_port}/metrics")
         terminal.flush()
-        threading.Event().wait()
+        terminal.pause(math.inf)
     except KeyboardInterrupt:
         server.shutdown()
