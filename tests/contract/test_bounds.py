@@ -230,9 +230,7 @@ def test_producers_at_the_bound_do_not_choose_the_same_message_again(
     assert queue.depth(db).enqueued == 216
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.one_of(st.just("take"), st.tuples(st.integers(0, 9), st.integers(0, 5)))),
     st.integers(1, 5),

@@ -244,9 +244,7 @@ def test_bad_input_moves_nothing(
     assert filled.depth(db).ready == 30
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["a", "b", None])), max_size=25),
     st.integers(0, 9),

@@ -57,7 +57,6 @@ def imported(db: fdb.Database, queue: Queue, text: str) -> list[str]:
 
 @settings(
     max_examples=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(given=st.lists(messages, min_size=1, max_size=5), as_array=st.booleans())

@@ -260,7 +260,6 @@ def fuzz(body: Callable[[Any], None], cases: st.SearchStrategy[Any], count: int,
 
     made = settings(
         max_examples=count,
-        deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )(given(cases)(counted))

@@ -282,9 +282,7 @@ STEPS = st.lists(
 )
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_whatever_happens_a_key_keeps_its_order(
     db: Database, space: Subspace, clock: ManualClock, steps: list[Any]

@@ -547,7 +547,6 @@ def test_the_life_of_messages_is_that_of_the_model() -> None:
         settings=settings(
             max_examples=100,
             stateful_step_count=50,
-            deadline=None,
             # Shrinking one of these takes minutes and tells little more.
             phases=(Phase.reuse, Phase.generate),
             suppress_health_check=list(HealthCheck),

@@ -91,7 +91,6 @@ def run(examples: int, number: int) -> None:
         settings=settings(
             max_examples=examples,
             stateful_step_count=30,
-            deadline=None,
             database=None,
             phases=(Phase.reuse, Phase.generate),
             suppress_health_check=list(HealthCheck),

@@ -133,9 +133,7 @@ def test_nothing_that_stands_before_now_is_in_what_follows(db: Database, queue: 
         begin(db, queue, "20-000000000001-0011223344556677")
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
         st.one_of(

@@ -176,9 +176,7 @@ def test_a_limit_out_of_range_is_refused(db: Database, queue: Queue, limit: obje
         queue.receive_many(db, limit)  # type: ignore[arg-type]
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=25), st.integers(1, 10))
 def test_order_is_that_of_a_stable_sort(
     db: Database, space: Subspace, steps: list[tuple[int, int]], levels: int

@@ -443,7 +443,6 @@ def fresh_names() -> Iterator[str]:
 
 @settings(
     max_examples=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

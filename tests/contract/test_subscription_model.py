@@ -205,6 +205,5 @@ TestSubscribed = Subscribed.TestCase
 TestSubscribed.settings = settings(
     max_examples=60,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -170,9 +170,7 @@ STORED = st.recursive(
 )
 
 
-@settings(
-    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from([*FIELDS.values(), 99]), STORED))
 def test_whatever_is_stored_is_a_row_or_told_to_be_corrupt(
     db: fdb.Database, queue: Queue, source: dict[str, str], stored: dict[int, Any]
