@@ -31,8 +31,8 @@ MAX_BATCH = 1_000
 MAX_BATCH_BYTES = 1_000_000
 """Payloads of a batch that has more than one message."""
 
-_PAYLOADS = ("payload", "payload_base64")
-_ARGUMENTS = frozenset(
+PAYLOADS = ("payload", "payload_base64")
+ARGUMENTS = frozenset(
     {
         "priority",
         "headers",
@@ -53,7 +53,7 @@ _MOMENTS = {"due_at": "at", "ttl_ends_at": "ttl_ends_at"}
 _INSTEAD = {"due_at": "delay", "delay": "at", "ttl_ends_at": "ttl", "ttl": "ttl_ends_at"}
 """What a line that says the one does not take from the command line."""
 _NOTHING = {"delay": 0.0, "at": None, "ttl": None, "ttl_ends_at": None}
-_KNOWN = PRINTED | _ARGUMENTS | frozenset(_PAYLOADS)
+_KNOWN = PRINTED | ARGUMENTS | frozenset(PAYLOADS)
 
 
 class BadLine(InvalidInput):
@@ -186,10 +186,10 @@ class Reader:
         _check_names(value)
         payload = _payload(value)
         given = dict(self._given)
-        for name in _ARGUMENTS & value.keys():
+        for name in ARGUMENTS & value.keys():
             if name in _INSTEAD:
                 given[_INSTEAD[name]] = _NOTHING[_INSTEAD[name]]
-        for name in _ARGUMENTS & value.keys():
+        for name in ARGUMENTS & value.keys():
             moment = name in _MOMENTS and value[name] is not None
             found = _moment(name, value[name]) if moment else value[name]
             given[_MOMENTS.get(name, name)] = found
@@ -243,7 +243,7 @@ def json_value(line: bytes) -> Any:
 
 def _check_names(value: dict[str, Any]) -> None:
     for name in value.keys() - _KNOWN:
-        names = ", ".join(sorted(_ARGUMENTS | {*_PAYLOADS}))
+        names = ", ".join(sorted(ARGUMENTS | {*PAYLOADS}))
         raise ValueError(f"unknown name {name!r}; a message has {names}")
 
 

@@ -212,7 +212,7 @@ def fuzz_payload(case: tuple[bytes, str]) -> None:
 # -- JSON lines ---------------------------------------------------------------------------------
 
 MEMBERS = sorted(
-    {*json_lines._ARGUMENTS, "payload", "payload_base64", "id", "token", *json_schema.PRINTED}
+    {*json_lines.ARGUMENTS, "payload", "payload_base64", "id", "token", *json_schema.PRINTED}
 )
 LINES = st.one_of(
     st.binary(max_size=60),

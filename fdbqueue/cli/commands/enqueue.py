@@ -18,7 +18,7 @@ import fdbqueue
 from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 from ...errors import InvalidInput, QueueError
-from .. import durations, home, json_lines, resume_state, terminal
+from .. import csv_lines, durations, home, json_lines, resume_state, terminal
 from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
 
@@ -89,6 +89,10 @@ def enqueue(
             help="Remember in FILE which import this is, and go on with it where it ended.",
         ),
     ] = None,
+    as_csv: Annotated[
+        bool,
+        Option("--csv", help="Standard input is CSV; its first row names the columns."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Enqueue one message, or many from standard input.
@@ -101,6 +105,9 @@ def enqueue(
     attempts. A wrong line ends it: then the lines before it may have been enqueued, and the error
     says how many.
 
+    With --csv, standard input is CSV: a column "payload", and columns with the other names above;
+    any other column is a header. An empty cell says nothing.
+
     With --resume, every line is enqueued once, however often the import is interrupted or killed:
     give the same FILE and the same input again, and it goes on behind the last line that is in the
     queue. How far it has come is stored with the messages, in the same transactions.
@@ -112,6 +119,7 @@ def enqueue(
       fdbq enqueue orders --file order.json
       fdbq enqueue orders < messages.jsonl
       fdbq enqueue orders --resume import.state < messages.jsonl
+      fdbq enqueue orders --csv < messages.csv
     """
     given = fdbqueue.NewMessage(
         b"",
@@ -135,12 +143,13 @@ def enqueue(
             raise terminal.Refused("give PAYLOAD, --file, or JSON lines on standard input")
         if dedup_id is not None or unique is not None:
             raise terminal.Refused("--dedup-id and --unique name one message, not many")
-        done = _import(db, queue, given, resume)
+        done = _import(db, queue, given, resume, as_csv)
         if as_json:
             terminal.print_json({"queue": name, "enqueued": done.new, **_known(done.known)})
         return
-    if resume is not None:
-        raise terminal.Refused("--resume is for JSON lines on standard input")
+    if resume is not None or as_csv:
+        option = "--csv" if as_csv else "--resume"
+        raise terminal.Refused(f"{option} is for messages on standard input")
     data = _encoded(payload) if payload is not None else _contents(file)
     ids = queue.enqueue_many(db, [replace(given, payload=data)])
     if as_json:
@@ -202,11 +211,12 @@ def _import(
     queue: fdbqueue.Queue,
     given: fdbqueue.NewMessage,
     resume: Path | None,
+    as_csv: bool,
 ) -> _Enqueued:
     """Enqueue what standard input has, batch by batch."""
     options = queue.options(db)
     options.level(given.priority)
-    stream = sys.stdin.buffer
+    stream: BinaryIO = csv_lines.stream(sys.stdin.buffer) if as_csv else sys.stdin.buffer
     done = _Enqueued()
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -342,5 +352,7 @@ def _before(enqueued: int) -> str:
 
 def _size(stream: BinaryIO) -> int | None:
     """How many bytes there are to read, if that can be known."""
+    if not stream.seekable():
+        return None
     found = os.fstat(stream.fileno())
     return found.st_size if stat.S_ISREG(found.st_mode) and found.st_size else None

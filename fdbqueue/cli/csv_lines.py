@@ -1,0 +1,103 @@
+"""Messages as CSV, turned into the JSON lines that ``fdbq enqueue`` reads.
+
+The first row names the columns. Those with the names of JSON lines are what they are there; any
+other is a header of the message. An empty cell says nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO, cast
+
+from .json_lines import ARGUMENTS, MAX_LINE_BYTES, PAYLOADS, BadLine
+from .json_schema import PRINTED
+
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "priority": int,
+    "max_attempts": int,
+    "delay": float,
+    "ttl": float,
+}
+_JSON = ("headers", "backoff")
+
+
+class _CsvStream(io.RawIOBase):
+    """Reads CSV in UTF-8 from a stream, and is read as JSON lines: a line for each row.
+
+    Raises ``BadLine`` with the number of the row; the names are row 1.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        csv.field_size_limit(MAX_LINE_BYTES)
+        self._lines = self._converted(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
+        self._held = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int = -1) -> bytes:
+        """Some bytes, as soon as there are any; none at the end."""
+        if not self._held:
+            self._held = next(self._lines, b"")
+        found, self._held = self._held[:size], self._held[size:]
+        return found
+
+    def read(self, size: int = -1) -> bytes:
+        """As ``read1``."""
+        return self.read1(size)
+
+    def _converted(self, text: io.TextIOWrapper) -> Iterator[bytes]:
+        rows = csv.reader(text, strict=True)
+        number = 0
+        names: list[str] = []
+        try:
+            for number, row in enumerate(rows, 1):
+                if number == 1:
+                    names = _names(row)
+                elif row:
+                    yield json.dumps(_object(names, row)).encode() + b"\n"
+        except (csv.Error, ValueError) as error:
+            problem = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            raise BadLine(number=number or 1, problem=problem) from None
+
+
+def stream(source: BinaryIO) -> BinaryIO:
+    """The messages of CSV as JSON lines."""
+    return cast(BinaryIO, _CsvStream(source))
+
+
+def _names(row: list[str]) -> list[str]:
+    names = [name.strip() for name in row]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"two columns are named {min(twice)!r}")
+    if not set(names) & set(PAYLOADS):
+        raise ValueError("the first row names the columns, and one of them is payload")
+    return names
+
+
+def _object(names: list[str], row: list[str]) -> dict[str, Any]:
+    if len(row) != len(names):
+        raise ValueError(f"{len(row)} cells, but there are {len(names)} columns")
+    found: dict[str, Any] = {}
+    headers: dict[str, Any] = {}
+    for name, cell in zip(names, row, strict=True):
+        if name == "payload":
+            found[name] = cell
+        elif not cell:
+            continue
+        elif name in _JSON:
+            found[name] = json.loads(cell)
+        elif name in _NUMBERS:
+            found[name] = _NUMBERS[name](cell)
+        elif name in ARGUMENTS or name in PAYLOADS:
+            found[name] = cell
+        elif name not in PRINTED:
+            headers[name.removeprefix("header.")] = cell
+    if headers:
+        found["headers"] = {**(found.get("headers") or {}), **headers}
+    return found
