@@ -1,7 +1,8 @@
 """Messages as CSV, turned into the JSON lines that ``fdbq enqueue`` reads.
 
 The first row names the columns. Those with the names of JSON lines are what they are there; any
-other is a header of the message. An empty cell says nothing.
+other is a header of the message, whose value is text; ``header.`` before its name is left out.
+An empty cell says nothing.
 """
 
 from __future__ import annotations
