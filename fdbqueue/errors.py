@@ -57,6 +57,7 @@
      |    +-- SinkUnfinished
      +-- ExpiredBacklog
      +-- TransactionTooLarge
+     +-- TransactionTooSlow
      +-- OwnWritesUnseen
      +-- OutcomeUnknown
      +-- HandlerTooSlow
@@ -512,6 +513,15 @@ class TransactionTooLarge(QueueError):
     text = "{problem}; nothing was written: split the call into smaller ones"
 
 
+class TransactionTooSlow(QueueError):
+    """Raised when one call needs longer than a transaction lasts (5 seconds), again and again."""
+
+    text = (
+        "the transaction took longer than the 5 s that one lasts, {times} times, and nothing was "
+        "written: ask for less in one call, or find out what slows the store or this process down"
+    )
+
+
 class OwnWritesUnseen(QueueError):
     """Raised when a transaction takes a message, or a place, for the second time.
 
@@ -529,7 +539,8 @@ class OwnWritesUnseen(QueueError):
 class OperationTimedOut(QueueError, TimeoutError):
     """Raised when an operation did not end in time; nothing was written.
 
-    seconds: what ``Queue.within`` gave it; None where the database's own option ended it.
+    seconds: what ``Queue.within`` or ``timeout`` gave it; None where the database's own option
+        ended it.
     """
 
     text = "the operation did not end in time, and nothing was written"

@@ -32,8 +32,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from ..schema import once
 from ..schema.codec import Beat, pack_beat, pack_index, unpack_beat, unpack_index
-from ..schema.keys import Kind, QueueKeys
+from ..schema.keys import Kind, OnceKeys, QueueKeys
 from ..store.binding import fdb
 from ..store.clocks import SYSTEM_CLOCK, VERSIONS_PER_SECOND, Clock
 from .states import ACQUIRING, ConsumerState
@@ -258,12 +259,17 @@ def changes(tr: fdb.Transaction, keys: QueueKeys) -> Signal:
     return (Watched(keys.change, tr.snapshot.get(keys.change).value),)
 
 
-def arm(db: fdb.Database, signal: Signal) -> list[Watch]:
-    """Watch what a sleeper waits for, in a transaction of its own; what has changed has fired."""
-    return _watch(db, signal) if signal else []
+def arm(db: fdb.Database, signal: Signal, timeout: float | None = None) -> list[Watch]:
+    """Watch what a sleeper waits for, in a transaction of its own; what has changed has fired.
+
+    timeout: seconds that it may take; then ``OperationTimedOut`` is raised.
+    """
+    if not signal:
+        return []
+    unrecorded = OnceKeys(b"", timeout)
+    return once.run(db, unrecorded, lambda tr: _watch(tr, signal), wrote=lambda _: False)
 
 
-@fdb.transactional
 def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
     values = [tr.snapshot.get(key) for key, _ in signal]
     return [

@@ -51,14 +51,15 @@ class Handle:
         all, retries included; then it raises ``OperationTimedOut``, and nothing was written, or
         ``OutcomeUnknown`` if the store does not even tell that. What waits for messages or for
         room waits besides for as long as it is told; of what spans transactions, each has the
-        deadline. With a transaction its own options count.
+        deadline. With a transaction its own options count. What is made of the handle has the
+        same deadline: subscriptions, sinks, imports, dead letters, plans, workers, pickled copies.
         """
-        limit = None if seconds is None else durations.patience("seconds", seconds)
+        limit = durations.limit("seconds", seconds)
         handle = copy(self)
         for name in vars(self).keys() & {"dead", "plans", "subscriptions"}:  # made when asked for
             del vars(handle)[name]
-        handle._keys = copy(self._keys)
-        handle._keys.once = OnceKeys(self._keys.once.prefix, limit)
+        handle._root_keys = RootKeys(self._root, limit)
+        handle._keys = handle._root_keys.queue(self.name)
         return handle
 
     def _run(

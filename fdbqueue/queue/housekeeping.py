@@ -10,7 +10,6 @@ from ..errors import ExpiredBacklog
 from ..messages import auto_delete, history, time_to_live
 from ..messages.streams import undecided
 from ..schema import once
-from ..schema.keys import RootKeys
 from ..store.binding import fdb
 from ..values.model import Swept
 from .handle import Handle, composed
@@ -61,7 +60,7 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
             break
     deleted = composed(
         db,
-        RootKeys(handle._root).once,
+        handle._root_keys.once,
         lambda tr: auto_delete.delete_if_idle(tr, handle._scope(tr)),
         bool,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,8 @@ from ..errors import CorruptData, FormatTooNew
 from ..schema import catalogue, counters, once
 from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import fdb
+from ..values import durations
+from ..values.durations import Seconds
 from ..values.model import Depth
 from ..values.options import QueueOptions, check_name
 from .handle import Transactor, composed
@@ -36,12 +39,19 @@ class Surveyed:
         return sum(self.levels.values(), Depth())
 
 
-def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[str]:
+def list_queues(
+    tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT, timeout: Seconds | None = None
+) -> list[str]:
     """The names of all queues below ``root``, sorted. Snapshot reads: no conflicts.
 
-    With a database it spans transactions, of 10,000 names each.
+    timeout: seconds that it may take, with a database; None: as long as it takes.
+
+    With a database it spans transactions, of 10,000 names each. Raises ``OperationTimedOut``,
+    ``InvalidArgument``.
     """
-    keys = RootKeys(root)
+    limit = durations.limit("timeout", timeout)
+    started = time.monotonic()
+    keys = RootKeys(root, limit)
     if isinstance(tr, fdb.Transaction):
         return catalogue.names(tr, keys, None, 0)
     found: list[str] = []
@@ -51,18 +61,27 @@ def list_queues(tr: Transactor, *, root: fdb.Subspace = DEFAULT_ROOT) -> list[st
         found += some
         if len(some) < NAMES:
             return found
+        if limit is not None:
+            keys = RootKeys(root, max(0.0, limit - (time.monotonic() - started)))
 
 
 def survey(
-    tr: Transactor, names: Iterable[str], *, root: fdb.Subspace = DEFAULT_ROOT
+    tr: Transactor,
+    names: Iterable[str],
+    *,
+    root: fdb.Subspace = DEFAULT_ROOT,
+    timeout: Seconds | None = None,
 ) -> dict[str, Surveyed]:
     """The options and depths of several queues, read at once; without those that do not exist.
 
+    timeout: seconds that it may take, with a database; None: as long as it takes.
+
     One round trip, whatever their number: some hundred at most belong into one transaction.
     Snapshot reads: no conflicts. A queue that cannot be read is among them, and hides no other.
-    Raises ``InvalidName``.
+    Raises ``InvalidName``, ``InvalidArgument``, ``OperationTimedOut``.
     """
-    keys = {name: RootKeys(root).queue(check_name(name)) for name in names}
+    root_keys = RootKeys(root, durations.limit("timeout", timeout))
+    keys = {name: root_keys.queue(check_name(name)) for name in names}
 
     def look(tr: fdb.Transaction) -> dict[str, Surveyed]:
         looks = [
@@ -82,4 +101,4 @@ def survey(
                 found[name] = Surveyed(options, levels, unreadable)
         return found
 
-    return composed(tr, RootKeys(root).once, look, lambda _: False)
+    return composed(tr, root_keys.once, look, lambda _: False)

@@ -17,7 +17,7 @@ from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import fdb
 from ..store.clocks import SYSTEM_CLOCK, Clock
 from ..values import backoff as backoffs
-from ..values import compression, serializers
+from ..values import compression, durations, serializers
 from ..values.durations import Seconds
 from ..values.model import Delivery, Depth, Enqueued, Headers, Message, NewMessage, T
 from ..values.options import DEFAULT_PRIORITY, Options, QueueOptions
@@ -31,7 +31,6 @@ from .subscription import Subscription
 from .subscriptions import Subscriptions, check_levels, look_through
 from .validation import draft
 
-R = TypeVar("R")
 S = TypeVar("S")
 
 MAX_BATCH = 10_000
@@ -89,7 +88,8 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         self._serializer = serializers.find(serializer)
 
     def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
-        return _restore, (self.name, self._root.key(), self._clock, self._serializer)
+        terms = self._root.key(), self._clock, self._serializer, self._keys.once.timeout
+        return _restore, (self.name, *terms)
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -106,6 +106,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         root: fdb.Subspace = ...,
         clock: Clock = ...,
         serializer: Literal["bytes"] = ...,
+        timeout: Seconds | None = ...,
         **options: Unpack[Options],
     ) -> Queue[bytes]: ...
     @overload
@@ -118,6 +119,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         root: fdb.Subspace = ...,
         clock: Clock = ...,
         serializer: Serializer[S],
+        timeout: Seconds | None = ...,
         **options: Unpack[Options],
     ) -> Queue[S]: ...
     @overload
@@ -130,6 +132,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         root: fdb.Subspace = ...,
         clock: Clock = ...,
         serializer: str | Serializer[Any],
+        timeout: Seconds | None = ...,
         **options: Unpack[Options],
     ) -> Queue[Any]: ...
 
@@ -142,17 +145,23 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
         serializer: str | Serializer[Any] = "bytes",
+        timeout: Seconds | None = None,
         **options: Unpack[Options],
     ) -> Queue[Any]:
         """Create a queue with the given options (see ``QueueOptions``).
 
         serializer: "bytes", "json" or a ``Serializer``; of this handle, not of the queue.
+        timeout: seconds that it may take, with a database; None: as long as it takes. It is of
+            this call; ``within`` gives the handle a deadline.
 
-        Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``.
+        Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``,
+        ``OperationTimedOut``.
         """
         queue = cls(name, root, clock=clock, serializer=serializer)
+        keys = RootKeys(root, durations.limit("timeout", timeout))
         wanted = _fitting(name, QueueOptions.of(options))
-        _catalogued(tr, root, lambda tr: catalogue.create(tr, RootKeys(root), name, wanted))
+        # Changes of the catalogue are recorded beside the queues: a queue may be gone by then.
+        composed(tr, keys.once, lambda tr: catalogue.create(tr, keys, name, wanted), _always)
         return queue
 
     @overload
@@ -166,6 +175,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         root: fdb.Subspace = ...,
         clock: Clock = ...,
         serializer: Literal["bytes"] = ...,
+        timeout: Seconds | None = ...,
         **options: Unpack[Options],
     ) -> Queue[bytes]: ...
     @overload
@@ -179,6 +189,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         root: fdb.Subspace = ...,
         clock: Clock = ...,
         serializer: Serializer[S],
+        timeout: Seconds | None = ...,
         **options: Unpack[Options],
     ) -> Queue[S]: ...
     @overload
@@ -192,6 +203,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         root: fdb.Subspace = ...,
         clock: Clock = ...,
         serializer: str | Serializer[Any],
+        timeout: Seconds | None = ...,
         **options: Unpack[Options],
     ) -> Queue[Any]: ...
 
@@ -205,15 +217,18 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
         serializer: str | Serializer[Any] = "bytes",
+        timeout: Seconds | None = None,
         **options: Unpack[Options],
     ) -> Queue[Any]:
         """Open a queue, and create it if it does not exist, unless ``create`` is false.
 
         Options that are given must be those that are stored; the serializer is of this handle
-        alone. Raises ``QueueNotFound``,
-        ``OptionsMismatch``, ``InvalidName``, ``InvalidOptions``, ``FormatTooNew``.
+        alone; ``timeout`` is that of ``create``. Raises ``QueueNotFound``, ``OptionsMismatch``,
+        ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``, ``FormatTooNew``,
+        ``OperationTimedOut``.
         """
         queue = cls(name, root, clock=clock, serializer=serializer)
+        keys = RootKeys(root, durations.limit("timeout", timeout))
         wanted = _fitting(name, QueueOptions.of(options))
 
         def find(tr: fdb.Transaction) -> tuple[QueueOptions, bool]:
@@ -222,10 +237,10 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
             except QueueNotFound:
                 if not create:
                     raise
-            catalogue.create(tr, RootKeys(root), name, wanted)
+            catalogue.create(tr, keys, name, wanted)
             return wanted, True
 
-        stored, _ = _catalogued(tr, root, find, wrote=lambda found: found[1])
+        stored, _ = composed(tr, keys.once, find, lambda found: found[1])
         for option in options:
             if getattr(stored, option) != getattr(wanted, option):
                 raise OptionsMismatch(
@@ -262,8 +277,8 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
 
     def delete(self, tr: Transactor) -> None:
         """Delete the queue and everything in it. Raises ``QueueNotFound``."""
-        keys = RootKeys(self._root)
-        _catalogued(tr, self._root, lambda tr: catalogue.delete(tr, keys, self.name))
+        keys = self._root_keys
+        composed(tr, keys.once, lambda tr: catalogue.delete(tr, keys, self.name), _always)
 
     # -- producing ---------------------------------------------------------------------------
 
@@ -530,15 +545,12 @@ def _fitting(name: str, options: QueueOptions) -> QueueOptions:
     return options
 
 
-def _catalogued(
-    tr: Transactor,
-    root: fdb.Subspace,
-    body: Callable[[fdb.Transaction], R],
-    wrote: Callable[[R], bool] = lambda _: True,
-) -> R:
-    """Changes of the catalogue are recorded beside the queues: a queue may be gone by then."""
-    return composed(tr, RootKeys(root).once, body, wrote)
+def _always(_: object) -> bool:
+    return True
 
 
-def _restore(name: str, root: bytes, clock: Clock, serializer: Serializer) -> Queue:
-    return Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)
+def _restore(
+    name: str, root: bytes, clock: Clock, serializer: Serializer, timeout: float | None = None
+) -> Queue:
+    queue = Queue(name, fdb.Subspace(rawPrefix=root), clock=clock, serializer=serializer)
+    return queue if timeout is None else queue.within(timeout)

@@ -13,7 +13,7 @@ from ..consumers import promotion, wakeups
 from ..errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
 from ..messages import next_event
 from ..schema import once
-from ..schema.keys import CLAIM_BYTES, RootKeys
+from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
@@ -56,7 +56,7 @@ class Subscription:
     def __init__(self, queue: Handle, name: str) -> None:
         self.name = check_name(name)
         self._queue = queue
-        self._once = RootKeys(queue._root).once  # the queue may go with the subscription
+        self._once = queue._root_keys.once  # the queue may go with the subscription
         self._consumer = os.urandom(CLAIM_BYTES)
 
     def __reduce__(self) -> tuple[type[Subscription], tuple[object, ...]]:
@@ -290,7 +290,9 @@ class Subscription:
             if taken.results or taken.closed or not taken.signal:
                 return taken.results
             resume = {}
-            wakeups.wait(wakeups.arm(tr, taken.signal), min(left, taken.patience))
+            wakeups.wait(
+                wakeups.arm(tr, taken.signal, self._once.timeout), min(left, taken.patience)
+            )
 
     def _step(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidArgument, SubscriptionMismatch
 from ..messages import payloads
-from ..schema.keys import LOWEST, RootKeys
+from ..schema.keys import LOWEST
 from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
@@ -71,9 +71,7 @@ class Subscriptions:
             place.seek(tr, scope, name)
             return wanted, True
 
-        stored, _ = composed(
-            tr, RootKeys(self._queue._root).once, find, wrote=lambda found: found[1]
-        )
+        stored, _ = composed(tr, self._queue._root_keys.once, find, wrote=lambda found: found[1])
         for option, value in given.items():
             if getattr(stored, option) != value:
                 raise SubscriptionMismatch(

@@ -64,12 +64,15 @@ _KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}
 
 
 class RootKeys:
-    """The keys beside the queues: the catalogue."""
+    """The keys beside the queues: the catalogue.
 
-    def __init__(self, root: fdb.Subspace) -> None:
+    timeout: as of ``OnceKeys``, here and in the queues.
+    """
+
+    def __init__(self, root: fdb.Subspace, timeout: float | None = None) -> None:
         self._names = root.subspace((0,))
         self._queues = root.subspace((1,))
-        self.once = OnceKeys(root.pack((2,)))
+        self.once = OnceKeys(root.pack((2,)), timeout)
 
     def name(self, queue: str) -> bytes:
         """The catalogue's entry of a queue."""
@@ -85,7 +88,7 @@ class RootKeys:
 
     def queue(self, name: str) -> QueueKeys:
         """The keys of one queue."""
-        return QueueKeys(self._queues.pack((name,)))
+        return QueueKeys(self._queues.pack((name,)), self.once.timeout)
 
 
 class OnceKeys:
@@ -138,7 +141,7 @@ class QueueKeys:
         "recount",
     )
 
-    def __init__(self, prefix: bytes) -> None:
+    def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         self.prefix = prefix
         self._kinds = {kind: prefix + packed for kind, packed in _KINDS.items()}
         self.meta = self._kinds[Kind.META]
@@ -147,7 +150,7 @@ class QueueKeys:
         self.guard = self._kinds[Kind.STATE]
         self.led = self._kinds[Kind.LEADER]
         self.leader = self.led + _packed(0)
-        self.once = OnceKeys(self._kinds[Kind.ONCE])
+        self.once = OnceKeys(self._kinds[Kind.ONCE], timeout)
         # Never written: two repairs of counters at once conflict here. Before all levels.
         self.recount = self._kinds[Kind.COUNT]
         self._ready = self._kinds[Kind.READY]
@@ -159,8 +162,8 @@ class QueueKeys:
         self._fence = self._kinds[Kind.FENCE]
         self._count = self._kinds[Kind.COUNT]
 
-    def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes]]:
-        return QueueKeys, (self.prefix,)
+    def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes, float | None]]:
+        return QueueKeys, (self.prefix, self.once.timeout)
 
     def all(self) -> slice:
         """Everything that belongs to the queue."""

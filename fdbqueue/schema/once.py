@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import OperationTimedOut, OutcomeUnknown, TransactionTooLarge
+from ..errors import OperationTimedOut, OutcomeUnknown, TransactionTooLarge, TransactionTooSlow
 from ..store.binding import check_process, fdb
 from .codec import pack_index, unpack_index
 from .keys import OnceKeys
@@ -29,7 +29,11 @@ KEPT_MINUTES = 10
 
 _VERSIONS_PER_MINUTE = 60_000_000
 _TOO_LARGE = 2101
+TOO_OLD = 1007
 _TIMED_OUT = 1031
+MAX_TOO_OLD = 20
+"""How often a transaction may have lasted too long: 100 seconds are lost by then. Those that ask
+for half as much each time come to one row before that."""
 _ASKING_MS = 5_000
 """How long to ask for the outcome of a commit that ran out of time."""
 
@@ -63,20 +67,23 @@ def run(
     All attempts together may take ``keys.timeout`` seconds, or each as long as the database's
     own option says.
 
-    Spans transactions. Raises ``TransactionTooLarge``; ``OperationTimedOut`` if it did not end in
-    time, and nothing was written; ``OutcomeUnknown`` if that cannot be told, or the records of
-    this call's attempts may have been removed before it could look for them; ``fdb.FDBError`` for
-    what cannot be retried.
+    Conflicts are retried until then. What repeating does not cure is not: a transaction that is
+    too large, or that lasts too long ``MAX_TOO_OLD`` times.
+
+    Spans transactions. Raises ``TransactionTooLarge``; ``TransactionTooSlow``, or
+    ``OperationTimedOut`` if it did not end in time, and nothing was written; ``OutcomeUnknown`` if
+    that cannot be told, or the records of this call's attempts may have been removed before it
+    could look for them; ``fdb.FDBError`` for what cannot be retried.
     """
     check_process()
-    tr = db.create_transaction()
-    if keys.timeout is not None:
-        tr.options.set_timeout(max(1, int(keys.timeout * 1000)))
+    tr = transaction(db, keys)
     token = os.urandom(TOKEN_BYTES)
     minute: int | None = None
     results: list[R] = []
     unknown = False
+    too_old = 0
     while True:
+        committing = False
         try:
             # No record, no harm: what wrote none may happen twice.
             if unknown and minute is not None:
@@ -85,6 +92,7 @@ def run(
                     return results[committed]
             result = body(tr)
             if not wrote(result):
+                committing = True
                 tr.commit().wait()
                 return result
             now = _minute(tr)
@@ -98,6 +106,7 @@ def run(
                 # Those of minutes to come are of another cluster, from which the data was copied.
                 for gone in (keys.before(now - KEPT_MINUTES), keys.since(now + KEPT_MINUTES)):
                     tr.clear_range(gone.start, gone.stop)
+            committing = True
             tr.commit().wait()
             if sweeping:
                 if len(_swept) >= MAX_SWEPT:
@@ -108,21 +117,38 @@ def run(
             if error.code == _TOO_LARGE:
                 raise TransactionTooLarge(problem="the transaction has too many bytes") from None
             # Once unknown, always unknown: a later attempt that fails says nothing of this one.
-            unknown = unknown or fdb.predicates.is_maybe_committed(error)
+            unknown = unknown or (committing and _maybe_committed(error))
+            too_old += error.code == TOO_OLD
             try:
+                if too_old == MAX_TOO_OLD:
+                    raise error
                 tr.on_error(error).wait()
             except fdb.FDBError as last:
-                if last.code != _TIMED_OUT:
+                if last.code != _TIMED_OUT and too_old < MAX_TOO_OLD:
                     raise
-                if results and minute is not None:
+                if unknown and minute is not None:
                     committed = _settle(db, keys, minute, token)
                     if committed is not None:
                         return results[committed]
-                raise OperationTimedOut(seconds=keys.timeout) from last
+                if last.code == _TIMED_OUT:
+                    raise OperationTimedOut(seconds=keys.timeout) from last
+                raise TransactionTooSlow(times=too_old) from last
             for known in list(_listeners):
                 tell = known()
                 if tell is not None:
                     tell(error.code)
+
+
+def _maybe_committed(error: fdb.FDBError) -> bool:
+    return error.code == _TIMED_OUT or bool(fdb.predicates.is_maybe_committed(error))
+
+
+def transaction(db: fdb.Database, keys: OnceKeys) -> fdb.Transaction:
+    """A transaction that may take, with its retries, ``keys.timeout`` seconds."""
+    tr = db.create_transaction()
+    if keys.timeout is not None:
+        tr.options.set_timeout(max(1, int(keys.timeout * 1000)))
+    return tr
 
 
 def _minute(tr: fdb.Transaction) -> int:

@@ -26,6 +26,11 @@ def seconds(given: object) -> object:
     return given.total_seconds() if isinstance(given, timedelta) else given
 
 
+def limit(argument: str, given: object) -> float | None:
+    """How long something may take, in seconds; None: as long as it takes. As ``patience``."""
+    return None if given is None else patience(argument, given)
+
+
 def patience(argument: str, given: object) -> float:
     """How long to wait, in seconds: 0 or more. Raises ``InvalidArgument``."""
     found: Any = seconds(given)

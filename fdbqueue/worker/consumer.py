@@ -12,6 +12,7 @@ from ..consumers import line, receiving, registry, wakeups
 from ..consumers.credit import Credit
 from ..consumers.line import Asked
 from ..consumers.states import ConsumerState
+from ..errors import QueueError
 from ..messages import next_event
 from ..messages.delivery import scan
 from ..queue.queue import Queue
@@ -150,8 +151,8 @@ class Member:
     def _armed(self, signal: wakeups.Signal) -> Sequence[wakeups.Watch]:
         """Watches; none where that fails: what was taken must not be lost for it."""
         try:
-            return wakeups.arm(self.db, signal)
-        except fdb.FDBError as error:
+            return wakeups.arm(self.db, signal, self.keys.once.timeout)
+        except (fdb.FDBError, QueueError) as error:
             log.warning("%s cannot be watched: %s", self.queue.name, error)
             return []
 

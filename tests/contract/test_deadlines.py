@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from itertools import repeat
 from typing import Any, cast
 
 import pytest
 
-from fdbqueue import Depth, Queue
-from fdbqueue.errors import InvalidArgument, OperationTimedOut, OutcomeUnknown
+from fdbqueue import Depth, Import, Queue, Subscription, Worker, list_queues, survey
+from fdbqueue.errors import (
+    InvalidArgument,
+    OperationTimedOut,
+    OutcomeUnknown,
+    TransactionTooLarge,
+    TransactionTooSlow,
+)
+from fdbqueue.queue.bulk.sinks import Sink, sinks
 from fdbqueue.store.binding import fdb
 from tests.flaky import (
+    CONFLICT,
     TIMED_OUT_COMMITTED,
     TIMED_OUT_LOST,
     UNKNOWN_COMMITTED,
@@ -204,3 +216,172 @@ def test_each_operation_of_a_handle_with_a_deadline_ends(
 def test_a_deadline_must_be_a_time(queue: Queue) -> None:
     with pytest.raises(InvalidArgument):
         queue.within(-1)
+
+
+MOMENT = timedelta(seconds=0.1)
+
+
+def blocked(db: fdb.Database) -> fdb.Database:
+    """A database in which every commit meets a conflict."""
+    return cast("fdb.Database", FlakyDatabase(db, repeat(CONFLICT)))
+
+
+class Refusing:
+    """Lends transactions of ``db`` whose commits all fail with one error."""
+
+    def __init__(self, db: fdb.Database, code: int) -> None:
+        self._db = db
+        self._code = code
+        self.commits = 0
+
+    def create_transaction(self) -> fdb.Transaction:
+        tr = self._db.create_transaction()
+
+        def refuse() -> Any:
+            self.commits += 1
+            raise fdb.FDBError(self._code)
+
+        tr.commit = refuse  # type: ignore[method-assign]
+        return tr
+
+
+def everything(db: fdb.Database, root: fdb.Subspace) -> list[tuple[bytes, bytes]]:
+    tr = db.create_transaction()
+    return [(kv.key, kv.value) for kv in tr.get_range(root.range().start, root.range().stop)]
+
+
+def ends(operation: Callable[[], object]) -> type[BaseException] | None:
+    """How an operation ends; it is given up after half a minute."""
+    ended: list[type[BaseException] | None] = []
+
+    def call() -> None:
+        try:
+            operation()
+            ended.append(None)
+        except BaseException as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert ended, "it goes on for ever"
+    return ended[0]
+
+
+Call = Callable[[fdb.Database, fdb.Subspace, Queue], object]
+
+CALLS: dict[str, Call] = {
+    "create": lambda db, root, _: Queue.create(db, "new", root=root, timeout=MOMENT),
+    "open": lambda db, root, _: Queue.open(db, "orders", root=root, timeout=MOMENT),
+    "open anew": lambda db, root, _: Queue.open(db, "new", root=root, timeout=0.1),
+    "list": lambda db, root, _: list_queues(db, root=root, timeout=MOMENT),
+    "survey": lambda db, root, _: survey(db, ["orders"], root=root, timeout=MOMENT),
+    "delete": lambda db, _, queue: queue.delete(db),
+    "set options": lambda db, _, queue: queue.set_options(db, history_seconds=60),
+    "sweep": lambda db, _, queue: queue.sweep(db),
+    "pickled": lambda db, _, queue: pickle.loads(pickle.dumps(queue)).enqueue(db, b"b"),
+    "subscribe": lambda db, _, queue: queue.subscribe(db, "new"),
+    "subscriptions": lambda db, _, queue: queue.subscriptions.list(db),
+    "open a subscription": lambda db, _, queue: queue.subscriptions.open(db, "known"),
+    "import": lambda db, _, queue: Import(queue, "file").enqueue(db, [b"b"], since=b"", until=b"1"),
+    "place of an import": lambda db, _, queue: Import(queue, "file").place(db),
+    "stage": lambda db, _, queue: Sink(queue, "a").stage(db, 0),
+    "publish": lambda db, _, queue: Sink(queue, "a").publish(db, 0, []),
+    "forget a sink": lambda db, _, queue: Sink(queue, "a").forget(db),
+    "sinks": lambda db, _, queue: sinks(db, queue),
+    "plans": lambda db, _, queue: queue.plans.list(db),
+    "worker": lambda db, _, queue: Worker(db, 1).add(queue, lambda message: None),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_whatever_can_block_ends_in_its_time_and_writes_nothing(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue, call: str
+) -> None:
+    queue.enqueue(db, b"a")
+    queue.subscribe(db, "known")
+    before = everything(db, space)
+    limited = queue.within(MOMENT)
+    assert ends(lambda: CALLS[call](blocked(db), space, limited)) is OperationTimedOut
+    assert everything(db, space) == before
+
+
+@pytest.mark.parametrize("step", ["receive", "seek", "remove", "close", "places"])
+def test_a_subscription_of_a_handle_with_a_deadline_has_it_too(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue, step: str
+) -> None:
+    # Given a subscription, also one that comes out of a pickle
+    queue.enqueue(db, b"a")
+    made = queue.within(timedelta(seconds=0.2)).subscribe(db, "known", selector="priority >= 0")
+    before = everything(db, space)
+    store = blocked(db)
+    run: dict[str, Callable[[Subscription], object]] = {
+        "receive": lambda known: known.receive(store, wait=20),
+        "seek": lambda known: known.seek(store, "first"),
+        "remove": lambda known: known.remove(store),
+        "close": lambda known: known.close(store),
+        "places": lambda known: known.places(store),
+    }
+    # Then what it does ends
+    for known in (made, pickle.loads(pickle.dumps(made))):
+        assert ends(partial(run[step], known)) is OperationTimedOut
+    assert everything(db, space) == before
+
+
+@pytest.mark.parametrize("step", ["stage", "publish", "discard"])
+def test_a_sink_of_a_handle_with_a_deadline_has_it_too(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue, step: str
+) -> None:
+    sink = Sink(queue.within(MOMENT), "a")
+    attempts = []
+    for row in (b"a", b"b"):
+        stager = sink.stage(db, 0)
+        stager.plain(row, 4)
+        if row == b"a":
+            attempts.append(stager.finish())
+    before = everything(db, space)
+    refusing = blocked(db)
+    if step == "stage":
+        stager._db = refusing
+        assert ends(stager.finish) is OperationTimedOut
+    elif step == "publish":
+        assert ends(lambda: sink.publish(refusing, 0, attempts)) is OperationTimedOut
+    else:
+        assert ends(lambda: sink.discard(refusing, 0, attempts)) is OperationTimedOut
+    assert everything(db, space) == before
+    assert sink.publish(db, 0, attempts).published == 1
+
+
+def test_what_lasts_too_long_again_and_again_is_given_up(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue
+) -> None:
+    before = everything(db, space)
+    with pytest.raises(TransactionTooSlow, match="ask for less"):
+        queue.enqueue(cast("fdb.Database", Refusing(db, 1007)), b"a")
+    assert everything(db, space) == before
+
+
+def test_what_is_too_large_is_not_tried_again(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue
+) -> None:
+    before = everything(db, space)
+    store = Refusing(db, 2101)
+    with pytest.raises(TransactionTooLarge):
+        queue.enqueue(cast("fdb.Database", store), b"a")
+    assert store.commits == 1
+    assert everything(db, space) == before
+
+
+@pytest.mark.parametrize("given", [-1, "5", float("nan"), True])
+def test_a_bound_of_a_call_must_be_a_time(
+    db: fdb.Database, space: fdb.Subspace, given: Any
+) -> None:
+    for call in (
+        lambda: Queue.create(db, "q", root=space, timeout=given),
+        lambda: Queue.open(db, "q", root=space, timeout=given),
+        lambda: list_queues(db, root=space, timeout=given),
+        lambda: survey(db, ["q"], root=space, timeout=given),
+    ):
+        with pytest.raises(InvalidArgument, match="timeout"):
+            call()
+    assert list_queues(db, root=space) == []

@@ -133,8 +133,11 @@ class _Stand:
             return None
         finally:
             if self.woken:
-                wakeups.withdraw(self.db, self.keys, self.ticket.claim)
+                self._run(self._withdraw, wrote=lambda _: False)
         return found
+
+    def _withdraw(self, tr: fdb.Transaction) -> None:
+        wakeups.withdraw(tr, self.keys, self.ticket.claim)
 
     def _first(self) -> list[Delivery] | None:
         """As a rule the first watch has the answer."""
@@ -173,7 +176,7 @@ class _Stand:
 
     def _answered(self) -> list[Delivery] | None:
         """What was leased to the request; as a rule all there is to look at."""
-        tr = self.db.create_transaction()
+        tr = once.transaction(self.db, self.keys.once)
         try:
             return lease.under(tr, self.keys, self.ticket.claim, self.ticket.asked.max_messages)
         except fdb.FDBError:
@@ -228,7 +231,7 @@ class _Stand:
             if played.step is Step.LINGER:
                 tenacity.nap.sleep(LINGER_SECONDS)
             if played.signal is not None:
-                watches = wakeups.arm(self.db, played.signal)
+                watches = wakeups.arm(self.db, played.signal, self.keys.once.timeout)
                 wakeups.wait(watches, max(0.0, min(self._left(), played.patience)))
 
     def _round(

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ...errors import TransactionTooSlow
+from ...schema import once
 from ...schema.codec import FIELDS, unpack_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
@@ -56,10 +58,11 @@ def pages(
     All pages are of one version, the one at which the first was read, as long as a transaction
     lasts: five seconds. If whoever takes the pages needs longer, the rest is read at a later
     version. So nothing that stays where it is, is missed or comes twice. Snapshot reads, no
-    conflicts.
+    conflicts. Raises ``TransactionTooSlow`` where one page takes longer than that, again and again.
     """
     begin: bytes | None = within.start
     tr = db.create_transaction()
+    too_old = 0
     while begin is not None:
         try:
             with uncollected():
@@ -68,8 +71,12 @@ def pages(
                     return
                 made, taken = read(tr, rows)
         except fdb.FDBError as error:
+            too_old += error.code == once.TOO_OLD
+            if too_old == once.MAX_TOO_OLD:
+                raise TransactionTooSlow(times=too_old) from error
             tr.on_error(error).wait()
             continue
+        too_old = 0
         more = more or taken < len(rows)
         begin = rows[taken - 1].key + b"\x00" if more else None
         yield made

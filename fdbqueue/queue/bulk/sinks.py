@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...consumers import wakeups
-from ...errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished
+from ...errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished, TransactionTooLarge
 from ...messages.enqueue import back_pressure
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Cutter
@@ -37,7 +37,6 @@ ANONYMOUS_DAYS = undecided.KEPT_DAYS
 """For how long what an interrupted write of no name has staged is kept."""
 
 _DAY_MS = 24 * 3600 * 1000
-_TOO_LARGE = 2101
 _SLOW_SECONDS = 1.0
 """How long a transaction may take that enqueues: it lasts for five seconds at most."""
 
@@ -118,14 +117,19 @@ class Sink:
         """``publish`` as it is iterated over: yields how far the sink has come after each
         transaction. Nothing is done before the first is asked for."""
         counting = list(attempts)
-        state, counting = _fix(db, self, batch, counting)
+        fix = partial(_fix, sink=self, batch=batch, attempts=counting)
+        state, counting = self._queue._run(db, fix)
         pace = _Pace()
         while state.batch == batch:
-            step = partial(_step, db, self, batch, counting, pace)
+            step = partial(_step, sink=self, batch=batch, attempts=counting, pace=pace)
+
+            def publish(resuming: bool, step: Callable[..., SinkState] = step) -> SinkState:
+                return self._queue._run(db, partial(step, resuming=resuming))
+
             try:
-                state = back_pressure.patiently(step, timeout)
-            except fdb.FDBError as error:
-                if error.code != _TOO_LARGE or not pace.slow_down():
+                state = back_pressure.patiently(publish, timeout)
+            except TransactionTooLarge:
+                if not pace.slow_down():
                     raise
                 continue
             except QueueFull as error:
@@ -261,7 +265,14 @@ class Stager:
                 break
             pieces = self._full[begin : begin + FLUSH_PIECES]
             self._written += len(pieces)
-            self.fixed = not _stage(self._db, self._sink, self._batch, self._attempt(), pieces)
+            stage = partial(
+                _stage,
+                sink=self._sink,
+                batch=self._batch,
+                attempt=self._attempt(),
+                pieces=pieces,
+            )
+            self.fixed = not self._sink._queue._run(self._db, stage, wrote=bool)
         self._full = []
 
 
@@ -316,14 +327,12 @@ def undecided_rows(tr: Transactor, queue: Queue) -> dict[str, Undecided]:
             return found
 
 
-@fdb.transactional
 def _stage(
     tr: fdb.Transaction, sink: Sink, batch: int, attempt: Attempt, pieces: Sequence[bytes]
 ) -> bool:
     return staging.stage(tr, sink._queue._scope(tr), sink.name, batch, attempt, pieces)
 
 
-@fdb.transactional
 def _fix(
     tr: fdb.Transaction, sink: Sink, batch: int, attempts: Sequence[Attempt]
 ) -> tuple[SinkState, list[Attempt]]:
@@ -334,7 +343,6 @@ def _fix(
     return staging.fix(tr, scope, sink.name, batch, attempts)
 
 
-@fdb.transactional
 def _step(
     tr: fdb.Transaction,
     sink: Sink,
@@ -343,8 +351,7 @@ def _step(
     pace: _Pace,
     resuming: bool,
 ) -> SinkState:
-    """Enqueue the rows that come next. A retry after an unknown outcome reads how far the sink has
-    come, as any other does: so it needs no record of its own."""
+    """Enqueue the rows that come next."""
     pace.begin()
     scope = sink._queue._scope(tr)
     found = staging.state(tr, scope.keys, sink.name)
