@@ -10,19 +10,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
 from .json_lines import ARGUMENTS, MAX_LINE_BYTES, PAYLOADS, BadLine
 from .json_schema import PRINTED
 
-_NUMBERS: dict[str, type[int] | type[float]] = {
-    "priority": int,
-    "max_attempts": int,
-    "delay": float,
-    "ttl": float,
+_PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "priority": (int, "a whole number"),
+    "max_attempts": (int, "a whole number"),
+    "delay": (float, "a number of seconds"),
+    "ttl": (float, "a number of seconds"),
+    "headers": (json.loads, "JSON"),
+    "backoff": (json.loads, "JSON"),
 }
-_JSON = ("headers", "backoff")
 
 
 class _CsvStream(io.RawIOBase):
@@ -91,10 +92,8 @@ def _object(names: list[str], row: list[str]) -> dict[str, Any]:
             found[name] = cell
         elif not cell:
             continue
-        elif name in _JSON:
-            found[name] = json.loads(cell)
-        elif name in _NUMBERS:
-            found[name] = _NUMBERS[name](cell)
+        elif name in _PARSERS:
+            found[name] = _parsed(name, cell)
         elif name in ARGUMENTS or name in PAYLOADS:
             found[name] = cell
         elif name not in PRINTED:
@@ -102,3 +101,11 @@ def _object(names: list[str], row: list[str]) -> dict[str, Any]:
     if headers:
         found["headers"] = {**(found.get("headers") or {}), **headers}
     return found
+
+
+def _parsed(name: str, cell: str) -> Any:
+    parse, kind = _PARSERS[name]
+    try:
+        return parse(cell)
+    except ValueError:
+        raise ValueError(f"{name} must be {kind}, not {cell!r}") from None
