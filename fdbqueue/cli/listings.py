@@ -88,6 +88,19 @@ def first(found: Iterable[T], most: int | None) -> tuple[list[T], bool]:
     return some[:most], len(some) > most
 
 
+def page(
+    found: Sequence[T], name: Callable[[T], str], noun: str, most: int | None, after: str | None
+) -> tuple[list[T], str | None]:
+    """The first ``most`` behind the one named ``after``, and what to say where there are more."""
+    if after is not None:
+        names = [name(each) for each in found]
+        if after not in names:
+            raise terminal.Refused(f"--after {after!r}: there is no such {noun} in the list", 1)
+        found = found[names.index(after) + 1 :]
+    shown, cut = first(found, most)
+    return shown, more(noun, len(shown), name(shown[-1]), len(found)) if cut else None
+
+
 def more(noun: str, shown: int, after: str, total: int | None = None) -> str:
     """What to say where a listing is cut; the same everywhere."""
     of = "" if total is None or total <= shown else f" of {total:,}"

@@ -84,6 +84,11 @@ Watch = Annotated[
     ),
 ]
 MOST = "At most so many; a note says if there are more."
+MostOrAll = Annotated[int | None, Option("--max", metavar="N", min=1, help=MOST)]
+AfterName = Annotated[
+    str | None,
+    Option("--after", metavar="NAME", help="Go on behind this one, as the list names it."),
+]
 Most = Annotated[int, Option("--max", metavar="N", min=1, help=MOST)]
 After = Annotated[
     str | None, Option(metavar="ID", help="Go on behind this one, the last of an earlier listing.")

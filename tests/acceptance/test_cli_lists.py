@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue import NewMessage, Queue, Sink, fdb
+from fdbqueue.consumers import registry
 from tests.acceptance.running import Fdbq
 
 ERRORS = ("connection refused by the bank", "no such account")
@@ -141,3 +142,38 @@ def test_another_root_has_queues_of_its_own(db: fdb.Database, fdbq: Fdbq, name: 
     assert [each["queue"] for each in fdbq.ok(*root, "queue", "list", "--json").json] == ["orders"]
     assert "no queue" in fdbq.refused("peek", "orders", code=1)
     fdbq.ok(*root, "queue", "delete", "orders", "--yes")
+
+
+@pytest.mark.parametrize("kind", ["subscription", "sink", "consumer", "plan"])
+def test_who_reads_and_writes_a_queue_is_listed_page_by_page(
+    db: fdb.Database, fdbq: Fdbq, name: str, kind: str
+) -> None:
+    queue = Queue(name)
+    for each in ("a", "b", "c"):
+        match kind:
+            case "subscription":
+                queue.subscriptions.subscribe(db, each)
+            case "sink":
+                stager = Sink(queue, each).stage(db, 0)
+                stager.plain(b"x", 4)
+                next(Sink(queue, each).publishing(db, 0, [stager.finish()]))
+            case "consumer":
+                scope = queue._scope(db.create_transaction())
+                registry.register(db, scope, *registry.new(scope, each, 0), acquiring=True)
+            case "plan":
+                queue.enqueue(db, b"x")
+                planner = queue.plans.planner(each)
+                planner.next(db, planner.begin(db), messages=1)
+    key = {"consumer": "id", "plan": "consumer"}.get(kind, kind)
+    every = [each[key] for each in fdbq.ok(kind, "list", name, "--json").json]
+
+    first = fdbq.ok(kind, "list", name, "--max", "2", "--json")
+    rest = fdbq.ok(kind, "list", name, "--after", every[1], "--max", "1", "--json")
+
+    assert len(every) == 3
+    assert [each[key] for each in first.json] == every[:2]
+    assert "of 3: there are more" in first.err
+    assert f"--after {every[1]}" in first.err
+    assert [each[key] for each in rest.json] == every[2:]
+    assert rest.err == ""
+    assert "no such" in fdbq.refused(kind, "list", name, "--after", "nobody", code=1)

@@ -8,7 +8,7 @@ import fdbqueue
 
 from .. import home, json_schema, listings, terminal
 from ..declarations import Argument, Group
-from ..parameters import AsCsv, AsJson, DryRun, QueueName, Watch, Yes
+from ..parameters import AfterName, AsCsv, AsJson, DryRun, MostOrAll, QueueName, Watch, Yes
 
 DEAD_SECONDS = 15.0
 """How old the last sign of life of a consumer is that looks dead."""
@@ -18,7 +18,12 @@ app = Group(name="consumer", help="Look at consumers, and remove dead ones.", no
 
 @app.command("list")
 def list_(
-    name: QueueName, as_json: AsJson = False, as_csv: AsCsv = False, watch: Watch = None
+    name: QueueName,
+    at_most: MostOrAll = None,
+    after: AfterName = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    watch: Watch = None,
 ) -> None:
     """List the consumers of a queue, the most urgent first.
 
@@ -36,7 +41,10 @@ def list_(
 
     def look() -> listings.Listing:
         now_ms = fdbqueue.Clock().wall_ms()
-        found = queue.consumers(db)
+        consumers = queue.consumers(db)
+        found, more = listings.page(
+            consumers, lambda each: each.id.hex(), "consumer", at_most, after
+        )
         return listings.Listing(
             ["id", "name", "prio", "state", "seen", "where"],
             [
@@ -52,6 +60,7 @@ def list_(
             ],
             [json_schema.consumer_json(each) for each in found],
             f"queue {name} has no consumers",
+            more,
         )
 
     listings.show(look, as_json, watch, as_csv)

@@ -8,7 +8,7 @@ import fdbqueue
 
 from .. import home, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
-from ..parameters import AsCsv, AsJson, DryRun, QueueName, Watch, Yes
+from ..parameters import AfterName, AsCsv, AsJson, DryRun, MostOrAll, QueueName, Watch, Yes
 
 app = Group(
     name="plan", help="Look at what streams have in hand, and take it back.", no_args_is_help=True
@@ -19,7 +19,12 @@ ConsumerName = Annotated[str, Argument(metavar="CONSUMER", help="The stream's op
 
 @app.command("list")
 def list_(
-    name: QueueName, as_json: AsJson = False, as_csv: AsCsv = False, watch: Watch = None
+    name: QueueName,
+    at_most: MostOrAll = None,
+    after: AfterName = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    watch: Watch = None,
 ) -> None:
     """List the consumers that take messages by plans, and the plan that each has in hand.
 
@@ -36,7 +41,8 @@ def list_(
 
     def look() -> listings.Listing:
         now_ms = fdbqueue.Clock().wall_ms()
-        found = queue.plans.list(db)
+        consumers = queue.plans.list(db)
+        found, more = listings.page(consumers, lambda each: each.name, "consumer", at_most, after)
         return listings.Listing(
             ["consumer", "acknowledged", "batch", "messages", "bytes", "state", "age"],
             [
@@ -46,6 +52,7 @@ def list_(
             ],
             [json_schema.plans_json(each) for each in found],
             f"no stream takes messages of queue {name}",
+            more,
         )
 
     listings.show(look, as_json, watch, as_csv)

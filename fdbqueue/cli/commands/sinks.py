@@ -9,7 +9,7 @@ import fdbqueue
 
 from .. import home, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
-from ..parameters import AsCsv, AsJson, DryRun, QueueName, Watch, Yes
+from ..parameters import AfterName, AsCsv, AsJson, DryRun, MostOrAll, QueueName, Watch, Yes
 
 if TYPE_CHECKING:
     from fdbqueue.messages.streams.undecided import Undecided
@@ -30,6 +30,8 @@ def list_(
     unfinished: Annotated[
         bool, Option("--unfinished", help="Only those with rows that are not enqueued yet.")
     ] = False,
+    at_most: MostOrAll = None,
+    after: AfterName = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
     watch: Watch = None,
@@ -51,9 +53,8 @@ def list_(
 
     def look() -> listings.Listing:
         now_ms = fdbqueue.Clock().wall_ms()
-        found = {
-            sink: each for sink, each in _found(db, queue).items() if each.left or not unfinished
-        }
+        sinks = [each for each in _found(db, queue).items() if each[1].left or not unfinished]
+        found, more = listings.page(sinks, lambda each: each[0], "sink", at_most, after)
         return listings.Listing(
             ["sink", "batch", "rows", "enqueued", "staged", "state", "age"],
             [
@@ -66,10 +67,11 @@ def list_(
                     each.word,
                     terminal.age(now_ms - each.changed_at_ms),
                 )
-                for sink, each in found.items()
+                for sink, each in found
             ],
-            [_json(sink, each) for sink, each in found.items()],
+            [_json(sink, each) for sink, each in found],
             f"queue {name} has no sinks" + (" that are unfinished" if unfinished else ""),
+            more,
         )
 
     listings.show(look, as_json, watch, as_csv)

@@ -7,7 +7,18 @@ from typing import Annotated
 
 from .. import home, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
-from ..parameters import AsCsv, AsJson, DryRun, QueueName, Selecting, SubscriptionName, Watch, Yes
+from ..parameters import (
+    AfterName,
+    AsCsv,
+    AsJson,
+    DryRun,
+    MostOrAll,
+    QueueName,
+    Selecting,
+    SubscriptionName,
+    Watch,
+    Yes,
+)
 
 app = Group(
     name="subscription",
@@ -71,7 +82,12 @@ def create(
 
 @app.command("list")
 def list_(
-    name: QueueName, as_json: AsJson = False, as_csv: AsCsv = False, watch: Watch = None
+    name: QueueName,
+    at_most: MostOrAll = None,
+    after: AfterName = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    watch: Watch = None,
 ) -> None:
     """List the subscriptions of a queue.
 
@@ -83,7 +99,12 @@ def list_(
     queue = home.queue(name)
 
     def look() -> listings.Listing:
-        found = [json_schema.subscription_json(each) for each in queue.subscriptions.list(db)]
+        subscriptions = [
+            json_schema.subscription_json(each) for each in queue.subscriptions.list(db)
+        ]
+        found, more = listings.page(
+            subscriptions, lambda each: str(each["subscription"]), "subscription", at_most, after
+        )
         return listings.Listing(
             ["name", "mode", "exclusive", "auto close", "selector"],
             [
@@ -98,6 +119,7 @@ def list_(
             ],
             found,
             f"queue {name} has no subscriptions",
+            more,
         )
 
     listings.show(look, as_json, watch, as_csv)
