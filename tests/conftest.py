@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 _OWN_SPARK = "tests/spark/processes/"
+_LONGEST_FIRST = ("tests/spark/", "tests/docs/", "tests/acceptance/", "tests/contract/")
 _SHARED = os.environ.get("FDBQUEUE_TESTS_DIRECTORY")
 _TEMPORARY: str | None = None
 if not os.environ.get("FDBQUEUE_STORE") and not os.environ.get("FDB_CLUSTER_FILE"):
@@ -27,6 +28,9 @@ if not os.environ.get("FDBQUEUE_STORE") and not os.environ.get("FDB_CLUSTER_FILE
 elif _SHARED is not None:
     worker = os.environ["PYTEST_XDIST_WORKER"]
     os.environ["FDBQUEUE_STORE"] = f"embedded:{_SHARED}/{worker}.fdbq"
+
+# The settings of every Spark that the tests or their processes start.
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where the tests run in the background; the processes that they start and interrupt
@@ -59,6 +63,16 @@ def pytest_sessionfinish() -> None:
 
 def pytest_report_header() -> str:
     return f"store: {DEFAULT}, {VARIABLE}={SEED}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long is started first, so that all processes end together."""
+
+    def place(item: pytest.Item) -> int:
+        starts = (item.nodeid.startswith(folder) for folder in _LONGEST_FIRST)
+        return next((n for n, found in enumerate(starts) if found), len(_LONGEST_FIRST))
+
+    items.sort(key=place)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
