@@ -398,7 +398,7 @@ class Broken:
 def test_an_idle_worker_without_watches_does_not_look_again_and_again(
     db: Database, queue: Queue, looks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "arm", lambda db, signal: [Broken()] if signal else [])
+    monkeypatch.setattr(wakeups, "arm", lambda db, signal, *_: [Broken()] if signal else [])
     with Worker(db, 1).add(queue, lambda message: None):
         eventually(lambda: looks)
         before = len(looks)
