@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 _OWN_SPARK = "tests/spark/processes/"
 _LONGEST_FIRST = ("tests/spark/", "tests/docs/", "tests/acceptance/", "tests/contract/")
@@ -36,10 +35,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where the tests run in the background; the processes that they start and interrupt
     # would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# How long an example takes says more of the machine than of what is tested.
-settings.register_profile("tests", deadline=None)
-settings.load_profile("tests")
 
 from xdist.scheduler import LoadScopeScheduling
 

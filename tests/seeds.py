@@ -15,11 +15,17 @@ import random
 import shlex
 
 import pytest
+from hypothesis import settings
 
 VARIABLE = "FDBQUEUE_TESTS_SEED"
 SEED = os.environ.setdefault(VARIABLE, str(random.SystemRandom().randrange(10**9)))
 """The processes that pytest starts for the tests inherit it."""
 MOST_SHOWN = 30
+
+# By itself hypothesis makes the same examples in every run of continuous integration.
+# A busy machine may take its time.
+settings.register_profile("tests", deadline=None, derandomize=False)
+settings.load_profile("tests")
 
 
 @pytest.hookimpl(tryfirst=True)
