@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..messages.checks.audit import Audit
-from ..schema.codec import unpack_beat, unpack_consumer, unpack_request
+from ..schema.codec.consumers import unpack_beat, unpack_consumer, unpack_request
 from ..schema.keys import Kind
 from . import line, registry, wakeups
 from .states import ConsumerState

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..messages import payloads, time_to_live
 from ..messages.delivery import head, lease, scan
-from ..schema.codec import Request, unpack_request
+from ..schema.codec.consumers import Request, unpack_request
 from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb

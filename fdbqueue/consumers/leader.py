@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ..schema.codec import Request, pack_index, pack_request, unpack_index
+from ..schema.codec.atomic import pack_index, unpack_index
+from ..schema.codec.consumers import Request, pack_request
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..messages.delivery import lease
-from ..schema.codec import Request, pack_request, unpack_request
+from ..schema.codec.consumers import Request, pack_request, unpack_request
 from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb

@@ -7,7 +7,13 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ..schema.codec import ConsumerRecord, pack_beat, pack_consumer, unpack_beat, unpack_consumer
+from ..schema.codec.consumers import (
+    ConsumerRecord,
+    pack_beat,
+    pack_consumer,
+    unpack_beat,
+    unpack_consumer,
+)
 from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb

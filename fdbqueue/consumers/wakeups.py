@@ -33,7 +33,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..schema import once
-from ..schema.codec import Beat, pack_beat, pack_index, unpack_beat, unpack_index
+from ..schema.codec.atomic import pack_index, unpack_index
+from ..schema.codec.consumers import Beat, pack_beat, unpack_beat
 from ..schema.keys import Kind, OnceKeys, QueueKeys
 from ..store.binding import fdb
 from ..store.clocks import SYSTEM_CLOCK, VERSIONS_PER_SECOND, Clock

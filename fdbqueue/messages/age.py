@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..schema import counters
-from ..schema.codec import open_envelope
+from ..schema.codec.envelopes import open_envelope
 from ..schema.scope import Scope
 from ..store.binding import fdb
 

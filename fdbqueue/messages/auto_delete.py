@@ -7,7 +7,7 @@ perhaps dead letters, no consumer waits, it has no subscription and no consumer 
 from __future__ import annotations
 
 from ..schema import catalogue, counters
-from ..schema.codec import pack_known, unpack_known
+from ..schema.codec.lookup import pack_known, unpack_known
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..schema.codec import Turn, open_envelope, unpack_dead, unpack_delayed
+from ..schema.codec.dead_letters import unpack_dead
+from ..schema.codec.delayed import unpack_delayed
+from ..schema.codec.envelopes import open_envelope
+from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from ..errors import QueueNotFound
 from ..schema import catalogue
-from ..schema.codec import DeadLetter, DeadRecord, pack_dead, unpack_dead
+from ..schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
+from ..schema.codec.lookup import DeadRecord
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import CorruptData, FormatTooNew
-from ..schema.codec import Envelope, open_envelope, pack_delayed, pack_index, unpack_delayed
+from ..schema.codec.atomic import pack_index
+from ..schema.codec.delayed import pack_delayed, unpack_delayed
+from ..schema.codec.envelopes import Envelope, open_envelope
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Due, Position

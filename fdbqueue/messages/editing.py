@@ -6,7 +6,10 @@ from dataclasses import replace
 
 from ..errors import InvalidArgument
 from ..schema import counters
-from ..schema.codec import Turn, pack_delayed, pack_envelope, pack_index
+from ..schema.codec.atomic import pack_index
+from ..schema.codec.delayed import pack_delayed
+from ..schema.codec.envelopes import pack_envelope
+from ..schema.codec.lookup import Turn
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Due, Position

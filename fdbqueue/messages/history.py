@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ..schema.codec import pack_event, unpack_event
+from ..schema.codec.history import pack_event, unpack_event
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND

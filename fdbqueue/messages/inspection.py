@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..errors import InvalidArgument
-from ..schema.codec import Turn, open_envelope, unpack_delayed
+from ..schema.codec.delayed import unpack_delayed
+from ..schema.codec.envelopes import open_envelope
+from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb

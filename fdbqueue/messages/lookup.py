@@ -9,18 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..schema.codec import (
-    DeadRecord,
-    Lease,
-    Place,
-    Turn,
-    open_envelope,
-    pack_place,
-    unpack_dead,
-    unpack_delayed,
-    unpack_lease,
-    unpack_place,
-)
+from ..schema.codec.dead_letters import unpack_dead
+from ..schema.codec.delayed import unpack_delayed
+from ..schema.codec.envelopes import open_envelope
+from ..schema.codec.leases import Lease, unpack_lease
+from ..schema.codec.lookup import DeadRecord, Place, Turn, pack_place, unpack_place
 from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..schema.codec import unpack_expiry
+from ..schema.codec.atomic import unpack_expiry
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb

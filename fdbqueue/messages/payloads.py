@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import CorruptData
-from ..schema.codec import INLINE_LIMIT, Envelope
+from ..schema.codec.envelopes import INLINE_LIMIT, Envelope
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb

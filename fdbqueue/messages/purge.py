@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema.codec import unpack_delayed
+from ..schema.codec.delayed import unpack_delayed
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb

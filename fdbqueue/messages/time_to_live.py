@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..schema.codec import UNREADABLE, Turn
+from ..schema.codec.envelopes import UNREADABLE
+from ..schema.codec.lookup import Turn
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Due, Position

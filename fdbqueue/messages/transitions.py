@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ..schema import counters
-from ..schema.codec import pack_index
+from ..schema.codec.atomic import pack_index
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.states import ENDS, ENQUEUE, State, Transition

@@ -16,7 +16,7 @@ from ..messages import inspection as waiting
 from ..messages.delivery import lease as leases
 from ..messages.delivery import scan
 from ..schema import catalogue
-from ..schema.codec import Turn
+from ..schema.codec.lookup import Turn
 from ..store.binding import fdb
 from ..values.durations import Seconds
 from ..values.model import Due, Event, LeasedMessage, MessageState, Position, Swept

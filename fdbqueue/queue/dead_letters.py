@@ -9,7 +9,7 @@ from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages import dead_letters, lookup
 from ..schema import once
-from ..schema.codec import DeadRecord
+from ..schema.codec.lookup import DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import DeadMessage, Message, MessageState

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from ..messages.enqueue.admission import Draft
-from ..schema.codec import Envelope
+from ..schema.codec.envelopes import Envelope
 from ..values import backoff
 from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..store.binding import fdb
 from ..values.model import Depth
 from ..values.states import State, Transition
-from .codec import pack_counters, unpack_counters
+from .codec.atomic import pack_counters, unpack_counters
 from .keys import Kind, QueueKeys
 
 _COUNTERS = tuple(Depth.__slots__)

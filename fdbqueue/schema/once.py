@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from ..errors import OperationTimedOut, OutcomeUnknown, TransactionTooLarge, TransactionTooSlow
 from ..store.binding import check_process, fdb
-from .codec import pack_index, unpack_index
+from .codec.atomic import pack_index, unpack_index
 from .keys import OnceKeys
 
 R = TypeVar("R")

@@ -9,7 +9,8 @@ from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values.model import Position
 from ..values.options import QueueOptions
-from .codec import Envelope, Turn
+from .codec.envelopes import Envelope
+from .codec.lookup import Turn
 from .keys import QueueKeys, RootKeys
 from .subscription_definitions import Definition
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..messages.checks.audit import Audit
-from ..schema.codec import pack_index, unpack_index
+from ..schema.codec.atomic import pack_index, unpack_index
 from ..schema.keys import Kind
 
 

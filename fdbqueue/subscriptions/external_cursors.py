@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..errors import InvalidArgument
 from ..messages.streams import planning
 from ..messages.streams.planning import Limits
-from ..schema.codec import FIELDS, stored_fields
+from ..schema.codec.envelopes import FIELDS, stored_fields
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb

@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from fdbqueue import Queue, fdb
-from fdbqueue.schema.codec import pack_counters, pack_expiry, pack_lease, unpack_lease
+from fdbqueue.schema.codec.atomic import pack_counters, pack_expiry
+from fdbqueue.schema.codec.leases import pack_lease, unpack_lease
 from tests.acceptance.running import Fdbq
 
 

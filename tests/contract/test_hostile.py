@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 import fdbqueue
 from fdbqueue import Message, NewMessage, Queue, Selector, Worker
 from fdbqueue.errors import CorruptData, InvalidSelector, QueueError
-from fdbqueue.schema.codec import unpack_dead, unpack_delayed, unpack_envelope
+from fdbqueue.schema.codec.dead_letters import unpack_dead
+from fdbqueue.schema.codec.delayed import unpack_delayed
+from fdbqueue.schema.codec.envelopes import unpack_envelope
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.options import check_name

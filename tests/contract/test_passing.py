@@ -12,7 +12,7 @@ from fdbqueue import NewMessage, Queue
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.schema import once
-from fdbqueue.schema.codec import unpack_envelope
+from fdbqueue.schema.codec.envelopes import unpack_envelope
 from fdbqueue.schema.keys import LOWEST
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors

@@ -12,7 +12,7 @@ import pytest
 import fdbqueue
 from fdbqueue import Queue, verify
 from fdbqueue.errors import CorruptData, FormatTooNew
-from fdbqueue.schema.codec import UNREADABLE
+from fdbqueue.schema.codec.envelopes import UNREADABLE
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock

@@ -14,19 +14,18 @@ from fdbqueue import NewMessage, Queue, verify
 from fdbqueue.errors import QueueNotFound
 from fdbqueue.messages.checks import audit
 from fdbqueue.queue.verification import Deviation, rebuild_counters
-from fdbqueue.schema.codec import (
+from fdbqueue.schema.codec.atomic import pack_counters, pack_index
+from fdbqueue.schema.codec.consumers import (
     Beat,
     ConsumerRecord,
     Request,
     pack_beat,
     pack_consumer,
-    pack_counters,
-    pack_index,
-    pack_place,
     pack_request,
-    unpack_envelope,
-    unpack_lease,
 )
+from fdbqueue.schema.codec.envelopes import unpack_envelope
+from fdbqueue.schema.codec.leases import unpack_lease
+from fdbqueue.schema.codec.lookup import pack_place
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import Depth, Position

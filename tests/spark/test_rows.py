@@ -14,7 +14,7 @@ from pyspark.sql import types
 
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
-from fdbqueue.schema.codec import FIELDS
+from fdbqueue.schema.codec.envelopes import FIELDS
 from fdbqueue.spark.source import payloads
 from fdbqueue.values.model import HeaderValue, Position
 

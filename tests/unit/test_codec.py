@@ -11,19 +11,10 @@ from fdbqueue.errors import (
     InvalidPayload,
     PayloadTooLarge,
 )
-from fdbqueue.schema.codec import (
-    DeadLetter,
-    Envelope,
-    Lease,
-    pack_counters,
-    pack_dead,
-    pack_envelope,
-    pack_lease,
-    unpack_counters,
-    unpack_dead,
-    unpack_envelope,
-    unpack_lease,
-)
+from fdbqueue.schema.codec.atomic import pack_counters, unpack_counters
+from fdbqueue.schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
+from fdbqueue.schema.codec.envelopes import Envelope, pack_envelope, unpack_envelope
+from fdbqueue.schema.codec.leases import Lease, pack_lease, unpack_lease
 from fdbqueue.values.content import check_headers, check_payload
 from fdbqueue.values.model import Position
 from fdbqueue.values.options import MAX_PAYLOAD

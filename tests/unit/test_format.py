@@ -13,8 +13,79 @@ import pytest
 
 from fdbqueue.errors import CorruptData, FormatTooNew
 from fdbqueue.messages.streams import packing
-from fdbqueue.schema import catalogue, codec, keys, subscription_definitions
-from fdbqueue.schema.codec import Envelope
+from fdbqueue.schema import catalogue, keys, subscription_definitions
+from fdbqueue.schema.codec.atomic import (
+    pack_counters,
+    pack_expiry,
+    pack_index,
+    unpack_counters,
+    unpack_expiry,
+    unpack_index,
+)
+from fdbqueue.schema.codec.consumers import (
+    Beat,
+    ConsumerRecord,
+    Holder,
+    Request,
+    pack_beat,
+    pack_consumer,
+    pack_holder,
+    pack_request,
+    unpack_beat,
+    unpack_consumer,
+    unpack_holder,
+    unpack_request,
+)
+from fdbqueue.schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
+from fdbqueue.schema.codec.delayed import pack_delayed, unpack_delayed
+from fdbqueue.schema.codec.envelopes import (
+    _DEFAULTS,
+    _NAMES,
+    Envelope,
+    pack_envelope,
+    unpack_envelope,
+)
+from fdbqueue.schema.codec.history import pack_event, unpack_event
+from fdbqueue.schema.codec.leases import (
+    Lease,
+    Until,
+    pack_lease,
+    pack_planned_lease,
+    pack_until,
+    unpack_lease,
+    unpack_until,
+)
+from fdbqueue.schema.codec.lookup import (
+    DeadRecord,
+    Place,
+    Turn,
+    pack_known,
+    pack_place,
+    unpack_known,
+    unpack_place,
+)
+from fdbqueue.schema.codec.plans import (
+    Claimed,
+    Planned,
+    PlannerState,
+    Stage,
+    pack_plan,
+    pack_planner,
+    unpack_plan,
+    unpack_planner,
+)
+from fdbqueue.schema.codec.sinks import (
+    SinkState,
+    StagedAttempt,
+    StagedRow,
+    pack_attempt,
+    pack_attempts,
+    pack_sink,
+    pack_staged_row,
+    unpack_attempt,
+    unpack_attempts,
+    unpack_sink,
+)
 from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.store.binding import fdb
@@ -31,7 +102,7 @@ CLAIM = bytes(range(16))
 TOKEN = keys.lease_token(CLAIM, 1)
 CONSUMER = bytes(range(16, 32))
 PLAIN = Envelope(b"tea", 4, 1_700_000_000_000)
-PACKED = codec.pack_envelope(PLAIN)
+PACKED = pack_envelope(PLAIN)
 FULL = Envelope(
     payload=b"tea",
     priority=7,
@@ -60,28 +131,28 @@ CHUNKED = Envelope(
     chunks=bytes(range(12)),
     chunk_bytes=180_000,
 )
-LEASE = codec.Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED)
-PLANNED = codec.Lease(POSITION, 0, 0, "billing", PACKED)
-REQUEST = codec.Request(10, 30.0, "billing", True, 95_000_000)
-RECORD = codec.ConsumerRecord("billing", 1, "host-1", 4711, 1_700_000_000_000)
-BEAT = codec.Beat(90_000_000, 1_700_000_000_000)
-UNTIL = codec.Until(120_000_000, 1_700_000_060_000)
-HOLDER = codec.Holder(CLAIM, 90_000_000, 1_700_000_030_000)
-LETTER = codec.DeadLetter(PLAIN, "rejected", 1_700_000_050_000)
-PLANNER = codec.PlannerState(bytes(range(16)), CONSUMER, 3, 4)
-PLAN = codec.Planned(
+LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED)
+PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
+REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
+RECORD = ConsumerRecord("billing", 1, "host-1", 4711, 1_700_000_000_000)
+BEAT = Beat(90_000_000, 1_700_000_000_000)
+UNTIL = Until(120_000_000, 1_700_000_060_000)
+HOLDER = Holder(CLAIM, 90_000_000, 1_700_000_030_000)
+LETTER = DeadLetter(PLAIN, "rejected", 1_700_000_050_000)
+PLANNER = PlannerState(bytes(range(16)), CONSUMER, 3, 4)
+PLAN = Planned(
     1_700_000_000_000,
-    codec.Stage.SEALED,
+    Stage.SEALED,
     3,
     120,
-    (codec.Claimed(CLAIM, {5: 2}, True), codec.Claimed(CONSUMER, {5: 1}, False, b"\x01")),
+    (Claimed(CLAIM, {5: 2}, True), Claimed(CONSUMER, {5: 1}, False, b"\x01")),
 )
-SINK = codec.SinkState(1, 2, 100, 50, 49, (0, 1, 20), 1_700_000_000_000)
+SINK = SinkState(1, 2, 100, 50, 49, (0, 1, 20), 1_700_000_000_000)
 ATTEMPTS = [(CLAIM, 2, 100, 4_000, "orders")]
-ATTEMPT = codec.StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
+ATTEMPT = StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
 ROWS = [
-    codec.StagedRow(5, 3, PACKED),
-    codec.StagedRow(5, 3, PACKED, 1_700_000_060_000, "d-1", False),
+    StagedRow(5, 3, PACKED),
+    StagedRow(5, 3, PACKED, 1_700_000_060_000, "d-1", False),
 ]
 COUNTERS = (3, 1, 0, 1, 0, 1, 0, 0, 3)
 EVENT = ("lease", ID, 5, 1, "billing", 1_700_000_000_000, ID)
@@ -93,11 +164,11 @@ META = json.dumps(
     sort_keys=True,
 ).encode()
 EMPTY = b""
-PLACES: dict[str, codec.Place] = {
+PLACES: dict[str, Place] = {
     "ready": POSITION,
     "delayed": DUE,
-    "dead": codec.DeadRecord(90_000_000, POSITION.random),
-    "turn": codec.Turn("customer-7", 2),
+    "dead": DeadRecord(90_000_000, POSITION.random),
+    "turn": Turn("customer-7", 2),
 }
 
 
@@ -130,45 +201,45 @@ VECTORS: dict[str, Vector] = {
         QUEUE.ready(POSITION),
         PACKED,
         (QUEUE.parse_ready, POSITION),
-        (codec.unpack_envelope, PLAIN),
+        (unpack_envelope, PLAIN),
     ),
     "READY, every field": Vector(
-        QUEUE.ready(POSITION), codec.pack_envelope(FULL), None, (codec.unpack_envelope, FULL)
+        QUEUE.ready(POSITION), pack_envelope(FULL), None, (unpack_envelope, FULL)
     ),
     "READY, chunks": Vector(
-        QUEUE.ready(POSITION), codec.pack_envelope(CHUNKED), None, (codec.unpack_envelope, CHUNKED)
+        QUEUE.ready(POSITION), pack_envelope(CHUNKED), None, (unpack_envelope, CHUNKED)
     ),
-    "TAIL": Vector(QUEUE.tail(5), codec.pack_index(300), None, (codec.unpack_index, 300)),
+    "TAIL": Vector(QUEUE.tail(5), pack_index(300), None, (unpack_index, 300)),
     "FENCE": Vector(QUEUE.fence(5, 300), EMPTY),
     "LEASE": Vector(
         QUEUE.lease(TOKEN),
-        codec.pack_lease(LEASE),
+        pack_lease(LEASE),
         (QUEUE.parse_lease, TOKEN),
-        (codec.unpack_lease, LEASE),
+        (unpack_lease, LEASE),
     ),
     "LEASE, planned": Vector(
         QUEUE.lease(TOKEN),
-        codec.pack_planned_lease(POSITION, "billing", PACKED),
+        pack_planned_lease(POSITION, "billing", PACKED),
         None,
-        (codec.unpack_lease, PLANNED),
+        (unpack_lease, PLANNED),
     ),
     "EXPIRY": Vector(
         QUEUE.expiry(90_000_000, TOKEN),
-        codec.pack_expiry(1_700_000_030_000),
+        pack_expiry(1_700_000_030_000),
         (QUEUE.parse_expiry, (90_000_000, TOKEN)),
-        (codec.unpack_expiry, 1_700_000_030_000),
+        (unpack_expiry, 1_700_000_030_000),
     ),
     "DELAYED": Vector(
         QUEUE.delayed(DUE),
-        codec.pack_delayed(Position(5, 0, POSITION.random), PLAIN),
+        pack_delayed(Position(5, 0, POSITION.random), PLAIN),
         (QUEUE.parse_delayed, DUE),
-        (codec.unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
+        (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
     ),
     "REQUEST": Vector(
         QUEUE.request(90_000_000, CLAIM),
-        codec.pack_request(REQUEST),
+        pack_request(REQUEST),
         (QUEUE.parse_request, (90_000_000, CLAIM)),
-        (codec.unpack_request, REQUEST),
+        (unpack_request, REQUEST),
     ),
     "SUBSCRIPTION": Vector(
         QUEUE.subscription("audit"),
@@ -184,24 +255,24 @@ VECTORS: dict[str, Vector] = {
     ),
     "CURSOR, holder": Vector(
         QUEUE.holder("audit"),
-        codec.pack_holder(HOLDER),
+        pack_holder(HOLDER),
         (QUEUE.parse_cursor, ("audit", None)),
-        (codec.unpack_holder, HOLDER),
+        (unpack_holder, HOLDER),
     ),
     "CONSUMER": Vector(
         QUEUE.consumer(CONSUMER),
-        codec.pack_consumer(RECORD, BEAT),
+        pack_consumer(RECORD, BEAT),
         (QUEUE.parse_consumer, CONSUMER),
-        (codec.unpack_consumer, (RECORD, BEAT)),
+        (unpack_consumer, (RECORD, BEAT)),
     ),
     "STATE": Vector(
         QUEUE.state(2, 1, CONSUMER),
-        codec.pack_beat(BEAT, codec.pack_index(89_000_000)),
+        pack_beat(BEAT, pack_index(89_000_000)),
         (QUEUE.parse_state, (2, 1, CONSUMER)),
-        (codec.unpack_beat, (BEAT, codec.pack_index(89_000_000))),
+        (unpack_beat, (BEAT, pack_index(89_000_000))),
     ),
     "STATE, guard": Vector(
-        QUEUE.guard, codec.pack_beat(BEAT, CONSUMER), None, (codec.unpack_beat, (BEAT, CONSUMER))
+        QUEUE.guard, pack_beat(BEAT, CONSUMER), None, (unpack_beat, (BEAT, CONSUMER))
     ),
     "SLEEPER": Vector(
         QUEUE.sleeper(1, 89_000_000, CONSUMER),
@@ -210,41 +281,39 @@ VECTORS: dict[str, Vector] = {
     ),
     "COUNT": Vector(
         QUEUE.count(5),
-        codec.pack_counters(COUNTERS),
+        pack_counters(COUNTERS),
         (QUEUE.parse_count, 5),
-        (lambda v: codec.unpack_counters(v, 9), COUNTERS),
+        (lambda v: unpack_counters(v, 9), COUNTERS),
     ),
-    "CHANGE": Vector(QUEUE.change, codec.pack_index(12), None, (codec.unpack_index, 12)),
-    "ONCE": Vector(QUEUE.once.key(28, CLAIM), codec.pack_index(0), None, (codec.unpack_index, 0)),
-    "LEADER": Vector(
-        QUEUE.led, codec.pack_index(95_000_000), None, (codec.unpack_index, 95_000_000)
-    ),
+    "CHANGE": Vector(QUEUE.change, pack_index(12), None, (unpack_index, 12)),
+    "ONCE": Vector(QUEUE.once.key(28, CLAIM), pack_index(0), None, (unpack_index, 0)),
+    "LEADER": Vector(QUEUE.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
     "LEADER, claim": Vector(QUEUE.leader, CLAIM),
     "DEDUP": Vector(
         QUEUE.dedup(1_700_000_000_000, "d-1"),
-        codec.pack_known(ID, 1_700_000_300_000),
+        pack_known(ID, 1_700_000_300_000),
         None,
-        (codec.unpack_known, (ID, 1_700_000_300_000)),
+        (unpack_known, (ID, 1_700_000_300_000)),
     ),
     "DEAD": Vector(
         QUEUE.dead(90_000_000, POSITION.random),
-        codec.pack_dead(LETTER, POSITION),
+        pack_dead(LETTER, POSITION),
         (QUEUE.parse_dead, (90_000_000, POSITION.random)),
-        (codec.unpack_dead, (POSITION, LETTER)),
+        (unpack_dead, (POSITION, LETTER)),
     ),
     "CHUNK": Vector(
         QUEUE.chunk(bytes(range(12)), 1), b"tea", (QUEUE.parse_chunk, (bytes(range(12)), 1))
     ),
-    "EVENT": Vector(event_key(7), codec.pack_event(*EVENT), None, (codec.unpack_event, EVENT)),
+    "EVENT": Vector(event_key(7), pack_event(*EVENT), None, (unpack_event, EVENT)),
     "EVENT, moved": Vector(
-        event_key(7), codec.pack_event(*MOVED_EVENT), None, (codec.unpack_event, MOVED_EVENT)
+        event_key(7), pack_event(*MOVED_EVENT), None, (unpack_event, MOVED_EVENT)
     ),
     **{
         f"MOVED, {name}": Vector(
             QUEUE.moved(ID),
-            codec.pack_place(place),
+            pack_place(place),
             (QUEUE.parse_moved, ID),
-            (codec.unpack_place, place),
+            (unpack_place, place),
         )
         for name, place in PLACES.items()
     },
@@ -252,59 +321,59 @@ VECTORS: dict[str, Vector] = {
     "MORTAL": Vector(QUEUE.mortal(1_700_000_100_000, ID), EMPTY, (QUEUE.parse_mortal, ID)),
     "IDLE": Vector(
         QUEUE.idle,
-        codec.pack_known("17", 1_700_000_000_000),
+        pack_known("17", 1_700_000_000_000),
         None,
-        (codec.unpack_known, ("17", 1_700_000_000_000)),
+        (unpack_known, ("17", 1_700_000_000_000)),
     ),
     "IMPORT": Vector(QUEUE.imported("orders.csv"), b"2"),
     "GROUP": Vector(
         QUEUE.turn("customer-7", 1),
-        codec.pack_delayed(Position(5, 0, POSITION.random), PLAIN),
+        pack_delayed(Position(5, 0, POSITION.random), PLAIN),
         (QUEUE.parse_line, ("customer-7", 1)),
-        (codec.unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
+        (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
     ),
     "GROUP_HEAD": Vector(QUEUE.head("customer-7"), ID.encode(), (QUEUE.parse_head, "customer-7")),
     "PLANNER": Vector(
         QUEUE.planner("stream"),
-        codec.pack_planner(PLANNER),
+        pack_planner(PLANNER),
         (QUEUE.parse_planner, "stream"),
-        (codec.unpack_planner, PLANNER),
+        (unpack_planner, PLANNER),
     ),
     "PLAN": Vector(
         QUEUE.plan("stream", 4),
-        codec.pack_plan(PLAN),
+        pack_plan(PLAN),
         (QUEUE.parse_plan, ("stream", 4)),
-        (codec.unpack_plan, PLAN),
+        (unpack_plan, PLAN),
     ),
     "SINK": Vector(
         QUEUE.sink("load"),
-        codec.pack_sink(SINK),
+        pack_sink(SINK),
         (QUEUE.parse_sink, ("load", None)),
-        (codec.unpack_sink, SINK),
+        (unpack_sink, SINK),
     ),
     "SINK, attempts": Vector(
         QUEUE.counting_part("load", 0),
-        codec.pack_attempts(ATTEMPTS),
+        pack_attempts(ATTEMPTS),
         (QUEUE.parse_sink, ("load", 0)),
-        (codec.unpack_attempts, ATTEMPTS),
+        (unpack_attempts, ATTEMPTS),
     ),
     "STAGED": Vector(
         QUEUE.staged("load", 2, CLAIM, 0),
-        b"\x01\x00\x01" + b"".join(map(codec.pack_staged_row, ROWS)),
+        b"\x01\x00\x01" + b"".join(map(pack_staged_row, ROWS)),
         (QUEUE.parse_staged, ("load", 2, CLAIM, 0)),
         (staged, ROWS),
     ),
     "UNTIL": Vector(
         QUEUE.until(TOKEN),
-        codec.pack_until(UNTIL),
+        pack_until(UNTIL),
         (QUEUE.parse_until, TOKEN),
-        (codec.unpack_until, UNTIL),
+        (unpack_until, UNTIL),
     ),
     "ATTEMPT": Vector(
         QUEUE.attempt("load", 2, CLAIM),
-        codec.pack_attempt(ATTEMPT),
+        pack_attempt(ATTEMPT),
         (QUEUE.parse_attempt, ("load", 2, CLAIM)),
-        (codec.unpack_attempt, ATTEMPT),
+        (unpack_attempt, ATTEMPT),
     ),
 }
 
@@ -363,11 +432,9 @@ def test_the_page_lists_every_field_of_an_envelope_with_its_number_and_default()
     assert listed == {
         name: (
             number,
-            repr(codec._DEFAULTS[name]).replace("None", "nil")
-            if name in codec._DEFAULTS
-            else "required",
+            repr(_DEFAULTS[name]).replace("None", "nil") if name in _DEFAULTS else "required",
         )
-        for number, name in codec._NAMES.items()
+        for number, name in _NAMES.items()
     }
 
 

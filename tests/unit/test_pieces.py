@@ -4,14 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Cutter, parts, rows
-from fdbqueue.schema.codec import (
-    Envelope,
-    StagedRow,
-    pack_envelope,
-    pack_plain,
-    pack_staged_row,
-    unpack_staged_rows,
-)
+from fdbqueue.schema.codec.envelopes import Envelope, pack_envelope, pack_plain
+from fdbqueue.schema.codec.sinks import StagedRow, pack_staged_row, unpack_staged_rows
 from fdbqueue.values.model import BYTES
 
 HEADERS = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.text(max_size=5))

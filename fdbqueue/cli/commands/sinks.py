@@ -13,7 +13,7 @@ from ..parameters import AfterName, AsCsv, AsJson, DryRun, MostOrAll, QueueName,
 
 if TYPE_CHECKING:
     from fdbqueue.messages.streams.undecided import Undecided
-    from fdbqueue.schema.codec import SinkState
+    from fdbqueue.schema.codec.sinks import SinkState
 
 app = Group(
     name="sink",
@@ -107,7 +107,7 @@ class _Found:
 def _found(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> dict[str, _Found]:
     from fdbqueue.messages.streams.undecided import Undecided
     from fdbqueue.queue.bulk.sinks import sinks, undecided_rows
-    from fdbqueue.schema.codec import SinkState
+    from fdbqueue.schema.codec.sinks import SinkState
 
     known, staged = sinks(db, queue), undecided_rows(db, queue)
     return {

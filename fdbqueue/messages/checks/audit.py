@@ -19,19 +19,18 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec import (
-    Envelope,
+from ...schema.codec.atomic import (
     pack_counters,
     pack_expiry,
     pack_index,
     unpack_counters,
-    unpack_dead,
-    unpack_delayed,
-    unpack_envelope,
     unpack_expiry,
     unpack_index,
-    unpack_lease,
 )
+from ...schema.codec.dead_letters import unpack_dead
+from ...schema.codec.delayed import unpack_delayed
+from ...schema.codec.envelopes import Envelope, unpack_envelope
+from ...schema.codec.leases import unpack_lease
 from ...schema.keys import Kind
 from ...schema.scope import Scope
 from ...store.binding import fdb

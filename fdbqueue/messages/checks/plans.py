@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec import Lease, pack_expiry, pack_lease, unpack_lease, unpack_plan
+from ...schema.codec.atomic import pack_expiry
+from ...schema.codec.leases import Lease, pack_lease, unpack_lease
+from ...schema.codec.plans import unpack_plan
 from ...schema.keys import CLAIM_BYTES, Kind
 from ..streams import plans
 from .audit import Audit

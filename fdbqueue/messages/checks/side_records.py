@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew, InvalidArgument
-from ...schema.codec import DeadRecord, Place, Turn, pack_place, unpack_known, unpack_place
+from ...schema.codec.lookup import DeadRecord, Place, Turn, pack_place, unpack_known, unpack_place
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
 from ...values.model import parse_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec import unpack_attempt, unpack_sink
+from ...schema.codec.sinks import unpack_attempt, unpack_sink
 from ...schema.keys import Kind
 from ...store.binding import fdb
 from ..streams import staging

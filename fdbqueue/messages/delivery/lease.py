@@ -22,16 +22,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
-from ...schema.codec import (
-    Lease,
-    Until,
-    open_envelope,
-    pack_envelope,
-    pack_expiry,
-    pack_lease,
-    pack_until,
-    unpack_lease,
-)
+from ...schema.codec.atomic import pack_expiry
+from ...schema.codec.envelopes import open_envelope, pack_envelope
+from ...schema.codec.leases import Lease, Until, pack_lease, pack_until, unpack_lease
 from ...schema.keys import Kind, QueueKeys, lease_token
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec import Envelope, unpack_expiry
+from ...schema.codec.atomic import unpack_expiry
+from ...schema.codec.envelopes import Envelope
 from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

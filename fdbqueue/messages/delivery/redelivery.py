@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ...schema.codec import Envelope
+from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values import backoff

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...schema.codec import pack_envelope
+from ...schema.codec.envelopes import pack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ..enqueue import attempt

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...schema.codec import open_envelope, pack_index
+from ...schema.codec.atomic import pack_index
+from ...schema.codec.envelopes import open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

@@ -15,7 +15,8 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...schema.codec import Envelope, pack_known, unpack_known
+from ...schema.codec.envelopes import Envelope
+from ...schema.codec.lookup import pack_known, unpack_known
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import RANDOM_BYTES, Due, Position

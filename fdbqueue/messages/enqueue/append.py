@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...schema.codec import Envelope, pack_envelope
+from ...schema.codec.envelopes import Envelope, pack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.states import ENQUEUE, Transition

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ...errors import QueueFull
 from ...schema import counters
-from ...schema.codec import Envelope
+from ...schema.codec.envelopes import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

@@ -18,7 +18,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema.codec import Envelope, unpack_index
+from ...schema.codec.atomic import unpack_index
+from ...schema.codec.envelopes import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

@@ -15,7 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...schema.codec import Envelope, Turn, pack_delayed, pack_envelope, pack_index, unpack_delayed
+from ...schema.codec.atomic import pack_index
+from ...schema.codec.delayed import pack_delayed, unpack_delayed
+from ...schema.codec.envelopes import Envelope, pack_envelope
+from ...schema.codec.lookup import Turn
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

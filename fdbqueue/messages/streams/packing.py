@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec import VERSION, StagedRow, pack_staged_row, unpack_staged_rows
+from ...schema.codec import VERSION
+from ...schema.codec.sinks import StagedRow, pack_staged_row, unpack_staged_rows
 
 PIECE_BYTES = 90_000
 PIECE_ROWS = 1_000

@@ -7,19 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec import (
-    Claimed,
-    Planned,
-    Stage,
-    Turn,
-    open_delayed,
-    open_envelope,
-    pack_index,
-    pack_plan,
-    pack_planned_lease,
-    peek_envelope,
-    unpack_envelope,
-)
+from ...schema.codec.atomic import pack_index
+from ...schema.codec.delayed import open_delayed
+from ...schema.codec.envelopes import open_envelope, peek_envelope, unpack_envelope
+from ...schema.codec.leases import pack_planned_lease
+from ...schema.codec.lookup import Turn
+from ...schema.codec.plans import Claimed, Planned, Stage, pack_plan
 from ...schema.keys import QueueKeys, lease_token
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

@@ -23,14 +23,14 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from ...errors import PlanTaken
-from ...schema.codec import (
+from ...schema.codec.leases import unpack_lease
+from ...schema.codec.plans import (
     Claimed,
     Planned,
     PlannerState,
     Stage,
     pack_plan,
     pack_planner,
-    unpack_lease,
     unpack_plan,
     unpack_planner,
 )

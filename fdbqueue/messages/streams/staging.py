@@ -25,7 +25,8 @@ from math import ceil
 from typing import NamedTuple
 
 from ...errors import CorruptData, QueueReplaced, SinkBehind, SinkLost
-from ...schema.codec import (
+from ...schema.codec.envelopes import unpack_envelope
+from ...schema.codec.sinks import (
     SinkState,
     StagedAttempt,
     StagedRow,
@@ -34,7 +35,6 @@ from ...schema.codec import (
     pack_sink,
     unpack_attempt,
     unpack_attempts,
-    unpack_envelope,
     unpack_sink,
 )
 from ...schema.keys import Kind, QueueKeys

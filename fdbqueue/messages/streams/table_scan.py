@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ...errors import TransactionTooSlow
 from ...schema import once
-from ...schema.codec import FIELDS, unpack_envelope
+from ...schema.codec.envelopes import FIELDS, unpack_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
 from ...store.binding import fdb

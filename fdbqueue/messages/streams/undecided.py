@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...schema.codec import StagedAttempt, unpack_attempt, unpack_sink
+from ...schema.codec.sinks import StagedAttempt, unpack_attempt, unpack_sink
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb

@@ -17,7 +17,8 @@ from ...messages.streams import planning, plans
 from ...messages.streams.planning import Limits
 from ...messages.streams.plans import Book
 from ...schema import once
-from ...schema.codec import Planned, Stage, unpack_lease
+from ...schema.codec.leases import unpack_lease
+from ...schema.codec.plans import Planned, Stage
 from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb

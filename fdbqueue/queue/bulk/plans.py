@@ -10,7 +10,8 @@ from ...messages.delivery import lease
 from ...messages.streams import plans
 from ...messages.streams.plans import Book
 from ...schema import once
-from ...schema.codec import Planned, unpack_lease
+from ...schema.codec.leases import unpack_lease
+from ...schema.codec.plans import Planned
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Message, Plan, PlanConsumer

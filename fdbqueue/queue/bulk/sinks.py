@@ -19,7 +19,8 @@ from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Cutter
 from ...messages.streams.staging import Attempt
 from ...messages.streams.undecided import Undecided
-from ...schema.codec import INLINE_LIMIT, SinkState, StagedRow, pack_envelope, pack_plain
+from ...schema.codec.envelopes import INLINE_LIMIT, pack_envelope, pack_plain
+from ...schema.codec.sinks import SinkState, StagedRow
 from ...store.binding import fdb
 from ...values.content import check_headers, check_payload
 from ...values.durations import Seconds

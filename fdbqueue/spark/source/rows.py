@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
-from ...schema.codec import FIELDS
+from ...schema.codec.envelopes import FIELDS
 from ...values.model import BYTES
 from . import payloads
 from .settings import Given

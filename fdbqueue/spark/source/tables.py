@@ -8,15 +8,11 @@ from itertools import compress
 from typing import Any
 
 from ...messages.streams import table_scan
-from ...schema.codec import (
-    FIELDS,
-    all_stored_fields,
-    open_dead,
-    open_delayed,
-    unpack_envelope,
-    unpack_event,
-    unpack_lease,
-)
+from ...schema.codec.dead_letters import open_dead
+from ...schema.codec.delayed import open_delayed
+from ...schema.codec.envelopes import FIELDS, all_stored_fields, unpack_envelope
+from ...schema.codec.history import unpack_event
+from ...schema.codec.leases import unpack_lease
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
 from ...values.model import Due, Position

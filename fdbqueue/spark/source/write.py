@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from ...errors import InvalidOptions, InvalidRow, SinkUnfinished
 from ...messages.streams.staging import Attempt
 from ...queue.bulk.sinks import ANONYMOUS_DAYS, TIMEOUT_SECONDS, Sink, anonymous
-from ...schema.codec import SinkState
+from ...schema.codec.sinks import SinkState
 from ...values.model import BYTES
 from ...values.options import check_name
 from ...values.serializers import MAX_CONTENT_TYPE

@@ -1,0 +1,48 @@
+"""How values are stored: a version byte, then MessagePack; a module for each kind of value.
+
+Each ``unpack_...`` raises ``FormatTooNew`` for a value of a newer version, never guessing at it,
+and ``CorruptData`` for any other that it cannot read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgpack
+
+from ...errors import CorruptData, FormatTooNew
+
+T = TypeVar("T")
+
+VERSION = 1
+_VERSION = bytes([VERSION])
+
+
+def pack(stored: object) -> bytes:
+    """The stored form of plain values."""
+    return _VERSION + bytes(msgpack.packb(stored))
+
+
+def unpack(value: object, what: str) -> Any:
+    """What ``pack`` stored. ``what`` is named in the error."""
+    # A value inside another may be of any type.
+    if not isinstance(value, bytes):
+        raise CorruptData(what=what, problem=f"it is a {type(value).__name__}")
+    if not value or value[0] != VERSION:
+        if value and value[0] > VERSION:
+            raise FormatTooNew(what=what, found=value[0], known=VERSION)
+        raise CorruptData(what=what, problem="it has no version byte")
+    try:
+        return msgpack.unpackb(memoryview(value)[1:], strict_map_key=False)
+    except (ValueError, TypeError) as error:
+        raise CorruptData(what=what, problem=repr(error)) from None
+
+
+def unpack_fields(value: object, what: str, build: Callable[..., T]) -> T:
+    """What ``build`` makes of the fields of a stored list."""
+    stored = unpack(value, what)
+    try:
+        return build(*stored)
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what=what, problem=repr(error)) from None

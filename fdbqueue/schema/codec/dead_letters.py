@@ -1,0 +1,50 @@
+"""Dead letters."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...values.model import Death, Position
+from . import pack, unpack_fields
+from .envelopes import Envelope, open_envelope, pack_envelope
+
+
+class DeadLetter(NamedTuple):
+    """A message that is delivered no more, why, and since when (wall clock)."""
+
+    envelope: Envelope
+    reason: str
+    died_at_ms: int
+
+    def death(self, queue: str, message_id: str) -> Death:
+        """How the message died, for those who ask."""
+        attempts = self.envelope.attempts
+        return Death(self.reason, self.died_at_ms, attempts, queue, message_id)
+
+
+def pack_dead(letter: DeadLetter, position: Position) -> bytes:
+    """The stored form of a dead letter and the position that it had."""
+    packed = pack_envelope(letter.envelope)
+    return pack(
+        [position.level, position.index, position.random, letter.reason, letter.died_at_ms, packed]
+    )
+
+
+def unpack_dead(value: bytes) -> tuple[Position, DeadLetter]:
+    """A dead letter from its stored form."""
+    position, reason, died_at_ms, packed = open_dead(value)
+    return position, DeadLetter(open_envelope(packed), reason, died_at_ms)
+
+
+def open_dead(value: bytes) -> tuple[Position, str, int, bytes]:
+    """A dead letter's position, reason and time of death, and its envelope, still packed."""
+    return unpack_fields(
+        value,
+        "a dead letter",
+        lambda level, index, random, reason, died_at_ms, packed: (
+            Position(level, index, random),
+            reason,
+            died_at_ms,
+            packed,
+        ),
+    )

@@ -1,0 +1,27 @@
+"""Delayed messages, and messages that wait in the line of their ordering key."""
+
+from __future__ import annotations
+
+from ...values.model import Position
+from . import pack, unpack_fields
+from .envelopes import Envelope, open_envelope, pack_envelope
+
+
+def pack_delayed(position: Position, envelope: Envelope) -> bytes:
+    """The stored form of a delayed message; its index is 0 if it never had a position."""
+    return pack([position.level, position.index, position.random, pack_envelope(envelope)])
+
+
+def unpack_delayed(value: bytes) -> tuple[Position, Envelope]:
+    """A delayed message from its stored form."""
+    position, packed = open_delayed(value)
+    return position, open_envelope(packed)
+
+
+def open_delayed(value: bytes) -> tuple[Position, bytes]:
+    """A delayed message's position, and its envelope, still packed."""
+    return unpack_fields(
+        value,
+        "a delayed message",
+        lambda level, index, random, packed: (Position(level, index, random), packed),
+    )

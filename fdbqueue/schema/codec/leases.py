@@ -1,0 +1,87 @@
+"""Leases, and when one that was extended ends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...errors import CorruptData
+from ...values.model import Position
+from . import pack, unpack
+from .atomic import pack_index, unpack_index
+
+
+class Until(NamedTuple):
+    """When a lease ends: the database's version and the wall clock."""
+
+    version: int
+    wall_ms: int
+
+
+class Lease(NamedTuple):
+    """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
+
+    begun: whether its consumer began with it as it was granted, and with no other; else, if the
+    lease lapses, nobody knows why, and that is no failed attempt.
+
+    The expiry is the one it was granted with; one that was extended ends later, see ``Until``. One
+    of a plan never lapses: its expiry is 0.
+    """
+
+    position: Position
+    expiry_version: int
+    expiry_ms: int
+    consumer: str
+    envelope: bytes
+    begun: bool = True
+
+    @property
+    def planned(self) -> bool:
+        """Whether it belongs to a plan: it does not lapse, and is settled with the plan alone."""
+        return self.expiry_version == 0
+
+    def ends(self, extended: bytes | None) -> Until:
+        """When it ends, given what is stored of its extension."""
+        if extended is None:
+            return Until(self.expiry_version, self.expiry_ms)
+        return unpack_until(extended)
+
+
+def pack_lease(lease: Lease) -> bytes:
+    """The stored form of a lease."""
+    return pack(
+        [
+            lease.position.level,
+            lease.position.index,
+            lease.position.random,
+            lease.expiry_version,
+            lease.expiry_ms,
+            lease.consumer,
+            lease.envelope,
+            lease.begun,
+        ]
+    )
+
+
+def unpack_lease(value: bytes) -> Lease:
+    """A lease from its stored form."""
+    stored = unpack(value, "a lease")
+    try:
+        level, index, random, *terms = stored
+        return Lease(Position(level, index, random), *terms)
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="a lease", problem=repr(error)) from None
+
+
+def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> bytes:
+    """The stored form of a lease of a plan, which never lapses."""
+    return pack([position.level, position.index, position.random, 0, 0, consumer, envelope])
+
+
+def pack_until(until: Until) -> bytes:
+    """The stored form of the end of a lease."""
+    return pack_index(until.version) + pack_index(until.wall_ms)
+
+
+def unpack_until(value: bytes) -> Until:
+    """The end of a lease from its stored form."""
+    return Until(unpack_index(value[:8]), unpack_index(value[8:]))

@@ -1,0 +1,66 @@
+"""Where a message is, and which message has an id."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...errors import CorruptData
+from ...values.model import Due, Position
+from . import pack, unpack
+
+
+class DeadRecord(NamedTuple):
+    """Where a dead letter lies: the version at which it died, and a random part."""
+
+    version: int
+    random: bytes
+
+
+class Turn(NamedTuple):
+    """Where a message waits for others of its ordering key: the n-th in the line of the key."""
+
+    key: str
+    n: int
+
+
+Place = Position | Due | DeadRecord | Turn
+
+
+def pack_place(place: Place) -> bytes:
+    """The stored form of where a message stands that is not where its id says."""
+    match place:
+        case Position():
+            return pack(["ready", place.level, place.index, place.random])
+        case Due():
+            return pack(["delayed", place.due_ms, place.random])
+        case DeadRecord():
+            return pack(["dead", place.version, place.random])
+        case Turn():
+            return pack(["turn", place.key, place.n])
+
+
+def unpack_place(value: bytes) -> Place:
+    """A place from its stored form."""
+    match unpack(value, "a place"):
+        case ["ready", int(level), int(index), bytes(random)]:
+            return Position(level, index, random)
+        case ["delayed", int(due_ms), bytes(random)]:
+            return Due(due_ms, random)
+        case ["dead", int(version), bytes(random)]:
+            return DeadRecord(version, random)
+        case ["turn", str(key), int(n)]:
+            return Turn(key, n)
+    raise CorruptData(what="a place", problem="it is of no known kind")
+
+
+def pack_known(message_id: str, until_ms: int) -> bytes:
+    """The stored form of which message has an id, and until when that counts."""
+    return pack([message_id, until_ms])
+
+
+def unpack_known(value: bytes) -> tuple[str, int]:
+    """What ``pack_known`` stored."""
+    match unpack(value, "a known id"):
+        case [str(message_id), int(until_ms)]:
+            return message_id, until_ms
+    raise CorruptData(what="a known id", problem="it is no pair")
