@@ -7,7 +7,7 @@ once, wherever. ``WorkerMetrics`` counts what a worker does, in its process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from .consumers import registry
 from .consumers.states import ConsumerState
@@ -17,6 +17,7 @@ from .queue.queue import Queue
 from .schema import counters, once
 from .store.binding import fdb
 from .values.model import Delivery, Depth
+from .values.records import record
 from .values.states import ENDS, Outcome, State
 
 try:
@@ -32,7 +33,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 CODES = {1020: "conflict", 1021: "unknown result", 1007: "too old", 1031: "timed out"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Look:
     """One queue as one transaction sees it."""
 

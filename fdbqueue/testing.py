@@ -195,5 +195,5 @@ def assert_enqueued(
 
 
 def _counted(depth: Depth) -> str:
-    counts = ((name, getattr(depth, name)) for name in Depth.__slots__)
+    counts = ((name, getattr(depth, name)) for name in Depth.__match_args__)
     return ", ".join(f"{name}={count}" for name, count in counts if count) or "nothing"

@@ -13,7 +13,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, BinaryIO
 
@@ -22,6 +22,7 @@ from fdbqueue.values.content import check_payload
 from fdbqueue.values.model import NewMessage
 from fdbqueue.values.options import QueueOptions
 
+from ..values.records import record
 from .json_schema import PRINTED
 
 CHUNK_BYTES = 256 * 1024
@@ -62,7 +63,7 @@ class BadLine(InvalidInput):
     text = "line {number:,}: {problem}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Behind some lines of the input: how many, of how many bytes, with which digest."""
 
@@ -86,7 +87,10 @@ class Place:
         return json.dumps([self.lines, self.size, self.sha256]).encode()
 
 
-@dataclass(frozen=True, slots=True)
+START = Place()
+
+
+@record
 class Batch:
     """Messages of consecutive lines, and the number of each line; ``until`` is behind them."""
 
@@ -103,7 +107,7 @@ class Reader:
     """
 
     def __init__(
-        self, options: QueueOptions, given: NewMessage, since: Place = Place(), *, digest: bool
+        self, options: QueueOptions, given: NewMessage, since: Place = START, *, digest: bool
     ) -> None:
         self.options = options
         self._given = {each.name: getattr(given, each.name) for each in fields(given)}

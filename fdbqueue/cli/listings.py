@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from ..values.records import record
 from . import terminal
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class View(Protocol):
         """What people see, in a terminal of that width or in a pipe."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listing:
     """Rows of a table. values: what --json prints. nothing: what to say where there are no rows.
 
@@ -56,7 +56,7 @@ class Listing:
         return terminal.table(self.headers, self.rows, room=width)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fields:
     """One thing and what is known of it. value: what --json prints. below: a table that follows."""
 

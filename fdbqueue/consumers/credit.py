@@ -11,12 +11,13 @@ never sent beyond the credit.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..errors import InvalidArgument
+from ..values.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Credit:
     """What a consumer may be handed, and has been. A value: every change gives a new one.
 

@@ -8,7 +8,6 @@ come in meanwhile disturb a round, and no message and no request is used twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery
+from ..values.records import record
 from . import line
 
 MAX_SERVED = 100
@@ -32,7 +32,7 @@ FIRST_LOOK = 4
 """Messages to read before it is known how many are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Waiting:
     """One request in the line."""
 
@@ -49,7 +49,7 @@ class Looked(NamedTuple):
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Served:
     """What a round did.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from ..messages.delivery import lease
@@ -21,6 +21,7 @@ from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
 from ..values.model import Delivery
+from ..values.records import record
 from . import leader as leading
 
 ALIVE_SECONDS = 10.0
@@ -31,7 +32,7 @@ MAX_LOOKED = 1_000
 _ALIVE_VERSIONS = int(ALIVE_SECONDS * VERSIONS_PER_SECOND)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """What a consumer asks for: how many messages, leased for how many seconds, in whose name.
 
@@ -47,7 +48,7 @@ class Asked:
     suspects: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ticket:
     """A place in the line: what ``Queue.request`` returns and ``Queue.collect`` takes.
 

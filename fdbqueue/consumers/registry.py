@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..schema.codec.consumers import (
     ConsumerRecord,
@@ -17,6 +17,7 @@ from ..schema.codec.consumers import (
 from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
+from ..values.records import record
 from . import line, wakeups
 from .states import ConsumerState
 
@@ -26,7 +27,7 @@ MAX_EVICTED = 100
 """Dead consumers that one transaction removes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Consumer:
     """A consumer as a listing shows it.
 

@@ -6,8 +6,9 @@ range of STATE keys, so a move is a clear and a set, whatever the number of cons
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from ..values.records import record
 
 
 class ConsumerState(IntEnum):
@@ -23,7 +24,7 @@ class ConsumerState(IntEnum):
     """It is awake, and looks at the queue again before it sleeps."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Move:
     """One edge; None is where a consumer comes from and goes to."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..schema.codec.dead_letters import unpack_dead
 from ..schema.codec.delayed import unpack_delayed
@@ -13,6 +13,7 @@ from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Message, Position
+from ..values.records import record
 from ..values.states import (
     FORWARD_DELAYED,
     FORWARD_READY,
@@ -43,7 +44,7 @@ MOVED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Order:
     """What to do with which messages.
 
@@ -59,7 +60,7 @@ class Order:
         return self.wanted(message.envelope.properties(message.position))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """A message in a page: as it stands, its key, and the draft of it for another queue."""
 

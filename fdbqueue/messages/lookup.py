@@ -7,8 +7,6 @@ through the leases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..schema.codec.dead_letters import unpack_dead
 from ..schema.codec.delayed import unpack_delayed
 from ..schema.codec.envelopes import open_envelope
@@ -18,6 +16,7 @@ from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Death, Due, MessageState, Position, parse_id
+from ..values.records import record
 from ..values.states import State
 from . import payloads
 
@@ -26,7 +25,7 @@ PAGE_BYTES = 10_000_000
 """Leases that one transaction looks through for a message."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """A message that is not leased: where, and what is stored there."""
 
@@ -48,7 +47,7 @@ def key(keys: QueueKeys, place: Place) -> bytes:
             return keys.turn(place.key, place.n)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Looked:
     """The reads for an id, issued and not awaited."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from ..errors import CorruptData, FormatTooNew
@@ -15,13 +14,14 @@ from ..values import durations
 from ..values.durations import Seconds
 from ..values.model import Depth
 from ..values.options import QueueOptions, check_name
+from ..values.records import record
 from .handle import Transactor, composed
 
 NAMES = 10_000
 """Names of queues that one transaction reads."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Surveyed:
     """A queue as ``survey`` saw it: its options, and the depth of its levels.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +23,7 @@ from ..subscriptions.start_position import Place
 from ..values.durations import Seconds, patience
 from ..values.model import Delivery, Message
 from ..values.options import check_lease, check_name
+from ..values.records import record
 from ..values.selector import Selector
 from .handle import Handle, Transactor, check_transaction, composed
 
@@ -34,7 +34,7 @@ POLL_SECONDS = 5.0
 """How often a waiting consumer looks by itself: for leases that lapse, and their like."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Step(Generic[R]):
     """What one transaction of a call came to."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values.model import Position
 from ..values.options import QueueOptions
+from ..values.records import record
 from .codec.envelopes import Envelope
 from .codec.lookup import Turn
 from .keys import QueueKeys, RootKeys
@@ -37,7 +38,7 @@ class Chore:
         self._next = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scope:
     """One queue as one transaction sees it; ``root`` leads to the queues beside it.
 
@@ -66,7 +67,7 @@ class Scope:
         return self.clock.now_ms(tr)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredMessage:
     """A message and where it stands; ``consumer`` is who had it in hand, for the history.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import QueueNotFound, StoreError, StoreNotFound, StoreNotShared
@@ -17,10 +16,11 @@ from ..queue.queue import Queue
 from ..schema.keys import DEFAULT_ROOT
 from ..store import binding
 from ..store.binding import Engine, Store, fdb
+from ..values.records import record
 from .source.settings import Place
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Seen:
     """A queue as the driver saw it: what identifies it and its store, and what is needed of it."""
 

@@ -24,7 +24,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
@@ -41,6 +40,7 @@ from ..errors import (
     UnsupportedVersion,
 )
 from ..values.durations import Seconds, patience
+from ..values.records import record
 from . import embedded
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Engine(Enum):
     EMBEDDED = "the embedded engine"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Store:
     """A store by name: the engine and its file (None: FoundationDB's own default)."""
 

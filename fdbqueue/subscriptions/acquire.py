@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ..messages import time_to_live
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
+from ..values.records import record
 from .cursors import MAX_WALKED_BYTES, Walk
 
 WORTHWHILE = 16
@@ -18,7 +18,7 @@ other consumers of the subscription; to look at a few messages again costs less.
 WORTHWHILE_BYTES = 50_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """What a walk has found, whether it has seen the end of the queue, and how far it has come."""
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..errors import InvalidArgument
 from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
 from ..values.model import Position
+from ..values.records import record
 from . import registry
 
 FIRST, NOW = "first", "now"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Where to go in a queue, as an argument names it; a position for the id of a message."""
 

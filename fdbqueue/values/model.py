@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from ..errors import InvalidArgument
 from .durations import Seconds
+from .records import record
 from .states import State
 
 if TYPE_CHECKING:  # with a default (PEP 696), so that what names no type is one of anything
@@ -83,7 +84,7 @@ def parse_id(message_id: str) -> Position | Due:
     raise InvalidArgument(argument="id", value=message_id, problem="not a message id")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewMessage(Generic[T_co]):
     """One message to enqueue; the arguments are those of ``Queue.enqueue``, and two more.
 
@@ -122,7 +123,7 @@ class Enqueued(list[str]):
         return Enqueued, (list(self), self.new)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Death:
     """Why and when (wall clock, milliseconds) a message became a dead letter.
 
@@ -136,7 +137,7 @@ class Death:
     id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Message:
     """One message as consumers see it.
 
@@ -171,7 +172,7 @@ class Message:
         return datetime.fromtimestamp(self.enqueued_at_ms / 1000, UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delivery:
     """A message under a lease. Settle it with ``ack``, ``extend`` or ``release``.
 
@@ -197,7 +198,7 @@ class Delivery:
         return self.message.payload
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeasedMessage:
     """A lease as a listing shows it; ``delivery`` is what its holder settles it with.
 
@@ -212,7 +213,7 @@ class LeasedMessage:
     planned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageState:
     """Where a message stands now.
 
@@ -236,7 +237,7 @@ class MessageState:
         return self.message.id
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadMessage:
     """A dead letter: the message as it was, and how it died."""
 
@@ -249,7 +250,7 @@ class DeadMessage:
         return self.death.id
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event:
     """One line of a queue's history: a message made a transition.
 
@@ -269,7 +270,7 @@ class Event:
     place: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Swept:
     """What ``Queue.sweep`` found to do.
 
@@ -283,7 +284,7 @@ class Swept:
     deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Depth:
     """How many messages of a queue, or of one level of it, are in which state.
 
@@ -302,10 +303,10 @@ class Depth:
     ready_bytes: int = 0
 
     def __add__(self, other: Depth) -> Depth:
-        return Depth(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
+        return Depth(*(getattr(self, n) + getattr(other, n) for n in self.__match_args__))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deviation:
     """One thing in which the stored state of a queue is not what it must be.
 
@@ -322,7 +323,7 @@ class Deviation:
         return f"{self.kind}: {self.subject}: {self.detail}" + " (repaired)" * self.repaired
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verification:
     """What a verification has found.
 
@@ -342,7 +343,7 @@ class Verification:
         return not self.unchecked and all(one.repaired for one in self.deviations)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Progress:
     """How far an operation on many messages has come.
 
@@ -355,7 +356,7 @@ class Progress:
     place: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """The messages of one batch, leased until the batch is acknowledged or given back.
 
@@ -372,7 +373,7 @@ class Plan:
     planned_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanConsumer:
     """A consumer that takes messages by plans: the last batch it has acknowledged, and what it
     has in hand; that is one plan at most, but for what comes to its end."""

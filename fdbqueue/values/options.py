@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any, TypedDict
 
 from ..errors import CorruptData, InvalidName, InvalidOptions, InvalidPriority
 from . import backoff, durations
 from .backoff import MAX_DELAY_SECONDS
 from .durations import Seconds
+from .records import record
 
 log = logging.getLogger("fdbqueue")
 
@@ -71,7 +72,7 @@ class Options(TypedDict, total=False):
     resume_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueOptions:
     """What a queue is. Stored when it is created, and the same for everybody who opens it.
 

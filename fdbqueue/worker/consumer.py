@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from ..consumers import line, receiving, registry, wakeups
@@ -21,6 +21,7 @@ from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery
+from ..values.records import record
 from .decisions import outranked
 
 R = TypeVar("R")
@@ -28,7 +29,7 @@ R = TypeVar("R")
 log = logging.getLogger("fdbqueue.worker")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Taken:
     """What a look at the queue brought.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from ..values.records import record
 
 RUN = 10
 """How many messages of one queue are handled in a row while others wait, by default: Qpid's
 bounded delivery run, so that one queue does not starve another."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Turn:
     """Whose turn it is: the number of a queue, and how many of its messages are left to its run."""
 

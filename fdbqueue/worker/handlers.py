@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidArgument
 from ..values.backoff import check_delay
 from ..values.durations import Seconds
 from ..values.model import Message
+from ..values.records import record
 
 MAX_BATCH = 1_000
 
@@ -48,7 +48,7 @@ class Snooze(Exception):
         super().__init__(f"the handler waits for {self.seconds:g} s")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Handler:
     """A function that handles messages, and how it is to be called.
 

@@ -15,12 +15,13 @@ from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..values.backoff import Stored
 from ..values.model import Delivery
+from ..values.records import record
 from .consumer import Member, Taken
 from .decisions import time_to_refresh, worth_taking
 from .handlers import Handler
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Policy:
     """How the messages of one queue are handled; see ``Worker.add``."""
 

@@ -188,10 +188,10 @@ def fuzz_id(text: str) -> None:
 
 
 ANY = st.one_of(ATOMS, TEXT, st.lists(ATOMS, max_size=2), st.dictionaries(TEXT, ATOMS, max_size=2))
-OPTIONS = st.dictionaries(st.sampled_from(sorted(QueueOptions.__slots__)), ANY, max_size=3)
+OPTIONS = st.dictionaries(st.sampled_from(sorted(QueueOptions.__match_args__)), ANY, max_size=3)
 SETTINGS = st.builds(
     lambda name, value: f"{name}={value}",
-    st.one_of(TEXT, st.sampled_from(sorted(QueueOptions.__slots__))),
+    st.one_of(TEXT, st.sampled_from(sorted(QueueOptions.__match_args__))),
     st.one_of(TEXT, ANY.map(lambda value: json.dumps(value, default=str))),
 )
 

@@ -33,7 +33,7 @@ from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
 
-COUNTERS = len(Depth.__slots__)
+COUNTERS = len(Depth.__match_args__)
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def dead_request(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def counters(**deltas: int) -> bytes:
-    return pack_counters(tuple(deltas.get(name, 0) for name in Depth.__slots__))
+    return pack_counters(tuple(deltas.get(name, 0) for name in Depth.__match_args__))
 
 
 PLANTS: list[tuple[Plant, set[str], bool]] = [

@@ -440,7 +440,7 @@ def test_the_page_lists_every_field_of_an_envelope_with_its_number_and_default()
 
 def test_the_page_lists_the_counters_in_their_order() -> None:
     listed = [(int(n), plain(name)) for n, name, _ in table("### Counters")]
-    assert listed == list(enumerate(Depth.__slots__))
+    assert listed == list(enumerate(Depth.__match_args__))
 
 
 def test_the_page_lists_every_option_with_its_default() -> None:

@@ -89,7 +89,7 @@ def describe(place: Place, recorder: Recorder) -> None:
             "store",
             "final",
             name,
-            depth={each: getattr(depth, each) for each in depth.__slots__},
+            depth={each: getattr(depth, each) for each in depth.__match_args__},
             dead=[
                 [one.message.payload.decode(), one.death.reason, one.death.attempts]
                 for one in _letters(place, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -12,6 +12,7 @@ from ...consumers import registry
 from ...queue.queue import Queue
 from ...store import binding
 from ...store.binding import fdb
+from ...values.records import record
 from ...worker.consumer import Member
 from . import measure
 from .client_counters import Meter
@@ -20,7 +21,7 @@ AT_ONCE = 500
 BEATS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Beat:
     """A sign of life beside so many consumers: rows that are read and round trips, the median and
     the most of them, and the time."""

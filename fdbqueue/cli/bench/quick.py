@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from ...values.records import record
 from . import checks, measure, processes
 from .measure import Plan, number, payload
 from .processes import Op, Report, Span, Worker
@@ -23,7 +24,7 @@ PAUSE_SECONDS = 0.01
 WAIT_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """One line of the answer.
 

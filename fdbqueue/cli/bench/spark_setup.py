@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -13,6 +13,7 @@ from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.model import NewMessage
 from ...values.options import Options
+from ...values.records import record
 from . import process_tree
 from .bars import Bar
 
@@ -23,7 +24,7 @@ BATCH = 2_000
 LEVELS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rate:
     """One thing that was measured; ``figure`` is rows a second, or what its name says.
 
@@ -40,7 +41,7 @@ class Rate:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ground:
     """What all groups measure on: a session, a store, a subspace for queues, how many
     messages of how many bytes, and how many runs count; one more goes before several."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
 import fdbqueue
 
+from ...values.records import record
 from .. import durations, home, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
 from ..parameters import (
@@ -65,7 +66,7 @@ Others = Annotated[
 AT_ONCE = 100
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Chosen:
     """Which dead letters a command is about."""
 
@@ -259,7 +260,7 @@ def purge(
         Chosen(selector, reason, error, since, until))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Work:
     """What is done with dead letters, and how it is asked for and told."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import fdbqueue
 
+from ...values.records import record
 from .. import home, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
 from ..parameters import AfterName, AsCsv, AsJson, DryRun, MostOrAll, QueueName, Watch, Yes
@@ -77,7 +77,7 @@ def list_(
     listings.show(look, as_json, watch, as_csv)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Found:
     """A sink as it is found: how far it has come, and what is staged beyond that."""
 

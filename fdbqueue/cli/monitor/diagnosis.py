@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from fdbqueue.values.model import Depth, Verification
 from fdbqueue.values.options import QueueOptions
 
+from ...values.records import record
 from .. import terminal
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
@@ -26,7 +27,7 @@ SKEW_SECONDS = 2.0
 BAD_SKEW_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """One line of the report. ``check`` is what was looked at; ``advice`` a command or a hint."""
 
@@ -41,7 +42,7 @@ class Finding:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Seen:
     """A queue as the doctor saw it; times are in milliseconds.
 

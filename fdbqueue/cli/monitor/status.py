@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
 import fdbqueue
 
 from ...errors import StoreError
+from ...values.records import record
 from .. import durations, home, terminal
 from ..declarations import Option
 from ..parameters import AsJson
@@ -17,7 +17,7 @@ from ..parameters import AsJson
 ROUNDS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Latency:
     """Milliseconds until a transaction had its read version, one value, and its commit."""
 
@@ -27,7 +27,7 @@ class Latency:
 
     def to_json(self) -> dict[str, float]:
         """JSON-ready, to the microsecond."""
-        return {name: round(getattr(self, name), 3) for name in self.__slots__}
+        return {name: round(getattr(self, name), 3) for name in self.__match_args__}
 
 
 def status(

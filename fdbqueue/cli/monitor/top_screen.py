@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fdbqueue.values.model import Depth
 
+from ...values.records import record
 from .. import terminal
 
 FEWEST_LINES = 8
@@ -28,7 +29,7 @@ KEYS = (
 PAGE = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """A queue, as it was seen; rates are messages a second since the look before."""
 
@@ -46,7 +47,7 @@ class Row:
         return sum(self.levels.values(), Depth())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Look:
     """Everything that was seen at one time; ``began`` is false before there was any look.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ...errors import InvalidArgument
 from ...messages.delivery import head, lease, scan, settle
@@ -14,6 +13,7 @@ from ...store.binding import fdb
 from ...values.durations import patience
 from ...values.model import Delivery
 from ...values.options import check_lease, check_name
+from ...values.records import record
 from .. import line, promotion, relaxed, wakeups
 from ..line import Asked, Ticket
 
@@ -119,7 +119,7 @@ def _look(tr: fdb.Transaction, scope: Scope, asked: Asked) -> _Looked:
     return _Looked(first, promotion.look(tr, scope))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Looked:
     """The reads of an attempt, issued and not awaited."""
 

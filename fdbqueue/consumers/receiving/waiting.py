@@ -9,7 +9,6 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from ...schema import once
 from ...schema.scope import Scope
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
+from ...values.records import record
 from .. import fulfilment, line, promotion, wakeups
 from .. import leader as leading
 from ..leader import Step
@@ -88,7 +88,7 @@ def _step_down(tr: fdb.Transaction, scope: Scope, unserved: Sequence[fulfilment.
         leading.leave(tr, scope)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Round:
     """What came of a leader's round."""
 

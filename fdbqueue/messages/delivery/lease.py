@@ -18,7 +18,7 @@ removes when it falls due.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
@@ -30,12 +30,13 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Delivery, LeasedMessage
+from ...values.records import record
 from ...values.states import LEASE
 from .. import payloads, transitions
 from . import scan
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """What a consumer is given: for how long (seconds), under which claim, in whose name.
 

@@ -6,7 +6,7 @@ The decision is a function of plain values; carrying it out is apart from it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from ...schema.codec.envelopes import Envelope
@@ -14,6 +14,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values import backoff
 from ...values.options import QueueOptions
+from ...values.records import record
 from ...values.states import State, Transition
 from .. import dead_letters, delayed, time_to_live, transitions
 from . import requeue
@@ -46,7 +47,7 @@ def rest(released: int) -> float:
     return min(MAX_REST, FIRST_REST * 2.0 ** min(released - FREE_RELEASES, 10))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """Where a message goes, with what envelope; ``due_ms`` for a rest, ``reason`` for a death."""
 

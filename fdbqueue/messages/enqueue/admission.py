@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.lookup import pack_known, unpack_known
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import RANDOM_BYTES, Due, Position
+from ...values.records import record
 from .. import delayed, payloads
 from . import append, bounds, index_allocation
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Draft:
     """A message that is to come in; ``due_ms`` is None where it is ready at once."""
 
@@ -33,7 +34,7 @@ class Draft:
     dedup_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Admitted:
     """The ids of messages in the order of their drafts, and how many of them are new."""
 
@@ -41,7 +42,7 @@ class Admitted:
     new: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Looked:
     """The reads that an admission needs, issued and not awaited."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...errors import QueueFull
 from ...schema import counters
@@ -22,6 +21,7 @@ from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.options import QueueOptions
+from ...values.records import record
 from ...values.states import PURGE_READY, State
 from .. import dead_letters, transitions
 from ..delivery import scan
@@ -41,7 +41,7 @@ _REMEMBERED = 10 * VERSIONS_PER_SECOND
 _fought: weakref.WeakKeyDictionary[QueueKeys, int] = weakref.WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Load:
     """Messages that are not settled yet, and bytes of the payloads of those that are ready."""
 

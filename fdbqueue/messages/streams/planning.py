@@ -17,6 +17,7 @@ from ...schema.keys import QueueKeys, lease_token
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import Position
+from ...values.records import record
 from ...values.states import LEASE, State
 from .. import time_to_live, transitions
 from ..enqueue import index_allocation
@@ -44,7 +45,7 @@ _PREFIXES = 3
 the queue's prefix in it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limits:
     """What a batch may hold: messages, and bytes of envelopes and payloads; no bound where None.
 

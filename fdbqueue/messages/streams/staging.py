@@ -19,7 +19,6 @@ late leaves anything behind.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 from typing import NamedTuple
@@ -40,6 +39,7 @@ from ...schema.codec.sinks import (
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
+from ...values.records import record
 from .. import transitions
 from ..enqueue import admission, bounds, index_allocation
 from ..enqueue.admission import Draft
@@ -68,7 +68,7 @@ class Attempt(NamedTuple):
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Page:
     """Rows that one transaction enqueues, and the place behind them; None at the end."""
 

@@ -6,12 +6,11 @@ what is stored, only for how long nothing was added: after a week they are remov
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...schema.codec.sinks import StagedAttempt, unpack_attempt, unpack_sink
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
+from ...values.records import record
 from . import staging
 
 KEPT_DAYS = 7
@@ -25,7 +24,7 @@ Staged = tuple[str, int, bytes, StagedAttempt]
 """The sink, the batch and the name of an attempt, and what it has staged."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Undecided:
     """What is staged for a sink and not decided: by how many attempts, some of which may have the
     same rows; how many rows in all, with how many bytes of payloads; and the wall clock when the

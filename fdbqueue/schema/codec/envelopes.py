@@ -7,7 +7,7 @@ and a later release can add one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import msgpack
@@ -15,6 +15,7 @@ import msgpack
 from ...errors import CorruptData, FormatTooNew
 from ...values.model import BYTES, Death, Headers, HeaderValue, Message, Position
 from ...values.options import DEFAULT_PRIORITY
+from ...values.records import record
 from . import VERSION, pack, unpack
 
 VALUE_LIMIT = 100_000
@@ -27,7 +28,7 @@ UNREADABLE = "application/vnd.fdbqueue.unreadable"
 """The content type of a message whose envelope cannot be read; its payload is that envelope."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Envelope:
     """A message as it is stored, without its position.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row
@@ -13,6 +12,7 @@ from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
+from ...values.records import record
 from ...values.states import ENDS, State
 from .. import session
 from ..jobs import events as histories
@@ -36,7 +36,7 @@ SLACK = 5 * VERSIONS_PER_SECOND
 STATES = tuple(state.value for state in State)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Known:
     """What is known of a queue beside its history, all at one version.
 

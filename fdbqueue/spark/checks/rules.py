@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from ...errors import CorruptData
+from ...values.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rules:
     """What must hold in a run of tools/chaos.
 

@@ -10,6 +10,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from ...values.records import record
+
 REF = "struct<who: string, n: bigint>"
 SCHEMA = (
     f"run string, kind string, queue string, detail string, tags array<string>, refs array<{REF}>"
@@ -19,7 +21,7 @@ MOST_SHOWN = 30
 """Operations or events that a violation is shown by."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Violation:
     """A guarantee that does not hold: how often, and the first case with what shows it.
 
@@ -36,7 +38,7 @@ class Violation:
         return "\n    ".join([f"{self.kind}: {self.detail}", *self.shown_by])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """What a check looked at (``looked_at``: numbers by name), and what it found."""
 

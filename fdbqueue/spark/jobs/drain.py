@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ...errors import InvalidArgument
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.options import MAX_NAME_LENGTH
+from ...values.records import record
 from .. import session, stores
 from ..source import streams
 from ..source.settings import LIMITS
@@ -30,7 +30,7 @@ _SEEN = "drained"
 _LOOK_SECONDS = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Left:
     """What was in the queue when a drain ended, and why it did not take it; empty where nothing
     was."""
@@ -41,7 +41,7 @@ class Left:
     why: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Drained:
     """How many messages were taken and written, in how many batches, and what was left; ``size`` is
     the bytes of their payloads, None where these are no bytes and no text."""

@@ -7,7 +7,6 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,6 +18,7 @@ from ...queue.bulk.sinks import TIMEOUT_SECONDS, Sink, anonymous
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.durations import Seconds, patience
+from ...values.records import record
 from ...values.serializers import BUILT_IN
 from .. import session, stores
 from ..source import encoding, write
@@ -39,7 +39,7 @@ _AS_JSON = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loaded:
     """What a load did.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ...queue.queue import Queue
 from ...store.binding import fdb
+from ...values.records import record
 from .. import session, stores
 from ..source import batch
 from .steps import Step, Tell, plainly
@@ -15,7 +15,7 @@ from .steps import Step, Tell, plainly
 _BATCH = 100
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Replayed:
     """How many dead letters matched, and how many of these are ready again."""
 

@@ -7,7 +7,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -15,12 +14,13 @@ from pyspark.sql import SparkSession
 
 from ... import errors
 from ...errors import InvalidInput, JobFailed, QueueError
+from ...values.records import record
 
 _LOOK_SECONDS = 0.25
 _OURS = re.compile(r"fdbqueue\.errors\.(\w+): (.*)")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """How far a job is: what it does, and how many of how many; 0 of 0 where that is not known."""
 

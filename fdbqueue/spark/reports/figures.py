@@ -6,11 +6,13 @@ Times are milliseconds; those of the clock are since the epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from ...values.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Percentiles:
     """Of ``count`` times, those at three ranks (the nearest); None where there is no time."""
 
@@ -20,7 +22,7 @@ class Percentiles:
     p99: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LevelFigures:
     """One level of a queue, or all of it where ``level`` is None."""
 
@@ -38,7 +40,7 @@ class LevelFigures:
     whole: Percentiles
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """What happened in one span of time.
 
@@ -60,7 +62,7 @@ class Span:
     longest_wait_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumerFigures:
     """One consumer. ``failed``: deliveries to it that came back, or ended without success."""
 
@@ -71,7 +73,7 @@ class ConsumerFigures:
     service: Percentiles
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Balance:
     """How evenly deliveries are shared out among all consumers of a queue.
 
@@ -84,7 +86,7 @@ class Balance:
     evenness: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Oldest:
     """The messages that the history leaves in a state, and the one that was enqueued first."""
 
@@ -97,7 +99,7 @@ class Oldest:
     age_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueueReport:
     """One queue. ``consumers`` are the busiest; ``balance`` is about all of them."""
 
@@ -110,7 +112,7 @@ class QueueReport:
     oldest: tuple[Oldest, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Figures:
     """What the history of queues says; the times are None where there is no history."""
 

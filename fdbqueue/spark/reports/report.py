@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Row, Window
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.durations import Seconds, seconds
+from ...values.records import record
 from ...values.states import ENDS, State
 from .. import session
 from ..jobs import events as histories
@@ -235,7 +235,7 @@ def _oldest(events: DataFrame) -> list[Row]:
 # -- as plain values --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Parts:
     """Rows by queue."""
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from ...errors import InvalidOptions
 from ...messages.streams import table_scan
+from ...values.records import record
 from ...values.selector import Selector
 from .. import stores
 from ..stores import Seen
@@ -24,7 +25,7 @@ PARTITION_BYTES = 4_000_000
 BATCH_ROWS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settings:
     """What a batch read is told by its options."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import repeat
 from typing import Any
@@ -28,6 +27,7 @@ from ...errors import InvalidInput, InvalidPayload, InvalidSchema
 from ...queue.bulk.sinks import Stager
 from ...values.model import NewMessage
 from ...values.options import DEFAULT_PRIORITY
+from ...values.records import record
 from ...values.serializers import BUILT_IN
 from . import json_text
 
@@ -180,7 +180,7 @@ _FITS: dict[str, Callable[[DataType], bool]] = {
 # -- values -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Unreadable:
     """Stands where a row has no payload, for Spark could not read it."""
 

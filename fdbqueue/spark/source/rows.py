@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
 from ...schema.codec.envelopes import FIELDS
 from ...values.model import BYTES
+from ...values.records import record
 from . import payloads
 from .settings import Given
 
@@ -87,7 +88,7 @@ _HEADER_TYPES |= {"float": "DOUBLE", "boolean": "BOOLEAN"}
 _PAYLOADS = {"bytes": "BINARY", "string": STRING}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """How rows are asked for; ``payload`` and ``headers`` are empty where nothing was said."""
 

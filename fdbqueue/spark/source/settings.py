@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from ...errors import InvalidOptions
+from ...values.records import record
 
 D = TypeVar("D", int, None)
 
@@ -127,7 +127,7 @@ class Given:
         return frozenset(numbers)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Which queue it is. ``store`` is None for the store that each process uses by itself;
     ``root`` the prefix of the subspace of queues, None for the package's own."""

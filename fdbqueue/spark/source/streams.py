@@ -8,7 +8,6 @@ Offsets come back from the checkpoint as they were given, so they tell what they
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from ...messages.streams.planning import Limits
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.options import check_name
+from ...values.records import record
 from .. import stores
 from ..stores import Seen
 from . import tables
@@ -39,7 +39,7 @@ _EARLIER = "an earlier queue of the same name, whose identity was"
 Offset = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settings:
     """What a stream is told by its options.
 

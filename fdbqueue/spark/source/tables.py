@@ -16,6 +16,7 @@ from ...schema.codec.leases import unpack_lease
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
 from ...values.model import Due, Position
+from ...values.records import record
 from ...values.selector import Selector
 from .rows import Block, trusting
 
@@ -24,7 +25,7 @@ _ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
 _EVENT = ("transition", "id", "level", "attempt", "consumer", "at", "place")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Wanted:
     """Which rows of a table are wanted.
 

@@ -27,6 +27,7 @@ from ...queue.bulk.sinks import ANONYMOUS_DAYS, TIMEOUT_SECONDS, Sink, anonymous
 from ...schema.codec.sinks import SinkState
 from ...values.model import BYTES
 from ...values.options import check_name
+from ...values.records import record
 from ...values.serializers import MAX_CONTENT_TYPE
 from .. import stores
 from ..stores import Seen
@@ -38,7 +39,7 @@ _SAMPLES = 5
 """How many of the rows that are left out a task tells of."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settings:
     """What a write is told by its options. ``sink`` is empty where no id is given; ``summary`` is
     a file of the driver, in which a batch write tells what it did."""

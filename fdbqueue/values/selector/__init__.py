@@ -18,11 +18,11 @@ Reserved names stand for properties of the message: see ``PROPERTIES``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ...errors import InvalidSelector
 from ..model import Message
+from ..records import record
 from .grammar import names, parse
 from .meaning import MAX_DEPTH, PROPERTIES, Test, condition
 
@@ -32,7 +32,7 @@ MAX_LENGTH = 8_000
 """Characters of a selector at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Selector:
     """A condition that messages match or not: ``Selector("region = 'eu' AND priority > 6")``.
 

@@ -6,11 +6,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import InvalidSelector
 from ..model import HeaderValue, Message
+from ..records import record
 
 if TYPE_CHECKING:
     from lark import Token
@@ -35,7 +35,7 @@ in milliseconds; ``attempts`` counts the deliveries that failed before."""
 Test = Callable[[Message, int], HeaderValue]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """A part of a selector: of which type if that is known, how deep, where, and its meaning."""
 
