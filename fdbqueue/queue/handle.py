@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from copy import copy
-from typing import Self, TypeVar
+from typing import Self, TypeVar, TypeVarTuple
 
 from ..errors import InvalidArgument, QueueReplaced
 from ..schema import catalogue, once
 from ..schema.keys import OnceKeys, QueueKeys, RootKeys
 from ..schema.scope import Chore, Scope
-from ..store.binding import check_process, fdb
+from ..store import binding
+from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import durations
 from ..values.durations import Seconds
@@ -19,6 +20,7 @@ from ..values.options import QueueOptions, check_name
 
 Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 STRAYS_SECONDS = 10.0
 N = TypeVar("N")
@@ -65,20 +67,21 @@ class Handle:
     def _run(
         self,
         tr: Transactor,
-        body: Callable[[fdb.Transaction], R],
-        *,
-        wrote: Callable[[R], bool] = lambda _: True,
+        body: Callable[[fdb.Transaction, *Ts], R],
+        *terms: *Ts,
+        wrote: Callable[[R], bool] | None = None,
     ) -> R:
-        return composed(tr, self._keys.once, body, wrote)
+        return composed(tr, self._keys.once, body, *terms, wrote=wrote)
 
-    def _read(self, tr: Transactor, body: Callable[[fdb.Transaction], R]) -> R:
-        return self._run(tr, body, wrote=lambda _: False)
+    def _read(self, tr: Transactor, body: Callable[[fdb.Transaction, *Ts], R], *terms: *Ts) -> R:
+        return composed(tr, self._keys.once, body, *terms, wrote=_never)
 
     def _options(self, tr: fdb.Transaction) -> QueueOptions:
         return self._scope(tr).options
 
     def _scope(self, tr: fdb.Transaction) -> Scope:
-        check_process()
+        if binding.forked:
+            binding.check_process()
         # A local name: another thread may replace the cached value meanwhile.
         known = catalogue.read(tr, self._keys, self.name, self._cached)
         self._cached = known
@@ -135,13 +138,26 @@ def finished(steps: Iterable[R], progress: Callable[[R], object] | None, so_far:
 def composed(
     tr: Transactor,
     keys: OnceKeys,
-    body: Callable[[fdb.Transaction], R],
-    wrote: Callable[[R], bool],
+    body: Callable[[fdb.Transaction, *Ts], R],
+    *terms: *Ts,
+    wrote: Callable[[R], bool] | None = None,
 ) -> R:
-    """Run ``body`` in the caller's transaction, or in one of its own where given a database."""
+    """Run ``body`` in the caller's transaction; given a database, as a ``once.Operation``."""
     if isinstance(tr, fdb.Transaction):
-        return body(tr)
-    return once.run(tr, keys, body, wrote=wrote)
+        return body(tr, *terms)
+    # The loop of ``once.run``, here: so calls go down only.
+    operation = once.Operation[R](tr, keys)
+    while not operation.done:
+        try:
+            result = body(operation.tr, *terms)
+            operation.commit(result, wrote is None or wrote(result))
+        except fdb.FDBError as error:
+            operation.recover(error)
+    return operation.result
+
+
+def _never(_: object) -> bool:
+    return False
 
 
 def check_transaction(tr: object, operation: str) -> None:

@@ -62,7 +62,7 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
         db,
         handle._root_keys.once,
         lambda tr: auto_delete.delete_if_idle(tr, handle._scope(tr)),
-        bool,
+        wrote=bool,
     )
     return Swept(promoted, expired, staged, deleted)
 

@@ -101,4 +101,4 @@ def survey(
                 found[name] = Surveyed(options, levels, unreadable)
         return found
 
-    return composed(tr, root_keys.once, look, lambda _: False)
+    return composed(tr, root_keys.once, look, wrote=lambda _: False)

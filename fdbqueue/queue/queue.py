@@ -161,7 +161,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         keys = RootKeys(root, durations.limit("timeout", timeout))
         wanted = _fitting(name, QueueOptions.of(options))
         # Changes of the catalogue are recorded beside the queues: a queue may be gone by then.
-        composed(tr, keys.once, lambda tr: catalogue.create(tr, keys, name, wanted), _always)
+        composed(tr, keys.once, catalogue.create, keys, name, wanted)
         return queue
 
     @overload
@@ -240,7 +240,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
             catalogue.create(tr, keys, name, wanted)
             return wanted, True
 
-        stored, _ = composed(tr, keys.once, find, lambda found: found[1])
+        stored, _ = composed(tr, keys.once, find, wrote=lambda found: found[1])
         for option in options:
             if getattr(stored, option) != getattr(wanted, option):
                 raise OptionsMismatch(
@@ -278,7 +278,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
     def delete(self, tr: Transactor) -> None:
         """Delete the queue and everything in it. Raises ``QueueNotFound``."""
         keys = self._root_keys
-        composed(tr, keys.once, lambda tr: catalogue.delete(tr, keys, self.name), _always)
+        composed(tr, keys.once, catalogue.delete, keys, self.name)
 
     # -- producing ---------------------------------------------------------------------------
 
@@ -543,10 +543,6 @@ def _fitting(name: str, options: QueueOptions) -> QueueOptions:
     if options.dead_letter_queue == name:
         raise InvalidOptions(option="dead_letter_queue", problem="it is the queue itself")
     return options
-
-
-def _always(_: object) -> bool:
-    return True
 
 
 def _restore(

@@ -248,7 +248,7 @@ class Subscription:
         body: Callable[[fdb.Transaction], R],
         wrote: Callable[[R], bool] = lambda _: True,
     ) -> R:
-        return composed(tr, self._once, body, wrote)
+        return composed(tr, self._once, body, wrote=wrote)
 
     def _known(self, scope: Scope) -> Definition:
         for definition in scope.subscriptions:

@@ -97,15 +97,23 @@ class OnceKeys:
     timeout: seconds that each operation recorded here may take; None for no limit.
     """
 
-    __slots__ = ("prefix", "timeout")
+    __slots__ = ("latest", "prefix", "timeout")
 
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         self.prefix = prefix
         self.timeout = timeout
+        self.latest = (-1, b"")
+        """The last minute that a key was asked for, and what the keys of its records begin with."""
 
     def key(self, minute: int, token: bytes) -> bytes:
         """(minute, token)."""
-        return self.prefix + pack_int(minute) + pack_bytes(token)
+        return self.minute(minute) + pack_bytes(token)
+
+    def minute(self, minute: int) -> bytes:
+        """What the keys of a minute's records begin with; kept as ``latest``."""
+        begin = self.prefix + pack_int(minute)
+        self.latest = (minute, begin)
+        return begin
 
     def before(self, minute: int) -> slice:
         """All records of earlier minutes."""

@@ -1,12 +1,16 @@
-"""Exactly once, also when the outcome of a commit is unknown.
+"""Running transactions exactly once, also when the outcome of a commit is unknown.
 
 ``commit_unknown_result`` makes a retry loop run a function again that may have committed. Here
 every attempt writes its number under a token; an attempt that follows an unknown outcome reads
 that key first, and if an earlier one did commit, returns what that one returned.
 
 A transaction that ran out of time while it committed may still commit later, which nobody waits
-for. So every attempt also has a read conflict on its record, and who wants to know the outcome
-commits a write conflict on it: then the record is there, or never will be.
+for. So every attempt also has a read conflict on its record, and a client that needs to know the
+outcome commits a write conflict on it: then the record is there, or never will be.
+
+This module also knows each attempt at a transaction, and those before it. The bindings try a
+transaction again with the same object, which then reads at another version: so an attempt is
+known by both, in the caller's own retry loop as in ours. What is known goes with the object.
 """
 
 from __future__ import annotations
@@ -14,14 +18,23 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar, TypeVarTuple
 
-from ..errors import OperationTimedOut, OutcomeUnknown, TransactionTooLarge, TransactionTooSlow
-from ..store.binding import check_process, fdb
+from ..errors import (
+    OperationTimedOut,
+    OutcomeUnknown,
+    OwnWritesUnseen,
+    TransactionTooLarge,
+    TransactionTooSlow,
+)
+from ..store import binding
+from ..store.binding import fdb
+from ..store.tuple_elements import pack_bytes
 from .codec.atomic import pack_index, unpack_index
-from .keys import OnceKeys
+from .keys import OnceKeys, QueueKeys
 
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 TOKEN_BYTES = 16
 KEPT_MINUTES = 10
@@ -37,6 +50,8 @@ for half as much each time come to one row before that."""
 _ASKING_MS = 5_000
 """How long to ask for the outcome of a commit that ran out of time."""
 
+_FIRST = pack_index(0)
+
 MAX_SWEPT = 1_000
 """Queues of which a process remembers when it last removed their old records."""
 
@@ -45,122 +60,298 @@ _listeners: list[weakref.ref[Callable[[int], object]]] = []
 
 
 def on_retry(listener: Callable[[int], object]) -> None:
-    """Call ``listener``, as long as somebody else holds it, with the error's code whenever a
-    transaction is about to be retried; for metrics."""
+    """Call ``listener`` with the error's code whenever a transaction is about to be retried, as
+    long as somebody else holds it; for metrics."""
     held = weakref.WeakMethod if hasattr(listener, "__self__") else weakref.ref
     _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
+
+
+class Attempt:
+    """One attempt at a transaction.
+
+    version: at which it reads. retries: how often it was tried before. before: how many versions
+    passed since the attempt before. taken: the READY keys that it has removed. given: the last
+    index that it gave, by the key of TAIL of the level.
+    ours: whether an ``Operation`` runs the transaction, so that nobody else tries it again.
+    brief: whether nothing but an operation of the package runs in it.
+    """
+
+    __slots__ = ("brief", "given", "ours", "previous", "retries", "taken", "version")
+
+    def __init__(
+        self, version: int = 0, retries: int = 0, previous: int = 0, *, ours: bool, brief: bool
+    ) -> None:
+        self.version = version
+        self.retries = retries
+        self.previous = previous
+        self.ours = ours
+        self.brief = brief
+        self.taken: set[bytes] = set()
+        self.given: dict[bytes, int] = {}
+
+    @property
+    def before(self) -> int:
+        return self.version - self.previous if self.previous else 0
+
+    def take(self, tr: fdb.Transaction, keys: QueueKeys, key: bytes) -> None:
+        """A ready message is removed. Raises ``OwnWritesUnseen``."""
+        if key in self.taken:
+            self._doubt(tr, keys)
+        self.taken.add(key)
+
+    def put_back(self, key: bytes) -> None:
+        """A message is ready again where it stood."""
+        self.taken.discard(key)
+
+    def give(self, tr: fdb.Transaction, keys: QueueKeys, tail: bytes, begin: int, end: int) -> None:
+        """Indexes of the level with this TAIL key are given. Raises ``OwnWritesUnseen``."""
+        if begin <= self.given.get(tail, 0):
+            self._doubt(tr, keys)
+        self.given[tail] = end - 1
+
+    def _doubt(self, tr: fdb.Transaction, keys: QueueKeys) -> None:
+        """What was done is not there: either the transaction does not see its own writes, or it is
+        a new attempt that happens to read at the same version."""
+        probe = keys.fence(0, 0)  # which nobody reads
+        tr[probe] = b"?"
+        seen = tr.snapshot.get(probe).present() and tr.get(probe).present()
+        del tr[probe]
+        if not seen:
+            raise OwnWritesUnseen
+        self.retries += 1
+        self.taken.clear()
+        self.given.clear()
+
+
+_KNOWN = "_fdbqueue_attempt"
+"""The attribute of a transaction that holds its ``Attempt``."""
+
+
+def attempt(tr: fdb.Transaction) -> Attempt:
+    """The attempt that a transaction is at. No round trip after a read."""
+    known: Attempt | None = tr.__dict__.get(_KNOWN)
+    if known is not None and known.ours:
+        if not known.version:
+            known.version = int(tr.get_read_version().wait())
+        return known
+    version = int(tr.get_read_version().wait())
+    if known is None:
+        known = Attempt(version, ours=False, brief=False)
+    elif known.version == version:
+        return known
+    else:
+        known = Attempt(version, known.retries + 1, known.version, ours=False, brief=False)
+    tr.__dict__[_KNOWN] = known
+    return known
+
+
+class Operation(Generic[R]):
+    """Something to do in a transaction of its own, exactly once; retried until it commits::
+
+        operation = Operation(db, keys)
+        while not operation.done:
+            try:
+                operation.commit(body(operation.tr))
+            except fdb.FDBError as error:
+                operation.recover(error)
+        return operation.result
+
+    body: must have no effect outside its transaction; what it returned for the attempt that
+        committed is the result.
+    brief: whether it does nothing but an operation of the package, and so takes little time.
+
+    All attempts together may take ``keys.timeout`` seconds, or each as long as the database's
+    own option says. Conflicts are retried until then. What repeating does not cure is not: a
+    transaction that is too large, or that lasts too long ``MAX_TOO_OLD`` times.
+    """
+
+    __slots__ = (
+        "_committing",
+        "_minute",
+        "_record",
+        "_results",
+        "_too_old",
+        "_unknown",
+        "db",
+        "done",
+        "keys",
+        "result",
+        "tr",
+    )
+
+    result: R
+
+    def __init__(self, db: fdb.Database, keys: OnceKeys, *, brief: bool = True) -> None:
+        if binding.forked:
+            binding.check_process()
+        self.db = db
+        self.keys = keys
+        self.done = False
+        self.tr = tr = db.create_transaction()
+        if keys.timeout is not None:
+            _limit(tr, keys.timeout)
+        tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
+        self._committing = self._unknown = False
+        self._too_old = 0
+        self._record: bytes | None = None
+        self._minute = 0
+        self._results: list[R] = []
+
+    def commit(self, result: R, wrote: bool = True) -> None:
+        """Commit what was done, of which ``result`` is the outcome.
+
+        wrote: whether that wrote something that must not be written twice.
+        """
+        tr, sweeping = self.tr, False
+        # No record, no harm: what wrote none may happen twice.
+        if wrote:
+            minute = _minute(tr)
+            if self._record is None:
+                known, begin = self.keys.latest
+                if known != minute:
+                    begin = self.keys.minute(minute)
+                self._record, self._minute = begin + pack_bytes(os.urandom(TOKEN_BYTES)), minute
+            # Before it is written: what is one's own is no read.
+            tr.add_read_conflict_key(self._record)
+            tr.set(self._record, pack_index(len(self._results)) if self._results else _FIRST)
+            self._results.append(result)
+            sweeping = _swept.get(self.keys.prefix) != minute
+            if sweeping:
+                self._sweep(minute)
+        self._committing = True
+        tr.commit().wait()
+        if sweeping:
+            if len(_swept) >= MAX_SWEPT:
+                _swept.clear()
+            _swept[self.keys.prefix] = minute
+        self.result, self.done = result, True
+
+    def recover(self, error: fdb.FDBError) -> None:
+        """After an attempt that failed: be ready for the next, or done if an earlier one committed.
+
+        Raises ``TransactionTooLarge``; ``TransactionTooSlow``, or ``OperationTimedOut`` if it did
+        not end in time, and nothing was written; ``OutcomeUnknown`` if that cannot be told, or the
+        records of the attempts may have been removed before they could be read;
+        ``fdb.FDBError`` for what cannot be retried.
+        """
+        while True:
+            if error.code == _TOO_LARGE:
+                raise TransactionTooLarge(problem="the transaction has too many bytes") from None
+            # Once unknown, always unknown: a later attempt that fails says nothing of this one.
+            self._unknown = self._unknown or (self._committing and _maybe_committed(error))
+            self._committing = False
+            self._too_old += error.code == TOO_OLD
+            try:
+                if self._too_old == MAX_TOO_OLD:
+                    raise error
+                self.tr.on_error(error).wait()
+            except fdb.FDBError as last:
+                self._give_up(last)
+                return
+            for known in list(_listeners):
+                tell = known()
+                if tell is not None:
+                    tell(error.code)
+            self._begin_again()
+            if not self._unknown or self._record is None:
+                return
+            try:
+                self._finish(self._committed(self._record))
+                return
+            except fdb.FDBError as another:
+                error = another
+
+    def _begin_again(self) -> None:
+        last: Attempt = self.tr.__dict__[_KNOWN]
+        self.tr.__dict__[_KNOWN] = Attempt(
+            0, last.retries + 1, last.version, ours=True, brief=last.brief
+        )
+
+    def _finish(self, committed: int | None) -> None:
+        """Be done if the attempt of a number has committed."""
+        if committed is not None:
+            self.result, self.done = self._results[committed], True
+
+    def _give_up(self, last: fdb.FDBError) -> None:
+        """Be done if an attempt has committed; raise if none has."""
+        if last.code != _TIMED_OUT and self._too_old < MAX_TOO_OLD:
+            raise last
+        if self._unknown and self._record is not None:
+            self._finish(_settle(self.db, self._record))
+            if self.done:
+                return
+        if last.code == _TIMED_OUT:
+            raise OperationTimedOut(seconds=self.keys.timeout) from last
+        raise TransactionTooSlow(times=self._too_old) from last
+
+    def _committed(self, record: bytes) -> int | None:
+        """The number of the attempt that committed. The read conflicts with one in flight."""
+        value = self.tr.get(record).value
+        if value is not None:
+            return unpack_index(value)
+        if _minute(self.tr) >= self._minute + KEPT_MINUTES:
+            raise OutcomeUnknown(minutes=KEPT_MINUTES)
+        return None
+
+    def _sweep(self, minute: int) -> None:
+        # Those of minutes to come are of another cluster, from which the data was copied.
+        for gone in (
+            self.keys.before(minute - KEPT_MINUTES),
+            self.keys.since(minute + KEPT_MINUTES),
+        ):
+            self.tr.clear_range(gone.start, gone.stop)
 
 
 def run(
     db: fdb.Database,
     keys: OnceKeys,
-    body: Callable[[fdb.Transaction], R],
-    *,
-    wrote: Callable[[R], bool] = lambda _: True,
+    body: Callable[[fdb.Transaction, *Ts], R],
+    *terms: *Ts,
+    wrote: Callable[[R], bool] | None = None,
+    brief: bool = True,
 ) -> R:
-    """Run ``body`` in a transaction of its own, exactly once; retry until it commits.
+    """Run ``body`` with ``terms`` as an ``Operation``; returns the result.
 
-    body: must have no effect outside its transaction; what it returns for the attempt that
-        committed is returned.
-    wrote: whether a result means that something was written that must not be written twice.
+    wrote: whether a result means that something was written that must not be written twice;
+        where None, it always does.
 
-    All attempts together may take ``keys.timeout`` seconds, or each as long as the database's
-    own option says.
-
-    Conflicts are retried until then. What repeating does not cure is not: a transaction that is
-    too large, or that lasts too long ``MAX_TOO_OLD`` times.
-
-    Spans transactions. Raises ``TransactionTooLarge``; ``TransactionTooSlow``, or
-    ``OperationTimedOut`` if it did not end in time, and nothing was written; ``OutcomeUnknown`` if
-    that cannot be told, or the records of this call's attempts may have been removed before it
-    could look for them; ``fdb.FDBError`` for what cannot be retried.
+    Spans transactions. Raises what ``Operation.recover`` raises.
     """
-    check_process()
-    tr = transaction(db, keys)
-    token = os.urandom(TOKEN_BYTES)
-    minute: int | None = None
-    results: list[R] = []
-    unknown = False
-    too_old = 0
-    while True:
-        committing = False
+    operation = Operation[R](db, keys, brief=brief)
+    while not operation.done:
         try:
-            # No record, no harm: what wrote none may happen twice.
-            if unknown and minute is not None:
-                committed = _committed(tr, keys, minute, token)
-                if committed is not None:
-                    return results[committed]
-            result = body(tr)
-            if not wrote(result):
-                committing = True
-                tr.commit().wait()
-                return result
-            now = _minute(tr)
-            minute = now if minute is None else minute
-            record = keys.key(minute, token)
-            tr.add_read_conflict_key(record)  # before it is written: what is one's own is no read
-            tr[record] = pack_index(len(results))
-            results.append(result)
-            sweeping = _swept.get(keys.prefix) != now
-            if sweeping:
-                # Those of minutes to come are of another cluster, from which the data was copied.
-                for gone in (keys.before(now - KEPT_MINUTES), keys.since(now + KEPT_MINUTES)):
-                    tr.clear_range(gone.start, gone.stop)
-            committing = True
-            tr.commit().wait()
-            if sweeping:
-                if len(_swept) >= MAX_SWEPT:
-                    _swept.clear()
-                _swept[keys.prefix] = now
-            return result
+            result = body(operation.tr, *terms)
+            operation.commit(result, wrote is None or wrote(result))
         except fdb.FDBError as error:
-            if error.code == _TOO_LARGE:
-                raise TransactionTooLarge(problem="the transaction has too many bytes") from None
-            # Once unknown, always unknown: a later attempt that fails says nothing of this one.
-            unknown = unknown or (committing and _maybe_committed(error))
-            too_old += error.code == TOO_OLD
-            try:
-                if too_old == MAX_TOO_OLD:
-                    raise error
-                tr.on_error(error).wait()
-            except fdb.FDBError as last:
-                if last.code != _TIMED_OUT and too_old < MAX_TOO_OLD:
-                    raise
-                if unknown and minute is not None:
-                    committed = _settle(db, keys, minute, token)
-                    if committed is not None:
-                        return results[committed]
-                if last.code == _TIMED_OUT:
-                    raise OperationTimedOut(seconds=keys.timeout) from last
-                raise TransactionTooSlow(times=too_old) from last
-            for known in list(_listeners):
-                tell = known()
-                if tell is not None:
-                    tell(error.code)
-
-
-def _maybe_committed(error: fdb.FDBError) -> bool:
-    return error.code == _TIMED_OUT or bool(fdb.predicates.is_maybe_committed(error))
+            operation.recover(error)
+    return operation.result
 
 
 def transaction(db: fdb.Database, keys: OnceKeys) -> fdb.Transaction:
     """A transaction that may take, with its retries, ``keys.timeout`` seconds."""
     tr = db.create_transaction()
     if keys.timeout is not None:
-        tr.options.set_timeout(max(1, int(keys.timeout * 1000)))
+        _limit(tr, keys.timeout)
     return tr
 
 
+def _limit(tr: fdb.Transaction, seconds: float) -> None:
+    tr.options.set_timeout(max(1, int(seconds * 1000)))
+
+
+def _maybe_committed(error: fdb.FDBError) -> bool:
+    return error.code == _TIMED_OUT or bool(fdb.predicates.is_maybe_committed(error))
+
+
 def _minute(tr: fdb.Transaction) -> int:
-    return int(tr.get_read_version().wait()) // _VERSIONS_PER_MINUTE
+    return attempt(tr).version // _VERSIONS_PER_MINUTE
 
 
-def _settle(db: fdb.Database, keys: OnceKeys, minute: int, token: bytes) -> int | None:
+def _settle(db: fdb.Database, record: bytes) -> int | None:
     """The number of the attempt that committed; None if none did, and then none will.
 
     Raises ``OutcomeUnknown`` where the store does not say.
     """
-    record = keys.key(minute, token)
     try:
         tr = db.create_transaction()
         tr.options.set_timeout(_ASKING_MS)
@@ -176,13 +367,3 @@ def _settle(db: fdb.Database, keys: OnceKeys, minute: int, token: bytes) -> int 
                 tr.on_error(error).wait()
     except fdb.FDBError:
         raise OutcomeUnknown(minutes=KEPT_MINUTES) from None
-
-
-def _committed(tr: fdb.Transaction, keys: OnceKeys, minute: int, token: bytes) -> int | None:
-    """The number of the attempt that committed. The read conflicts with one still in flight."""
-    value = tr.get(keys.key(minute, token)).value
-    if value is not None:
-        return unpack_index(value)
-    if _minute(tr) >= minute + KEPT_MINUTES:
-        raise OutcomeUnknown(minutes=KEPT_MINUTES)
-    return None

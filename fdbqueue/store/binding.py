@@ -219,13 +219,14 @@ def _chosen_by_application() -> Store:
 
 
 DEFAULT = _select()
-_forked = False
+forked = False
+"""Whether FoundationDB's client was open before a fork: it would hang."""
 
 
 def _after_fork() -> None:
-    global _forked
+    global forked
     started = getattr(fdb.impl, "_network_thread", None) is not None
-    _forked = started and DEFAULT.engine is Engine.FOUNDATIONDB
+    forked = started and DEFAULT.engine is Engine.FOUNDATIONDB
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -233,7 +234,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def check_process() -> None:
     """Raises ``StoreForked`` where FoundationDB's client was open before a fork: it would hang."""
-    if _forked:
+    if forked:
         raise StoreForked(store=DEFAULT)
 
 

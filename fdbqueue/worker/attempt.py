@@ -125,7 +125,7 @@ def _commit(
         if slow >= MAX_SLOW:
             raise HandlerTooSlow(seconds=seconds)
 
-    once.run(db, queue._keys.once, limited)
+    once.run(db, queue._keys.once, limited, brief=False)
 
 
 def _settle(

@@ -56,7 +56,7 @@ def test_a_fork_after_open_works_or_is_a_clear_error_and_shares_no_sequence(
 def test_every_operation_says_so_after_such_a_fork(
     db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "_forked", True)
+    monkeypatch.setattr(binding, "forked", True)
     for operation in (
         lambda: queue.enqueue(db, b"x"),
         lambda: queue.receive(db, wait=5),

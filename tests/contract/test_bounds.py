@@ -285,7 +285,7 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(db: Database, space: S
     class Watched(Queue):
         """Says when it is refused."""
 
-        def _run(self, *args: Any, **kwargs: Any) -> Any:
+        def _run(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
             try:
                 return super()._run(*args, **kwargs)
             except QueueFull:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...schema import once
 from ...schema.codec.envelopes import pack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ..enqueue import attempt
 
 
 @fdb.transactional
@@ -27,7 +27,7 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage
     skipping = [definition for definition in scope.subscriptions if definition.skips]
     now_ms = scope.now_ms(tr) if skipping else 0
     lowest: dict[tuple[str, int], bytes] = {}
-    tried = attempt.of(tr)
+    tried = once.attempt(tr)
     for standing in messages:
         position, key = standing.position, keys.ready(standing.position)
         tr[key] = pack_envelope(standing.envelope)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...schema import once
 from ...schema.codec.atomic import pack_index
 from ...schema.codec.envelopes import open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from .. import payloads
-from ..enqueue import attempt
 
 BATCH_BYTES = 8_000_000
 """What a batch may hold of envelopes and payloads: a transaction takes 10,000,000 bytes."""
@@ -87,7 +87,7 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessag
     Raises ``OwnWritesUnseen`` if the transaction has removed one before.
     """
     passed: dict[int, int] = {}
-    tried = attempt.of(tr)
+    tried = once.attempt(tr)
     for message in messages:
         position, key = message.position, keys.ready(message.position)
         tried.take(tr, keys, key)

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Sequence
 
 from ...errors import QueueFull
-from ...schema import counters
+from ...schema import counters, once
 from ...schema.codec.envelopes import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
@@ -26,7 +26,6 @@ from ...values.states import PURGE_READY, State
 from .. import dead_letters, transitions
 from ..delivery import scan
 from ..transaction_budget import ALONE_BYTES
-from . import attempt
 
 REASON = "the queue was full"
 MAX_DROPPED = 500
@@ -175,7 +174,7 @@ def _oldest(
 
 def _crowd(tr: fdb.Transaction, scope: Scope) -> int:
     """Among how many of the oldest messages to choose; 0 for the first: nobody else drops some."""
-    tried = attempt.of(tr)
+    tried = once.attempt(tr)
     if tried.retries:
         _fought[scope.keys] = tried.version
     elif tried.version - _fought.get(scope.keys, -_REMEMBERED) >= _REMEMBERED:

@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ...schema import once
 from ...schema.codec.atomic import unpack_index
 from ...schema.codec.envelopes import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import RANDOM_BYTES, Position
-from . import attempt
 
 FIRST_LEAP = 16
 MAX_LEAP = 65_536
@@ -73,10 +73,10 @@ def _begin(
     following = {level: next_index(keys, *looks[level]) for level in counts}
     begins = {}
     for level, index in following.items():
-        tried = attempt.of(tr)
+        tried = once.attempt(tr)
         begin = index + leap(tried.retries, tried.before)
         end = begin + counts[level]
-        tried.give(tr, keys, level, begin, end)
+        tried.give(tr, keys, keys.tail(level), begin, end)
         tr.add_read_conflict_range(keys.fence(level, begin), keys.fence(level, end))
         begins[level] = begin
     return begins
