@@ -69,11 +69,14 @@ class ManualClock(Clock):
 
 
 @pytest.fixture
-def fdbqueue_db(tmp_path: Path) -> fdb.Database:
-    """A database: an embedded store of the test's own, or the server at hand."""
+def fdbqueue_db(tmp_path: Path) -> Iterator[fdb.Database]:
+    """A database: an embedded store of the test's own, closed afterwards, or the server at hand."""
     if binding.DEFAULT.engine is Engine.EMBEDDED:
-        return binding.open(tmp_path / "test.fdbq")
-    return binding.open()
+        db = binding.open(tmp_path / "test.fdbq")
+        yield db
+        binding.close(db)
+    else:
+        yield binding.open()
 
 
 @pytest.fixture

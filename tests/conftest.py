@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 from xdist.scheduler import LoadScopeScheduling
 
 import fdbqueue
-from fdbqueue.store.binding import DEFAULT, Engine, default_cluster_file, fdb
+from fdbqueue.store.binding import DEFAULT, Engine, close, default_cluster_file, fdb
 from tests.seeds import (
     SEED,
     VARIABLE,
@@ -98,9 +98,11 @@ def store(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def db(store: str) -> fdb.Database:
-    """The store, open."""
-    return fdbqueue.open(store)
+def db(store: str) -> Iterator[fdb.Database]:
+    """The store, open for as long as the test."""
+    db = fdbqueue.open(store)
+    yield db
+    close(db)
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fdbqueue.store.binding import fdb
-
-DEADLINE = 60.0
+from tests.patience import DEADLINE
 
 
 class Gates:

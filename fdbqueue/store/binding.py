@@ -283,7 +283,23 @@ def describe(db: fdb.Database) -> Store:
     return _described.get(id(db), DEFAULT)
 
 
-# The bindings keep every database that they opened for the life of the process, so ids stay valid.
+def close(db: fdb.Database) -> None:
+    """Close an embedded store: what is still under way on it fails, and ``open`` opens it anew.
+
+    A cluster's database stays open, as does a store that the bindings do not know to be open.
+    """
+    impl: Any = fdb.impl
+    if DEFAULT.engine is not Engine.EMBEDDED:
+        return
+    with impl.cacheLock:
+        paths = [path for path, each in impl.open_databases.items() if each is db]
+        for path in paths:
+            embedded.close_store(path)
+            del impl.open_databases[path]
+    _described.pop(id(db), None)
+
+
+# The bindings keep every database until it is closed, so ids stay valid.
 _described: dict[int, Store] = {}
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.patience import DEADLINE
+
 FDBQ = Path(sys.executable).parent / "fdbq"
 PROGRAMS = Path(__file__).parent / "programs"
-DEADLINE = 120
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-DEADLINE = 60.0
+from tests.patience import DEADLINE
+
 HOME = b"\x1b[H"
 CLEAR = (b"\x1b[2J", b"\x1b[J", b"\x1b[3J")
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")

@@ -14,6 +14,7 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, fdb
 from tests.acceptance.running import FDBQ, Fdbq
+from tests.patience import DEADLINE
 
 HOSTILE = [
     b"\x1b]0;owned\x07\x1b[31mred\x1b[0m",
@@ -118,7 +119,7 @@ def test_receive_waits_for_a_message(fdbq: Fdbq, name: str) -> None:
         fdbq.ok("enqueue", name, "at last")
         assert waiting.stdout is not None
         assert json.loads(waiting.stdout.readline())["payload"] == "at last"
-        assert waiting.wait(60) == 0
+        assert waiting.wait(DEADLINE) == 0
 
 
 def test_a_file_is_a_payload_as_it_is(fdbq: Fdbq, name: str, tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ def test_a_hostile_payload_does_not_reach_a_terminal(fdbq: Fdbq, name: str) -> N
             [FDBQ, "peek", name],
             stdout=theirs,
             env={**fdbq.environment, "TERM": "xterm", "COLUMNS": "80"},
-            timeout=60,
+            timeout=DEADLINE,
             check=True,
         )
         os.close(theirs)

@@ -13,6 +13,7 @@ import pytest
 
 from fdbqueue import Queue, fdb, verify
 from tests.acceptance.running import FDBQ, Fdbq
+from tests.patience import DEADLINE
 
 USAGE = 2
 FAILURE = 1
@@ -251,7 +252,7 @@ def test_an_interrupt_ends_without_a_traceback(db: fdb.Database, fdbq: Fdbq, nam
         process.send_signal(signal.SIGINT)
 
         # Then it says what it did
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
     assert re.fullmatch(r"fdbq: interrupted; at least [01] messages? enqueued\n", told)
 

@@ -12,6 +12,7 @@ import pytest
 from fdbqueue import Queue, fdb
 from fdbqueue.cli.bench.measure import ROOT
 from tests.acceptance.running import FDBQ, Fdbq
+from tests.patience import DEADLINE
 
 SHORT = ("--seconds", "0.1")
 
@@ -69,7 +70,7 @@ def test_an_interrupted_benchmark_removes_what_it_wrote(
         while not left_behind(db):
             assert process.poll() is None
         process.send_signal(signum)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
     assert told.splitlines()[-1] == "fdbq: interrupted"
     assert "Traceback" not in told

@@ -13,6 +13,7 @@ from fdbqueue import Queue, fdb
 from fdbqueue.errors import NotAStore, StoreNotFound
 from tests.acceptance.running import FDBQ, Fdbq
 from tests.acceptance.screen import Screen
+from tests.patience import DEADLINE
 
 LEAVES = b"\x1b[?1049l"
 ENTERS = b"\x1b[?1049h"
@@ -25,7 +26,7 @@ def shell(fdbq: Fdbq, line: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE,
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 from fdbqueue import Queue, fdb
 from tests.acceptance.running import FDBQ, Fdbq
 from tests.acceptance.screen import CLEAR, Screen
+from tests.patience import DEADLINE
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def follow(fdbq: Fdbq, *arguments: str) -> subprocess.Popen[str]:
 
 def stopped(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=DEADLINE)
     assert (process.returncode, told) == (0, "")
 
 
@@ -160,7 +161,7 @@ def test_metrics_are_served(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
             r"serving (http://127\.0\.0\.1:\d+/metrics)\n", process.stdout.readline()
         )
         assert told is not None
-        with urllib.request.urlopen(told[1], timeout=60) as answer:
+        with urllib.request.urlopen(told[1], timeout=DEADLINE) as answer:
             text = answer.read().decode()
         stopped(process)
     assert f'fdbqueue_messages{{level="0",queue="{name}",state="ready"}} 1.0' in text
@@ -187,10 +188,10 @@ def test_a_scrape_that_fails_is_told_in_one_line(fdbq: Fdbq, name: str) -> None:
 
         try:
             with pytest.raises(urllib.error.HTTPError, match="500"):
-                urllib.request.urlopen(url, timeout=60)
+                urllib.request.urlopen(url, timeout=DEADLINE)
         finally:
             process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=DEADLINE)
     assert told.startswith("fdbq: a scrape failed: ")
     assert told.count("\n") == 1
 

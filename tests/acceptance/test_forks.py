@@ -11,6 +11,7 @@ from fdbqueue import Queue
 from fdbqueue.errors import StoreForked
 from fdbqueue.store import binding
 from fdbqueue.store.binding import fdb
+from tests.patience import DEADLINE
 
 CHILD = """
 import os, sys
@@ -41,7 +42,7 @@ def test_a_fork_after_open_works_or_is_a_clear_error_and_shares_no_sequence(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE,
         check=True,
     )
     lines = done.stdout.splitlines()

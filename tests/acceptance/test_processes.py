@@ -12,6 +12,7 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, fdb
 from tests.acceptance.running import Fdbq, Programs, told
+from tests.patience import DEADLINE
 
 ROOT = Path(__file__).parent.parent.parent
 PRODUCERS = 8
@@ -91,7 +92,7 @@ def test_the_example_worker_counts_each_order_once(
         assert Queue(name).depth(db).done == 1
 
         worker.terminate()
-        assert worker.wait(60) == 0
+        assert worker.wait(DEADLINE) == 0
     finally:
         del db[totals.pack((region,))]
 
@@ -103,7 +104,7 @@ def test_the_demo_proves_exactly_once(environment: dict[str, str]) -> None:
         capture_output=True,
         text=True,
         env={**environment, "PYTHONPATH": str(ROOT / "tools")},
-        timeout=300,
+        timeout=DEADLINE,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from fdbqueue import Depth, Queue, fdb, verify
-from tests.acceptance.running import DEADLINE, FDBQ, Fdbq, told
+from tests.acceptance.running import FDBQ, Fdbq, told
+from tests.patience import DEADLINE
 
 APP = """
 import os, time

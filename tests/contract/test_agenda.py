@@ -10,6 +10,7 @@ from fdbqueue import Queue
 from fdbqueue.messages import next_event
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -58,7 +59,7 @@ def test_a_consumer_that_waits_is_given_what_becomes_due(db: Database, space: Su
     consumer = threading.Thread(target=consume)
     consumer.start()
     queue.enqueue(db, b"soon", delay=0.2)
-    consumer.join(30)
+    consumer.join(DEADLINE)
     assert found == [b"soon"]
 
 
@@ -75,5 +76,5 @@ def test_a_resumed_queue_wakes_who_waits(db: Database, queue: Queue) -> None:
     consumer = threading.Thread(target=consume)
     consumer.start()
     queue.resume(db)
-    consumer.join(30)
+    consumer.join(DEADLINE)
     assert found == [b"here"]

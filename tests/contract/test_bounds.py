@@ -14,6 +14,7 @@ from fdbqueue import Depth, NewMessage, Queue, verify
 from fdbqueue.errors import InvalidArgument, InvalidOptions, QueueFull
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -300,14 +301,14 @@ def test_a_blocked_producer_goes_on_at_the_low_water_mark(db: Database, space: S
 
     producer = threading.Thread(target=produce)
     producer.start()
-    assert refused.wait(30)
+    assert refused.wait(DEADLINE)
     queue.dequeue_at_most_once(db)
     for _ in range(2):
         refused.clear()
-        assert refused.wait(30), "one message less is above the mark of two"
+        assert refused.wait(DEADLINE), "one message less is above the mark of two"
     assert not done.is_set()
     queue.dequeue_at_most_once(db)
-    assert done.wait(30)
+    assert done.wait(DEADLINE)
     producer.join()
     assert stored(db, queue) == [b"c", b"d", b"e"]
 

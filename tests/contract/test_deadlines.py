@@ -31,6 +31,7 @@ from tests.flaky import (
     CuttableDatabase,
     FlakyDatabase,
 )
+from tests.patience import DEADLINE
 
 
 def flaky(db: fdb.Database, *plan: str | None) -> fdb.Database:
@@ -208,7 +209,7 @@ def test_each_operation_of_a_handle_with_a_deadline_ends(
 
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(DEADLINE)
     assert [type(error) for error in ended] == [OperationTimedOut]
     assert queue.depth(db).ready == 0
 
@@ -263,7 +264,7 @@ def ends(operation: Callable[[], object]) -> type[BaseException] | None:
 
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(DEADLINE)
     assert ended, "it goes on for ever"
     return ended[0]
 

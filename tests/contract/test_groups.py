@@ -17,6 +17,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -248,7 +249,7 @@ def test_a_waiting_consumer_is_woken_by_the_end_of_the_one_before(
     waiting = threading.Thread(target=lambda: got.append(queue.receive(db, wait=30)))
     waiting.start()
     queue.ack(db, first)
-    waiting.join(60)
+    waiting.join(DEADLINE)
     assert [d and d.payload for d in got] == [b"2"]
 
 

@@ -24,6 +24,7 @@ from fdbqueue.schema.keys import RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.options import check_name
 from fdbqueue.values.serializers import BytesSerializer
+from tests.patience import DEADLINE
 
 PACKAGE = Path(fdbqueue.__file__).parent
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -149,7 +150,7 @@ def test_a_hostile_message_fails_by_itself_and_the_worker_goes_on(
 
     # When a worker handles them
     with Worker(db, 1).add(queue, handle, transactional=transactional):
-        assert arrived.wait(60)
+        assert arrived.wait(DEADLINE)
     # Then those that are none are dead letters that say so, and the rest was handled
     letters = queue.dead.list(db)
     bad = [each for each in HOSTILE if not readable(each)]

@@ -16,9 +16,9 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.interleaving import Operation, explore
+from tests.patience import DEADLINE
 
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
-SIGNAL_SECONDS = 30.0
 
 pytestmark = pytest.mark.long
 
@@ -228,7 +228,7 @@ def test_no_wakeup_is_lost_by_who_falls_asleep_as_a_message_comes(
             taken = [each for each in outcomes if isinstance(each, list)]
             assert len(taken) <= 1
             if not taken:
-                assert wakeups.wait(wakeups.arm(db, sum(signals, ())), SIGNAL_SECONDS)
+                assert wakeups.wait(wakeups.arm(db, sum(signals, ())), DEADLINE)
 
         # When a message comes while two fall asleep
         return [
@@ -252,7 +252,7 @@ def test_no_wakeup_is_lost_by_a_guard_that_leaves(
             # Then the other one has the message, or was woken for it
             _, _, other = results
             taken = isinstance(other, list)
-            assert taken or wakeups.wait(wakeups.arm(db, other), SIGNAL_SECONDS)
+            assert taken or wakeups.wait(wakeups.arm(db, other), DEADLINE)
 
         # When it leaves while a message comes, and another one falls asleep
         return [

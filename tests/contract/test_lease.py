@@ -9,6 +9,7 @@ from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -173,9 +174,9 @@ def test_waiting_ends_as_soon_as_a_message_arrives(db: Database, queue: Queue) -
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert waiting.wait(60)
+    assert waiting.wait(DEADLINE)
     queue.enqueue(db, b"here")
-    consumer.join(60)
+    consumer.join(DEADLINE)
     assert not consumer.is_alive()
     assert found == [b"here"]
 
@@ -209,7 +210,7 @@ def test_every_waiting_consumer_is_woken_when_there_is_work_for_all(
     queue.enqueue(db, b"3")
     queue.enqueue(db, b"4")
     for consumer in consumers:
-        consumer.join(60)
+        consumer.join(DEADLINE)
         assert not consumer.is_alive()
     assert sorted(found) == [b"1", b"2", b"3", b"4"]
 

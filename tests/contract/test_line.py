@@ -19,6 +19,7 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -59,7 +60,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE)
         assert not thread.is_alive()
 
 
@@ -502,7 +503,7 @@ def test_auto_stands_in_line_behind_others(db: Database, queue: Queue) -> None:
     late.start()
     late.join(0.1)
     assert payloads(queue.collect(db, leader)) == [b"a"]
-    late.join(30)
+    late.join(DEADLINE)
     assert found[0] is not None
     assert found[0].payload == b"b"
 

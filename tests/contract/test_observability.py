@@ -16,6 +16,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.worker import Worker, tracing
 from tests.flaky import CONFLICT, FlakyDatabase
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 
@@ -85,7 +86,7 @@ def test_a_worker_counts_outcomes_latencies_redeliveries_and_conflicts(
     flaky = FlakyDatabase(db, [None, CONFLICT] * 100)
     worker = Worker(flaky, 1, metrics=metrics)  # type: ignore[arg-type]
     with worker.add(queue, handle):
-        assert done.wait(30)
+        assert done.wait(DEADLINE)
 
     def value(name: str, **labels: str) -> float:
         return registry.get_sample_value(f"fdbqueue_{name}", labels) or 0.0

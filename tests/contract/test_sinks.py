@@ -33,6 +33,7 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 FAULTS = [None, CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST]
@@ -411,7 +412,7 @@ def test_whoever_sleeps_is_woken(db: Database, queue: Queue, sink: Sink) -> None
         receiver.start()
     publish(db, sink, 0, staged(db, sink, 0, rows(3)))
     for receiver in receivers:
-        receiver.join(60)
+        receiver.join(DEADLINE)
     assert sorted(found) == rows(3)
 
 

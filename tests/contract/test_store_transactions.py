@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from fdbqueue.store.binding import fdb
-
-PATIENCE = 30.0
+from tests.patience import DEADLINE
 
 
 def code_of(call: Callable[[], object]) -> int:
@@ -27,7 +26,7 @@ def wait(future: Any) -> None:
     """Wait for a future, but not for ever."""
     ready = threading.Event()
     future.on_ready(lambda _: ready.set())
-    assert ready.wait(PATIENCE)
+    assert ready.wait(DEADLINE)
     future.wait()
 
 
@@ -314,7 +313,7 @@ def test_two_that_wait_for_each_other_by_watches_miss_nothing(db: Any, space: An
     with ThreadPoolExecutor(2) as pool:
         players = [pool.submit(take_turns, me) for me in (0, 1)]
 
-        assert [player.result(timeout=60) for player in players] == [None, None]
+        assert [player.result(timeout=DEADLINE) for player in players] == [None, None]
     assert db[turn] == b"200"
 
 
@@ -416,7 +415,7 @@ def test_a_callback_is_called_once_whenever_it_is_set(db: Any, space: Any) -> No
     watch.on_ready(note)
     db[space.pack(("key",))] = b"v"
 
-    assert done.wait(PATIENCE)
+    assert done.wait(DEADLINE)
     assert calls == ["late", "early"]
 
 

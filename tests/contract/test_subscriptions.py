@@ -23,6 +23,7 @@ from fdbqueue.errors import (
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -602,7 +603,7 @@ def test_waiting_ends_as_soon_as_a_match_arrives(db: Database, queue: Queue, mod
     consumer.start()
     put(db, queue, "us1")
     put(db, queue, "eu1")
-    consumer.join(30)
+    consumer.join(DEADLINE)
     assert not consumer.is_alive()
     assert found == [b"eu1"]
 

@@ -16,6 +16,7 @@ from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
+from tests.patience import DEADLINE
 
 Database = fdb.Database
 
@@ -339,7 +340,7 @@ def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
         queue.enqueue(db, b"single")
         if idle.awake:
             settle(db, [idle])
-    receiver.join(20)
+    receiver.join(DEADLINE)
     assert got[0] is not None
     assert idle.taken == 1
 

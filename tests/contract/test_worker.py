@@ -21,9 +21,9 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
 from fdbqueue.worker.consumer import Member
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
+from tests.patience import DEADLINE
 
 Database = fdb.Database
-DEADLINE = 30
 
 
 def eventually(true: Callable[[], object]) -> None:

@@ -23,9 +23,9 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import threads
 from fdbqueue.worker.consumer import Member
+from tests.patience import DEADLINE
 
 Database = fdb.Database
-DEADLINE = 30
 
 
 def eventually(true: Callable[[], object]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.needs import require_spark
+from tests.patience import DEADLINE
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -59,7 +60,7 @@ def run(page: Path, place: Path, times: int) -> None:
         text=True,
         env=environment,
         cwd=place,
-        timeout=300,
+        timeout=DEADLINE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

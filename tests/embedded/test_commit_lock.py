@@ -15,8 +15,8 @@ import pytest
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.embedded.storage.versions import Shared
+from tests.patience import DEADLINE
 
-PATIENCE = 60.0
 SOON = 50
 
 
@@ -66,7 +66,7 @@ class Attempt(threading.Thread):
             self.code = type(error)
 
     def outcome(self) -> Any:
-        self.join(PATIENCE)
+        self.join(DEADLINE)
         return self.code
 
 
@@ -130,9 +130,9 @@ def test_commits_with_timeouts_and_without_share_the_lock_between_stores(
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(PATIENCE)
+        worker.join(DEADLINE)
     over.set()
-    disturber.join(PATIENCE)
+    disturber.join(DEADLINE)
 
     assert int.from_bytes(db[b"sum"], "little") == 300
     assert len(list(db[b"0":b"9"])) == 300

@@ -22,10 +22,9 @@ from fdbqueue.store.embedded.storage.database import Database
 from fdbqueue.store.embedded.storage.snapshots import Snapshot
 from fdbqueue.store.embedded.transactions import lifecycle, writes
 from fdbqueue.store.embedded.transactions.transaction import Transaction
+from tests.patience import DEADLINE
 
 tenant_management: Any = importlib.import_module("fdb.tenant_management")
-
-PATIENCE = 60.0
 
 
 def run_threads(count: int, work: Any) -> None:
@@ -42,7 +41,7 @@ def run_threads(count: int, work: Any) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(DEADLINE)
         assert not thread.is_alive()
     if errors:
         raise errors[0]
@@ -56,7 +55,7 @@ def test_threads_that_commit_together_each_get_their_own_outcome(db: Any, space:
         for turn in range(25):
             transaction = db.create_transaction()
             transaction[space.pack(("shared", turn))].wait()
-            together.wait(PATIENCE)
+            together.wait(DEADLINE)
             transaction[space.pack(("shared", turn))] = b"%d" % number
             transaction[space.pack(("own", turn, number))] = b""
             try:
@@ -96,7 +95,7 @@ def test_commits_of_one_group_have_distinct_versionstamps(db: Any, space: Any) -
 
     def work(number: int) -> None:
         for _ in range(10):
-            together.wait(PATIENCE)
+            together.wait(DEADLINE)
             db.set_versionstamped_key(prefix + b"\0" * 10 + offset, b"%d" % number)
 
     run_threads(8, work)

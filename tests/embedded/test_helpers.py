@@ -15,8 +15,7 @@ from fdbqueue.store.embedded.storage import snapshots, watches
 from fdbqueue.store.embedded.storage.file import StoreFile
 from fdbqueue.store.embedded.timers import Timers
 from fdbqueue.store.embedded.transactions import lifecycle, transaction
-
-PATIENCE = 30.0
+from tests.patience import DEADLINE
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_watches_fire_although_the_file_could_not_be_opened_for_a_while(
 
     db[b"key"] = b"changed"
 
-    assert fired(watch).wait(PATIENCE)
+    assert fired(watch).wait(DEADLINE)
     watch.wait()
     assert left == [0]
 
@@ -88,13 +87,13 @@ def test_a_watch_whose_key_cannot_be_read_for_long_fails(
 
     watch = db.get_and_watch(b"key")[1]
 
-    assert fired(watch).wait(PATIENCE)
+    assert fired(watch).wait(DEADLINE)
     with pytest.raises(embedded.StoreError, match="unable to open"):
         watch.wait()
     # Later ones are not affected.
     later = db.get_and_watch(b"key")[1]
     db[b"key"] = b"changed"
-    assert fired(later).wait(PATIENCE)
+    assert fired(later).wait(DEADLINE)
     later.wait()
 
 

@@ -20,9 +20,9 @@ import pytest
 
 import fdbqueue
 from fdbqueue.store.binding import fdb
+from tests.patience import DEADLINE
 
 WORKER = Path(__file__).with_name("worker.py")
-PATIENCE = 60.0
 
 
 class Worker:
@@ -53,7 +53,7 @@ class Worker:
     def wait_for_lines(self, count: int) -> None:
         """Wait until it has printed so many lines."""
         with self._grown:
-            assert self._grown.wait_for(lambda: len(self.lines) >= count, PATIENCE)
+            assert self._grown.wait_for(lambda: len(self.lines) >= count, DEADLINE)
 
     def kill(self) -> None:
         """Kill it, and read what it had printed."""
@@ -62,7 +62,7 @@ class Worker:
 
     def finish(self) -> int:
         """Wait until it ends; its exit code."""
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(DEADLINE)
         self._reader.join()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
@@ -188,7 +188,7 @@ def test_a_watch_fires_when_another_process_changes_its_key(db: Any, start: Any)
     worker.process.stdin.write("watched\n")
     worker.process.stdin.flush()
 
-    assert fired.wait(PATIENCE)
+    assert fired.wait(DEADLINE)
     assert db[b"watched"] == b"them"
 
 
@@ -227,7 +227,7 @@ def test_a_forked_child_uses_the_store_beside_its_parent(db: Any, store: str) ->
         child.start()
     count_up(store, 50)
     for child in children:
-        child.join(PATIENCE)
+        child.join(DEADLINE)
 
     assert [child.exitcode for child in children] == [0, 0, 0]
     assert db[b"count"] == b"201"
@@ -293,7 +293,7 @@ def test_what_a_process_reads_after_a_long_rest_is_not_too_old(db: Any, store: s
         "import time; real = time.time; time.time = lambda: real() + 60\n"
         f"import fdbqueue; fdbqueue.open({store!r})[b'other'] = b'1'"
     )
-    subprocess.run([sys.executable, "-c", later], check=True, timeout=PATIENCE)
+    subprocess.run([sys.executable, "-c", later], check=True, timeout=DEADLINE)
 
     # Then the first one commits: nobody wrote what it read
     tr[b"mine"] = b"1"

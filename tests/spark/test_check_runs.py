@@ -38,6 +38,7 @@ pytest.importorskip("pyspark")
 from fdbqueue.spark.checks.job import check_lines
 from fdbqueue.spark.checks.rules import Rules
 from fdbqueue.spark.checks.violations import Verdict
+from tests.patience import DEADLINE
 
 RULES = Rules.parse(rules())
 
@@ -124,7 +125,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE,
         env={
             **os.environ,
             "FDBQUEUE_STORE": str(directory.parent / "store.fdbq"),

@@ -11,6 +11,7 @@ import pytest
 
 from fdbqueue.errors import NotAStore, StoreNotFound
 from fdbqueue.store.binding import Engine, locate
+from tests.patience import DEADLINE
 
 
 def run(code: str, **variables: str) -> str:
@@ -22,7 +23,7 @@ def run(code: str, **variables: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE,
     )
     return (done.stdout + done.stderr).strip()
 

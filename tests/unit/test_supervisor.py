@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fdbqueue.worker.supervisor import Supervisor
-
-DEADLINE = 30
+from tests.patience import DEADLINE
 
 
 def eventually(true: Callable[[], object]) -> None:

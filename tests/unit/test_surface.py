@@ -34,6 +34,7 @@ from fdbqueue.queue.dead_letters import DeadLetters
 from fdbqueue.store.connection import Connection
 from fdbqueue.values.options import Options
 from fdbqueue.worker.worker import Handling
+from tests.patience import DEADLINE
 
 CHANGELOG = Path(fdbqueue.__file__).parent.parent / "CHANGELOG.md"
 MOVED = {
@@ -75,7 +76,7 @@ def test_a_public_module_is_still_found_where_it_was_and_tells(old: str) -> None
         f"assert found.__spec__.name == 'fdbqueue.{new}'\n"
         f"assert any('fdbqueue.{new}' in str(each.message) for each in told)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
 
 
 def test_an_error_at_its_old_place_tells_where_it_is() -> None:

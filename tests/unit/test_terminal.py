@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.cli.terminal import columns, cut, excerpt, pause, table, visible
+from tests.patience import DEADLINE
 
 texts = st.text(max_size=40).map(visible)
 
@@ -95,7 +96,7 @@ def test_a_signal_that_meets_another_thread_ends_a_pause() -> None:
         while sys._current_frames()[main].f_code is not pause.__code__:
             pass
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-        noticed.append(handled.wait(30))
+        noticed.append(handled.wait(DEADLINE))
 
     before = signal.signal(signal.SIGUSR1, handle)
     interrupting = threading.Thread(target=interrupt)

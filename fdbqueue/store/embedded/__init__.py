@@ -27,7 +27,7 @@ from .errors import (
     StoreFailed,
     StoreFull,
 )
-from .storage.database import OpenStore, look_into, open_store
+from .storage.database import OpenStore, close_store, look_into, open_store
 from .storage.file import check
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "StoreFailed",
     "StoreFull",
     "check",
+    "close_store",
     "errors",
     "faults",
     "install",

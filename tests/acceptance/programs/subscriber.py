@@ -18,7 +18,7 @@ import fdbqueue
 from fdbqueue import Queue, fdb
 
 REGIONS = ("eu", "us", "as")
-PATIENCE = 60.0
+PATIENCE = 600.0
 OPEN = 10
 
 

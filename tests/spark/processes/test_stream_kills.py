@@ -16,10 +16,10 @@ import pytest
 
 from fdbqueue import Depth, NewMessage, Queue, fdb, verify
 from fdbqueue.queue.bulk.sinks import sinks
+from tests.patience import DEADLINE
 
 PROGRAM = Path(__file__).with_name("killed_stream.py")
 MESSAGES, BATCH = 180, 60
-DEADLINE = 240
 STEPS = (
     "before the offset is written",
     "before the tasks read",

@@ -66,6 +66,8 @@ class Checkpointer:
     def _turn(self) -> bool:
         woken = self._wake.wait(_IDLE_SECONDS)
         self._wake.clear()
+        if self._file.shared.closed:
+            return self._helper.leave(unless=lambda: False)
         if not woken:
             return self._come_to_rest()
         if self._pages >= _PAGES_BETWEEN:
@@ -114,6 +116,10 @@ class Checkpointer:
             return False
         busy, logged, moved = row
         return not busy and bool(logged == moved)
+
+    def wake(self) -> None:
+        """Let the thread look at once."""
+        self._wake.set()
 
     def before_fork(self) -> None:
         """Close the connection, and let nobody open one until after the fork."""

@@ -72,6 +72,14 @@ class OpenStore:
         else:
             self.file.shared.unlock()
 
+    def close(self) -> None:
+        """Give back all files and threads; transactions and watches that are open fail."""
+        self.before_fork()
+        self.file.shared.close()
+        self.after_fork(in_child=False)
+        self.watches.wake()
+        self.checkpointer.wake()
+
 
 _stores: dict[str, OpenStore] = {}
 _stores_lock = threading.Lock()
@@ -94,6 +102,15 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
         if store is None:
             store = _stores[real] = OpenStore(real, mode.lower())
         return store
+
+
+def close_store(path: str) -> None:
+    """Close a store, if this process has it open; it can be opened again."""
+    with _stores_lock:
+        store = _find(os.path.realpath(path))
+        if store is not None:
+            store.close()
+            del _stores[store.file.path]
 
 
 def look_into(path: str, size: int) -> bytes | None:

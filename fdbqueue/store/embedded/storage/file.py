@@ -163,6 +163,8 @@ class StoreFile:
 
     def connect(self) -> sqlite3.Connection:
         """A new connection, set up as every connection of the engine is."""
+        if self.shared.closed:
+            raise sqlite3.ProgrammingError("this process has closed the store")
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )

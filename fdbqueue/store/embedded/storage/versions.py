@@ -52,6 +52,7 @@ class Shared:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.closed = False
         self._open()
 
     def _open(self) -> None:
@@ -73,6 +74,8 @@ class Shared:
     def lock(self) -> None:
         """Wait for the commit lock."""
         self._mutex.acquire()
+        if self.closed:
+            return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except BaseException:
@@ -83,6 +86,8 @@ class Shared:
         """Take the commit lock if it is free."""
         if not self._mutex.acquire(blocking=False):
             return False
+        if self.closed:
+            return True
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -92,13 +97,25 @@ class Shared:
 
     def unlock(self) -> None:
         """Give the commit lock back."""
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        if not self.closed:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
         self._mutex.release()
 
     def raise_floor(self, version: int) -> None:
         """Raise the floor; only under the lock."""
         if version > self.words[FLOOR]:
             self.words[FLOOR] = version
+
+    def close(self) -> None:
+        """Give the file back; only under the lock, which then keeps only threads apart.
+
+        Threads that are at work find copies of the numbers, and can commit nothing.
+        """
+        self.words = memoryview(bytearray(self.words)).cast("q")
+        # The mapping goes with the last thread that reads it just now.
+        del self._map
+        self.closed = True
+        os.close(self._file)
 
     def reopen(self) -> None:
         """Open the file anew in a forked child, which shares the parent's lock otherwise."""

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ..errors import EngineError
+from ..errors import EngineError, StoreFailed
 from ..futures import Pending
 from ..helpers import Helper
 from ..transactions.ranges import KeySet
@@ -138,6 +138,8 @@ class Watches:
     def _look(self) -> bool:
         """Wait a moment, and complete the watches whose keys have changed."""
         shared = self._file.shared
+        if shared.closed:
+            return self._end()
         if self._gone:
             with self._lock:
                 self._forget_gone()
@@ -172,6 +174,20 @@ class Watches:
         elif not waiting_since:
             self._waiting_since = time.monotonic()
         return False
+
+    def _end(self) -> bool:
+        """Fail the watches of a store that is closed; there are none after them."""
+        with self._lock:
+            armed = [watch for watches in self._by_key.values() for watch in watches]
+        for watch in armed:
+            watch.complete(error=StoreFailed(self._file.path, "this process has closed it"))
+        with self._lock:
+            self._forget_gone()
+            return self._helper.leave(unless=lambda: bool(self._by_key))
+
+    def wake(self) -> None:
+        """Let the thread look at once."""
+        self._wake.set()
 
     def _try_again(self, suspects: Iterable[bytes], error: sqlite3.Error) -> None:
         """Look again in a moment; what cannot be read for long fails the watches that need it."""
