@@ -136,7 +136,9 @@ def serve(
         for message in messages:
             tr.add_read_conflict_key(scope.keys.ready(message.position))
         line.remove(tr, scope.keys, one.index, one.claim)
-        terms = lease.Terms(request.seconds, one.claim, request.consumer, request.begins)
+        terms = lease.Terms(
+            request.seconds, one.claim, request.consumer, request.begins, in_line=True
+        )
         given.append((terms, messages))
         answers[one.claim] = []
     mine = [messages for terms, messages in given if terms.claim == me]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..schema.codec.atomic import unpack_expiry
+from ..schema.codec.leases import unpack_expiry
 from ..schema.keys import Kind
 from ..schema.scope import Scope
 from ..store.binding import fdb
@@ -38,7 +38,7 @@ def next_event_seconds(tr: fdb.Transaction, scope: Scope, looked: Looked) -> flo
     now_ms = scope.now_ms(tr)
     times = [(scope.keys.parse_delayed(kv.key).due_ms - now_ms) / 1000 for kv in looked.delayed]
     for kv in looked.expiry:
-        version, _ = scope.keys.parse_expiry(kv.key)
+        version, _ = scope.keys.leased_until(kv.key, b"")
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND
-        times.append(max(by_version, (unpack_expiry(kv.value) - now_ms) / 1000))
+        times.append(max(by_version, (unpack_expiry(kv.value)[0] - now_ms) / 1000))
     return max(0.0, min(times)) if times else None

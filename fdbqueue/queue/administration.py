@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ..consumers import registry, wakeups
 from ..consumers.registry import Consumer
-from ..errors import InvalidArgument, TransactionTooLarge
+from ..errors import InvalidArgument
 from ..messages import age, editing, history, lookup, transitions
 from ..messages import inspection as waiting
 from ..messages.delivery import lease as leases
@@ -55,34 +55,11 @@ class Tending(Handle):
     def get(self, tr: Transactor, message_id: str) -> MessageState | None:
         """Where a message is now; None if it is gone.
 
-        One or two round trips for a message that is ready, delayed or dead. One that is leased is
-        searched for among the leases of the queue, 10,000 or 10 MB of them in a transaction, and
-        so is one that is gone: this is for people, not for every message. With a database the
-        search spans transactions, and may miss a message that is handed on meanwhile; with a
-        transaction, ``TransactionTooLarge`` is raised if there are more. Snapshot reads: no
-        conflicts. Raises ``InvalidArgument`` if it is no id, ``QueueNotFound``.
+        One round trip, or two if the message has moved, at any number of messages and leases; up to
+        sixteen more while plans have messages. Snapshot reads: no conflicts. Raises
+        ``InvalidArgument`` if it is no id, ``QueueNotFound``.
         """
-
-        def find(tr: fdb.Transaction) -> MessageState | None:
-            scope, snapshot = self._scope(tr), tr.snapshot
-            found = lookup.find(snapshot, scope, lookup.look(snapshot, self._keys, message_id))
-            return None if found is None else lookup.state(tr, scope, found)
-
-        def search(tr: fdb.Transaction) -> tuple[MessageState | None, bytes]:
-            return lookup.leased(tr, self._scope(tr), message_id, begin)
-
-        found, begin = self._read(tr, find), b""
-        while found is None:
-            found, begin = self._read(tr, search)
-            if not begin:
-                # What was given back during the search stands where its id leads to again.
-                return found or self._read(tr, find)
-            if isinstance(tr, fdb.Transaction):
-                raise TransactionTooLarge(
-                    problem="there are too many leases to look for a message; call it with a "
-                    "database"
-                )
-        return found
+        return self._read(tr, lambda tr: lookup.current(tr, self._scope(tr), message_id))
 
     def look(
         self, tr: Transactor, state: str = "ready", limit: int = 100, after: str | None = None
@@ -225,7 +202,7 @@ class Tending(Handle):
     def leases(
         self, tr: Transactor, limit: int = 1_000, after: bytes | None = None
     ) -> list[LeasedMessage]:
-        """The leases, in the order of their tokens, up to ``limit`` of them.
+        """The leases: those of plans, then the others in the order of messages; ``limit`` of them.
 
         after: the token of the last one of an earlier list, to go on behind it.
 

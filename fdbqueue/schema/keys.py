@@ -28,8 +28,8 @@ class Kind(IntEnum):
     READY = 1  # (level, index, random) -> envelope
     TAIL = 2  # (level) -> highest index ever removed or passed, by atomic MAX
     FENCE = 3  # (level, index): never written, only conflict ranges
-    LEASE = 4  # (token) -> lease; the tokens of one claim stand together
-    EXPIRY = 5  # (version, token) -> wall clock of the expiry
+    LEASE = 4  # (level, index, random) -> lease; (claim, n) -> one of a plan, which never expires
+    EXPIRY = 5  # (version, level, index, random) -> wall clock of the expiry, and claim
     DELAYED = 6  # (due, random) -> position and envelope
     REQUEST = 7  # (read version, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
@@ -56,7 +56,7 @@ class Kind(IntEnum):
     PLAN = 37  # (consumer, batch) -> the claims of the leases that the batch consists of
     SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
     STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
-    UNTIL = 42  # (token) -> when a lease that was extended ends
+    UNTIL = 42  # (claim, level, index, random) -> end of a lease extended or given in line
     ATTEMPT = 43  # (sink, batch, attempt) -> how many rows it has staged, and when
 
 
@@ -245,39 +245,61 @@ class QueueKeys:
 
     # -- leases ------------------------------------------------------------------------------
 
+    def token(self, claim: bytes, ready: bytes) -> bytes:
+        """The token of a lease: the claim, then where the message stands, as in its READY key."""
+        return claim + ready[len(self._ready) :]
+
     def lease(self, token: bytes) -> bytes:
-        """(token)."""
-        return self._lease + pack_bytes(token)
+        """(level, index, random)."""
+        return self._lease + token[CLAIM_BYTES:]
 
-    def leases(self, claim: bytes) -> slice:
-        """All leases under one claim."""
-        begin = self._lease + pack_bytes(claim)[:-1]
-        return slice(begin, fdb.impl.strinc(begin))
+    def lease_at(self, position: Position) -> bytes:
+        """(level, index, random)."""
+        return self._lease + self.ready(position)[len(self._ready) :]
 
-    def leases_between(self, claim: bytes, begin: int, end: int) -> slice:
-        """The leases under one claim from the n-th to before another."""
-        return slice(self.lease(lease_token(claim, begin)), self.lease(lease_token(claim, end)))
+    def leased_token(self, key: bytes, claim: bytes) -> bytes:
+        """The token of the lease at a LEASE key."""
+        return claim + key[len(self._lease) :]
 
-    def parse_lease(self, key: bytes) -> bytes:
-        """The token that a LEASE key names."""
-        return parse_last_bytes(key, len(self._lease))
+    def planned(self, claim: bytes, n: int) -> bytes:
+        """(claim, n)."""
+        return self._lease + pack_bytes(claim) + pack_int(n)
+
+    def planned_under(self, claim: bytes) -> slice:
+        """All leases of a plan under one claim."""
+        return _within(self._lease + pack_bytes(claim))
+
+    def planned_between(self, claim: bytes, begin: int, end: int) -> slice:
+        """The leases of a plan under one claim from the n-th to before another."""
+        return slice(self.planned(claim, begin), self.planned(claim, end))
+
+    def parse_planned(self, key: bytes) -> tuple[bytes, int]:
+        """The claim and the number of a lease of a plan."""
+        claim, n = _unpacked(key, self._lease, bytes, int)
+        return claim, n
 
     def until(self, token: bytes) -> bytes:
-        """(token)."""
-        return self._lease_until + pack_bytes(token)
+        """(claim, level, index, random)."""
+        return self._lease_until + pack_bytes(token[:CLAIM_BYTES]) + token[CLAIM_BYTES:]
+
+    def until_under(self, claim: bytes) -> slice:
+        """The ends of the leases under one claim."""
+        return _within(self._lease_until + pack_bytes(claim))
 
     def parse_until(self, key: bytes) -> bytes:
-        """The token that an UNTIL key names."""
-        return parse_last_bytes(key, len(self._lease_until))
+        """The token of the lease whose end an UNTIL key has."""
+        claim, level, index, random = _unpacked(key, self._lease_until, bytes, int, int, bytes)
+        return self.token(claim, self.ready(Position(level, index, random)))
 
     def expiry(self, version: int, token: bytes) -> bytes:
-        """(version, token)."""
-        return self._expiry + pack_int(version) + pack_bytes(token)
+        """(version, level, index, random)."""
+        return self._expiry + pack_int(version) + token[CLAIM_BYTES:]
 
-    def parse_expiry(self, key: bytes) -> tuple[int, bytes]:
-        """The version and the token that an EXPIRY key names."""
+    def leased_until(self, key: bytes, claim: bytes) -> tuple[int, bytes]:
+        """The version that an EXPIRY key names, and the token of its lease, whose claim the value
+        has."""
         version, begin = parse_int(key, len(self._expiry))
-        return version, parse_last_bytes(key, begin)
+        return version, claim + key[begin:]
 
     # -- imports -----------------------------------------------------------------------------
 
@@ -620,11 +642,6 @@ LOWEST = b"\x00"
 """The place before all others."""
 
 CLAIM_BYTES = 16
-
-
-def lease_token(claim: bytes, n: int) -> bytes:
-    """The token of the n-th lease under a claim."""
-    return claim + n.to_bytes(2, "big")
 
 
 def _unpacked(

@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from fdbqueue import Queue, fdb
-from fdbqueue.schema.codec.atomic import pack_counters, pack_expiry
-from fdbqueue.schema.codec.leases import pack_lease, unpack_lease
+from fdbqueue.schema.codec.atomic import pack_counters
+from fdbqueue.schema.codec.leases import pack_expiry, pack_lease, unpack_lease
 from tests.acceptance.running import Fdbq
 
 
@@ -92,7 +92,7 @@ def rewrite_expiry(db: fdb.Database, queue: Queue, token: bytes, seconds_ago: in
     lease = unpack_lease(stored)
     moved = lease._replace(expiry_ms=int(time.time() - seconds_ago) * 1000)
     tr[key] = pack_lease(moved)
-    tr[queue._keys.expiry(lease.expiry_version, token)] = pack_expiry(moved.expiry_ms)
+    tr[queue._keys.expiry(lease.expiry_version, token)] = pack_expiry(moved.expiry_ms, token[:16])
     tr.commit().wait()
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, list_queues
-from fdbqueue.errors import TransactionTooLarge
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -178,24 +177,6 @@ def test_leases_that_lapse_are_read_as_far_as_they_are_returned_at_once(
     queue.receive(db)
     leases = queue._keys.kind(Kind.LEASE)
     assert 8 <= len([key for key in read if leases.start <= key < leases.stop]) < 50
-
-
-def test_a_leased_message_is_looked_for_in_as_many_transactions_as_it_takes(
-    db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fdbqueue.messages.lookup.PAGE_ROWS", 3)
-    ids = queue.enqueue_many(db, [b"%d" % n for n in range(10)])
-    held = queue.receive_many(db, 10)
-    queue.ack(db, held[4])
-    for n, message_id in enumerate(ids):
-        found = queue.get(db, message_id)
-        if n == 4:
-            assert found is None
-        else:
-            assert found is not None
-            assert found.message.payload == b"%d" % n
-    with pytest.raises(TransactionTooLarge, match="call it with a database"):
-        queue.get(db.create_transaction(), ids[4])
 
 
 def test_queues_are_listed_in_as_many_transactions_as_it_takes(

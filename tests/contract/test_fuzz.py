@@ -114,10 +114,14 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
     keys = root.queue(queue)
     assert root.parse_name(root.name(queue)) == queue
     position, due = Position(number % 256, index, token), Due(number % 2**48, token)
+    claim = token[:16].ljust(16, b"\x00")
+    leased = keys.token(claim, keys.ready(position))
     made: list[tuple[bytes, object, Callable[[bytes], object]]] = [
         (keys.ready(position), position, keys.parse_ready),
-        (keys.lease(token), token, keys.parse_lease),
-        (keys.expiry(number, token), (number, token), keys.parse_expiry),
+        (keys.lease_at(position), leased, lambda key: keys.leased_token(key, claim)),
+        (keys.until(leased), leased, keys.parse_until),
+        (keys.expiry(number, leased), (number, leased), lambda k: keys.leased_until(k, claim)),
+        (keys.planned(token, index), (token, index), keys.parse_planned),
         (keys.request(number, token), (number, token), keys.parse_request),
         (keys.subscription(name), name, keys.parse_subscription),
         (keys.cursor(name, number), (name, number), keys.parse_cursor),

@@ -24,7 +24,7 @@ from fdbqueue.schema.codec.consumers import (
     pack_request,
 )
 from fdbqueue.schema.codec.envelopes import unpack_envelope
-from fdbqueue.schema.codec.leases import unpack_lease
+from fdbqueue.schema.codec.leases import pack_expiry, unpack_lease
 from fdbqueue.schema.codec.lookup import pack_place
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
@@ -58,7 +58,8 @@ def rows(db: Database, queue: Queue, kind: Kind) -> list[fdb.KeyValue]:
 def first_lease(db: Database, queue: Queue) -> tuple[bytes, Position, int]:
     row = rows(db, queue, Kind.LEASE)[0]
     lease = unpack_lease(row.value)
-    return queue._keys.parse_lease(row.key), lease.position, lease.expiry_version
+    token = queue._keys.leased_token(row.key, lease.claim)
+    return token, lease.position, lease.expiry_version
 
 
 Plant = Callable[[Database, Queue, QueueKeys], None]
@@ -79,11 +80,12 @@ def no_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def other_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
     token, _, version = first_lease(db, queue)
-    db[keys.expiry(version, token)] = pack_index(5)
+    db[keys.expiry(version, token)] = pack_expiry(5, token[:16])
 
 
 def no_lease(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.expiry(10**15, bytes(18))] = pack_index(5)
+    token = keys.token(bytes(16), keys.ready(Position(0, 17, bytes(8))))
+    db[keys.expiry(10**15, token)] = pack_expiry(5, bytes(16))
 
 
 def twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -95,9 +97,10 @@ def twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def leased_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
     row = rows(db, queue, Kind.LEASE)[0]
-    _, position, version = first_lease(db, queue)
-    db[keys.lease(bytes(18))] = row.value
-    db[keys.expiry(version, bytes(18))] = rows(db, queue, Kind.EXPIRY)[0].value
+    token, position, version = first_lease(db, queue)
+    other = keys.token(token[:16], keys.ready(Position(position.level, 1, bytes(8))))
+    db[keys.lease(other)] = row.value
+    db[keys.expiry(version, other)] = rows(db, queue, Kind.EXPIRY)[0].value
     db.add(keys.count(position.level), counters(enqueued=1, leased=1))
 
 

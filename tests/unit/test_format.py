@@ -13,13 +13,11 @@ import pytest
 
 from fdbqueue.errors import CorruptData, FormatTooNew
 from fdbqueue.messages.streams import packing
-from fdbqueue.schema import catalogue, keys, subscription_definitions
+from fdbqueue.schema import catalogue, subscription_definitions
 from fdbqueue.schema.codec.atomic import (
     pack_counters,
-    pack_expiry,
     pack_index,
     unpack_counters,
-    unpack_expiry,
     unpack_index,
 )
 from fdbqueue.schema.codec.consumers import (
@@ -49,15 +47,18 @@ from fdbqueue.schema.codec.history import pack_event, unpack_event
 from fdbqueue.schema.codec.leases import (
     Lease,
     Until,
+    pack_expiry,
     pack_lease,
     pack_planned_lease,
     pack_until,
+    unpack_expiry,
     unpack_lease,
     unpack_until,
 )
 from fdbqueue.schema.codec.lookup import (
     DeadRecord,
     Place,
+    PlannedPlace,
     Turn,
     pack_known,
     pack_place,
@@ -99,7 +100,7 @@ POSITION = Position(5, 300, bytes.fromhex("00112233445566ff"))
 ID = "05-00000000012c-00112233445566ff"
 DUE = Due(1_700_000_060_000, POSITION.random)
 CLAIM = bytes(range(16))
-TOKEN = keys.lease_token(CLAIM, 1)
+TOKEN = QUEUE.token(CLAIM, QUEUE.ready(POSITION))
 CONSUMER = bytes(range(16, 32))
 PLAIN = Envelope(b"tea", 4, 1_700_000_000_000)
 PACKED = pack_envelope(PLAIN)
@@ -131,7 +132,7 @@ CHUNKED = Envelope(
     chunks=bytes(range(12)),
     chunk_bytes=180_000,
 )
-LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED)
+LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM)
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
 REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
 RECORD = ConsumerRecord("billing", 1, "host-1", 4711, 1_700_000_000_000)
@@ -169,6 +170,7 @@ PLACES: dict[str, Place] = {
     "delayed": DUE,
     "dead": DeadRecord(90_000_000, POSITION.random),
     "turn": Turn("customer-7", 2),
+    "planned": PlannedPlace(CLAIM, 1),
 }
 
 
@@ -214,20 +216,20 @@ VECTORS: dict[str, Vector] = {
     "LEASE": Vector(
         QUEUE.lease(TOKEN),
         pack_lease(LEASE),
-        (QUEUE.parse_lease, TOKEN),
+        (lambda key: QUEUE.leased_token(key, CLAIM), TOKEN),
         (unpack_lease, LEASE),
     ),
     "LEASE, planned": Vector(
-        QUEUE.lease(TOKEN),
+        QUEUE.planned(CLAIM, 1),
         pack_planned_lease(POSITION, "billing", PACKED),
         None,
         (unpack_lease, PLANNED),
     ),
     "EXPIRY": Vector(
         QUEUE.expiry(90_000_000, TOKEN),
-        pack_expiry(1_700_000_030_000),
-        (QUEUE.parse_expiry, (90_000_000, TOKEN)),
-        (unpack_expiry, 1_700_000_030_000),
+        pack_expiry(1_700_000_030_000, CLAIM),
+        (lambda key: QUEUE.leased_until(key, CLAIM), (90_000_000, TOKEN)),
+        (unpack_expiry, (1_700_000_030_000, CLAIM)),
     ),
     "DELAYED": Vector(
         QUEUE.delayed(DUE),

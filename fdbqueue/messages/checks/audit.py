@@ -21,17 +21,15 @@ from functools import partial
 from ...errors import CorruptData, FormatTooNew
 from ...schema.codec.atomic import (
     pack_counters,
-    pack_expiry,
     pack_index,
     unpack_counters,
-    unpack_expiry,
     unpack_index,
 )
 from ...schema.codec.dead_letters import unpack_dead
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, unpack_envelope
-from ...schema.codec.leases import unpack_lease
-from ...schema.keys import Kind
+from ...schema.codec.leases import pack_expiry, unpack_expiry, unpack_lease
+from ...schema.keys import CLAIM_BYTES, Kind
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND
@@ -204,7 +202,8 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         if audit.envelope(Kind.LEASE, kv) is None:
             continue
-        lease, token = unpack_lease(kv.value), keys.parse_lease(kv.key)
+        lease = unpack_lease(kv.value)
+        token = keys.leased_token(kv.key, lease.claim)
         ready = audit.reads.get(keys.ready(lease.position))
         looks.append((lease, token, audit.reads.get(keys.until(token)), ready))
     ended = []
@@ -215,13 +214,14 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     for lease, until, expiry, value, ready in ended:
         subject = lease.position.to_id()
         stored = None if lease.planned else value.value
-        if not lease.planned and (stored is None or unpack_expiry(stored) != until.wall_ms):
-            what = "none" if stored is None else f"another one, at {unpack_expiry(stored)} ms"
+        wanted = pack_expiry(until.wall_ms, lease.claim)
+        if not lease.planned and stored != wanted:
+            what = "none" if stored is None else f"another one, at {unpack_expiry(stored)[0]} ms"
             audit.report(
                 "lease without expiry",
                 subject,
                 f"leased until {until.wall_ms} ms, but among the expiries there is {what}",
-                partial(audit.tr.set, expiry, pack_expiry(until.wall_ms)),
+                partial(audit.tr.set, expiry, wanted),
             )
         if ready.present():
             audit.report("ready and leased", subject, "it would be delivered twice")
@@ -235,16 +235,17 @@ def expiries(audit: Audit, begin: bytes) -> bytes:
     latest = audit.scope.version(audit.tr) + int(MAX_LEASE_SECONDS * VERSIONS_PER_SECOND)
     looks = []
     for kv in rows:
-        version, token = keys.parse_expiry(kv.key)
+        version, token = keys.leased_until(kv.key, unpack_expiry(kv.value)[1])
         extended = audit.reads.get(keys.until(token))
         looks.append((kv.key, version, audit.reads.get(keys.lease(token)), extended, token))
     for key, version, value, extended, token in looks:
         stored = value.value
         try:
+            lease = None if stored is None else unpack_lease(stored)
             agrees = (
                 version <= latest
-                if stored is None
-                else unpack_lease(stored).ends(extended.value).version == version
+                if lease is None or lease.claim != token[:CLAIM_BYTES]
+                else lease.ends(extended.value).version == version
             )
         except (CorruptData, FormatTooNew):
             continue

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec.atomic import pack_expiry
-from ...schema.codec.leases import Lease, pack_lease, unpack_lease
+from ...schema.codec.leases import Lease, pack_expiry, pack_lease, unpack_lease
 from ...schema.codec.plans import unpack_plan
-from ...schema.keys import CLAIM_BYTES, Kind
+from ...schema.keys import Kind
 from ..streams import plans
 from .audit import Audit
 
@@ -23,7 +22,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
             continue
         lease = unpack_lease(kv.value)
         if lease.planned:
-            planned.append((keys.parse_lease(kv.key), lease))
+            planned.append((kv.key, lease))
     looks = {
         name: plans.look(audit.reads, keys, name)
         for name in sorted({lease.consumer for _, lease in planned})
@@ -35,13 +34,13 @@ def leases(audit: Audit, begin: bytes) -> bytes:
                 claims.update(claimed.claim for claimed in unpack_plan(kv.value).claims)
             except (CorruptData, FormatTooNew):
                 return following  # reported by ``complete``; it may be the plan of any
-    for token, lease in planned:
-        if token[:CLAIM_BYTES] not in claims:
+    for key, lease in planned:
+        if keys.parse_planned(key)[0] not in claims:
             audit.report(
                 "lease without plan",
                 lease.position.to_id(),
                 f"{lease.consumer!r} has it for ever, but none of its plans does",
-                partial(_let_lapse, audit, token, lease),
+                partial(_expire, audit, key, lease),
             )
     return following
 
@@ -58,7 +57,8 @@ def complete(audit: Audit, begin: bytes) -> bytes:
             continue
         listed = sum(claimed.messages for claimed in plan.claims)
         found = sum(
-            sum(1 for _ in audit.whole(keys.leases(claimed.claim))) for claimed in plan.claims
+            sum(1 for _ in audit.whole(keys.planned_under(claimed.claim)))
+            for claimed in plan.claims
         )
         if found != listed:
             consumer, batch = keys.parse_plan(kv.key)
@@ -67,10 +67,12 @@ def complete(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def _let_lapse(audit: Audit, token: bytes, lease: Lease) -> None:
-    """Turn a lease into one that is over: the next who looks takes the message back."""
+def _expire(audit: Audit, key: bytes, lease: Lease) -> None:
+    """Turn a lease of a plan into one that is over: the next receive returns the message."""
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
     over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False)
+    token = keys.token(over.claim, keys.ready(lease.position))
+    del audit.tr[key]
     audit.tr[keys.lease(token)] = pack_lease(over)
-    audit.tr[keys.expiry(version, token)] = pack_expiry(now_ms)
+    audit.tr[keys.expiry(version, token)] = pack_expiry(now_ms, over.claim)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew, InvalidArgument
+from ...schema.codec.leases import unpack_lease
 from ...schema.codec.lookup import DeadRecord, Place, Turn, pack_place, unpack_known, unpack_place
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
@@ -79,8 +80,11 @@ def _gather(audit: Audit) -> Messages | None:
 
 
 def _place(keys: QueueKeys, kind: Kind, kv: fdb.KeyValue) -> Place | None:
-    """Where a message stands; None where its id need not lead there: it is leased."""
+    """Where a message stands; None where its id need not lead there: it is leased by a plan."""
     match kind:
+        case Kind.LEASE:
+            lease = unpack_lease(kv.value)
+            return lease.position if kv.key == keys.lease_at(lease.position) else None
         case Kind.READY:
             return keys.parse_ready(kv.key)
         case Kind.DELAYED:

@@ -1,18 +1,21 @@
-"""Leases: messages handed to a consumer until they are settled or lapse.
+"""Leases: messages handed to a consumer until they are settled or expire.
 
-LEASE says who has the message, EXPIRY when that ends. An extension must not make a settlement fail
-that is under way, perhaps in a transaction of the user's own. So it leaves LEASE as it is, and
-notes the new end under UNTIL:
+LEASE, at the message's position, says who has the message, and EXPIRY when that ends. The token of
+a lease is its claim, random bytes that LEASE repeats, and that position. An extension must not make
+a settlement fail that is under way, perhaps in a transaction of the user's own. So it leaves LEASE
+unchanged, and writes the new end under UNTIL:
 
 | | LEASE | UNTIL |
 |---|---|---|
 | settling | reads with a conflict, clears | reads at snapshot, clears |
 | extending | reads with a conflict | reads with a conflict, writes |
-| lapsing | reads with a conflict, clears | reads with a conflict, clears |
+| expiring | reads with a conflict, clears | reads with a conflict, clears |
 
-Of a settlement and a lapse one fails, and of an extension and a lapse; an extension that commits
-while a settlement is under way leaves an EXPIRY of no lease, which who looks for lapsed leases
-removes when it falls due.
+Of a settlement and an expiry one fails, and of an extension and an expiry. An extension that
+commits during a settlement leaves an EXPIRY of no lease, which is removed when it falls due.
+
+A lease that answers a request in line has UNTIL from the beginning: under its claim, the consumer
+finds there which messages it was given.
 """
 
 from __future__ import annotations
@@ -22,10 +25,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
-from ...schema.codec.atomic import pack_expiry
 from ...schema.codec.envelopes import open_envelope, pack_envelope
-from ...schema.codec.leases import Lease, Until, pack_lease, pack_until, unpack_lease
-from ...schema.keys import Kind, QueueKeys, lease_token
+from ...schema.codec.leases import (
+    Lease,
+    Until,
+    pack_expiry,
+    pack_lease,
+    pack_until,
+    unpack_lease,
+)
+from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND
@@ -43,17 +52,20 @@ class Terms:
     A claim is 16 random bytes; the tokens of the leases under it begin with it.
     begins: whether the consumer begins at once with a message that it is given alone, and handles
         no other beside it.
+    in_line: whether the consumer asked in line, and looks for the leases under its claim.
     """
 
     seconds: float
     claim: bytes
     consumer: str
     begins: bool = True
+    in_line: bool = False
 
 
 class Looked(NamedTuple):
-    """The reads of a lease and of its end, issued and not awaited."""
+    """The reads of a lease and of its end, issued and not awaited, and its claim."""
 
+    claim: bytes
     lease: fdb.Value
     until: fdb.Value
 
@@ -104,12 +116,17 @@ def _assign(
     alone = len(messages) == 1
     begun = alone and (terms.begins or messages[0].envelope.suspect)
     leases = []
-    for n, message in enumerate(messages):
-        token = lease_token(terms.claim, n)
+    keys, expiry = scope.keys, pack_expiry(until.wall_ms, terms.claim)
+    for message in messages:
+        token = keys.token(terms.claim, keys.ready(message.position))
         packed = pack_envelope(message.envelope)
-        lease = Lease(message.position, until.version, until.wall_ms, terms.consumer, packed, begun)
-        tr[scope.keys.lease(token)] = pack_lease(lease)
-        tr[scope.keys.expiry(until.version, token)] = pack_expiry(until.wall_ms)
+        lease = Lease(
+            message.position, *until, terms.consumer, packed, begun=begun, claim=terms.claim
+        )
+        tr[keys.lease(token)] = pack_lease(lease)
+        tr[keys.expiry(until.version, token)] = expiry
+        if terms.in_line:
+            tr[keys.until(token)] = pack_until(until)
         leases.append((token, lease))
     return leases
 
@@ -128,15 +145,18 @@ def answer(
 
 def look(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Looked]:
     """Issue the reads of leases that are to be settled: a conflict on each, none on its end."""
-    return [
-        Looked(tr.get(keys.lease(one.token)), tr.snapshot.get(keys.until(one.token)))
-        for one in deliveries
-    ]
+    return [_look(tr, tr.snapshot, keys, one.token) for one in deliveries]
 
 
 def look_ending(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> Looked:
     """Issue the reads of a lease whose end is relied on: a conflict on both."""
-    return Looked(tr.get(keys.lease(token)), tr.get(keys.until(token)))
+    return _look(tr, tr, keys, token)
+
+
+def _look(
+    tr: fdb.TransactionRead, ending: fdb.TransactionRead, keys: QueueKeys, token: bytes
+) -> Looked:
+    return Looked(token[:CLAIM_BYTES], tr.get(keys.lease(token)), ending.get(keys.until(token)))
 
 
 def end(
@@ -174,7 +194,8 @@ def extend(
     for delivery, one in zip(deliveries, held, strict=True):
         del tr[keys.expiry(one.until.version, delivery.token)]
         tr[keys.until(delivery.token)] = pack_until(until)
-        tr[keys.expiry(until.version, delivery.token)] = pack_expiry(until.wall_ms)
+        expiry = pack_expiry(until.wall_ms, delivery.token[:CLAIM_BYTES])
+        tr[keys.expiry(until.version, delivery.token)] = expiry
     return until.wall_ms
 
 
@@ -184,25 +205,27 @@ def standing(lease: Lease) -> StoredMessage:
 
 
 def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> list[Delivery]:
-    """The deliveries under a claim that asked for ``at_most`` messages, as they were granted.
+    """The deliveries under a claim that asked in line for ``at_most`` messages, as granted.
 
-    One round trip, and one more for payloads in chunks. Conflicts with their settlement.
+    Two round trips if there are any, and one more for payloads in chunks. Conflicts with their
+    grant and their settlement.
     """
-    if at_most == 1:
-        token = lease_token(claim, 0)
-        value = tr.get(keys.lease(token)).value
-        return [] if value is None else _deliveries(tr, keys, [(token, unpack_lease(value))])
-    leases = keys.leases(claim)
-    found = tr.get_range(leases.start, leases.stop, streaming_mode=fdb.StreamingMode.want_all)
-    held = [(keys.parse_lease(kv.key), unpack_lease(kv.value)) for kv in found]
-    return _deliveries(tr, keys, held)
+    ends = keys.until_under(claim)
+    found = tr.get_range(ends.start, ends.stop, at_most, streaming_mode=fdb.StreamingMode.want_all)
+    tokens = [keys.parse_until(kv.key) for kv in found]
+    values = [tr.get(keys.lease(token)) for token in tokens]
+    held = [
+        (token, unpack_lease(value.value))
+        for token, value in zip(tokens, values, strict=True)
+        if value.value is not None
+    ]
+    return _deliveries(tr, keys, [(token, lease) for token, lease in held if lease.claim == claim])
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
     """The delivery that a token names, if there is one. As ``under``, but at snapshot isolation
     and with the end that it has by now."""
-    looked = Looked(tr.snapshot.get(keys.lease(token)), tr.snapshot.get(keys.until(token)))
-    held = holding(looked)
+    held = holding(_look(tr.snapshot, tr.snapshot, keys, token))
     if held is None:
         return []
     (found,) = _deliveries(tr, keys, [(token, held.lease)])
@@ -213,7 +236,7 @@ def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
 def listed(
     tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes
 ) -> tuple[list[LeasedMessage], bytes]:
-    """Leases in the order of their tokens, as many as one transaction reads.
+    """Leases in the order of their keys, as many as one transaction reads.
 
     begin: the key to go on from; empty for the first. Returns also the key to go on from, empty
     where there are no more. Snapshot reads, no conflicts.
@@ -229,15 +252,17 @@ def listed(
         if size > scan.BATCH_BYTES:
             break
     more = len(found) == limit or size > scan.BATCH_BYTES
-    tokens = [scope.keys.parse_lease(kv.key) for kv in found]
-    extended = [tr.snapshot.get(scope.keys.until(token)) for token in tokens]
-    version, now_ms = scope.version(tr), scope.now_ms(tr)
-    leases = []
-    for kv, token, until in zip(found, tokens, extended, strict=True):
+    held: list[tuple[bytes, Lease, fdb.Value]] = []
+    for kv in found:
         try:
             lease = unpack_lease(kv.value)
         except (CorruptData, FormatTooNew):
             continue  # verify shows it
+        token = scope.keys.leased_token(kv.key, lease.claim)
+        held.append((token, lease, tr.snapshot.get(scope.keys.until(token))))
+    version, now_ms = scope.version(tr), scope.now_ms(tr)
+    leases = []
+    for token, lease, until in held:
         ends = lease.ends(until.value)
         envelope = open_envelope(lease.envelope)
         delivery = Delivery(
@@ -292,7 +317,7 @@ def holding(looked: Looked) -> Held | None:
     if packed is None:
         return None
     lease = unpack_lease(packed)
-    return Held(lease, lease.ends(looked.until.value))
+    return Held(lease, lease.ends(looked.until.value)) if lease.claim == looked.claim else None
 
 
 def _held(deliveries: Sequence[Delivery], looked: Sequence[Looked]) -> list[Held]:

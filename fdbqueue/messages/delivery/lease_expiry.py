@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec.atomic import unpack_expiry
 from ...schema.codec.envelopes import Envelope
+from ...schema.codec.leases import unpack_expiry
 from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -115,8 +115,9 @@ def _over(tr: fdb.Transaction, scope: Scope, looked: Looked) -> list[tuple[bytes
 
     def collect(rows: list[fdb.KeyValue], until_ms: int) -> None:
         for kv in rows:
-            if unpack_expiry(kv.value) <= until_ms:
-                over.append((kv.key, scope.keys.parse_expiry(kv.key)[1]))
+            wall_ms, claim = unpack_expiry(kv.value)
+            if wall_ms <= until_ms:
+                over.append((kv.key, scope.keys.leased_until(kv.key, claim)[1]))
 
     if looked.strays is not None:
         collect(looked.strays.to_list(), now_ms - lease.OVERDUE_MS)

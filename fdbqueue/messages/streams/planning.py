@@ -11,15 +11,15 @@ from ...schema.codec.atomic import pack_index
 from ...schema.codec.delayed import open_delayed
 from ...schema.codec.envelopes import open_envelope, peek_envelope, unpack_envelope
 from ...schema.codec.leases import pack_planned_lease
-from ...schema.codec.lookup import Turn
+from ...schema.codec.lookup import PlannedPlace, Turn
 from ...schema.codec.plans import Claimed, Planned, Stage, pack_plan
-from ...schema.keys import QueueKeys, lease_token
+from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import Position
 from ...values.records import record
 from ...values.states import LEASE, State
-from .. import time_to_live, transitions
+from .. import lookup, time_to_live, transitions
 from ..enqueue import index_allocation
 from ..transaction_budget import ALONE_BYTES
 from . import plans
@@ -66,9 +66,10 @@ class Taken:
     bytes with their chunks. spans: the first and the last key of all that were read, and the index
     of that, by level. tallies: how many, and how many bytes of payloads, by level, of those that
     nobody need look at; the others are ``watched``, ``expired`` or ``unreadable``. turns: the keys
-    of those that waited under their ordering keys, and joined: which of the leases go on with the
-    key of the one before. key: the ordering key of the last, if more waits under it. plain: whether
-    nothing belongs to any of them elsewhere. ended: whether nothing more is there, or fits in.
+    of those that waited under their ordering keys. joined: those of the leases, by number, that
+    continue the key of the one before. key: the ordering key of the last, if more waits under it.
+    plain: whether nothing belongs to any of them elsewhere. ended: whether nothing more is there,
+    or fits in.
     """
 
     leases: list[tuple[Position, bytes]] = field(default_factory=list)
@@ -79,7 +80,7 @@ class Taken:
     expired: list[StoredMessage] = field(default_factory=list)
     unreadable: list[StoredMessage] = field(default_factory=list)
     turns: list[bytes] = field(default_factory=list)
-    joined: list[int] = field(default_factory=list)
+    joined: dict[int, StoredMessage] = field(default_factory=dict)
     key: str | None = None
     plain: bool = True
     ended: bool = False
@@ -127,8 +128,10 @@ def fill(
         levels: dict[int, int] = {}
         for n, (position, envelope) in enumerate(taken.leases):
             levels[position.level] = levels.get(position.level, 0) + 1
-            key = scope.keys.lease(lease_token(claim, n))
-            tr[key] = pack_planned_lease(position, book.consumer, envelope)
+            tr[scope.keys.planned(claim, n)] = pack_planned_lease(position, book.consumer, envelope)
+        for n, message in taken.joined.items():
+            place = PlannedPlace(claim, n)
+            lookup.point(tr, scope.keys, replace(message, turn=None), place)
         plan = plan._replace(
             messages=plan.messages + len(taken.leases),
             size=plan.size + taken.size,
@@ -271,7 +274,7 @@ def _join(
         if envelope.expired(now_ms):
             taken.expired.append(waited)
             continue
-        taken.joined.append(len(taken.leases))
+        taken.joined[len(taken.leases)] = waited
         room.add(replace(position, index=0), value, size, False)
         taken.watched.append(waited)
         room.weight += WEIGHT

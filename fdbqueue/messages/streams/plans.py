@@ -233,7 +233,7 @@ def leased(
     tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, begin: int, end: int
 ) -> fdb.FDBRange:
     """Issue a read of leases of a plan, from the n-th of a claim to before another."""
-    between = keys.leases_between(claim, begin, end)
+    between = keys.planned_between(claim, begin, end)
     return tr.get_range(between.start, between.stop, streaming_mode=fdb.StreamingMode.want_all)
 
 
@@ -244,7 +244,7 @@ def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[Store
 
 
 def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:
-    leases = scope.keys.leases(claimed.claim)
+    leases = scope.keys.planned_under(claimed.claim)
     tr.clear_range(leases.start, leases.stop)
 
 

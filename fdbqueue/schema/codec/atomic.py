@@ -15,14 +15,6 @@ def unpack_index(value: bytes | None) -> int:
     return int.from_bytes(value or b"", "little")
 
 
-def pack_expiry(wall_ms: int) -> bytes:
-    """A wall clock in milliseconds."""
-    return wall_ms.to_bytes(_BYTES, "little")
-
-
-unpack_expiry = unpack_index
-
-
 def pack_counters(deltas: tuple[int, ...]) -> bytes:
     """Several counters as one number for atomic ADD: counter n counts in units of 2**(64 n).
 

@@ -24,7 +24,9 @@ class Lease(NamedTuple):
     lease lapses, nobody knows why, and that is no failed attempt.
 
     The expiry is the one it was granted with; one that was extended ends later, see ``Until``. One
-    of a plan never lapses: its expiry is 0.
+    of a plan never expires: its expiry is 0.
+
+    claim: random bytes that tell the lease from the others of its message; with a plan, zeros.
     """
 
     position: Position
@@ -33,6 +35,7 @@ class Lease(NamedTuple):
     consumer: str
     envelope: bytes
     begun: bool = True
+    claim: bytes = bytes(16)
 
     @property
     def planned(self) -> bool:
@@ -58,6 +61,7 @@ def pack_lease(lease: Lease) -> bytes:
             lease.consumer,
             lease.envelope,
             lease.begun,
+            lease.claim,
         ]
     )
 
@@ -75,6 +79,16 @@ def unpack_lease(value: bytes) -> Lease:
 def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> bytes:
     """The stored form of a lease of a plan, which never lapses."""
     return pack([position.level, position.index, position.random, 0, 0, consumer, envelope])
+
+
+def pack_expiry(wall_ms: int, claim: bytes) -> bytes:
+    """The wall clock at which a lease ends, in milliseconds, and the claim of the lease."""
+    return pack_index(wall_ms) + claim
+
+
+def unpack_expiry(value: bytes) -> tuple[int, bytes]:
+    """The wall clock at which a lease ends, and its claim."""
+    return unpack_index(value[:8]), value[8:]
 
 
 def pack_until(until: Until) -> bytes:

@@ -23,7 +23,14 @@ class Turn(NamedTuple):
     n: int
 
 
-Place = Position | Due | DeadRecord | Turn
+class PlannedPlace(NamedTuple):
+    """Where a message is that joined a plan without ever being ready: the n-th of a claim."""
+
+    claim: bytes
+    n: int
+
+
+Place = Position | Due | DeadRecord | Turn | PlannedPlace
 
 
 def pack_place(place: Place) -> bytes:
@@ -37,6 +44,8 @@ def pack_place(place: Place) -> bytes:
             return pack(["dead", place.version, place.random])
         case Turn():
             return pack(["turn", place.key, place.n])
+        case PlannedPlace():
+            return pack(["plan", place.claim, place.n])
 
 
 def unpack_place(value: bytes) -> Place:
@@ -50,6 +59,8 @@ def unpack_place(value: bytes) -> Place:
             return DeadRecord(version, random)
         case ["turn", str(key), int(n)]:
             return Turn(key, n)
+        case ["plan", bytes(claim), int(n)]:
+            return PlannedPlace(claim, n)
     raise CorruptData(what="a place", problem="it is of no known kind")
 
 

@@ -70,7 +70,7 @@ class ConsumeReader(StreamReader, SupportsTriggerAvailableNow):
         db, queue = self._seen.open()
         count = 0
         for span in partition.piece.spans:
-            for batch in self.rows(db, queue, "planned", queue._keys.leases_between(*span)):
+            for batch in self.rows(db, queue, "planned", queue._keys.planned_between(*span)):
                 count += len(batch)
                 yield batch
         if count != partition.piece.messages:
