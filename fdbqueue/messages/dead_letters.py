@@ -204,14 +204,10 @@ def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
     name = scope.options.dead_letter_queue
     if name is None:
         return None
-    keys = scope.root.queue(name)
     try:
-        known = catalogue.read(tr, keys, name, None)
+        return catalogue.Entry(name, scope.root, scope.root.queue(name), scope.clock).scope(tr)
     except QueueNotFound:
         return None
-    return Scope(
-        name, known.identity, scope.root, keys, known.options, scope.clock, known.subscriptions
-    )
 
 
 def _forward(

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterable
 from copy import copy
 from typing import Self, TypeVar, TypeVarTuple
 
-from ..errors import InvalidArgument, QueueReplaced
+from ..errors import InvalidArgument
 from ..schema import catalogue, once
 from ..schema.keys import OnceKeys, QueueKeys, RootKeys
-from ..schema.scope import Chore, Scope
-from ..store import binding
+from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values import durations
@@ -22,7 +21,6 @@ Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
-STRAYS_SECONDS = 10.0
 N = TypeVar("N")
 
 
@@ -35,15 +33,13 @@ class Handle:
         self._root_keys = RootKeys(root)
         self._keys: QueueKeys = self._root_keys.queue(name)
         self._clock = clock
-        self._cached: catalogue.Cached | None = None
-        self._strays = Chore(STRAYS_SECONDS)
-        self._identity: str | None = None
+        self._entry = catalogue.Entry(name, self._root_keys, self._keys, clock)
 
     def _only(self, identity: str) -> Self:
         """The same handle, for this very queue: whatever is done with it raises ``QueueReplaced``
         when another one has the name."""
         handle = copy(self)
-        handle._identity = identity
+        handle._entry = self._entry.only(identity)
         return handle
 
     def within(self, seconds: Seconds | None) -> Self:
@@ -62,6 +58,8 @@ class Handle:
             del vars(handle)[name]
         handle._root_keys = RootKeys(self._root, limit)
         handle._keys = handle._root_keys.queue(self.name)
+        handle._entry = catalogue.Entry(self.name, handle._root_keys, handle._keys, self._clock)
+        handle._entry.identity = self._entry.identity
         return handle
 
     def _run(
@@ -80,23 +78,7 @@ class Handle:
         return self._scope(tr).options
 
     def _scope(self, tr: fdb.Transaction) -> Scope:
-        if binding.forked:
-            binding.check_process()
-        # A local name: another thread may replace the cached value meanwhile.
-        known = catalogue.read(tr, self._keys, self.name, self._cached)
-        self._cached = known
-        if self._identity is not None and known.identity != self._identity:
-            raise QueueReplaced(name=self.name)
-        return Scope(
-            self.name,
-            known.identity,
-            self._root_keys,
-            self._keys,
-            known.options,
-            self._clock,
-            known.subscriptions,
-            self._strays,
-        )
+        return self._entry.scope(tr)
 
 
 def check_deliveries(given: object) -> None:

@@ -9,38 +9,27 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
-from weakref import WeakSet
+from typing import Any
 
-from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound
+from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound, QueueReplaced
+from ..store import binding
 from ..store.binding import fdb
-from ..store.clocks import METADATA_VERSION
+from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, kept, parse
 from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
-from .scope import Scope
-from .subscription_definitions import Definition
+from .scope import Chore, Scope
 
 FORMAT_VERSION = 2
 """1 had no identity."""
 IDENTITY_BYTES = 16
+"""Random; names a queue for ever, so that another one of the same name is not taken for it."""
+STRAYS_SECONDS = 10.0
 
 _STAMP_OPERAND = bytes(14)
 
-_changing: WeakSet[fdb.Transaction] = WeakSet()
-
-
-class Cached(NamedTuple):
-    """A queue as it was read, and the metadata version that this is valid for, if any.
-
-    identity: random; names this queue for ever, so that another one, that is made later under the
-    same name, is not taken for it.
-    """
-
-    stamp: bytes | None
-    identity: str
-    options: QueueOptions
-    subscriptions: tuple[Definition, ...]
+_CHANGES = "_fdbqueue_changes"
+"""The attribute of a transaction that changes META."""
 
 
 @fdb.transactional
@@ -98,35 +87,72 @@ def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
     _touch(tr)
 
 
-def read(tr: fdb.Transaction, keys: QueueKeys, name: str, cached: Cached | None) -> Cached:
-    """The queue's options and subscriptions; hand it in again at the next call.
+class Entry:
+    """One queue as a handle knows it, and its scope as it was read last.
 
-    No round trip of its own while the cache is valid, else one. Conflicts with a change of the
-    options or the subscriptions and the deletion of the queue. Raises ``QueueNotFound``,
-    ``FormatTooNew``.
+    identity: that of the queue which it must be; of any with its name where None.
     """
-    stamp = _metadata_version(tr)
-    if cached is not None and stamp is not None and cached.stamp == stamp:
-        tr.add_read_conflict_key(keys.meta)
-        return cached
-    subscribed = subscription_definitions.look(tr, keys)
-    value = tr.get(keys.meta).value
-    if value is None:
-        raise QueueNotFound(name=name)
-    identity, options = _parsed(value, name)
-    return Cached(stamp, identity, options, subscription_definitions.parse(keys, subscribed))
 
+    __slots__ = ("_read", "clock", "identity", "keys", "name", "root", "strays")
 
-def _metadata_version(tr: fdb.Transaction) -> bytes | None:
-    """None in a transaction that changes it itself: reading it there would fail the commit."""
-    if tr in _changing:
-        return None
-    return tr.snapshot.get(METADATA_VERSION).value
+    def __init__(self, name: str, root: RootKeys, keys: QueueKeys, clock: Clock) -> None:
+        self.name = name
+        self.root = root
+        self.keys = keys
+        self.clock = clock
+        self.identity: str | None = None
+        self.strays = Chore(STRAYS_SECONDS)
+        self._read: tuple[bytes | None, Scope] | None = None
+
+    def only(self, identity: str) -> Entry:
+        """The same queue, as long as no other has its name."""
+        entry = Entry(self.name, self.root, self.keys, self.clock)
+        entry.identity = identity
+        return entry
+
+    @property
+    def known(self) -> Scope | None:
+        """The scope as it was read last, if it was; it may be stale."""
+        return None if self._read is None else self._read[1]
+
+    def scope(self, tr: fdb.Transaction) -> Scope:
+        """The queue's options and subscriptions, and what follows from them.
+
+        No round trip of its own while what was read last is valid, else one. Conflicts with a
+        change of the options or the subscriptions and the deletion of the queue. Raises
+        ``QueueNotFound``, ``QueueReplaced``, ``FormatTooNew``, ``StoreForked``.
+        """
+        if binding.forked:
+            binding.check_process()
+        # In a transaction that changes it itself, reading it would fail the commit.
+        stamp = None if _CHANGES in tr.__dict__ else tr.snapshot.get(METADATA_VERSION).value
+        read = self._read  # Another thread may replace it meanwhile.
+        if read is not None and stamp is not None and read[0] == stamp:
+            tr.add_read_conflict_range(self.keys.meta, self.keys.meta_end)
+            scope = read[1]
+        else:
+            scope = self._scope(tr)
+            self._read = stamp, scope
+        if self.identity is not None and scope.identity != self.identity:
+            raise QueueReplaced(name=self.name)
+        return scope
+
+    def _scope(self, tr: fdb.Transaction) -> Scope:
+        keys = self.keys
+        subscribed = subscription_definitions.look(tr, keys)
+        value = tr.get(keys.meta).value
+        if value is None:
+            raise QueueNotFound(name=self.name)
+        identity, options = _parsed(value, self.name)
+        subscriptions = subscription_definitions.parse(keys, subscribed)
+        return Scope(
+            self.name, identity, self.root, keys, options, self.clock, subscriptions, self.strays
+        )
 
 
 def _touch(tr: fdb.Transaction) -> None:
     """Tell every handle that what it has cached is stale."""
-    _changing.add(tr)
+    tr.__dict__[_CHANGES] = True
     tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 
 

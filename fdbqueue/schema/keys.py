@@ -124,6 +124,39 @@ class OnceKeys:
         return slice(fdb.tuple.pack((minute,), self.prefix), self.prefix + b"\xff")
 
 
+class LevelKeys:
+    """What the keys of one level of a queue begin with, prepared for who enqueues.
+
+    first, end: where its ready messages begin and end. label: what ids of its messages begin with.
+    """
+
+    __slots__ = ("count", "end", "fence", "first", "label", "ready", "size", "tail")
+
+    def __init__(self, keys: QueueKeys, level: int) -> None:
+        ready = keys.ready_level(level)
+        self.first = fdb.KeySelector.first_greater_or_equal(ready.start)
+        self.end = fdb.KeySelector.first_greater_or_equal(ready.stop)
+        self.ready = ready.start[:-1]
+        self.size = len(self.ready)
+        self.tail = keys.tail(level)
+        self.fence = keys.fence(level, 0)[:-1]  # 0 is a single byte
+        self.count = keys.count(level)
+        self.label = f"{level:02x}-"
+
+
+class _Levels(dict[int, LevelKeys]):
+    """The keys of the levels of a queue that were asked for."""
+
+    __slots__ = ("keys_of",)
+
+    def __init__(self, keys: QueueKeys) -> None:
+        self.keys_of = keys
+
+    def __missing__(self, level: int) -> LevelKeys:
+        found = self[level] = LevelKeys(self.keys_of, level)
+        return found
+
+
 class QueueKeys:
     """The keys of one queue, below its prefix."""
 
@@ -143,7 +176,9 @@ class QueueKeys:
         "idle",
         "leader",
         "led",
+        "levels",
         "meta",
+        "meta_end",
         "once",
         "prefix",
         "recount",
@@ -153,6 +188,8 @@ class QueueKeys:
         self.prefix = prefix
         self._kinds = {kind: prefix + packed for kind, packed in _KINDS.items()}
         self.meta = self._kinds[Kind.META]
+        self.meta_end = self.meta + b"\x00"
+        self.levels = _Levels(self)
         self.change = self._kinds[Kind.CHANGE]
         self.idle = self._kinds[Kind.IDLE]
         self.guard = self._kinds[Kind.STATE]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import field
 
 from ..store.binding import fdb
 from ..store.clocks import Clock
 from ..values.model import Position
-from ..values.options import QueueOptions
+from ..values.options import MAX_PAYLOAD, QueueOptions
 from ..values.records import record
-from .codec.envelopes import Envelope
+from . import once
+from .codec.envelopes import INLINE_LIMIT, Envelope
 from .codec.lookup import Turn
 from .keys import QueueKeys, RootKeys
 from .subscription_definitions import Definition
@@ -38,33 +38,67 @@ class Chore:
         self._next = 0.0
 
 
-@record
 class Scope:
-    """One queue as one transaction sees it; ``root`` leads to the queues beside it.
+    """One queue as transactions see it, made once for what META says; threads share it.
 
     identity: what tells the queue from others that had its name before, or will have it.
+    root: leads to the queues beside it.
+    strays: when to look for leases of another cluster; see ``lease_expiry``.
+    levels: the level of each priority.
+    plain_bytes: up to so many bytes, a payload is stored as it is, and nothing beside its message;
+        less than any has where the queue has bounds or a history.
     """
 
-    name: str
-    identity: str
-    root: RootKeys
-    keys: QueueKeys
-    options: QueueOptions
-    clock: Clock
-    subscriptions: tuple[Definition, ...]
-    strays: Chore | None = field(default=None, repr=False, compare=False)
-    """When to look for leases of another cluster; see ``lapse``."""
-    _version: list[int] = field(default_factory=list, repr=False, compare=False)
+    __slots__ = (
+        "clock",
+        "identity",
+        "keys",
+        "levels",
+        "name",
+        "options",
+        "plain_bytes",
+        "root",
+        "strays",
+        "subscriptions",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        identity: str,
+        root: RootKeys,
+        keys: QueueKeys,
+        options: QueueOptions,
+        clock: Clock,
+        subscriptions: tuple[Definition, ...],
+        strays: Chore | None = None,
+    ) -> None:
+        self.name = name
+        self.identity = identity
+        self.root = root
+        self.keys = keys
+        self.options = options
+        self.clock = clock
+        self.subscriptions = subscriptions
+        self.strays = strays
+        self.levels = tuple(map(options.level, range(options.max_priority + 1)))
+        self.plain_bytes = _plain_bytes(options)
 
     def version(self, tr: fdb.Transaction) -> int:
-        """The version at which the transaction reads, asked for once."""
-        if not self._version:
-            self._version.append(self.clock.version(tr))
-        return self._version[0]
+        """The version at which the transaction reads."""
+        return once.attempt(tr).version + self.clock.versions_ahead()
 
     def now_ms(self, tr: fdb.Transaction) -> int:
         """The time, on which all who use the queue agree: see ``Clock.now_ms``."""
         return self.clock.now_ms(tr)
+
+
+def _plain_bytes(options: QueueOptions) -> int:
+    beside = (options.history_seconds, options.max_messages, options.max_bytes)
+    if any(option is not None for option in beside):
+        return -1
+    packed = MAX_PAYLOAD if options.compression == "none" else options.compress_from - 1
+    return min(options.max_payload, INLINE_LIMIT, packed)
 
 
 @record

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from ..errors import CorruptData
 from .binding import FAILURES, fdb
@@ -91,6 +90,11 @@ class TimeKeeper:
 
         ahead_ms: how far the database's versions have been moved, by a test.
         """
+        at, known = time.monotonic(), self._told
+        if known is not None and at - self._asked_at < ASKED_SECONDS:
+            ms = wall_ms - int((at - known.at) * 1000)
+            if known.least_ms - BELIEVED_MS <= ms <= known.most_ms + ahead_ms + BELIEVED_MS:
+                return wall_ms
         present = None
         for patience in (ASKED_SECONDS, DOUBTED_SECONDS):
             if self._is_due(patience):
@@ -146,12 +150,13 @@ def parse_note(kv: fdb.KeyValue) -> tuple[int, int]:
     return parse_int(kv.key, len(TIME_KEEPER))[0], parse_int(kv.value, 0)[0]
 
 
-_keepers: WeakKeyDictionary[fdb.Database, TimeKeeper] = WeakKeyDictionary()
+_KEEPER = "_fdbqueue_time_keeper"
+"""The attribute of a database that holds its ``TimeKeeper``."""
 
 
 def _keeper(db: fdb.Database) -> TimeKeeper:
-    keeper = _keepers.get(db)
-    return keeper if keeper is not None else _keepers.setdefault(db, TimeKeeper())
+    found: TimeKeeper = db.__dict__.setdefault(_KEEPER, TimeKeeper())
+    return found
 
 
 class Clock:
@@ -187,7 +192,8 @@ class Clock:
         keeper is disabled or the transaction is a tenant's, leaves the wall clock to be believed.
         """
         db = tr.db if isinstance(tr, fdb.Transaction) else tr
-        return _keeper(db).now_ms(db, self.wall_ms(), self.versions_ahead() // 1000)
+        keeper: TimeKeeper = db.__dict__.get(_KEEPER) or _keeper(db)
+        return keeper.now_ms(db, self.wall_ms(), self.versions_ahead() // 1000)
 
     def told(self, tr: fdb.Transaction) -> bool:
         """Whether the database says what time it is, so that ``now_ms`` is right to a minute."""
