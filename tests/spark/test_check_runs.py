@@ -120,7 +120,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "chaosrun", "--history", directory, "--seed", "4"),
-            *("--operations", "1200", "--seconds", "30", "--processes", "6", "--every", "1"),
+            *("--operations", "1200", "--seconds", str(DEADLINE / 2)),
+            *("--processes", "6", "--every", "1"),
         ],
         check=False,
         capture_output=True,

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from fdbqueue import fdb
 from fdbqueue.errors import StoreError
@@ -37,10 +38,11 @@ def main() -> int:
     threads = [threading.Thread(target=_guarded(actor, failures), daemon=True) for actor in actors]
     for thread in threads:
         thread.start()
+    met: dict[str, Any] = {}
     while any(thread.is_alive() for thread in threads):
         time.sleep(0.25)
-        _report(recorder, job)
-    _report(recorder, job)
+        met = _report(recorder, job, met)
+    _report(recorder, job, met)
     recorder.note(job.name, "stopped")
     return 1 if failures else 0
 
@@ -78,15 +80,16 @@ def _count(code: int) -> None:
     retries[code] = retries.get(code, 0) + 1
 
 
-def _report(recorder: Recorder, job: Job) -> None:
-    """How many faults this process has met so far; the last line of each process counts."""
+def _report(recorder: Recorder, job: Job, last: dict[str, Any]) -> dict[str, Any]:
+    """Note what faults this process has met, if that has changed; the last line counts."""
     active = embedded.faults.active
-    recorder.note(
-        job.name,
-        "faults",
-        injected=dict(active.counts) if active else {},
-        retried={str(code): count for code, count in dict(retries).items()},
-    )
+    met = {
+        "injected": dict(active.counts) if active else {},
+        "retried": {str(code): count for code, count in dict(retries).items()},
+    }
+    if met != last:
+        recorder.note(job.name, "faults", **met)
+    return met
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ ORPHANS = (
     Kind.DELAYED,
 )
 DRAINER = "drain.0"
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def drain(place: Place, recorder: Recorder) -> None:

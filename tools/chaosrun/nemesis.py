@@ -72,6 +72,7 @@ class Nemesis:
 
     server: called with what to do to the server (kill, start, pause, resume), where there is one.
     disk: whether the processes write the store's files themselves, so that the disk can be full.
+    acted: whether a process, by its name, has begun to act; none is killed before.
     """
 
     seed: int
@@ -81,6 +82,7 @@ class Nemesis:
     server: Callable[[str], None] | None = None
     disk: bool = False
     every: float = 0.8
+    acted: Callable[[str], bool] = lambda name: True
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -120,6 +122,8 @@ class Nemesis:
 
     def _kill(self) -> None:
         victim = self.random.choice(self.victims)
+        if not self.acted(victim.name):
+            return
         victim.kill()
         self.recorder.note("nemesis", "killed", process=victim.name)
         victim.name, victim.process = victim.start()

@@ -30,7 +30,7 @@ from .rules import rules
 
 CREW = ("producer", "plain", "transactional", "batch", "worker", "filter", "browser", "plain")
 SERVER = Path(__file__).parent.parent / "fdbserver"
-STOP_SECONDS = 60
+STOP_SECONDS = 300
 
 
 def main() -> int:
@@ -99,6 +99,7 @@ class Run:
             self._server if self.options.strike_server else None,
             self.embedded,
             self.options.every,
+            self._acted,
         )
         began = time.monotonic()
         died: list[str] = []
@@ -166,6 +167,9 @@ class Run:
                 stderr=errors,
                 start_new_session=True,
             )
+
+    def _acted(self, name: str) -> bool:
+        return any(path.stat().st_size for path in self.directory.glob(f"{name}.*.jsonl"))
 
     def _enough(self) -> bool:
         if self.options.operations is None:

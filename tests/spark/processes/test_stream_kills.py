@@ -20,6 +20,8 @@ from tests.patience import DEADLINE
 
 PROGRAM = Path(__file__).with_name("killed_stream.py")
 MESSAGES, BATCH = 180, 60
+IMPATIENT = b"Timed out while waiting for the Python worker to connect back"
+"""Spark gives a new process of Python ten seconds, which is too little on a busy machine."""
 STEPS = (
     "before the offset is written",
     "before the tasks read",
@@ -39,9 +41,14 @@ class Driver:
     """A process that has begun to start, and goes when it is told to."""
 
     def __init__(self, step: str, directory: Path, environment: dict[str, str]) -> None:
+        self._arguments = [sys.executable, PROGRAM, step, directory]
+        self._environment = {**environment, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self._start()
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, PROGRAM, step, directory],
-            env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+            self._arguments,
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -50,9 +57,13 @@ class Driver:
 
     def go(self) -> int:
         """Let it go until it ends; returns its exit code."""
-        _, said = self._process.communicate(b"go\n", timeout=DEADLINE)
-        assert self._process.returncode in (0, -signal.SIGKILL), said.decode()
-        return self._process.returncode
+        while True:
+            _, said = self._process.communicate(b"go\n", timeout=DEADLINE)
+            if self._process.returncode in (0, -signal.SIGKILL):
+                return self._process.returncode
+            # Then the query failed; it goes on where it was, as any other does.
+            assert IMPATIENT in said, said.decode()
+            self._start()
 
     def stop(self) -> None:
         """Let nothing of it go on."""
