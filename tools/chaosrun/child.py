@@ -88,7 +88,7 @@ def _report(recorder: Recorder, job: Job, last: dict[str, Any]) -> dict[str, Any
         "retried": {str(code): count for code, count in dict(retries).items()},
     }
     if met != last:
-        recorder.note(job.name, "faults", **met)
+        recorder.note(job.name, "faults", "", **met)
     return met
 
 

@@ -41,7 +41,7 @@ class Driver:
     """A process that has begun to start, and goes when it is told to."""
 
     def __init__(self, step: str, directory: Path, environment: dict[str, str]) -> None:
-        self._arguments = [sys.executable, PROGRAM, step, directory]
+        self._arguments = [sys.executable, str(PROGRAM), step, str(directory)]
         self._environment = {**environment, "PYTHONPATH": os.pathsep.join(sys.path)}
         self._start()
 
