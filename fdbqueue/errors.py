@@ -63,9 +63,8 @@
      +-- HandlerTooSlow
      +-- JobFailed
 
-The text of an error is made from its attributes, so programs never need to parse it.
-``fdb.FDBError`` passes through wherever the caller's own transaction is used: it belongs to the
-caller's retry loop.
+The text of an error is made from its attributes, so programs never need to parse it. In the
+caller's own transaction ``fdb.FDBError`` passes through, for the caller's retry loop.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ from typing import ClassVar
 
 
 class QueueError(Exception):
-    """The root: raised for nothing by itself; catch it to catch all errors of the package."""
+    """The root: catch it to catch every error of the package."""
 
     text: ClassVar[str] = "fdbqueue error"
 
@@ -97,15 +96,15 @@ def _restore(kind: type[QueueError], attributes: dict[str, object]) -> QueueErro
 
 
 class InvalidInput(QueueError, ValueError):
-    """Raised when an argument cannot be used; nothing was read or written."""
+    """Raised when an argument is invalid. Nothing was read or written."""
 
     text = "{problem}"
 
 
 class InvalidName(InvalidInput):
-    """Raised when a name of a queue, a consumer or a subscription is not allowed."""
+    """Raised when the name of a queue, a consumer or a subscription is not allowed."""
 
-    text = "{name!r} is not a name: {problem}"
+    text = "invalid name {name!r}: {problem}"
 
 
 class InvalidOptions(InvalidInput):
@@ -116,19 +115,19 @@ class InvalidOptions(InvalidInput):
 
 
 class InvalidPriority(InvalidInput):
-    """Raised when a priority is not an integer within the range of the queue."""
+    """Raised when a priority is not an integer within the queue's range."""
 
     text = "priority {priority!r} is out of range: it must be an integer from 0 to {maximum}"
 
 
 class InvalidPayload(InvalidInput):
-    """Raised when a payload is of a type that the queue's serializer does not take."""
+    """Raised when the queue's serializer does not take the type of a payload."""
 
     text = "a payload must be {expected}, not {kind}"
 
 
 class PayloadTooLarge(InvalidPayload):
-    """Raised when a payload exceeds what one message may carry."""
+    """Raised when a payload is larger than the queue allows."""
 
     text = "the payload has {size:,} bytes; at most {limit:,} are allowed"
 
@@ -140,44 +139,44 @@ class InvalidHeaders(InvalidInput):
 
 
 class InvalidSelector(InvalidInput):
-    """Raised when a selector is not one; ``position`` counts characters from 0."""
+    """Raised when a selector has a syntax or type error at character ``position``, from 0."""
 
-    text = "not a selector, at character {position}: {problem}"
+    text = "invalid selector, at character {position}: {problem}"
 
 
 class InvalidSchema(InvalidInput):
-    """Raised when the columns of a table are not those that can be read or written."""
+    """Raised when a table cannot be read or written with these columns."""
 
     text = "column {column!r}: {problem}"
 
 
 class InvalidRow(InvalidInput):
-    """Raised when a row of a table is no message; ``row`` counts from 1 within the partition."""
+    """Raised when a row of a table is not a message; ``row`` counts from 1 in its partition."""
 
     text = "row {row:,} of partition {partition}: {problem}"
 
 
 class InvalidArgument(InvalidInput):
-    """Raised when any other argument is out of its range."""
+    """Raised when any other argument is invalid."""
 
     text = "{argument}={value!r}: {problem}"
 
 
 class CheckpointMismatch(InvalidInput):
-    """Raised when the checkpoint of a stream belongs to something else."""
+    """Raised when a stream is started with the checkpoint of another one."""
 
     text = (
-        "the checkpoint belongs to {what} {stored!r}, and the query reads {given!r}: give it the "
-        "checkpoint that it had, or a new one"
+        "the checkpoint belongs to {what} {stored!r}, but the query reads {given!r}: use the "
+        "query's own checkpoint, or a new one"
     )
 
 
 class BrowsedLost(QueueError):
-    """Raised when messages that a browsing stream has passed were gone before it read them."""
+    """Raised when messages that a browsing stream had announced were taken before it read them."""
 
     text = (
         "{missing:,} messages of queue {queue!r} were taken before the stream could read them: "
-        "with the option failOnDataLoss at false it goes on without"
+        "set the option failOnDataLoss to false to continue without them"
     )
 
 
@@ -187,26 +186,26 @@ class BrowsedLost(QueueError):
 class StoreError(QueueError):
     """Raised when the store under the queues cannot be used."""
 
-    text = "the store {store} cannot be used: {problem}"
+    text = "cannot use the store {store}: {problem}"
 
 
 class StoreMismatch(StoreError):
-    """Raised when one process asks for FoundationDB and for the embedded engine."""
+    """Raised when one process asks for both FoundationDB and the embedded engine."""
 
     text = (
-        "this process has loaded {loaded}, but {store} needs {wanted}; one process uses one of "
-        "them: set FDBQUEUE_STORE={store} before fdbqueue is imported"
+        "{store} needs {wanted}, but this process has loaded {loaded}, and cannot use both: set "
+        "FDBQUEUE_STORE={store} before you import fdbqueue"
     )
 
 
 class StoreNotFound(StoreError):
-    """Raised when a store or cluster file that must exist does not."""
+    """Raised when a store or cluster file does not exist."""
 
     text = "there is no file {store}: {problem}"
 
 
 class StoreNotWritable(StoreError):
-    """Raised when the file of an embedded store or its directory cannot be written."""
+    """Raised when the file of an embedded store, or its directory, cannot be written."""
 
     text = "cannot write the store {store}: {problem}"
 
@@ -214,11 +213,11 @@ class StoreNotWritable(StoreError):
 class NotAStore(StoreError):
     """Raised when a file is neither an embedded store nor a cluster file."""
 
-    text = "{store} is no store: {problem}"
+    text = "{store} is not a store: {problem}"
 
 
 class StoreUnreachable(StoreError):
-    """Raised when the cluster did not answer in time."""
+    """Raised when the cluster does not answer in time."""
 
     text = (
         "the cluster of {store} did not answer within {seconds:g} s; check that it runs and that "
@@ -227,37 +226,37 @@ class StoreUnreachable(StoreError):
 
 
 class StoreNotShared(StoreError):
-    """Raised when an executor of Spark does not see the store that the driver uses."""
+    """Raised when an executor of Spark does not see the driver's store."""
 
-    text = "the executor on {host} does not see the store of the driver: {problem}"
+    text = "the executor on {host} does not see the driver's store: {problem}"
 
 
 class StoreForked(StoreError):
-    """Raised in a process that was forked from one that had FoundationDB open.
+    """Raised in a process that was forked after its parent had opened a store.
 
     FoundationDB's client does not survive a fork: every call would wait for ever.
     """
 
     text = (
-        "this process was forked from one that had {store} open, and FoundationDB's client does "
-        "not survive that: open the store after the fork, or start processes by spawn"
+        "this process was forked after its parent had opened {store}, which FoundationDB's client "
+        "does not survive: open the store after the fork, or start processes with spawn"
     )
 
 
 class UnsupportedVersion(StoreError):
-    """Raised when the API version, the client library or the bindings do not fit."""
+    """Raised when the API version, the client library and the bindings do not fit together."""
 
     text = "{problem}"
 
 
 class MissingPackage(StoreError):
-    """Raised when something is asked for that needs a package which is not installed."""
+    """Raised when a feature needs a package that is not installed."""
 
     text = "{purpose} needs the package {package}: pip install 'fdbqueue[{extra}]'"
 
 
 class MissingJava(StoreError):
-    """Raised when Spark is asked for and there is no Java that it runs on."""
+    """Raised when Spark is to start and there is no suitable Java."""
 
     text = (
         "Spark needs Java 17 or later, and {found}: install it (Debian and Ubuntu: apt install "
@@ -276,26 +275,28 @@ class CatalogueError(QueueError):
 
 
 class QueueNotFound(CatalogueError):
-    """Raised when a queue does not exist, or was deleted meanwhile."""
+    """Raised when a queue does not exist or has been deleted."""
 
     text = "there is no queue {name!r}: create it first"
 
 
 class QueueReplaced(QueueNotFound):
-    """Raised when a queue was deleted, and another one made under its name, since work on it began:
-    places, plans and staged rows of the one mean nothing in the other."""
+    """Raised when a queue was deleted and created again during an operation in several steps.
 
-    text = "queue {name!r} was deleted, and made anew: begin anew with it"
+    Places, plans and staged rows of the old queue mean nothing in the new one.
+    """
+
+    text = "queue {name!r} was deleted and created again: start the operation over"
 
 
 class QueueExists(CatalogueError):
-    """Raised when a queue to be created exists already."""
+    """Raised when a queue to be created already exists."""
 
-    text = "queue {name!r} exists already"
+    text = "queue {name!r} already exists"
 
 
 class OptionsMismatch(CatalogueError):
-    """Raised when a queue is opened with other options than the stored ones."""
+    """Raised when a queue is opened with options other than the stored ones."""
 
     text = (
         "queue {name!r} is stored with {option}={stored!r}, but was opened with "
@@ -304,11 +305,11 @@ class OptionsMismatch(CatalogueError):
 
 
 class LevelsFixed(OptionsMismatch):
-    """Raised when the number of levels of a queue is to change, by which its messages stand."""
+    """Raised when the number of levels of a queue is to change."""
 
     text = (
-        "queue {name!r} has {option}={stored!r}, which cannot become {given!r}: its messages stand "
-        "by that; create another queue, and move them there"
+        "queue {name!r} has {option}={stored!r}, which cannot become {given!r}: its messages are "
+        "stored by level; create another queue and move them there"
     )
 
 
@@ -324,11 +325,11 @@ class SubscriptionError(QueueError):
 class SubscriptionNotFound(SubscriptionError):
     """Raised when a subscription does not exist, was removed, or has closed itself."""
 
-    text = "queue {queue!r} has no subscription {name!r}: it was never made, or it is closed"
+    text = "queue {queue!r} has no subscription {name!r}: it was never created, or is closed"
 
 
 class SubscriptionMismatch(SubscriptionError):
-    """Raised when a subscription is opened with other properties than the stored ones."""
+    """Raised when a subscription is opened with properties other than the stored ones."""
 
     text = (
         "subscription {name!r} is stored with {option}={stored!r}, but was opened with "
@@ -340,61 +341,64 @@ class SubscriptionHeld(SubscriptionError):
     """Raised when an exclusive subscription serves another consumer."""
 
     text = (
-        "subscription {name!r} is exclusive and serves another consumer, until it closes it or "
-        "does not use it for {seconds:g} s"
+        "subscription {name!r} is exclusive and serves another consumer, until that closes it or "
+        "leaves it unused for {seconds:g} s"
     )
 
 
-# -- plans ------------------------------------------------------------------------------------
+# -- streams ----------------------------------------------------------------------------------
 
 
 class PlanError(QueueError):
-    """Raised when a plan, which a stream takes messages by, cannot be used."""
+    """Raised when the plans of a stream cannot be used."""
 
     text = "the plans of consumer {consumer!r} of queue {queue!r} cannot be used"
 
 
 class PlanNotFound(PlanError):
-    """Raised when a consumer has no plans, and never had any."""
+    """Raised when a consumer never had a plan."""
 
     text = "queue {queue!r} has no plans of a consumer {consumer!r}"
 
 
 class PlanTaken(PlanError):
-    """Raised when another run of the same consumer has taken over; nothing was written."""
+    """Raised when another run of the same consumer has taken over. Nothing was written."""
 
     text = (
-        "another run of consumer {consumer!r} of queue {queue!r} has taken over its plans: one "
-        "runs at a time; give each stream a consumer of its own"
+        "another run of consumer {consumer!r} of queue {queue!r} has taken over its plans: give "
+        "each stream a consumer of its own"
     )
 
 
 class PlanLost(PlanError):
     """Raised when the messages of a batch are no longer planned for it.
 
-    They were given back and are delivered again, or another run of the consumer has acknowledged
-    them, or the checkpoint that names the batch belongs to something else.
+    They were given back and will be delivered again, or another run of the consumer has
+    acknowledged them, or the checkpoint that names the batch belongs to something else.
     """
 
     text = "batch {batch} of consumer {consumer!r} of queue {queue!r} is not planned: {problem}"
 
 
 class PlanHeld(PlanError):
-    """Raised when a consumer is to be forgotten that has messages in hand."""
+    """Raised when a consumer that is to be forgotten still holds messages."""
 
     text = (
-        "consumer {consumer!r} of queue {queue!r} has messages in hand: acknowledge them, or give "
+        "consumer {consumer!r} of queue {queue!r} still holds messages: acknowledge them, or give "
         "them back"
     )
 
 
 class MessagePlanned(PlanError):
-    """Raised when a message of a plan is settled by itself; nothing was written."""
+    """Raised when a message of a plan is settled on its own. Nothing was written."""
 
     text = (
-        "message {message_id} is in a plan of consumer {consumer!r}: it is settled with the plan, "
-        "or given back with Queue.plans.release or fdbq plan release"
+        "message {message_id} is in a plan of consumer {consumer!r}: settle the plan, or give it "
+        "back with Queue.plans.release or fdbq plan release"
     )
+
+
+# -- stored data ------------------------------------------------------------------------------
 
 
 class FormatTooNew(QueueError):
@@ -406,11 +410,11 @@ class FormatTooNew(QueueError):
 class CorruptData(QueueError):
     """Raised when stored bytes cannot be understood."""
 
-    text = "{what} cannot be read: {problem}"
+    text = "cannot read {what}: {problem}"
 
 
 class UnknownContentType(QueueError):
-    """Raised when no serializer at hand can read a message's content type."""
+    """Raised when no serializer reads a message's content type."""
 
     text = (
         "message {message_id} has content type {content_type!r}: open the queue with a serializer "
@@ -422,10 +426,10 @@ class UnknownContentType(QueueError):
 
 
 class LeaseLost(QueueError):
-    """Raised when a lease is settled that has expired, or was settled already.
+    """Raised when a lease has expired or was settled already. Nothing was written.
 
-    Nothing was written. The message was delivered again, or will be, or is settled: an effect
-    that belongs to this delivery must not be committed.
+    The message is settled, or was or will be delivered again: do not commit an effect that
+    belongs to this delivery.
     """
 
     text = "the lease of message {message_id} is gone: it expired or was settled already"
@@ -434,27 +438,27 @@ class LeaseLost(QueueError):
 
 
 class QueueFull(QueueError):
-    """Raised when a bounded queue has no room for what is enqueued; nothing was written.
+    """Raised when a bounded queue has no room for what is enqueued. Nothing was written.
 
-    ``waits`` is whether the queue lets producers wait, and waiting is not in vain: it is where the
-    messages exceed the bounds by themselves.
+    ``waits`` tells whether the queue lets producers wait and could ever have room: it could not
+    for messages that exceed the bounds on their own.
     """
 
     text = (
         "the queue is full: it holds {messages:,} messages (at most {max_messages}) and {size:,} "
-        "ready bytes (at most {max_bytes}), and {new_messages:,} messages of {new_bytes:,} bytes "
-        "are to come in"
+        "ready bytes (at most {max_bytes}), and cannot take {new_messages:,} more of "
+        "{new_bytes:,} bytes"
     )
 
 
 class ImportMoved(QueueError):
-    """Raised when an import is not where whoever goes on with it left it; nothing was written."""
+    """Raised when another process has continued the same import. Nothing was written."""
 
-    text = "import {name!r} was gone on with by somebody else: look where it has come to"
+    text = "another process has continued import {name!r}: read its position again"
 
 
 class SinkError(QueueError):
-    """Raised when rows that many tasks bring cannot be published as one batch."""
+    """Raised when rows from many tasks cannot be published as one batch."""
 
     text = "sink {sink!r} cannot be used"
 
@@ -462,31 +466,30 @@ class SinkError(QueueError):
 
 
 class SinkBehind(SinkError):
-    """Raised when a batch is to be published while the one before is not yet; nothing is written.
+    """Raised when a batch is published before the previous one is complete. Nothing was written.
 
-    That happens to a query that begins anew, with another checkpoint, under the id of an older one.
+    This happens when a query starts over with a new checkpoint under the id of an older one.
     """
 
     text = (
-        "batch {batch} of sink {sink!r} cannot be published: batch {before} is not published to "
-        "its end; finish that first (fdbq sink finish), or forget the sink (fdbq sink forget)"
+        "cannot publish batch {batch} of sink {sink!r}: batch {before} is not fully published; "
+        "finish it first (fdbq sink finish), or forget the sink (fdbq sink forget)"
     )
 
 
 class SinkLost(SinkError):
-    """Raised when rows that tasks have staged were removed before they could be published; nothing
-    is enqueued."""
+    """Raised when staged rows were removed before they were published. Nothing was enqueued."""
 
     text = (
-        "rows that were staged for batch {batch} of sink {sink!r} were removed, by fdbq sink "
-        "forget or because that was days ago: write them again"
+        "rows staged for batch {batch} of sink {sink!r} were removed, by fdbq sink forget or "
+        "because they were days old: write them again"
     )
 
 
 class SinkUnfinished(SinkError):
-    """Raised when publishing stopped halfway: what is enqueued stays, the rest is kept.
+    """Raised when publishing stopped halfway. What is enqueued stays, and the rest is kept.
 
-    Whoever publishes the same batch of the same sink goes on there.
+    Publish the same batch of the same sink again to continue.
     """
 
     text = (
@@ -496,37 +499,37 @@ class SinkUnfinished(SinkError):
 
 
 class ExpiredBacklog(QueueError):
-    """Raised when too many messages that have expired stand before the first that has not.
+    """Raised when too many expired messages precede the first live one.
 
-    Only with the caller's own transaction, which cannot dispose of all of them at once.
+    Only in the caller's own transaction, which cannot remove all of them at once.
     """
 
     text = (
-        "queue {name!r} begins with more than {count:,} messages whose time to live is over: "
-        "call Queue.sweep"
+        "queue {name!r} begins with more than {count:,} expired messages: call Queue.sweep to "
+        "remove them"
     )
 
 
 class TransactionTooLarge(QueueError):
-    """Raised when one call needs more than a transaction takes (10,000,000 bytes)."""
+    """Raised when one call needs more than the 10,000,000 bytes of a transaction."""
 
     text = "{problem}; nothing was written: split the call into smaller ones"
 
 
 class TransactionTooSlow(QueueError):
-    """Raised when one call needs longer than a transaction lasts (5 seconds), again and again."""
+    """Raised when one call repeatedly needs longer than the 5 seconds of a transaction."""
 
     text = (
-        "the transaction took longer than the 5 s that one lasts, {times} times, and nothing was "
-        "written: ask for less in one call, or find out what slows the store or this process down"
+        "the transaction took longer than its limit of 5 s, {times} times, and nothing was "
+        "written: ask for less in one call, or find out what slows down the store or this process"
     )
 
 
 class OwnWritesUnseen(QueueError):
     """Raised when a transaction takes a message, or a place, for the second time.
 
-    It cannot see its own writes, so of two operations on a queue the second does what the first
-    has done. Nothing is written of the second; do not commit the transaction.
+    It does not see its own writes, so the second operation on a queue repeats the first. The
+    second wrote nothing; do not commit the transaction.
     """
 
     text = (
@@ -537,24 +540,24 @@ class OwnWritesUnseen(QueueError):
 
 
 class OperationTimedOut(QueueError, TimeoutError):
-    """Raised when an operation did not end in time; nothing was written.
+    """Raised when an operation did not end in time. Nothing was written.
 
-    seconds: what ``Queue.within`` or ``timeout`` gave it; None where the database's own option
-        ended it.
+    seconds: the limit that ``Queue.within`` or ``timeout`` set; None if the database's own
+        option ended the operation.
     """
 
     text = "the operation did not end in time, and nothing was written"
 
 
 class OutcomeUnknown(QueueError):
-    """Raised when a commit's outcome was unknown for so long that it can no longer be told.
+    """Raised when nobody can tell any more whether a commit succeeded.
 
     The operation happened once or not at all.
     """
 
     text = (
-        "the outcome of a commit is unknown, and the store does not tell it any more (its record "
-        "is kept for {minutes} minutes): the operation happened once or not at all"
+        "the outcome of a commit is unknown, and its record, kept for {minutes} minutes, is gone: "
+        "the operation happened once or not at all"
     )
 
 
@@ -562,7 +565,7 @@ class OutcomeUnknown(QueueError):
 
 
 class HandlerTooSlow(QueueError):
-    """Raised when a transactional handler takes longer than a transaction may last, repeatedly."""
+    """Raised when a transactional handler repeatedly outlasts its transaction."""
 
     text = (
         "the transactional handler took {seconds:.1f} s, and a transaction lasts at most 5 s: do "
@@ -571,12 +574,12 @@ class HandlerTooSlow(QueueError):
 
 
 class JobFailed(QueueError):
-    """Raised when a job on Spark has failed; ``problem`` is what Spark says of it."""
+    """Raised when a job on Spark has failed; ``problem`` is what Spark says."""
 
     text = "{problem}"
 
 
 class NoSuchWorker(InvalidInput):
-    """Raised when what ``fdbq worker`` is to run cannot be found, or is no worker."""
+    """Raised when the target of ``fdbq worker`` cannot be found or is not a worker."""
 
-    text = "{target!r} is no worker: {problem}"
+    text = "{target!r} is not a worker: {problem}"

@@ -1,9 +1,8 @@
-"""How long a failed message rests before it is delivered again: tenacity's wait strategies.
+"""How long a failed message waits before it is delivered again: tenacity's wait strategies.
 
-A strategy is stored with the queue or the message as plain JSON data, its name and parameters,
-never pickled: ``{"wait": "wait_fixed", "seconds": 5.0}``. This form and its meaning are fdbqueue's
-own, so that processes with different releases of tenacity, whose attributes and constructors
-differ, share a queue.
+A strategy is stored as plain JSON data, its name and parameters: ``{"wait": "wait_fixed",
+"seconds": 5.0}``. fdbqueue computes the time itself, so processes with different releases of
+tenacity, whose attributes and constructors differ, can share a queue.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _jitter(values: Values, attempt: int) -> float:
 
 
 _EXPONENTIAL = {"multiplier": 1.0, "max": math.inf, "exp_base": 2.0, "min": 0.0}
-# Per strategy: its parameters with their defaults, and the seconds that it waits.
+# Per strategy: its parameters with their defaults, and how many seconds it waits.
 _STRATEGIES: dict[str, tuple[dict[str, float], Callable[[Values, int], float]]] = {
     "wait_none": ({}, lambda values, attempt: 0.0),
     "wait_fixed": ({"seconds": 0.0}, lambda values, attempt: values["seconds"]),
@@ -75,7 +74,7 @@ _STRATEGIES: dict[str, tuple[dict[str, float], Callable[[Values, int], float]]] 
 _CHAIN, _COMBINE = "wait_chain", "wait_combine"
 _NAMES = (*_STRATEGIES, _CHAIN, _COMBINE)
 
-# Where tenacity keeps a parameter, if not under its own name: the first that is there.
+# Where tenacity keeps a parameter, if not under its own name: the first that exists counts.
 _ATTRIBUTES = {
     ("wait_fixed", "seconds"): ("wait_fixed",),
     ("wait_random", "min"): ("wait_random_min",),
@@ -85,15 +84,14 @@ _ATTRIBUTES = {
 _PARTS = {_CHAIN: "strategies", _COMBINE: "wait_funcs"}
 
 UNKNOWN: Stored = {"wait": "wait_exponential_jitter", "multiplier": 1.0, "max": 600.0}
-"""How long a message rests whose strategy this release does not know."""
+"""Replaces a stored strategy that this release does not know."""
 
 
 def store(given: Given) -> Stored | None:
-    """A strategy as plain data; None for none.
+    """A strategy of tenacity, or what this function made of one, as plain data; None for none.
 
-    given: a wait strategy of tenacity, or the plain data that this function made of one.
-    Raises ``InvalidOptions`` for a strategy that cannot be stored, such as a function of one's
-    own, and for parameters that are no times.
+    Raises ``InvalidOptions`` for a strategy that cannot be stored, such as the caller's own
+    function, and for parameters that are not times.
     """
     if given is None:
         return None
@@ -114,11 +112,8 @@ def _timed(given: Any) -> Any:
 
 
 def seconds(stored: Stored | None, attempt: int) -> float:
-    """How long to rest after the ``attempt``-th failed attempt (1 is the first).
-
-    A strategy that grows without a bound of its own stops at ``MAX_DELAY_SECONDS``. In place of
-    one that a later release has stored, and this one does not know, there is ``UNKNOWN``.
-    """
+    """How long to wait after the ``attempt``-th failed attempt, from 1: ``MAX_DELAY_SECONDS`` at
+    most. A strategy of a later release counts as ``UNKNOWN``."""
     if stored is None:
         return 0.0
     try:
@@ -131,23 +126,16 @@ def seconds(stored: Stored | None, attempt: int) -> float:
 
 def check_delay(argument: str, given: object, low: float = 0.0) -> float:
     """A delay in seconds, from ``low`` to ten years; raises ``InvalidArgument``."""
-    delay = durations.seconds(given)
-    if (
-        isinstance(delay, bool)
-        or not isinstance(delay, int | float)
-        or not low <= delay <= MAX_DELAY_SECONDS
-    ):
-        raise InvalidArgument(
-            argument=argument,
-            value=given,
-            problem=f"must be {low:g} to {MAX_DELAY_SECONDS:,.0f} seconds (ten years)",
-        )
-    return float(delay)
+    delay = durations.within(given, low, MAX_DELAY_SECONDS)
+    if delay is None:
+        problem = f"must be {low:g} to {MAX_DELAY_SECONDS:,.0f} seconds (ten years)"
+        raise InvalidArgument(argument=argument, value=given, problem=problem)
+    return delay
 
 
 def _plain(strategy: object, depth: int) -> Stored:
     """The stored form of a strategy of tenacity."""
-    # Known by name: tenacity need not be imported to see that something is not of it.
+    # By name, so that tenacity need not be imported.
     kind = type(strategy)
     name = kind.__name__ if kind.__module__ == "tenacity.wait" else None
     if name in _PARTS and depth:
@@ -165,13 +153,13 @@ def _plain(strategy: object, depth: int) -> Stored:
 
 
 def _seconds(stored: object, attempt: int, depth: int) -> float:
-    """How long plain data says to wait; raises ``InvalidOptions`` where it is no strategy."""
+    """How long plain data says to wait; raises ``InvalidOptions`` if it is not a strategy."""
     if not isinstance(stored, Mapping):
-        raise _refused(f"unknown strategy {stored!r}; there are {', '.join(_NAMES)}")
+        raise _refused(f"unknown strategy {stored!r}; use one of {', '.join(_NAMES)}")
     given = dict(stored)
     name = given.pop("wait", None)
     if not isinstance(name, str) or name not in _NAMES:
-        raise _refused(f"unknown strategy {name!r}; there are {', '.join(_NAMES)}")
+        raise _refused(f"unknown strategy {name!r}; use one of {', '.join(_NAMES)}")
     if name in _PARTS:
         parts = given.pop("strategies", None)
         if not isinstance(parts, list) or not 0 < len(parts) <= MAX_CHAIN or given or not depth:

@@ -1,4 +1,4 @@
-"""Compression of payloads, by name. What is unpacked never exceeds the size that was stored."""
+"""Compression of payloads, by name. Decompression never exceeds the stored size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import CorruptData, MissingPackage
 
 _ZSTD_WINDOW = 1 << 24
-"""Bytes of history that a zstd frame may ask for: more than any payload needs."""
+"""The most bytes of history that a zstd frame may ask for; no payload needs more."""
 
 
 def compress(name: str, data: bytes) -> bytes:
@@ -19,10 +19,9 @@ def compress(name: str, data: bytes) -> bytes:
 
 
 def decompress(name: str, data: bytes, size: int) -> bytes:
-    """What ``compress`` was given, which must have ``size`` bytes.
+    """The data that ``compress`` was given; ``size`` bytes, and never more, whatever the data says.
 
-    Never unpacks more than that, whatever the data says. Raises ``CorruptData``,
-    ``MissingPackage``.
+    Raises ``CorruptData``, ``MissingPackage``.
     """
     what = "a compressed payload"
     if name not in _UNPACKERS:
@@ -40,7 +39,7 @@ def decompress(name: str, data: bytes, size: int) -> bytes:
 
 
 def check(name: str) -> None:
-    """Raise ``MissingPackage`` if this process cannot compress so."""
+    """Raises ``MissingPackage`` if this process does not have the compression."""
     if name == "zstd":
         _zstd()
 

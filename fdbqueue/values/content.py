@@ -1,4 +1,4 @@
-"""What payloads and headers may be: checked where they come in."""
+"""Checks of payloads and headers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Durations: wherever a caller names a time, it is seconds or a timedelta."""
+"""Durations: seconds or a timedelta."""
 
 from __future__ import annotations
 
-import math
+import sys
 from datetime import timedelta
 from typing import Any, overload
 
@@ -22,19 +22,25 @@ def seconds(given: object) -> object: ...
 
 
 def seconds(given: object) -> object:
-    """A timedelta in seconds; anything else as it is, for whoever checks its range."""
+    """A timedelta in seconds; anything else unchanged, for the check of its range."""
     return given.total_seconds() if isinstance(given, timedelta) else given
 
 
+def within(given: object, low: float, high: float) -> float | None:
+    """A duration in seconds; None if it is not a number from ``low`` to ``high``."""
+    found: Any = seconds(given)
+    number = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if number and low <= found <= high else None
+
+
 def limit(argument: str, given: object) -> float | None:
-    """How long something may take, in seconds; None: as long as it takes. As ``patience``."""
+    """As ``patience``; None is no limit."""
     return None if given is None else patience(argument, given)
 
 
 def patience(argument: str, given: object) -> float:
     """How long to wait, in seconds: 0 or more. Raises ``InvalidArgument``."""
-    found: Any = seconds(given)
-    number = isinstance(found, int | float) and not isinstance(found, bool)
-    if not number or not 0 <= found < math.inf:
+    found = within(given, 0, sys.float_info.max)
+    if found is None:
         raise InvalidArgument(argument=argument, value=given, problem="must be 0 seconds or more")
-    return float(found)
+    return found

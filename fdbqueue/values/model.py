@@ -1,4 +1,4 @@
-"""The values that users hold: messages, positions, deliveries and depths."""
+"""The values users hold: messages, positions, deliveries and depths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .durations import Seconds
 from .records import record
 from .states import State
 
-if TYPE_CHECKING:  # with a default (PEP 696), so that what names no type is one of anything
+if TYPE_CHECKING:  # with a default (PEP 696): a bare Queue is a Queue[Any]
     from typing_extensions import TypeVar
 
     T = TypeVar("T", default=Any)
@@ -33,22 +33,19 @@ BYTES = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where a message stands in its queue; the order of positions is the order of delivery."""
+    """Where a message stands in its queue. Positions sort in delivery order."""
 
     level: int
     index: int
     random: bytes
 
     def to_id(self) -> str:
-        """The message id that names this position; ids of one queue sort in delivery order."""
+        """The message id that names this position. Ids of one queue sort in delivery order."""
         return f"{self.level:02x}-{self.index:012x}-{self.random.hex()}"
 
     @classmethod
     def from_id(cls, message_id: str) -> Position:
-        """The position that ``message_id`` names.
-
-        Raises ``InvalidArgument`` if the text is not an id that an enqueue returned.
-        """
+        """The position that ``message_id`` names; raises ``InvalidArgument`` for any other text."""
         try:
             level, index, random = message_id.split("-")
             position = cls(int(level, 16), int(index, 16), bytes.fromhex(random))
@@ -60,18 +57,18 @@ class Position:
 
 
 class Due(NamedTuple):
-    """Where a delayed message rests: until when (wall clock, milliseconds), and a random part."""
+    """Where a delayed message waits: until when (wall clock, milliseconds), and a random part."""
 
     due_ms: int
     random: bytes
 
     def to_id(self) -> str:
-        """The id of a message that was scheduled: it had no position when it was enqueued."""
+        """The id of a message enqueued with a delay, and so without a position."""
         return f"d-{self.due_ms:012x}-{self.random.hex()}"
 
 
 def parse_id(message_id: str) -> Position | Due:
-    """The first place of a message, which its id names. Raises ``InvalidArgument``."""
+    """Where a message was first stored, as its id says. Raises ``InvalidArgument``."""
     if not isinstance(message_id, str) or not message_id.startswith("d-"):
         return Position.from_id(message_id)
     try:
@@ -86,11 +83,11 @@ def parse_id(message_id: str) -> Position | Due:
 
 @record
 class NewMessage(Generic[T_co]):
-    """One message to enqueue; the arguments are those of ``Queue.enqueue``, and two more.
+    """One message to enqueue, with the arguments of ``Queue.enqueue`` and two for messages that
+    come from elsewhere.
 
-    content_type: what the payload is: then it is bytes, and stored as they are, whatever the
-        serializer. ttl_ends_at: instead of ``ttl``, the moment (with its time zone) after which it
-        is delivered no more; that may have passed. Both are for what comes from elsewhere.
+    content_type: the type of a payload of bytes, which are stored without the serializer.
+    ttl_ends_at: in place of ``ttl``, when the message expires, with a time zone; may be past.
     """
 
     payload: T_co
@@ -111,8 +108,8 @@ class NewMessage(Generic[T_co]):
 class Enqueued(list[str]):
     """The ids that ``Queue.enqueue_many`` returns, in the order of its messages.
 
-    new: how many of the messages came in; the others were known by their dedup ids or unique keys,
-    and their ids are those of the messages that were there.
+    new: how many messages were added. The others had a known dedup id or unique key; each has the
+    id of the message that was there already.
     """
 
     def __init__(self, ids: Iterable[str], new: int) -> None:
@@ -127,7 +124,7 @@ class Enqueued(list[str]):
 class Death:
     """Why and when (wall clock, milliseconds) a message became a dead letter.
 
-    ``queue`` is the queue that it died in, ``id`` its id there, ``attempts`` how many failed.
+    ``queue`` is where it died, ``id`` its id there, ``attempts`` how many failed.
     """
 
     reason: str
@@ -141,12 +138,12 @@ class Death:
 class Message:
     """One message as consumers see it.
 
-    ``attempts`` counts the attempts that failed before this look at it, and ``redelivered`` tells
-    whether a consumer may have begun with it before, also one that was lost;
-    ``enqueued_at_ms`` is the enqueuer's wall clock in milliseconds since the epoch, and after
-    ``expires_at_ms`` it is delivered no more (None: never). ``last_error`` is what the last failed
-    attempt said. ``death`` is set on what came in as another queue's dead letter. ``max_attempts``,
-    ``backoff`` (as plain data), ``unique`` and ``key`` are what the enqueuer gave.
+    ``attempts`` counts failed attempts. ``redelivered`` tells whether any consumer, even one that
+    crashed, may have begun to handle it before. ``enqueued_at_ms`` is the producer's wall clock in
+    milliseconds since the epoch; after ``expires_at_ms`` (None: never) the message is not
+    delivered. ``last_error`` is the error of the last failed attempt. ``death`` is set on another
+    queue's dead letter. ``max_attempts``, ``backoff`` (as plain data), ``unique`` and ``key`` are
+    the producer's.
     """
 
     id: str
@@ -168,7 +165,7 @@ class Message:
 
     @property
     def enqueued_at(self) -> datetime:
-        """The enqueuer's wall clock at the enqueue, in UTC."""
+        """The producer's wall clock at the enqueue, in UTC."""
         return datetime.fromtimestamp(self.enqueued_at_ms / 1000, UTC)
 
 
@@ -176,9 +173,9 @@ class Message:
 class Delivery:
     """A message under a lease. Settle it with ``ack``, ``extend`` or ``release``.
 
-    ``token`` is the lease's unguessable name: whoever holds it can settle the message once.
-    ``attempt`` is 1 until an attempt has failed. ``expires_at_ms`` is the wall clock of the
-    receiver, in milliseconds, until which the lease is safe if it is not extended.
+    ``token`` is the lease's unguessable name, and the right to settle the message, once.
+    ``attempt`` is 1 until an attempt has failed. Unless extended, the lease is safe until
+    ``expires_at_ms``, in milliseconds of the receiver's wall clock.
     """
 
     message: Message
@@ -200,11 +197,11 @@ class Delivery:
 
 @record
 class LeasedMessage:
-    """A lease as a listing shows it; ``delivery`` is what its holder settles it with.
+    """A lease in a listing; ``delivery`` settles it. The message comes without its payload.
 
-    The message is without its payload. ``lapsed`` says that the lease is over, and the next
-    receive or sweep takes the message back; ``planned`` that it belongs to a plan, never lapses
-    (its expiry is 0) and is settled with the plan alone.
+    ``lapsed``: the lease has expired, and the next receive or sweep returns the message to the
+    queue. ``planned``: the lease belongs to a plan, never expires (its expiry is 0), and is settled
+    with the plan.
     """
 
     delivery: Delivery
@@ -215,12 +212,12 @@ class LeasedMessage:
 
 @record
 class MessageState:
-    """Where a message stands now.
+    """The state of a message now.
 
-    ``due_at_ms`` is set while it is delayed; ``lease_expires_at_ms`` and ``consumer`` while it is
-    leased, but no expiry if it is in a plan; ``death`` while it is a dead letter. Times are wall
-    clocks in milliseconds. ``waits_for_key`` says that it is ready but for another message of its
-    ordering key.
+    ``due_at_ms`` is set while it is delayed, ``lease_expires_at_ms`` and ``consumer`` while it is
+    leased (no expiry in a plan), ``death`` while it is a dead letter. Times are wall clocks in
+    milliseconds. ``waits_for_key``: it is ready, but waits for an earlier message of its ordering
+    key.
     """
 
     message: Message
@@ -246,7 +243,7 @@ class DeadMessage:
 
     @property
     def id(self) -> str:
-        """The id of the message in the queue that it died in."""
+        """The id of the message in the queue where it died."""
         return self.death.id
 
 
@@ -254,10 +251,10 @@ class DeadMessage:
 class Event:
     """One line of a queue's history: a message made a transition.
 
-    ``stamp`` orders events as they were committed and names the place to read on from. ``attempt``
-    is how many deliveries had been made; ``at_ms`` the wall clock of whoever did it. ``place``
-    names the position of the message, by which the ready ones are delivered; it is empty where
-    the message waits for others of its ordering key.
+    ``stamp`` orders events by commit; pass it to continue reading there. ``attempt`` counts the
+    deliveries so far, and ``at_ms`` is the wall clock of the process that acted. ``place`` names
+    the message's position, which orders deliveries; it is empty while the message waits for others
+    of its ordering key.
     """
 
     stamp: bytes
@@ -272,10 +269,9 @@ class Event:
 
 @record
 class Swept:
-    """What ``Queue.sweep`` found to do.
+    """What ``Queue.sweep`` did.
 
-    staged: rows of writes that nobody came back to, and that were removed. deleted: whether the
-    queue itself is gone.
+    staged: how many rows of abandoned writes it removed. deleted: whether it deleted the queue.
     """
 
     promoted: int = 0
@@ -286,10 +282,10 @@ class Swept:
 
 @record
 class Depth:
-    """How many messages of a queue, or of one level of it, are in which state.
+    """How many messages of a queue, or of one of its levels, are in each state.
 
-    ``enqueued`` counts every message that ever came in; the states add up to it.
-    ``ready_bytes`` is the size of the ready messages' payloads.
+    ``enqueued`` counts every message ever added; the states add up to it. ``ready_bytes`` is the
+    size of the ready messages' payloads.
     """
 
     enqueued: int = 0
@@ -308,10 +304,9 @@ class Depth:
 
 @record
 class Deviation:
-    """One thing in which the stored state of a queue is not what it must be.
+    """One defect of what is stored for a queue.
 
     kind: what is wrong, as docs/verify.md lists it. subject: the id of the message, or the key.
-    repaired: whether it was mended.
     """
 
     kind: str
@@ -325,11 +320,10 @@ class Deviation:
 
 @record
 class Verification:
-    """What a verification has found.
+    """The result of a verification.
 
-    unchecked: what could not be checked, since it is too large to be read at one version.
-    messages: how many messages were looked at. staged: rows that writes have staged, and that are
-    not decided to be enqueued.
+    unchecked: what was not checked because it is too large to be read at one version. messages:
+    how many messages were checked. staged: how many staged rows are undecided.
     """
 
     deviations: tuple[Deviation, ...]
@@ -339,7 +333,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether everything was checked and no deviation is left."""
+        """Whether everything was checked and no defect is left."""
         return not self.unchecked and all(one.repaired for one in self.deviations)
 
 
@@ -347,8 +341,8 @@ class Verification:
 class Progress:
     """How far an operation on many messages has come.
 
-    taken: messages that it moved, copied or removed. looked_at: those that it went through.
-    place: where it goes on, for ``resume``.
+    taken: how many it moved, copied or removed. looked_at: how many it has read. place: pass it as
+    ``resume`` to continue.
     """
 
     taken: int
@@ -361,8 +355,8 @@ class Plan:
     """The messages of one batch, leased until the batch is acknowledged or given back.
 
     messages: how many were planned, of ``size`` bytes with their headers. left: how many are
-    still leased. state: "open" while messages are added, "sealed", "acknowledged" or "returning"
-    while they come to their end. planned_at_ms: the wall clock at the beginning.
+    still leased. state: "open" while messages are added, then "sealed"; "acknowledged" or
+    "returning" while the batch ends. planned_at_ms: the wall clock when it began.
     """
 
     batch: int
@@ -375,8 +369,8 @@ class Plan:
 
 @record
 class PlanConsumer:
-    """A consumer that takes messages by plans: the last batch it has acknowledged, and what it
-    has in hand; that is one plan at most, but for what comes to its end."""
+    """A consumer that takes messages by plans: the last batch it acknowledged, and its plans: at
+    most one, besides those that are ending."""
 
     name: str
     acknowledged: int

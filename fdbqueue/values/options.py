@@ -40,10 +40,15 @@ MAX_PAYLOAD = 9_000_000
 MAX_BOUND = 10**15
 WHEN_FULL = ("reject", "drop-oldest", "block")
 COMPRESSIONS = ("none", "zlib", "zstd")
-
-
+CHOICES: dict[str, tuple[str, ...]] = {
+    "expired": EXPIRED,
+    "contention": CONTENTION,
+    "compression": COMPRESSIONS,
+    "when_full": WHEN_FULL,
+    "dropped": ("drop", "dead"),
+}
 _BESIDE = ("clock", "create", "root", "serializer")
-"""What stands beside options where a queue is opened, and may be misspelt as well."""
+"""Other arguments of ``Queue.open``, which may be misspelt as well."""
 
 
 class Options(TypedDict, total=False):
@@ -74,39 +79,38 @@ class Options(TypedDict, total=False):
 
 @record
 class QueueOptions:
-    """What a queue is. Stored when it is created, and the same for everybody who opens it.
+    """The options of a queue: stored when it is created, the same for everyone who opens it.
 
-    levels: how many strict priorities the queue tells apart, 1 to 256.
-    max_attempts: attempts that may fail before a message becomes a dead letter, 1 or more; None
-        for no limit. With the default backoff the default is about three and a half days.
-    lease: seconds that a delivery is leased for when ``receive`` names no other time.
-    backoff: how long a message rests after a failed attempt: a wait strategy of tenacity; no
-        rest where None. Kept as plain data, see ``values/backoff.py``. By default a random time of
-        1 s to 2 s at first, and of up to twice as long after every attempt, to ten minutes.
-    expired: what becomes of a message whose time to live is over: "drop" or "dead".
-    dead_letter_queue: the name of the queue, of the same root, that dead letters go to; they stay
-        in a store of this queue where None.
-    dedup_window: seconds for which a dedup id is remembered.
-    paused: whether nobody receives from the queue; set by ``pause`` and ``resume``.
-    auto_delete: whether a sweep deletes the queue once it has been drained and unused, with no
-        consumer waiting and no subscription, for ``auto_delete_after`` seconds.
-    history_seconds: for how long every transition of a message is remembered; not at all where
-        None.
-    contention: how consumers that want the same message get along: ``first`` lets each try to
-        take the first message; ``staged`` lets one of them serve all, in the order in which they
-        came; ``auto`` is first until it meets a conflict or a line, then staged; ``relaxed``
-        takes any of the first ``window`` messages.
+    levels: how many priorities the queue tells apart, 1 to 256.
+    max_attempts: how many attempts may fail before a message becomes a dead letter, 1 or more;
+        None for no limit. With the default backoff, the default takes about three and a half days.
+    lease: how long a delivery is leased, in seconds, unless ``receive`` says otherwise.
+    backoff: how long a message waits after a failed attempt: a wait strategy of tenacity, kept as
+        plain data (see ``values/backoff.py``); None for no wait. By default a random time, 1 s to
+        2 s at first, and up to twice as long after each further attempt, to ten minutes.
+    expired: what happens to a message at the end of its time to live: "drop" or "dead".
+    dead_letter_queue: the name of the queue, under the same root, that gets the dead letters;
+        None: this queue keeps them itself.
+    dedup_window: how long a dedup id is remembered, in seconds.
+    paused: whether receiving is suspended; set by ``pause`` and ``resume``.
+    auto_delete: whether a sweep deletes the queue after ``auto_delete_after`` seconds without
+        messages, use, waiting consumers and subscriptions.
+    history_seconds: how long each transition of a message is kept; None for no history.
+    contention: what happens when consumers want the same message. ``first``: each tries to take the
+        first message; ``staged``: one of them serves all in order of arrival; ``auto``: first
+        until a conflict or a line, then staged; ``relaxed``: each takes any of the first
+        ``window`` messages.
     window: how many first messages a relaxed receive picks from, 2 to 1,000.
-    max_payload: bytes that the payload of one message may have, 1 to 9,000,000.
+    max_payload: the largest payload of a message in bytes, 1 to 9,000,000.
     compression: of large payloads: "none", "zlib" or "zstd", which needs the package zstandard.
-    compress_from: bytes from which on a payload is compressed, if that makes it smaller.
-    max_messages: how many messages the queue holds that are ready, delayed or leased; 1 or more.
-    max_bytes: how many bytes the payloads of ready messages have in all; 1 or more.
-    when_full: what an enqueue does beyond these: "reject" it, "drop-oldest" messages that are no
-        more urgent, the least urgent first, or "block" until there is room.
-    dropped: what becomes of messages that make room: "drop" them, or "dead" letters.
-    resume_at: the share of the bounds to which a full queue must come down before producers that
-        are blocked go on, more than 0 and at most 1.
+    compress_from: the smallest payload in bytes that is compressed, if that makes it smaller.
+    max_messages: how many ready, delayed and leased messages the queue holds; 1 or more.
+    max_bytes: how many bytes the payloads of ready messages may have in all; 1 or more.
+    when_full: what an enqueue beyond these bounds does: "reject" it, "drop-oldest" messages, the
+        least urgent first and none more urgent, or "block" until there is room.
+    dropped: what happens to messages that make room: "drop" them, or make them "dead" letters.
+    resume_at: the share of the bounds to which a full queue must shrink before blocked producers
+        continue, more than 0 and at most 1.
     """
 
     levels: int = 10
@@ -139,8 +143,10 @@ class QueueOptions:
             object.__setattr__(self, option, durations.seconds(getattr(self, option)))
         object.__setattr__(self, "lease", check_lease("lease", self.lease))
         object.__setattr__(self, "backoff", backoff.store(self.backoff))
-        if self.expired not in EXPIRED:
-            raise InvalidOptions(option="expired", problem=f"must be one of {', '.join(EXPIRED)}")
+        for option, choices in CHOICES.items():
+            if getattr(self, option) not in choices:
+                problem = f"{getattr(self, option)!r} is not one of {', '.join(choices)}"
+                raise InvalidOptions(option=option, problem=problem)
         if self.dead_letter_queue is not None:
             check_name(self.dead_letter_queue)
         for option in ("paused", "auto_delete"):
@@ -150,33 +156,15 @@ class QueueOptions:
         check_seconds("auto_delete_after", self.auto_delete_after, 0, MAX_DELAY_SECONDS)
         if self.history_seconds is not None:
             check_seconds("history_seconds", self.history_seconds, 1, MAX_DELAY_SECONDS)
-        if self.contention not in CONTENTION:
-            raise InvalidOptions(
-                option="contention", problem=f"must be one of {', '.join(CONTENTION)}"
-            )
         _integer("window", self.window, 2, MAX_WINDOW)
         _integer("max_payload", self.max_payload, 1, MAX_PAYLOAD)
-        if self.compression not in COMPRESSIONS:
-            raise InvalidOptions(
-                option="compression",
-                problem=f"{self.compression!r} is not one of {', '.join(COMPRESSIONS)}",
-            )
         _integer("compress_from", self.compress_from, 0, MAX_PAYLOAD)
         for bound in ("max_messages", "max_bytes"):
             if getattr(self, bound) is not None:
                 _integer(bound, getattr(self, bound), 1, MAX_BOUND)
-        if self.when_full not in WHEN_FULL:
-            raise InvalidOptions(
-                option="when_full",
-                problem=f"{self.when_full!r} is not one of {', '.join(WHEN_FULL)}",
-            )
         if self.when_full != "reject" and self.max_messages is None and self.max_bytes is None:
-            raise InvalidOptions(
-                option="when_full",
-                problem=f"{self.when_full!r} needs max_messages or max_bytes",
-            )
-        if self.dropped not in ("drop", "dead"):
-            raise InvalidOptions(option="dropped", problem="must be drop or dead")
+            problem = f"{self.when_full!r} needs max_messages or max_bytes"
+            raise InvalidOptions(option="when_full", problem=problem)
         if type(self.resume_at) not in (int, float) or not 0 < self.resume_at <= 1:
             raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
 
@@ -186,7 +174,7 @@ class QueueOptions:
         known = sorted(each.name for each in fields(cls))
         for name in given:
             if name not in known:
-                import difflib  # costs every start what only a typing error needs
+                import difflib  # slow to import, and only a typing error needs it
 
                 near = difflib.get_close_matches(name, [*known, *_BESIDE], 1)
                 hint = f"did you mean {near[0]!r}? The" if near else "the"
@@ -205,11 +193,11 @@ class QueueOptions:
         return max(JMS_PRIORITIES, self.levels) - 1
 
     def level(self, priority: int) -> int:
-        """The level of a priority: 0 is the most urgent.
+        """The level of a priority: 0 is the most urgent. Raises ``InvalidPriority``.
 
-        With fewer levels than the ten JMS priorities, they are mapped as AMQP 0-10 asks: the
-        middle ones are told apart, and the highest and the lowest fall together (section
-        "message.delivery-properties" of its specification). Raises ``InvalidPriority``.
+        Fewer than ten levels are mapped to the ten priorities of JMS as AMQP 0-10 asks (section
+        "message.delivery-properties"): the middle ones are told apart, the highest and the lowest
+        share a level.
         """
         if type(priority) is not int or not 0 <= priority <= self.max_priority:
             raise InvalidPriority(priority=priority, maximum=self.max_priority)
@@ -220,11 +208,9 @@ class QueueOptions:
 
 
 def parse(stored: Any, what: str) -> QueueOptions:
-    """Stored options, each with its default where it is missing, as in what an older release has
-    stored, or not understood, as in what a later one has.
+    """Stored options. One that is missing or that this release does not know has its default.
 
-    Raises ``CorruptData`` where they are no options, or the levels, by which messages stand, are
-    not understood.
+    Raises ``CorruptData`` if they are not options, or if the levels are not understood.
     """
     if not isinstance(stored, dict):
         raise CorruptData(what=what, problem=f"its options are a {type(stored).__name__}")
@@ -239,12 +225,12 @@ def parse(stored: Any, what: str) -> QueueOptions:
             option, problem = "dead_letter_queue", str(error)
         if option not in given or option == "levels":
             raise CorruptData(what=what, problem=problem)
-        log.warning("%s: not understood, so at its default: %s", what, problem)
+        log.warning("%s: using the default of an option: %s", what, problem)
         del given[option]
 
 
 def kept(stored: Any, options: QueueOptions) -> dict[str, Any]:
-    """Options in their stored form, with what this release does not understand as it is stored."""
+    """Options in their stored form; what this release does not understand stays as it is stored."""
     wanted = options.to_json()
     if not isinstance(stored, dict):
         return wanted
@@ -270,28 +256,15 @@ def check_name(name: object) -> str:
 
 def check_lease(option: str, given: object) -> float:
     """A lease time in seconds; raises ``InvalidOptions``."""
-    seconds = durations.seconds(given)
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0.001 <= seconds <= MAX_LEASE_SECONDS
-    ):
-        raise InvalidOptions(
-            option=option, problem=f"must be 0.001 to {MAX_LEASE_SECONDS:g} seconds"
-        )
-    return float(seconds)
+    return check_seconds(option, given, 0.001, MAX_LEASE_SECONDS)
 
 
 def check_seconds(option: str, given: object, low: float, high: float) -> float:
     """A time in seconds within bounds; raises ``InvalidOptions``."""
-    seconds = durations.seconds(given)
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not low <= seconds <= high
-    ):
+    seconds = durations.within(given, low, high)
+    if seconds is None:
         raise InvalidOptions(option=option, problem=f"must be {low:g} to {high:,.0f} seconds")
-    return float(seconds)
+    return seconds
 
 
 def check_attempts(option: str, attempts: object) -> int:

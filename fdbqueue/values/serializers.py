@@ -1,7 +1,7 @@
-"""Serializers: how values become payloads, and what their content type says.
+"""Serializers: how values become payloads, and back.
 
-A serializer belongs to a handle on a queue, not to the queue: a message keeps the content type of
-the one that wrote it, and whoever reads it finds the one to read it with.
+A serializer belongs to a handle, not to the queue. Each message carries the content type of the
+serializer that wrote it, so that a reader can find one that reads it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ MAX_CONTENT_TYPE = 200
 
 @runtime_checkable
 class Serializer(Protocol[T]):
-    """What turns values of a type into bytes and back. Handles with one can be pickled if it can.
+    """Turns values of a type into bytes and back. A handle can be pickled if its serializer can.
 
-    A ``Serializer[Order]`` makes a ``Queue[Order]`` of the queue that is opened with it.
+    A queue opened with a ``Serializer[Order]`` is a ``Queue[Order]``.
     """
 
     content_type: str
     """A MIME type, kept with every message."""
 
     def dumps(self, value: T) -> bytes:
-        """The payload of a value; any error but one of the package becomes ``InvalidPayload``."""
+        """The payload of a value; an error becomes ``InvalidPayload``."""
         ...
 
     def loads(self, payload: bytes) -> T:
-        """The value of a payload; any error but one of the package becomes ``CorruptData``."""
+        """The value of a payload; an error becomes ``CorruptData``."""
         ...
 
 
@@ -75,8 +75,8 @@ def find(serializer: str | Serializer) -> Serializer:
         if serializer not in BUILT_IN:
             raise InvalidOptions(
                 option="serializer",
-                problem=f"{serializer!r} is unknown; there are {', '.join(BUILT_IN)}, or an object"
-                " with content_type, dumps and loads",
+                problem=f"{serializer!r} is unknown: use {' or '.join(BUILT_IN)}, or an object with"
+                " content_type, dumps and loads",
             )
         return BUILT_IN[serializer]
     if not isinstance(serializer, Serializer):
@@ -123,7 +123,7 @@ def dumps(serializer: Serializer, value: object) -> bytes:
 def loads(serializer: Serializer, message: Message) -> Any:
     """The value of a message, by the serializer of its content type.
 
-    Raises ``UnknownContentType``, and ``CorruptData`` if the payload is none of that type.
+    Raises ``UnknownContentType``, and ``CorruptData`` if the payload is not of that type.
     """
     known = (serializer, *BUILT_IN.values())
     reader = next((one for one in known if one.content_type == message.content_type), None)

@@ -1,7 +1,7 @@
-"""The life of a message: its states and every transition between them, in one table.
+"""The states of a message and every transition between them, in one table.
 
-Counters, delivery history, the tests and the picture in the documentation all read this table; an
-operation names its transition and everything else follows.
+An operation names its transition. Counters, history, tests and the diagram in the documentation
+follow from the table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class State(Enum):
-    """Where a message stands. The first five are stored; the others are ends, kept as counts."""
+    """The state of a message. Messages in the last three are gone, and only counted."""
 
     READY = "ready"
     DELAYED = "delayed"
@@ -23,45 +23,41 @@ class State(Enum):
 
 
 ENDS = frozenset({State.DONE, State.EXPIRED, State.PURGED})
-"""Where a message leaves nothing behind but a count."""
+"""The states of messages that are gone."""
 
 
 class Transition(NamedTuple):
-    """One edge: ``source`` is None where a message comes into being."""
+    """One edge; ``source`` is None for a new message."""
 
     name: str
     source: State | None
     target: State
 
 
-def _edge(name: str, source: State | None, target: State) -> Transition:
-    return Transition(name, source, target)
-
-
-ENQUEUE = _edge("enqueue", None, State.READY)
-SCHEDULE = _edge("schedule", None, State.DELAYED)
-PROMOTE = _edge("promote", State.DELAYED, State.READY)
-DEQUEUE = _edge("dequeue", State.READY, State.DONE)
-LEASE = _edge("lease", State.READY, State.LEASED)
-ACK = _edge("ack", State.LEASED, State.DONE)
-RELEASE = _edge("release", State.LEASED, State.READY)
-PUT_OFF = _edge("put off", State.READY, State.DELAYED)
-DEFER = _edge("defer", State.LEASED, State.DELAYED)
-LAPSE = _edge("lapse", State.LEASED, State.READY)
-BURY = _edge("bury", State.LEASED, State.DEAD)
-DROP = _edge("drop", State.LEASED, State.PURGED)
-REDRIVE = _edge("redrive", State.DEAD, State.READY)
-EXPIRE_READY = _edge("expire ready", State.READY, State.EXPIRED)
-EXPIRE_DELAYED = _edge("expire delayed", State.DELAYED, State.EXPIRED)
-EXPIRE_LEASED = _edge("expire leased", State.LEASED, State.EXPIRED)
-BURY_READY = _edge("bury ready", State.READY, State.DEAD)
-BURY_DELAYED = _edge("bury delayed", State.DELAYED, State.DEAD)
-FORWARD_LEASED = _edge("forward leased", State.LEASED, State.PURGED)
-FORWARD_READY = _edge("forward ready", State.READY, State.PURGED)
-FORWARD_DELAYED = _edge("forward delayed", State.DELAYED, State.PURGED)
-PURGE_READY = _edge("purge ready", State.READY, State.PURGED)
-PURGE_DELAYED = _edge("purge delayed", State.DELAYED, State.PURGED)
-PURGE_DEAD = _edge("purge dead", State.DEAD, State.PURGED)
+ENQUEUE = Transition("enqueue", None, State.READY)
+SCHEDULE = Transition("schedule", None, State.DELAYED)
+PROMOTE = Transition("promote", State.DELAYED, State.READY)
+DEQUEUE = Transition("dequeue", State.READY, State.DONE)
+LEASE = Transition("lease", State.READY, State.LEASED)
+ACK = Transition("ack", State.LEASED, State.DONE)
+RELEASE = Transition("release", State.LEASED, State.READY)
+PUT_OFF = Transition("put off", State.READY, State.DELAYED)
+DEFER = Transition("defer", State.LEASED, State.DELAYED)
+LAPSE = Transition("lapse", State.LEASED, State.READY)
+BURY = Transition("bury", State.LEASED, State.DEAD)
+DROP = Transition("drop", State.LEASED, State.PURGED)
+REDRIVE = Transition("redrive", State.DEAD, State.READY)
+EXPIRE_READY = Transition("expire ready", State.READY, State.EXPIRED)
+EXPIRE_DELAYED = Transition("expire delayed", State.DELAYED, State.EXPIRED)
+EXPIRE_LEASED = Transition("expire leased", State.LEASED, State.EXPIRED)
+BURY_READY = Transition("bury ready", State.READY, State.DEAD)
+BURY_DELAYED = Transition("bury delayed", State.DELAYED, State.DEAD)
+FORWARD_LEASED = Transition("forward leased", State.LEASED, State.PURGED)
+FORWARD_READY = Transition("forward ready", State.READY, State.PURGED)
+FORWARD_DELAYED = Transition("forward delayed", State.DELAYED, State.PURGED)
+PURGE_READY = Transition("purge ready", State.READY, State.PURGED)
+PURGE_DELAYED = Transition("purge delayed", State.DELAYED, State.PURGED)
+PURGE_DEAD = Transition("purge dead", State.DEAD, State.PURGED)
 
 TRANSITIONS: tuple[Transition, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Transition)

@@ -191,7 +191,7 @@ def test_a_file_that_is_no_store_is_left_alone(fdbq: Fdbq, tmp_path: Path) -> No
 
     refusal = fdbq.refused("--store", str(file), "queue", "create", "orders", code=FAILURE)
 
-    assert "is no store" in refusal
+    assert "is not a store" in refusal
     assert file.read_text() == "Dear Sir or Madam\n"
 
 

@@ -155,7 +155,7 @@ def test_a_hostile_message_fails_by_itself_and_the_worker_goes_on(
     letters = queue.dead.list(db)
     bad = [each for each in HOSTILE if not readable(each)]
     assert [letter.message.payload for letter in letters] == bad
-    assert all("cannot be read" in (letter.message.last_error or "") for letter in letters)
+    assert all("cannot read" in (letter.message.last_error or "") for letter in letters)
     assert all(letter.message.headers == HEADERS for letter in letters)
     assert fdbqueue.verify(db, queue).ok
 

@@ -234,7 +234,7 @@ def test_a_batch_waits_for_the_one_before(
 ) -> None:
     next(sink.publishing(db, 0, [staged(db, sink, 0, rows(8))]))
 
-    with pytest.raises(SinkBehind, match="batch 0 is not published"):
+    with pytest.raises(SinkBehind, match="batch 0 is not fully published"):
         publish(db, sink, 1, staged(db, sink, 1, rows(1)))
 
     sink.forget(db)

@@ -40,7 +40,7 @@ def test_an_unknown_option_is_refused_with_a_list_of_the_known(source: dict[str,
         ({"levels": "5-3"}, "'5-3' is empty"),
         ({"levels": "3,99"}, "the levels are 0 to 9"),
         ({"since": "yesterday"}, "no moment like 2026"),
-        ({"selector": "priority >"}, "not a selector"),
+        ({"selector": "priority >"}, "invalid selector"),
         ({"table": "history", "selector": "priority > 1"}, "about messages, not history"),
         ({"partitionBytes": "4 parsecs"}, "no size like"),
         ({"partitionBytes": "1"}, "not from 10,000 to"),
@@ -52,7 +52,7 @@ def test_an_unknown_option_is_refused_with_a_list_of_the_known(source: dict[str,
         ({"root": "orders"}, "in hexadecimal"),
         ({"queue": ""}, "it is required"),
         ({"path": "other"}, "and the path is 'other'"),
-        ({"queue": "a" * 300}, "not a name"),
+        ({"queue": "a" * 300}, "invalid name"),
     ],
 )
 def test_an_option_out_of_its_range_is_refused(
@@ -133,7 +133,7 @@ def test_an_executor_that_has_no_such_store_says_so(
 ) -> None:
     elsewhere = str(tmp_path / ("other.fdbq" if embedded else "other.cluster"))
     there = replace(seen, place=replace(seen.place, store=elsewhere))
-    with pytest.raises(StoreNotShared, match=r"does not see the store of the driver: .*other"):
+    with pytest.raises(StoreNotShared, match=r"does not see the driver.s store: .*other"):
         there.open()
 
 

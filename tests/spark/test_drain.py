@@ -76,7 +76,7 @@ def test_payloads_have_a_schema(
         queue.enqueue(db, json.dumps({"carrier": "AA", "delay": n}).encode())
     queue.enqueue(db, b"no JSON")
     path, schema = tmp_path / "out", "carrier STRING, delay INT"
-    with pytest.raises(JobFailed, match="cannot be read"):
+    with pytest.raises(JobFailed, match="cannot read"):
         drain(db, queue, path, payload="json", payload_schema=schema, spark=spark)
     assert queue.depth(db).done == 0
 
@@ -105,7 +105,7 @@ def test_payloads_have_a_schema(
         ({"payload": "json", "payload_schema": "a b c"}, "yntax"),
         ({"columns": ["body"]}, "body"),
         ({"max_messages": 0}, "maxMessagesPerBatch"),
-        ({"consumer": "\n"}, "is not a name"),
+        ({"consumer": "\n"}, "invalid name"),
     ],
 )
 def test_what_cannot_be_drained_is_said_in_a_line(

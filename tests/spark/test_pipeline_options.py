@@ -31,10 +31,10 @@ def name() -> str:
         (["drain", "QUEUE", "out", "--payload", "json"], "payloadSchema"),
         (["drain", "QUEUE", "out", "--schema", "a INT"], "payloadSchema"),
         (["drain", "QUEUE", "out", "--header-columns", "a b c"], "headerColumns"),
-        (["drain", "QUEUE", "out", "--consumer", "\n"], "is not a name"),
+        (["drain", "QUEUE", "out", "--consumer", "\n"], "invalid name"),
         (["load", "QUEUE", "a.txt"], "name one of parquet"),
         (["load", "QUEUE", "nowhere.json"], "Path does not exist"),
-        (["load", "QUEUE", __file__, "--format", "csv", "--id", "\n"], "is not a name"),
+        (["load", "QUEUE", __file__, "--format", "csv", "--id", "\n"], "invalid name"),
         (["replay", "QUEUE", "--all", "--yes", "--header-columns", "a b c"], "headerColumns"),
     ],
 )

@@ -111,7 +111,7 @@ def test_payloads_may_be_text_or_anything_nested(
         ("payload STRING, key INT", {}, "column 'key': it is STRING, not INT"),
         ("payload STRING", {"prioritty": "3"}, "option 'prioritty': there is none"),
         ("payload STRING", {"timeout": "soon"}, "option 'timeout'"),
-        ("payload STRING", {"id": ""}, "is not a name"),
+        ("payload STRING", {"id": ""}, "invalid name"),
         ("payload STRING", {"badRows": "drop"}, "option 'badRows'"),
         ("payload STRING", {"queue": "nowhere"}, "there is no queue 'nowhere'"),
     ],

@@ -46,7 +46,7 @@ MOVED = {
 
 def test_at_most_forty_names_are_at_the_top() -> None:
     public = [name for name in dir(fdbqueue) if not name.startswith("_")]
-    assert sorted(public) == fdbqueue.__all__
+    assert sorted(public) == sorted(fdbqueue.__all__)
     assert len(public) <= 40
 
 
@@ -54,6 +54,16 @@ def test_at_most_forty_names_are_at_the_top() -> None:
 def test_every_name_at_the_top_is_there_and_is_no_error(name: str) -> None:
     value = getattr(fdbqueue, name)
     assert not (isinstance(value, type) and issubclass(value, errors.QueueError))
+
+
+def test_type_checkers_see_what_can_be_imported() -> None:
+    stub = (Path(fdbqueue.__file__).parent / "__init__.pyi").read_text()
+    listed = re.findall(r"^from \.([\w.]*) import (\w+) as \2$", stub, re.M)
+    assert len(listed) == stub.count("import ")
+    for module, name in listed:
+        there = import_module(f"fdbqueue.{module}".rstrip("."))
+        assert getattr(there, name) is getattr(fdbqueue, name)
+    assert {name for _, name in listed} == {*fdbqueue.__all__, "consumers", "metrics", "spark"}
 
 
 @pytest.mark.parametrize("name", MOVED)

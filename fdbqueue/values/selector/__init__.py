@@ -1,17 +1,16 @@
 """Selectors: conditions on a message's headers and properties, in the syntax of JMS.
 
 The language is that of section 3.8 of the JMS 2.0 specification, a subset of SQL-92's conditions
-with three-valued logic. What it leaves open, or asks for, is decided thus:
+with three-valued logic. Where the specification leaves a choice:
 
-- A name that no header has, a header that is None, a division by zero and exact arithmetic that
-  leaves 64 bits are NULL. What compares with NULL is unknown; a message matches only what is true.
-- A comparison of unlike types is false, also with ``<>``; strings and booleans have no order.
-  A header that is used as a condition and is no boolean is unknown, and so is its arithmetic
-  unless it is a number. Exact and approximate numbers compare by their values.
-- ``LIKE`` and ``IN`` of a header of another type are false; ``NOT IN`` and ``NOT LIKE`` are the
-  negations of ``IN`` and ``LIKE``, while ``NOT BETWEEN`` asks for one side or the other.
-- Two additions: ``IN`` takes numbers too, and a name in double quotes always names a header,
-  whatever its characters.
+- A missing header, a header that is None, a division by zero and exact arithmetic beyond 64 bits
+  are NULL. A comparison with NULL is unknown; a message matches only if the condition is true.
+- A comparison of different types is false, also with ``<>``; strings and booleans have no order.
+  A header used as a condition is unknown unless it is a boolean, and arithmetic on a header is
+  NULL unless it is a number. Exact and approximate numbers compare by value.
+- ``LIKE`` and ``IN`` of a header of another type are false. ``NOT IN`` and ``NOT LIKE`` negate
+  them, while ``NOT BETWEEN`` asks for one side or the other.
+- Two additions: ``IN`` takes numbers too, and a name in double quotes is always a header's.
 
 Reserved names stand for properties of the message: see ``PROPERTIES``.
 """
@@ -29,14 +28,14 @@ from .meaning import MAX_DEPTH, PROPERTIES, Test, condition
 __all__ = ["MAX_DEPTH", "MAX_LENGTH", "PROPERTIES", "Selector"]
 
 MAX_LENGTH = 8_000
-"""Characters of a selector at most."""
+"""The most characters of a selector."""
 
 
 @record
 class Selector:
-    """A condition that messages match or not: ``Selector("region = 'eu' AND priority > 6")``.
+    """A condition on messages: ``Selector("region = 'eu' AND priority > 6")``.
 
-    A value: two with one text are equal, and it can be pickled. Raises ``InvalidSelector``.
+    A value: equal to any other with the same text, and picklable. Raises ``InvalidSelector``.
     """
 
     text: str
@@ -52,14 +51,13 @@ class Selector:
 
     @property
     def timed(self) -> bool:
-        """Whether it reads the age of messages: what does not match now may match later."""
+        """Whether it reads the age of messages, so that a message may match later."""
         return _timed(self.text)
 
     def matches(self, message: Message, now_ms: int) -> bool:
-        """Whether the condition is true of a message at ``now_ms``, the wall clock in ms.
+        """Whether a message matches at ``now_ms``, the wall clock in milliseconds.
 
-        No input or output, no errors; the time it takes is bounded by the length of the text
-        times the size of the message's headers.
+        Never raises. Takes at most the length of the text times the size of the headers.
         """
         return _compiled(self.text)(message, now_ms) is True
 

@@ -1,4 +1,4 @@
-"""The grammar of selectors, and what is said of text that does not follow it."""
+"""The grammar of selectors, and the errors of text that does not follow it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _EXPECTED = {
 
 @lru_cache(maxsize=1)
 def _parser() -> Lark:
-    # Imported and built at the first selector: programs that use none should not wait for it.
+    # Imported and built at the first selector: programs without selectors do not wait for it.
     from lark import Lark, Transformer
 
     # Keywords are whole words, in any case; the basic lexer reserves them everywhere.
@@ -81,7 +81,7 @@ def _parser() -> Lark:
     keywords = re.sub(r"^    (?!NOT)", "    _", keywords, flags=re.MULTILINE)
 
     class Build(Transformer[Any, Any]):
-        """Calls the functions below as the parser reduces: without a tree and recursion."""
+        """Calls the rules as the parser reduces: no tree, no recursion."""
 
         def __getattr__(self, name: str) -> Any:
             rule = RULES.get(name)
@@ -93,12 +93,12 @@ def _parser() -> Lark:
 
 
 def names(text: str) -> set[str]:
-    """The names that a selector uses without quotes: of properties and headers."""
+    """The unquoted names of a selector: properties and headers."""
     return {str(token) for token in _parser().lex(text) if token.type == "NAME"}
 
 
 def parse(text: str) -> Node:
-    """What a selector means; raises ``InvalidSelector``."""
+    """The meaning of a selector; raises ``InvalidSelector``."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
     parser = _parser()
@@ -107,7 +107,7 @@ def parse(text: str) -> Node:
     except UnexpectedCharacters as error:
         at = error.pos_in_stream or 0
         if text[at] in "'\"":
-            raise InvalidSelector(position=at, problem="a quote that is not closed") from None
+            raise InvalidSelector(position=at, problem="this quote is not closed") from None
         raise InvalidSelector(position=at, problem=f"unexpected character {text[at]!r}") from None
     except UnexpectedToken as error:
         end = error.token.type == "$END"

@@ -1,4 +1,4 @@
-"""What the rules of the grammar mean: each builds a function of a message and the clock."""
+"""The meaning of each rule of the grammar: a function of a message and the clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lark import Token
 
 MAX_DEPTH = 100
-"""How deep conditions and expressions may nest; a chain of AND, OR, + or * is one level."""
+"""How deep expressions may nest; a chain of AND, OR, + or * is one level."""
 
 PROPERTIES: dict[str, Callable[[Message, int], HeaderValue]] = {
     "priority": lambda message, _: message.priority,
@@ -29,15 +29,15 @@ PROPERTIES: dict[str, Callable[[Message, int], HeaderValue]] = {
     "JMSTimestamp": lambda message, _: message.enqueued_at_ms,
     "age": lambda message, now_ms: (now_ms - message.enqueued_at_ms) / 1000,
 }
-"""The reserved names. ``age`` is in seconds since the enqueue; ``JMSTimestamp`` is its wall clock
-in milliseconds; ``attempts`` counts the deliveries that failed before."""
+"""The reserved names. ``age`` is in seconds since the enqueue, ``JMSTimestamp`` its wall clock in
+milliseconds; ``attempts`` counts failed deliveries."""
 
 Test = Callable[[Message, int], HeaderValue]
 
 
 @record
 class Node:
-    """A part of a selector: of which type if that is known, how deep, where, and its meaning."""
+    """A part of a selector: its type if known, its depth, where it is, and its meaning."""
 
     kind: str
     depth: int
@@ -56,7 +56,7 @@ def _node(kind: str, parts: Sequence[Node], at: int, test: Test) -> Node:
 
 
 def condition(node: Node) -> Node:
-    """The node, if it can be used as a condition; raises ``InvalidSelector``."""
+    """The node, if it can be a condition; raises ``InvalidSelector``."""
     return node if node.kind in (ANY, CONDITION) else _fail(node, "a condition")
 
 
@@ -76,31 +76,16 @@ def _truth(value: HeaderValue) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _or(parts: list[Node]) -> Node:
+def _junction(parts: list[Node], decisive: bool) -> Node:
+    """OR if True decides, AND if False does; NULL if none decides and one is NULL."""
     tests = [condition(part).test for part in parts]
 
     def test(message: Message, now_ms: int) -> HeaderValue:
-        result: bool | None = False
+        result: bool | None = not decisive
         for each in tests:
             value = _truth(each(message, now_ms))
-            if value is True:
-                return True
-            if value is None:
-                result = None
-        return result
-
-    return _node(CONDITION, parts, parts[0].at, test)
-
-
-def _and(parts: list[Node]) -> Node:
-    tests = [condition(part).test for part in parts]
-
-    def test(message: Message, now_ms: int) -> HeaderValue:
-        result: bool | None = True
-        for each in tests:
-            value = _truth(each(message, now_ms))
-            if value is False:
-                return False
+            if value is decisive:
+                return value
             if value is None:
                 result = None
         return result
@@ -226,8 +211,8 @@ def _named(node: Node, what: str) -> Node:
 def _pattern(pattern: Token, escape: Token | None) -> re.Pattern[str]:
     """A LIKE pattern as a regular expression that never backtracks into an earlier ``%``.
 
-    The first place where the text between two ``%`` fits is as good as any later one, so each is
-    an atomic group: matching takes at most the length of the pattern times that of the text.
+    The first match of the text between two ``%`` is as good as any later one, so each is an atomic
+    group: matching takes at most the length of the pattern times that of the text.
     """
     sign = _unquoted(escape) if escape is not None else None
     if escape is not None and len(sign or "") != 1:
@@ -260,7 +245,7 @@ _EXACT_RANGE = range(-(2**63), 2**63)
 
 
 def _add(left: HeaderValue, right: HeaderValue, apply: Callable[[Any, Any], Any]) -> HeaderValue:
-    """Arithmetic of two values; None where either is no number, or the result none."""
+    """Arithmetic of two values; None if an operand or the result is not a number."""
     for value in (left, right):
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
@@ -272,7 +257,7 @@ def _add(left: HeaderValue, right: HeaderValue, apply: Callable[[Any, Any], Any]
 
 
 def _divide(left: int | float, right: int | float) -> int | float:
-    """As in Java and SQL, the quotient of exact numbers is exact, and rounded towards zero."""
+    """As in Java and SQL, the quotient of exact numbers is exact, rounded towards zero."""
     if isinstance(left, int) and isinstance(right, int):
         quotient = abs(left) // abs(right)
         return quotient if (left < 0) == (right < 0) else -quotient
@@ -328,10 +313,10 @@ def _exact(parts: list[Any]) -> Node:
         value = int(digits, 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10)
     except ValueError:
         value = -1
-    # 2**63 is let through for the sake of its negative.
+    # 2**63 is allowed for the sake of its negative.
     if not 0 <= value <= 2**63:
         raise InvalidSelector(
-            position=token.start_pos, problem=f"{digits[:40]!r} is no exact number of 64 bits"
+            position=token.start_pos, problem=f"{digits[:40]!r} is not an exact number of 64 bits"
         )
     return _literal(NUMBER, token, -value if sign == ["-"] else value)
 
@@ -356,8 +341,8 @@ def _header(name: str) -> Test:
 
 
 RULES: dict[str, Callable[[list[Any]], Node]] = {
-    "or": _or,
-    "and": _and,
+    "or": lambda parts: _junction(parts, True),
+    "and": lambda parts: _junction(parts, False),
     "negation": _negation,
     "comparison": _comparison,
     "between": _between,
