@@ -151,9 +151,9 @@ def test_of_two_runs_the_violations_of_one_are_shown(
     assert end.ok
     # When the command checks both
     assert run(["pipeline", "check", "--run", str(ran), "--run", str(spoilt)]) == 1
-    # Then it has looked at all operations of both
+    # Then it has checked all operations of both
     told = capsys.readouterr().out
-    assert f"looked at {2 * len(operations) + 1:,} operations" in told
+    assert f"checked {2 * len(operations) + 1:,} operations" in told
     # And it shows what was done to the message, in the run that is violated, and no more
     (shown,) = [line for line in told.splitlines() if line.startswith("VIOLATION")]
     assert shown == f"VIOLATION settled twice: first {end.what['tags'][0]} (in {spoilt})"

@@ -82,7 +82,7 @@ def test_dead_letters_are_replayed(
 
     replay = ["pipeline", "replay", name, "--where", "payload > '0'"]
     assert run([*replay, "--dry-run"]) == 0
-    assert capsys.readouterr().out == "would be replayed: 2 dead letters\n"
+    assert capsys.readouterr().out == "would replay 2 dead letters\n"
     assert run(replay) == 2
     assert "Say so with --yes" in capsys.readouterr().err
     assert run([*replay, "--yes", "--json"]) == 0

@@ -70,8 +70,8 @@ def check(
 
 
 def _print(verdict: Verdict) -> None:
-    numbers = (f"{number:,} {name}" for name, number in verdict.looked_at.items())
-    print(f"looked at {' and '.join(numbers)}")
+    numbers = (f"{number:,} {name}" for name, number in verdict.checked.items())
+    print(f"checked {' and '.join(numbers)}")
     for each in verdict.unchecked:
         print(f"not checked: {terminal.visible(each)}")
     several = len(verdict.sources) > 1

@@ -73,7 +73,7 @@ def replay(
             }
         )
     elif dry_run:
-        print(f"would be replayed: {terminal.count(done.matched, 'dead letter')}")
+        print(f"would replay {terminal.count(done.matched, 'dead letter')}")
     else:
         letters = terminal.count(done.replayed, "dead letter")
         print(f"replayed {letters} of queue {terminal.visible(name)}, of {done.matched:,} matching")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -40,10 +41,10 @@ class Violation:
 
 @record
 class Verdict:
-    """What a check looked at (``looked_at``: numbers by name), and what it found."""
+    """The violations that a check found; ``checked`` counts what it read, by name."""
 
     sources: tuple[str, ...]
-    looked_at: Mapping[str, int]
+    checked: Mapping[str, int]
     violations: tuple[Violation, ...]
     unchecked: tuple[str, ...] = field(default=())
 
@@ -51,6 +52,12 @@ class Verdict:
     def ok(self) -> bool:
         """Whether no violation was found."""
         return not self.violations
+
+    @property
+    def looked_at(self) -> Mapping[str, int]:
+        """The old name of ``checked``."""
+        warnings.warn("Verdict.looked_at is checked now", DeprecationWarning, stacklevel=2)
+        return self.checked
 
     def kinds(self, source: str | None = None) -> dict[str, int]:
         """How many violations there are of each kind, of one source or of all."""

@@ -51,7 +51,7 @@ class Given:
         for name in self._texts:
             if name not in spelled:
                 raise InvalidOptions(
-                    option=name, problem=f"there is none; there are {', '.join(self._known)}"
+                    option=name, problem=f"unknown; the options are {', '.join(self._known)}"
                 )
 
     def text(self, name: str, default: str | None = None) -> str | None:
