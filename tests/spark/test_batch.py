@@ -67,7 +67,7 @@ def test_the_driver_tells_what_is_wrong(
     def load(**options: str) -> None:
         spark.read.format("fdbqueue").options(**{**source, **options}).load()
 
-    with pytest.raises(Exception, match="InvalidOptions: option 'levles': there is none"):
+    with pytest.raises(Exception, match="InvalidOptions: option 'levles': unknown"):
         load(levles="1")
     with pytest.raises(Exception, match="QueueNotFound: there is no queue 'none'"):
         load(queue="none")
