@@ -142,7 +142,7 @@ def serve(
         given.append((terms, messages))
         answers[one.claim] = []
     mine = [messages for terms, messages in given if terms.claim == me]
-    chunks = payloads.look(tr, scope.keys, mine[0]) if mine else []
+    chunks = payloads.reads(tr, scope.keys, mine[0]) if mine else []
     for (terms, _), leases in zip(given, lease.assign(tr, scope, given), strict=True):
         if terms.claim == me:
             answers[me] = lease.answer(mine[0], chunks, leases)
@@ -206,7 +206,7 @@ def _gather(
     expired = [message for message in found if not time_to_live.deliverable(message, now_ms)]
     for message in expired:
         tr.add_read_conflict_key(scope.keys.ready(message.position))
-    return time_to_live.living(tr, scope, found), bounded or bool(expired)
+    return time_to_live.remove_undeliverable(tr, scope, found), bounded or bool(expired)
 
 
 def _first(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..messages import delayed
 from ..messages.delivery import lease_expiry
-from ..messages.transaction_budget import BESIDE_BYTES
+from ..messages.transaction_budget import SIDE_BYTES
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from . import wakeups
@@ -24,7 +24,7 @@ def look(tr: fdb.Transaction, scope: Scope) -> Looked:
 
     Awaits the read version: issue other reads before.
     """
-    return Looked(lease_expiry.look(tr, scope), delayed.look(tr, scope))
+    return Looked(lease_expiry.look(tr, scope), delayed.due(tr, scope))
 
 
 class Promoted(NamedTuple):
@@ -50,10 +50,10 @@ def promote_all(tr: fdb.Transaction, scope: Scope, looked: Looked) -> Promoted:
     """As ``promote``; tells also whether there was anything to do."""
     returned, lapsed, size = lease_expiry.return_lapsed(tr, scope, looked.lapsed)
     ready = due = 0
-    if size <= BESIDE_BYTES:  # else there is no room for another large one: it is for the next
+    if size <= SIDE_BYTES:  # else there is no room for another large one: it is for the next
         ready, due, more = delayed.promote(tr, scope, looked.due)
         size += more
-    promoted = Promoted(returned + ready, lapsed + due, max(0, size - BESIDE_BYTES))
+    promoted = Promoted(returned + ready, lapsed + due, max(0, size - SIDE_BYTES))
     if promoted.ready:
         wakeups.wake(tr, scope.keys, wakeups.look(tr, scope.keys, promoted.ready))
     return promoted

@@ -45,7 +45,7 @@ MOVED = {
 
 
 @record
-class Order:
+class Operation:
     """What to do with which messages.
 
     ended: the transition of those that leave the queue; None where they stay.
@@ -71,7 +71,7 @@ class Row:
 
 
 @fdb.transactional
-def range_of(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, bytes]]:
+def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, bytes]]:
     """The ranges of keys with the messages of a kind, in the order of delivery.
 
     Of the ready messages those that are there now: an end that moves away is never reached.
@@ -92,25 +92,31 @@ def range_of(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes,
 
 @fdb.transactional
 def page(
-    tr: fdb.Transaction, scope: Scope, target: Scope | None, order: Order, begin: bytes, end: bytes
+    tr: fdb.Transaction,
+    scope: Scope,
+    target: Scope | None,
+    operation: Operation,
+    begin: bytes,
+    end: bytes,
 ) -> tuple[int, int, bytes]:
-    """Carry out an order for a page of messages; returns how many it took, how many it looked at,
+    """Do an operation on a page of messages; returns how many it took, how many it looked at,
     and the key to go on from, empty at the end.
 
-    target: the queue that they come into; None for nowhere. An order that ends none and has no
+    target: the queue that they come into; None for nowhere. One that ends none and has no
     target counts them. Snapshot reads; conflicts only with
     whoever takes the messages that leave the queue. Raises ``QueueFull``.
     """
     rows: list[Row] = []
     left, looked, following = PAGE_BYTES, 0, b""
     found = [
-        _row(scope, order.state, kv) for kv in tr.snapshot.get_range(begin, end, limit=PAGE_ROWS)
+        _row(scope, operation.state, kv)
+        for kv in tr.snapshot.get_range(begin, end, limit=PAGE_ROWS)
     ]
-    heads = _heads(tr, scope, found) if order.ended else {}
+    heads = _heads(tr, scope, found) if operation.ended else {}
     for row in found:
         turn = row.standing.turn
         head = heads.pop(turn.key, None) if turn else None
-        batch = [each for each in (head, row) if each and order.wants(each.standing)]
+        batch = [each for each in (head, row) if each and operation.wants(each.standing)]
         size = sum(each.standing.envelope.size for each in batch)
         if size > left and (rows or len(batch) > 1):
             # The head alone at most; what is left here stands at the end of the level then.
@@ -124,8 +130,8 @@ def page(
         following = found[-1].key + b"\x00"
     if rows and target is not None:
         _arrive(tr, scope, target, rows)
-    if rows and order.ended is not None:
-        _leave(tr, scope, order.ended, rows)
+    if rows and operation.ended is not None:
+        _leave(tr, scope, operation.ended, rows)
     return len(rows), looked, following
 
 
@@ -167,7 +173,7 @@ def _heads(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[str, 
 def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Row]) -> None:
     standing = [row.standing for row in rows]
     # Read before the end of the messages in this queue removes their chunks.
-    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
+    loaded = payloads.load(standing, payloads.reads(tr, scope.keys, standing))
     drafts = []
     for row, message in zip(rows, loaded, strict=True):
         envelope = payloads.plain(message.envelope)

@@ -18,9 +18,9 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import DeadMessage, Message, Position
 from ..values.states import (
-    BURY,
-    BURY_DELAYED,
-    BURY_READY,
+    DEAD_LETTER,
+    DEAD_LETTER_DELAYED,
+    DEAD_LETTER_READY,
     FORWARD_DELAYED,
     FORWARD_LEASED,
     FORWARD_READY,
@@ -31,12 +31,16 @@ from ..values.states import (
 from . import lookup, payloads, transitions
 from .delivery.scan import BATCH_BYTES, PAGE
 from .enqueue import append, index_allocation
-from .transaction_budget import ALONE_BYTES, portion
+from .transaction_budget import STEP_BYTES, fitting
 
 BATCH = 100
 """Dead letters that one transaction goes through."""
 
-_BURY = {State.LEASED: BURY, State.READY: BURY_READY, State.DELAYED: BURY_DELAYED}
+_DEAD_LETTER = {
+    State.LEASED: DEAD_LETTER,
+    State.READY: DEAD_LETTER_READY,
+    State.DELAYED: DEAD_LETTER_DELAYED,
+}
 _FORWARD = {
     State.LEASED: FORWARD_LEASED,
     State.READY: FORWARD_READY,
@@ -45,7 +49,7 @@ _FORWARD = {
 
 
 @fdb.transactional
-def bury(
+def add(
     tr: fdb.Transaction,
     scope: Scope,
     source: State,
@@ -72,11 +76,11 @@ def bury(
         letter = DeadLetter(message.envelope, reason, now_ms)
         tr[lookup.key(scope.keys, grave)] = pack_dead(letter, message.position)
         lookup.point(tr, scope.keys, message, grave)
-    transitions.record(tr, scope, _BURY[source], [message for message, _ in messages])
+    transitions.record(tr, scope, _DEAD_LETTER[source], [message for message, _ in messages])
 
 
 @fdb.transactional
-def letters(
+def read(
     tr: fdb.Transaction, scope: Scope, limit: int, after: str | None = None
 ) -> list[DeadMessage]:
     """The dead letters in the order of their deaths, as many as fit in a batch, one at least.
@@ -100,7 +104,7 @@ def letters(
             break
         rows.append(row)
     standing = [StoredMessage(position, letter.envelope) for position, letter in rows]
-    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
+    loaded = payloads.load(standing, payloads.reads(tr, scope.keys, standing))
     return [
         DeadMessage(
             message.envelope.message(message.position), letter.death(scope.name, message.id)
@@ -109,7 +113,7 @@ def letters(
     ]
 
 
-def newest(tr: fdb.Transaction, scope: Scope) -> int:
+def newest_version(tr: fdb.Transaction, scope: Scope) -> int:
     """The version that no dead letter has died after; a snapshot read. That of the transaction,
     or a later one where the letters were copied from another cluster."""
     graves = scope.keys.kind(Kind.DEAD)
@@ -138,9 +142,9 @@ def page(
         limit=limit,
         streaming_mode=fdb.StreamingMode.exact,
     ).to_list()
-    letters = ((kv, *unpack_dead(kv.value)) for kv in rows)
-    each = (((kv, position, letter), letter.envelope) for kv, position, letter in letters)
-    looked = list(portion(each, ALONE_BYTES))
+    read = ((kv, *unpack_dead(kv.value)) for kv in rows)
+    each = (((kv, position, letter), letter.envelope) for kv, position, letter in read)
+    looked = list(fitting(each, STEP_BYTES))
     found = []
     for (kv, position, letter), envelope in looked:
         message = envelope.properties(position)
@@ -222,7 +226,7 @@ def _forward(
     now_ms = scope.now_ms(tr)
     standing = [message for message, _ in messages]
     # Read before the end of the messages in this queue removes their chunks.
-    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
+    loaded = payloads.load(standing, payloads.reads(tr, scope.keys, standing))
     entries = []
     for message, (_, reason) in zip(loaded, messages, strict=True):
         envelope = message.envelope

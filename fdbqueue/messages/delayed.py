@@ -20,18 +20,18 @@ from ..values.states import DEFER, PROMOTE, SCHEDULE, State, Transition
 from . import lookup, time_to_live, transitions
 from .delivery import requeue
 from .enqueue import append, index_allocation
-from .transaction_budget import BESIDE_BYTES, portion, weight
+from .transaction_budget import SIDE_BYTES, fitting, weight
 
 SOON_MS = 10_000
 MAX_PROMOTED = 100
 """Due messages that one look makes ready."""
 
 
-def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
+def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
     """Issue a snapshot read of the messages whose time has come; it reads as it is iterated."""
-    due = scope.keys.delayed_until(scope.now_ms(tr))
+    until = scope.keys.delayed_until(scope.now_ms(tr))
     return tr.snapshot.get_range(
-        due.start, due.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.want_all
+        until.start, until.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.want_all
     )
 
 
@@ -42,7 +42,7 @@ def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMess
 
 
 @fdb.transactional
-def rest(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
+def defer(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
     """Keep a message, whose lease was ended, until it returns to its position. Writes blindly."""
     lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
     _put(tr, scope, DEFER, due_ms, message)
@@ -59,7 +59,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     """
     seen = ((kv.key, *_unpacked(scope, kv.key, kv.value)) for kv in looked)
     each = (((key, position), envelope) for key, position, envelope in seen)
-    candidates = [one for one, _ in portion(each, BESIDE_BYTES)]
+    candidates = [one for one, _ in fitting(each, SIDE_BYTES)]
     if not candidates:
         return 0, 0, 0
     values = [tr.get(key) for key, _ in candidates]
@@ -81,8 +81,8 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
             resting.append(message)
         else:
             fresh.append(message)
-    time_to_live.dispose(tr, scope, State.DELAYED, expired)
-    time_to_live.bury_unreadable(tr, scope, State.DELAYED, unreadable)
+    time_to_live.expire(tr, scope, State.DELAYED, expired)
+    time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
     _return(tr, scope, resting)
     entries = [(message.position.level, message.envelope) for message in fresh]
     for message in append.append(tr, scope, entries, PROMOTE, looks):

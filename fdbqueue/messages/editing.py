@@ -74,7 +74,7 @@ def _put(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int)
     lookup.point(tr, scope.keys, message, due)
     delayed.put(tr, scope, due.due_ms, message)
     if due.due_ms <= now_ms:
-        delayed.promote(tr, scope, delayed.look(tr, scope))
+        delayed.promote(tr, scope, delayed.due(tr, scope))
 
 
 def editable(found: Found | None) -> bool:

@@ -41,7 +41,7 @@ def page(
         found.append(one)
         begin = kv.key + b"\x00"
     standing = [one.standing for one in found]
-    loaded = payloads.load(standing, payloads.look(tr, scope.keys, standing))
+    loaded = payloads.load(standing, payloads.reads(tr, scope.keys, standing))
     states = [
         MessageState(
             message=message.envelope.message(message.position),

@@ -15,14 +15,7 @@ from ..schema.codec.dead_letters import unpack_dead
 from ..schema.codec.delayed import unpack_delayed
 from ..schema.codec.envelopes import open_envelope
 from ..schema.codec.leases import unpack_lease
-from ..schema.codec.lookup import (
-    DeadRecord,
-    Place,
-    PlannedPlace,
-    Turn,
-    pack_place,
-    unpack_place,
-)
+from ..schema.codec.lookup import DeadRecord, Place, PlannedPlace, Turn, pack_place, unpack_place
 from ..schema.codec.plans import Claimed, unpack_plan
 from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope, StoredMessage
@@ -204,7 +197,7 @@ def point(tr: fdb.Transaction, keys: QueueKeys, standing: StoredMessage, place: 
 
 
 def _loaded(tr: fdb.Transaction, scope: Scope, standing: StoredMessage) -> list[StoredMessage]:
-    return payloads.load([standing], payloads.look(tr, scope.keys, [standing]))
+    return payloads.load([standing], payloads.reads(tr, scope.keys, [standing]))
 
 
 def _found(scope: Scope, place: Place, value: bytes) -> Found | None:

@@ -11,14 +11,14 @@ from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The reads of what comes next, issued and not awaited."""
 
     delayed: fdb.FDBRange
     expiry: fdb.FDBRange
 
 
-def look(tr: fdb.Transaction, scope: Scope) -> Looked:
+def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     """Issue snapshot reads of the first delayed message and the first lease to lapse."""
 
     def first(kind: Kind) -> fdb.FDBRange:
@@ -27,10 +27,10 @@ def look(tr: fdb.Transaction, scope: Scope) -> Looked:
             keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
         )
 
-    return Looked(first(Kind.DELAYED), first(Kind.EXPIRY))
+    return Reads(first(Kind.DELAYED), first(Kind.EXPIRY))
 
 
-def next_event_seconds(tr: fdb.Transaction, scope: Scope, looked: Looked) -> float | None:
+def next_event_seconds(tr: fdb.Transaction, scope: Scope, looked: Reads) -> float | None:
     """Seconds until the next delayed message is due or the next lease may lapse; None if none.
 
     A consumer that waits need not look before, unless it is woken.

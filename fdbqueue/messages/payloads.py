@@ -48,7 +48,7 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
     return replace(envelope, payload=b"", raw_size=size, chunks=name, chunk_bytes=len(payload))
 
 
-def look(
+def reads(
     tr: fdb.Transaction, keys: QueueKeys, messages: Sequence[StoredMessage]
 ) -> list[fdb.FDBRange | None]:
     """Issue snapshot reads of the chunks of messages, without waiting for them."""

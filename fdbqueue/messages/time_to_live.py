@@ -16,7 +16,7 @@ from ..values.model import Due, Position
 from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
 from . import dead_letters, lookup, transitions
 from .delivery import scan
-from .transaction_budget import ALONE_BYTES, portion
+from .transaction_budget import STEP_BYTES, fitting
 
 MAX_EXPIRED = 100
 """Messages that one step of a sweep disposes of."""
@@ -30,17 +30,17 @@ _ENDS = {
 
 
 @fdb.transactional
-def dispose(
+def expire(
     tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
 ) -> None:
     """Dispose of messages that were removed from where they stood, in the state ``source``."""
     if scope.options.expired == "dead":
-        dead_letters.bury(tr, scope, source, [(message, REASON) for message in messages])
+        dead_letters.add(tr, scope, source, [(message, REASON) for message in messages])
     else:
         transitions.record(tr, scope, _ENDS[source], messages)
 
 
-def living(
+def remove_undeliverable(
     tr: fdb.Transaction, scope: Scope, ready: Sequence[StoredMessage]
 ) -> list[StoredMessage]:
     """The ready messages that can be delivered: the others are disposed of.
@@ -54,8 +54,8 @@ def living(
     if not expired and not unreadable:
         return list(ready)
     scan.remove(tr, scope.keys, [*expired, *unreadable])
-    dispose(tr, scope, State.READY, expired)
-    bury_unreadable(tr, scope, State.READY, unreadable)
+    expire(tr, scope, State.READY, expired)
+    reject_unreadable(tr, scope, State.READY, unreadable)
     return [message for message in ready if deliverable(message, now_ms)]
 
 
@@ -64,12 +64,12 @@ def deliverable(message: StoredMessage, now_ms: int) -> bool:
     return message.envelope.opaque is None and not message.envelope.expired(now_ms)
 
 
-def bury_unreadable(
+def reject_unreadable(
     tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
 ) -> None:
     """Make dead letters of messages that this release cannot read; they were removed from where
     they stood."""
-    dead_letters.bury(
+    dead_letters.add(
         tr, scope, source, [(each, each.envelope.last_error or UNREADABLE) for each in messages]
     )
 
@@ -83,7 +83,7 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     for message in found:
         tr.add_read_conflict_key(scope.keys.ready(message.position))
     scan.remove(tr, scope.keys, found)
-    bury_unreadable(tr, scope, State.READY, found)
+    reject_unreadable(tr, scope, State.READY, found)
     return len(found)
 
 
@@ -105,7 +105,7 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
         (kv.key, lookup.find(tr, scope, each)) for kv, each in zip(entries, looks, strict=True)
     ]
     there = [((key, one), one.standing.envelope) for key, one in found if one is not None]
-    taken = list(portion(there, ALONE_BYTES))
+    taken = list(fitting(there, STEP_BYTES))
     ready, delayed = [], []
     for (_, one), _ in taken:
         match one:
@@ -118,8 +118,8 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
                 del tr[keys.delayed(due)]
                 delayed.append(standing)
     scan.remove(tr, keys, ready)
-    dispose(tr, scope, State.READY, ready)
-    dispose(tr, scope, State.DELAYED, delayed)
+    expire(tr, scope, State.READY, ready)
+    expire(tr, scope, State.DELAYED, delayed)
     if len(taken) < len(there):
         return len(taken), there[len(taken)][0][0]
     following = entries[-1].key + b"\x00" if len(entries) == MAX_EXPIRED else b""

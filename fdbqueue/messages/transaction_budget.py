@@ -9,9 +9,9 @@ from ..schema.codec.envelopes import Envelope
 
 T = TypeVar("T")
 
-BESIDE_BYTES = 500_000
+SIDE_BYTES = 500_000
 """For what a receiver does beside taking messages, which may be up to 8,000,000 bytes."""
-ALONE_BYTES = 4_000_000
+STEP_BYTES = 4_000_000
 """For what a transaction does that does nothing else."""
 _OVERHEAD = 1_000
 
@@ -21,7 +21,7 @@ def weight(envelope: Envelope) -> int:
     return len(envelope.payload) + envelope.chunk_bytes + _OVERHEAD
 
 
-def portion(items: Iterable[tuple[T, Envelope]], room: int) -> Iterator[tuple[T, Envelope]]:
+def fitting(items: Iterable[tuple[T, Envelope]], room: int) -> Iterator[tuple[T, Envelope]]:
     """The first items whose envelopes and payloads fit into ``room`` bytes: one at least.
 
     Chunks count too: whoever sends a message to another queue has to copy them.

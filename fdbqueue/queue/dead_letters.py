@@ -41,7 +41,7 @@ class DeadLetters(Handle):
             raise InvalidArgument(
                 argument="limit", value=limit, problem=f"must be 1 to {MAX_LISTED:,}"
             )
-        return self._read(tr, lambda tr: dead_letters.letters(tr, self._scope(tr), limit, after))
+        return self._read(tr, lambda tr: dead_letters.read(tr, self._scope(tr), limit, after))
 
     def show(self, tr: Transactor, message_id: str) -> DeadMessage | None:
         """The dead letter with an id; None if there is none. Snapshot reads: no conflicts.
@@ -159,7 +159,7 @@ class DeadLetters(Handle):
 
         def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
             scope = self._scope(tr)
-            last = dead_letters.newest(tr, scope) if until is None else until
+            last = dead_letters.newest_version(tr, scope) if until is None else until
             graves, following = dead_letters.page(
                 tr, scope, begin, last, wanted, at_once or dead_letters.BATCH
             )

@@ -314,7 +314,7 @@ class Subscription:
                 value=self.name,
                 problem=f"its mode is {definition.mode.value!r}: use its method for that",
             )
-        held = exclusive.look(tr, scope, self.name) if definition.exclusive else None
+        held = exclusive.read(tr, scope, self.name) if definition.exclusive else None
         promotion.promote(tr, scope, promotion.look(tr, scope))
         if held is not None:
             exclusive.take(tr, scope, self.name, self._consumer, held)
@@ -330,7 +330,7 @@ class Subscription:
         signal = wakeups.changes(tr, scope.keys) if found.empty and waits and not closed else ()
         patience = POLL_SECONDS
         if signal:
-            following = next_event.next_event_seconds(tr, scope, next_event.look(tr, scope))
+            following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
             patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
         return _Step(use(tr, scope, found.messages), found, closed, signal, patience)
 

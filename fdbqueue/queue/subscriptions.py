@@ -96,7 +96,7 @@ def look_through(queue: Handle, db: fdb.Database, levels: Iterable[int]) -> Iter
             def read(tr: fdb.Transaction, level: int = level, place: bytes = place) -> _Page:
                 keys = queue._scope(tr).keys
                 found = browse.page(tr, keys, level, place)
-                messages = payloads.load(found, payloads.look(tr, keys, found))
+                messages = payloads.load(found, payloads.reads(tr, keys, found))
                 last = behind(keys, found[-1].position) if found else None
                 return [each.envelope.message(each.position) for each in messages], last
 

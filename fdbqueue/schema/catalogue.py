@@ -139,7 +139,7 @@ class Entry:
 
     def _scope(self, tr: fdb.Transaction) -> Scope:
         keys = self.keys
-        subscribed = subscription_definitions.look(tr, keys)
+        subscribed = subscription_definitions.reads(tr, keys)
         value = tr.get(keys.meta).value
         if value is None:
             raise QueueNotFound(name=self.name)

@@ -58,7 +58,7 @@ class Definition(NamedTuple):
         return self.selector is None or self.selector.matches(message, now_ms)
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
+def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
     """Issue a snapshot read of all definitions; a conflict on META covers them."""
     stored = keys.kind(Kind.SUBSCRIPTION)
     return tr.snapshot.get_range(stored.start, stored.stop)

@@ -88,7 +88,7 @@ def first(
         else:
             skipped[standing.position.level] += 1
             weight[standing.position.level] += len(standing.envelope.payload)
-    time_to_live.living(tr, scope, expired)
+    time_to_live.remove_undeliverable(tr, scope, expired)
     found = Found(taken, walk.ended, walk.reached)
     if not definition.timed:
         for level, count in skipped.items():

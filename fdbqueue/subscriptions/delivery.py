@@ -41,7 +41,7 @@ def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage])
 @fdb.transactional
 def look(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
     """Leave them where they are. One round trip for payloads in chunks, if there are any."""
-    chunks = payloads.look(tr, scope.keys, messages)
+    chunks = payloads.reads(tr, scope.keys, messages)
     return [
         message.envelope.message(message.position) for message in payloads.load(messages, chunks)
     ]

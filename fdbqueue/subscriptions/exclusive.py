@@ -17,7 +17,7 @@ HOLD_SECONDS = 30.0
 _RENEW_MS = 1000 * HOLD_SECONDS / 2
 
 
-def look(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
+def read(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
     """Issue the read of who holds a subscription. Conflicts with a change of that."""
     return tr.get(scope.keys.holder(subscription))
 
@@ -56,6 +56,6 @@ def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
 @fdb.transactional
 def give_up(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:
     """Let another consumer hold the subscription, if this one does."""
-    value = look(tr, scope, subscription).value
+    value = read(tr, scope, subscription).value
     if value is not None and unpack_holder(value).token == token:
         del tr[scope.keys.holder(subscription)]

@@ -175,7 +175,7 @@ class Member:
         served: bool = False,
     ) -> _Looked:
         scope = self.queue._scope(tr)
-        coming = next_event.look(tr, scope)
+        coming = next_event.reads(tr, scope)
         above = registry.superior(tr, scope, self.priority)
         if above is not None:
             signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, scope.clock)

@@ -65,5 +65,5 @@ class Follower(Member):
 
     def _before(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
         scope = self.queue._scope(tr)
-        coming = next_event.look(tr, scope)
+        coming = next_event.reads(tr, scope)
         return wakeups.changes(tr, self.keys), next_event.next_event_seconds(tr, scope, coming)

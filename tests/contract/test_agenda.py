@@ -29,7 +29,7 @@ def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
 def following(db: Database, queue: Queue) -> float | None:
     tr = db.create_transaction()
     scope = queue._scope(tr)
-    return next_event.next_event_seconds(tr, scope, next_event.look(tr, scope))
+    return next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
 
 
 def test_the_next_event_is_the_first_message_due_or_lease_to_lapse(

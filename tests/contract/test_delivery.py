@@ -487,7 +487,7 @@ def test_history_tells_every_transition_in_order(
         ("defer", 1, "me"),
         ("promote", 1, ""),
         ("lease", 1, ""),
-        ("bury", 2, ""),
+        ("dead-letter", 2, ""),
         ("redrive", 0, ""),
         ("lease", 0, ""),
         ("ack", 0, ""),

@@ -207,7 +207,7 @@ def test_queues_in_use_show_no_violation(
         used(db, one, clock, 3)
     names = {event.transition for event in queue.history(db, 10_000)}
     assert {
-        "lapse",
+        "reclaim",
         "expire leased",
         "redrive",
         "defer",

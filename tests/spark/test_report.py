@@ -34,7 +34,7 @@ pytest.importorskip("pyspark")
 from fdbqueue.spark.reports.report import span_width_ms, summarize
 
 EDGES = {edge.name: edge for edge in TRANSITIONS}
-RETURNED = ("release", "defer", "lapse")
+RETURNED = ("release", "defer", "reclaim")
 
 
 # -- the model --------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def consumers(
             name,
             delivered=counts(mine)["delivered"],
             done=counts(mine)["done"],
-            failed=sum(one.edge.name in (*RETURNED, "bury", "drop") for one in mine),
+            failed=sum(one.edge.name in (*RETURNED, "dead-letter", "drop") for one in mine),
             service=percentiles(one.service for one in mine),
         )
         for name, mine in grouped.items()

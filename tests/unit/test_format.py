@@ -14,12 +14,7 @@ import pytest
 from fdbqueue.errors import CorruptData, FormatTooNew
 from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
-from fdbqueue.schema.codec.atomic import (
-    pack_counters,
-    pack_index,
-    unpack_counters,
-    unpack_index,
-)
+from fdbqueue.schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
 from fdbqueue.schema.codec.consumers import (
     Beat,
     ConsumerRecord,

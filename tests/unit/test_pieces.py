@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Cutter, parts, rows
+from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Packer, parts, rows
 from fdbqueue.schema.codec.envelopes import Envelope, pack_envelope, pack_plain
 from fdbqueue.schema.codec.sinks import StagedRow, pack_staged_row, unpack_staged_rows
 from fdbqueue.values.model import BYTES
@@ -45,7 +45,7 @@ def test_staged_rows_come_back(
 @given(st.lists(st.integers(0, 3 * PIECE_BYTES) | st.integers(0, 20), max_size=10))
 def test_pieces_fit_and_have_all_rows(sizes: list[int]) -> None:
     given = [StagedRow(4, size, bytes(size)) for size in [*sizes, *[5] * (PIECE_ROWS + 1)]]
-    cutter = Cutter()
+    cutter = Packer()
     pieces = [piece for row in given for piece in cutter.add(row)]
     pieces += cutter.rest()
 

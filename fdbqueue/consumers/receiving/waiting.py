@@ -273,7 +273,7 @@ class _Stand:
                 # Before whoever has waited for less long than the first in line.
                 first = min((one.index for one in served.unserved), default=self.ticket.index)
                 signal = wakeups.register(tr, keys, me, clock=scope.clock, since=first)
-                following = next_event.next_event_seconds(tr, scope, next_event.look(tr, scope))
+                following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
                 patience = RENEW_SECONDS if following is None else min(following, RENEW_SECONDS)
         return _Round(
             step,

@@ -19,12 +19,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec.atomic import (
-    pack_counters,
-    pack_index,
-    unpack_counters,
-    unpack_index,
-)
+from ...schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
 from ...schema.codec.dead_letters import unpack_dead
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, unpack_envelope

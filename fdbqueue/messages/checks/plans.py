@@ -24,7 +24,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         if lease.planned:
             planned.append((kv.key, lease))
     looks = {
-        name: plans.look(audit.reads, keys, name)
+        name: plans.reads(audit.reads, keys, name)
         for name in sorted({lease.consumer for _, lease in planned})
     }
     claims: set[bytes] = set()

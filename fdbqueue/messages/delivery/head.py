@@ -31,7 +31,7 @@ def alive(
     """
     disposed = 0
     while True:
-        living = time_to_live.living(tr, scope, messages)
+        living = time_to_live.remove_undeliverable(tr, scope, messages)
         if living or not messages:
             return living
         disposed += len(messages)
@@ -80,7 +80,7 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     found = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit))
     taken = first(tr, scope, limit, found)
     # Issued before the end of the messages removes the chunks.
-    chunks = payloads.look(tr, scope.keys, taken)
+    chunks = payloads.reads(tr, scope.keys, taken)
     taken = payloads.load(taken, chunks)
     scan.remove(tr, scope.keys, taken)
     transitions.record(tr, scope, DEQUEUE, taken)

@@ -26,14 +26,7 @@ from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
 from ...schema.codec.envelopes import open_envelope, pack_envelope
-from ...schema.codec.leases import (
-    Lease,
-    Until,
-    pack_expiry,
-    pack_lease,
-    pack_until,
-    unpack_lease,
-)
+from ...schema.codec.leases import Lease, Until, pack_expiry, pack_lease, pack_until, unpack_lease
 from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
@@ -87,7 +80,7 @@ def grant(
     """
     if not messages:
         return []
-    chunks = payloads.look(tr, scope.keys, messages)
+    chunks = payloads.reads(tr, scope.keys, messages)
     (leases,) = assign(tr, scope, [(terms, messages)])
     return answer(messages, chunks, leases)
 
@@ -290,7 +283,7 @@ def _deliveries(
     tr: fdb.Transaction, keys: QueueKeys, held: Sequence[tuple[bytes, Lease]]
 ) -> list[Delivery]:
     messages = [standing(lease) for _, lease in held]
-    return answer(messages, payloads.look(tr, keys, messages), held)
+    return answer(messages, payloads.reads(tr, keys, messages), held)
 
 
 def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:

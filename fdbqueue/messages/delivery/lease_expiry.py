@@ -19,8 +19,8 @@ from ...schema.codec.leases import unpack_expiry
 from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ...values.states import LAPSE
-from ..transaction_budget import BESIDE_BYTES, portion, weight
+from ...values.states import RECLAIM
+from ..transaction_budget import SIDE_BYTES, fitting, weight
 from . import lease, redelivery
 
 MAX_LAPSED = 100
@@ -74,12 +74,12 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> tuple[in
     """
     verdicts = []
     now_ms = scope.now_ms(tr)
-    for (token, ended, held), _ in portion(_held(tr, scope, looked), BESIDE_BYTES):
+    for (token, ended, held), _ in fitting(_held(tr, scope, looked), SIDE_BYTES):
         lease.remove(tr, scope, token, ended)
         verdict = redelivery.lapsed(scope.options, held.envelope, now_ms, begun=ended.lease.begun)
         verdicts.append((held, verdict))
     size = sum(weight(held.envelope) for held, _ in verdicts)
-    return redelivery.carry_out(tr, scope, LAPSE, verdicts), len(verdicts), size
+    return redelivery.carry_out(tr, scope, RECLAIM, verdicts), len(verdicts), size
 
 
 def _held(
@@ -105,7 +105,7 @@ def _held(
             size += weight(held.envelope)
             yield (token, ended, held), held.envelope
         read += len(some)
-        count = max(_FIRST_READ, (BESIDE_BYTES - size) * read // max(1, size))
+        count = max(_FIRST_READ, (SIDE_BYTES - size) * read // max(1, size))
 
 
 def _over(tr: fdb.Transaction, scope: Scope, looked: Looked) -> list[tuple[bytes, bytes]]:

@@ -129,15 +129,15 @@ def carry_out(
             case Fate.RETURN:
                 ready.append(message)
             case Fate.REST:
-                delayed.rest(tr, scope, verdict.due_ms, message)
+                delayed.defer(tr, scope, verdict.due_ms, message)
             case Fate.DIE:
                 died.append((message, verdict.reason))
             case Fate.EXPIRE:
                 expired.append(message)
     requeue.put_back(tr, scope, ready)
     transitions.record(tr, scope, returned, ready)
-    dead_letters.bury(tr, scope, State.LEASED, died)
-    time_to_live.dispose(tr, scope, State.LEASED, expired)
+    dead_letters.add(tr, scope, State.LEASED, died)
+    time_to_live.expire(tr, scope, State.LEASED, expired)
     ended = [*expired, *(message for message, _ in died)]
     # The end of one with an ordering key lets the next one become ready.
     return len(ready) + sum(message.envelope.key is not None for message in ended)

@@ -104,4 +104,4 @@ def peek(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     Snapshot reads, no conflicts.
     """
     found = batch(scope.keys, first(tr, scope.keys, limit))
-    return payloads.load(found, payloads.look(tr, scope.keys, found))
+    return payloads.load(found, payloads.reads(tr, scope.keys, found))

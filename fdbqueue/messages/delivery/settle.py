@@ -67,4 +67,4 @@ def reject(
     if drop:
         transitions.record(tr, scope, DROP, failed)
     else:
-        dead_letters.bury(tr, scope, State.LEASED, [(message, reason) for message in failed])
+        dead_letters.add(tr, scope, State.LEASED, [(message, reason) for message in failed])

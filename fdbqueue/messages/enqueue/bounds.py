@@ -25,7 +25,7 @@ from ...values.records import record
 from ...values.states import PURGE_READY, State
 from .. import dead_letters, transitions
 from ..delivery import scan
-from ..transaction_budget import ALONE_BYTES
+from ..transaction_budget import STEP_BYTES
 
 REASON = "the queue was full"
 MAX_DROPPED = 500
@@ -118,7 +118,7 @@ def make_room(
         tr.add_read_conflict_key(scope.keys.ready(message.position))
     scan.remove(tr, scope.keys, dropped)
     if options.dropped == "dead":
-        dead_letters.bury(tr, scope, State.READY, [(message, REASON) for message in dropped])
+        dead_letters.add(tr, scope, State.READY, [(message, REASON) for message in dropped])
     else:
         transitions.record(tr, scope, PURGE_READY, dropped)
 
@@ -144,7 +144,7 @@ def _oldest(
     else of many producers all but one would choose the same again.
     """
     most = max(MAX_DROPPED, new.messages)
-    room_bytes = max(ALONE_BYTES, 2 * new.size)
+    room_bytes = max(STEP_BYTES, 2 * new.size)
     crowd = _crowd(tr, scope)
     found: list[StoredMessage] = []
     room, stored = Load(0, 0), 0

@@ -15,7 +15,7 @@ _WHOLE = 1
 _HEAD = 3
 
 
-class Cutter:
+class Packer:
     """Collects rows, and gives pieces as they become full."""
 
     def __init__(self) -> None:

@@ -21,13 +21,13 @@ from ...values.records import record
 from ...values.states import LEASE, State
 from .. import lookup, time_to_live, transitions
 from ..enqueue import index_allocation
-from ..transaction_budget import ALONE_BYTES
+from ..transaction_budget import STEP_BYTES
 from . import plans
-from .plans import Book
+from .plans import OpenPlans
 
 CLAIM_MESSAGES = 5_000
 """Messages that one transaction plans at most."""
-CLAIM_BYTES = ALONE_BYTES
+CLAIM_BYTES = STEP_BYTES
 CLAIM_WATCHED = 1_000
 """The same where the queue keeps a history: a claim ends in one transaction, too."""
 WEIGHT = 4
@@ -98,7 +98,7 @@ def ends(tr: fdb.Transaction, scope: Scope) -> dict[int, int]:
 def fill(
     tr: fdb.Transaction,
     scope: Scope,
-    book: Book,
+    book: OpenPlans,
     limits: Limits,
     claim: bytes,
     at_most: int = CLAIM_MESSAGES,
@@ -117,8 +117,8 @@ def fill(
     batch, plan = book.current or (book.state.last + 1, Planned(scope.now_ms(tr)))
     taken = _take(tr, scope, limits, plan, at_most)
     _remove(tr, scope, taken)
-    time_to_live.dispose(tr, scope, State.READY, taken.expired)
-    time_to_live.bury_unreadable(tr, scope, State.READY, taken.unreadable)
+    time_to_live.expire(tr, scope, State.READY, taken.expired)
+    time_to_live.reject_unreadable(tr, scope, State.READY, taken.unreadable)
     if taken.tallies:
         transitions.record_counts(tr, scope, LEASE, taken.tallies)
     transitions.record(
@@ -143,7 +143,7 @@ def fill(
     if plan.claims and (taken.ended or full):
         plan = plan._replace(stage=Stage.SEALED, key=None)
     if plan.claims:
-        plans.put(tr, scope, book, batch, plan)
+        plans.write(tr, scope, book, batch, plan)
     return taken.ended or full
 
 

@@ -47,7 +47,7 @@ MAX_ENDED = 2_000
 """Claims that one transaction ends at most, of those that need not be read."""
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The reads of a consumer's plans, issued with conflicts and not awaited."""
 
     planner: fdb.Value
@@ -55,7 +55,7 @@ class Looked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Book:
+class OpenPlans:
     """The plans of a consumer as one transaction sees them; they are few, most often one."""
 
     consumer: str
@@ -77,27 +77,27 @@ class Book:
         )
 
 
-def look(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> Looked:
+def reads(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> Reads:
     """Issue the reads of a consumer's plans; on a snapshot without conflicts."""
     plans = keys.plans(consumer)
     mode = fdb.StreamingMode.want_all
-    return Looked(
+    return Reads(
         tr.get(keys.planner(consumer)),
         tr.get_range(plans.start, plans.stop, streaming_mode=mode),
     )
 
 
-def parse(keys: QueueKeys, consumer: str, looked: Looked) -> Book | None:
+def parse(keys: QueueKeys, consumer: str, looked: Reads) -> OpenPlans | None:
     """What ``look`` found; None if the consumer never had a plan."""
     value = looked.planner.value
     if value is None:
         return None
     plans = {keys.parse_plan(kv.key)[1]: unpack_plan(kv.value) for kv in looked.plans}
-    return Book(consumer, unpack_planner(value), plans)
+    return OpenPlans(consumer, unpack_planner(value), plans)
 
 
 @fdb.transactional
-def begin(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
+def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
     """A consumer that has no plans yet. Writes blindly."""
     state = PlannerState(bytes.fromhex(scope.identity) + os.urandom(NAME_BYTES), b"")
     tr[scope.keys.planner(consumer)] = pack_planner(state)
@@ -105,7 +105,9 @@ def begin(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
 
 
 @fdb.transactional
-def own(tr: fdb.Transaction, scope: Scope, book: Book, run: bytes, *, held: bool) -> bool:
+def take_over(
+    tr: fdb.Transaction, scope: Scope, book: OpenPlans, run: bytes, *, held: bool
+) -> bool:
     """Let a run go on with the plans; returns whether it has taken them over.
 
     held: whether it had them before. Raises ``PlanTaken`` if it had, and another has them now.
@@ -121,7 +123,7 @@ def own(tr: fdb.Transaction, scope: Scope, book: Book, run: bytes, *, held: bool
 
 
 @fdb.transactional
-def put(tr: fdb.Transaction, scope: Scope, book: Book, batch: int, plan: Planned) -> None:
+def write(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, plan: Planned) -> None:
     """Write a plan. Blind."""
     book.plans[batch] = plan
     tr[scope.keys.plan(book.consumer, batch)] = pack_plan(plan)
@@ -131,14 +133,14 @@ def put(tr: fdb.Transaction, scope: Scope, book: Book, batch: int, plan: Planned
 
 
 @fdb.transactional
-def acknowledge(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> None:
+def acknowledge(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> None:
     """All batches up to this one are done; ``end`` ends their leases. Writes blindly."""
     book.state = book.state._replace(acknowledged=batch)
     _write(tr, scope.keys, book)
 
 
 @fdb.transactional
-def end(tr: fdb.Transaction, scope: Scope, book: Book) -> int:
+def end(tr: fdb.Transaction, scope: Scope, book: OpenPlans) -> int:
     """End leases of batches that are acknowledged: as many as one transaction can; returns how
     many messages are done.
 
@@ -167,7 +169,7 @@ def end(tr: fdb.Transaction, scope: Scope, book: Book) -> int:
 
 
 @fdb.transactional
-def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tuple[int, int]:
+def release(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> tuple[int, int]:
     """Give messages of a plan back to their places, one claim of them; attempts do not count.
 
     Returns how many were given back, and how many became ready; those that waited under their
@@ -175,7 +177,7 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tupl
     these keys.
     """
     plan = book.plans[batch]._replace(stage=Stage.RETURNING, key=None)
-    put(tr, scope, book, batch, plan)
+    write(tr, scope, book, batch, plan)
     given = ready = 0
     if plan.claims:
         # From the end, so that what is left of the plan comes before what was given back.
@@ -199,7 +201,7 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> tupl
             if each.position.index or verdict.fate is not redelivery.Fate.RETURN
         ]
         given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, others)
-        put(tr, scope, book, batch, plan._replace(claims=plan.claims[:-1]))
+        write(tr, scope, book, batch, plan._replace(claims=plan.claims[:-1]))
     if not book.plans[batch].claims:
         _shorten(tr, scope, book, batch, 0)
     return given, ready
@@ -211,14 +213,14 @@ def forget(tr: fdb.Transaction, scope: Scope, consumer: str) -> None:
     del tr[scope.keys.planner(consumer)]
 
 
-def every(tr: fdb.TransactionRead, keys: QueueKeys) -> list[Book]:
+def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
     """The plans of all consumers. One round trip."""
     planners, plans = keys.kind(Kind.PLANNER), keys.kind(Kind.PLAN)
     mode = fdb.StreamingMode.want_all
     looked = tr.get_range(planners.start, planners.stop, streaming_mode=mode)
     found = tr.get_range(plans.start, plans.stop, streaming_mode=mode)
     books = {
-        consumer: Book(consumer, unpack_planner(kv.value))
+        consumer: OpenPlans(consumer, unpack_planner(kv.value))
         for kv in looked
         for consumer in [keys.parse_planner(kv.key)]
     }
@@ -248,15 +250,15 @@ def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:
     tr.clear_range(leases.start, leases.stop)
 
 
-def _shorten(tr: fdb.Transaction, scope: Scope, book: Book, batch: int, claims: int) -> None:
+def _shorten(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, claims: int) -> None:
     """Write what is left of a plan without its first claims; remove it where nothing is."""
     left: Sequence[Claimed] = book.plans[batch].claims[claims:]
     if left:
-        put(tr, scope, book, batch, book.plans[batch]._replace(claims=tuple(left)))
+        write(tr, scope, book, batch, book.plans[batch]._replace(claims=tuple(left)))
     else:
         del book.plans[batch]
         del tr[scope.keys.plan(book.consumer, batch)]
 
 
-def _write(tr: fdb.Transaction, keys: QueueKeys, book: Book) -> None:
+def _write(tr: fdb.Transaction, keys: QueueKeys, book: OpenPlans) -> None:
     tr[keys.planner(book.consumer)] = pack_planner(book.state)

@@ -112,7 +112,7 @@ def contents(
         messages = [
             StoredMessage(_NOWHERE, replace(unpack_envelope(packed[n]), id=ids[n])) for n in special
         ]
-        loaded = payloads.load(messages, payloads.look(tr, keys, messages))
+        loaded = payloads.load(messages, payloads.reads(tr, keys, messages))
         for n, message in zip(special, loaded, strict=True):
             found[n] = message.envelope.content or b""
     return found

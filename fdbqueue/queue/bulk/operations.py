@@ -8,7 +8,7 @@ from functools import partial
 from ...consumers import wakeups
 from ...errors import InvalidArgument
 from ...messages import bulk
-from ...messages.bulk import Order
+from ...messages.bulk import Operation
 from ...schema import once
 from ...schema.keys import Kind
 from ...store.binding import fdb
@@ -172,18 +172,18 @@ class Moving(Handle):
         if isinstance(selector, str):
             selector = Selector(selector)
         ended = (bulk.REMOVED if target is None else bulk.MOVED)[STATES[state]]
-        order = Order(STATES[state], self._wanted(db, selector), None if keep else ended)
-        return self._pages(db, target, order, resume)
+        operation = Operation(STATES[state], self._wanted(db, selector), None if keep else ended)
+        return self._pages(db, target, operation, resume)
 
     def _wanted(self, db: fdb.Database, selector: Selector | None) -> partial[bool]:
         return partial(_matches, selector, self._clock.now_ms(db))
 
     def _pages(
-        self, db: fdb.Database, target: Handle | None, order: Order, resume: bytes
+        self, db: fdb.Database, target: Handle | None, operation: Operation, resume: bytes
     ) -> Iterator[Progress]:
         # Lines of ordering keys are ended before their heads, and copied after them: so a key
-        # keeps its order. The end of the ready messages is looked for when they come up.
-        kinds = KINDS[order.state] if order.ended else KINDS[order.state][::-1]
+        # keeps its operation. The end of the ready messages is looked for when they come up.
+        kinds = KINDS[operation.state] if operation.ended else KINDS[operation.state][::-1]
         taken = looked = 0
         for kind in kinds:
             for begin, end in self._read(db, partial(self._plan, target, kind)):
@@ -191,7 +191,7 @@ class Moving(Handle):
                     continue
                 following, resume = resume or begin, b""
                 while following:
-                    page = partial(self._page, target, order, following, end)
+                    page = partial(self._page, target, operation, following, end)
                     count, rows, following = once.run(
                         db, self._keys.once, page, wrote=lambda result: result[0] > 0
                     )
@@ -204,23 +204,23 @@ class Moving(Handle):
     ) -> list[tuple[bytes, bytes]]:
         if target is not None:
             target._options(tr)
-        return bulk.range_of(tr, self._scope(tr), kind)
+        return bulk.ranges(tr, self._scope(tr), kind)
 
     def _page(
         self,
         target: Handle | None,
-        order: Order,
+        operation: Operation,
         begin: bytes,
         end: bytes,
         tr: fdb.Transaction,
     ) -> tuple[int, int, bytes]:
         scope = self._scope(tr)
         if target is None:
-            return bulk.page(tr, scope, None, order, begin, end)
+            return bulk.page(tr, scope, None, operation, begin, end)
         there = target._scope(tr)
         waiting = wakeups.look(tr, there.keys, bulk.PAGE_ROWS)
-        done = bulk.page(tr, scope, there, order, begin, end)
-        if done[0] and order.state is not State.DELAYED:
+        done = bulk.page(tr, scope, there, operation, begin, end)
+        if done[0] and operation.state is not State.DELAYED:
             wakeups.wake(tr, there.keys, waiting)
         return done
 

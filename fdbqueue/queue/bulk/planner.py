@@ -15,7 +15,7 @@ from ...messages import payloads
 from ...messages.delivery import lease, scan
 from ...messages.streams import planning, plans
 from ...messages.streams.planning import Limits
-from ...messages.streams.plans import Book
+from ...messages.streams.plans import OpenPlans
 from ...schema import once
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.plans import Planned, Stage
@@ -74,10 +74,10 @@ class Planner:
 
         def look(tr: fdb.Transaction) -> tuple[Mark, bool]:
             scope = self._queue._scope(tr)
-            looked = plans.look(tr, scope.keys, self.consumer)
+            looked = plans.reads(tr, scope.keys, self.consumer)
             book = plans.parse(scope.keys, self.consumer, looked)
             if book is None:
-                return Mark(plans.begin(tr, scope, self.consumer).line.hex(), 0), True
+                return Mark(plans.create(tr, scope, self.consumer).line.hex(), 0), True
             return _mark(book, book.state.acknowledged), False
 
         return once.run(db, self._queue._keys.once, look, wrote=lambda found: found[1])[0]
@@ -175,20 +175,20 @@ class Planner:
             if found and room < 0:
                 break
             found.append(standing)
-        return payloads.load(found, payloads.look(tr, keys, found))
+        return payloads.load(found, payloads.reads(tr, keys, found))
 
-    def _open(self, tr: fdb.Transaction, scope: Scope, mark: Mark) -> tuple[Book, bool]:
+    def _open(self, tr: fdb.Transaction, scope: Scope, mark: Mark) -> tuple[OpenPlans, bool]:
         """The plans, owned by this run, and whether it has just taken them over.
 
         Raises ``QueueReplaced`` where they are not of the queue that a mark is of.
         """
         if not mark.line.startswith(scope.identity):
             raise QueueReplaced(name=scope.name)
-        looked = plans.look(tr, scope.keys, self.consumer)
+        looked = plans.reads(tr, scope.keys, self.consumer)
         book = plans.parse(scope.keys, self.consumer, looked)
         if book is None:
-            book = Book(self.consumer, plans.begin(tr, scope, self.consumer))
-        return book, plans.own(tr, scope, book, self._name, held=self._held)
+            book = OpenPlans(self.consumer, plans.create(tr, scope, self.consumer))
+        return book, plans.take_over(tr, scope, book, self._name, held=self._held)
 
     def _through(self, db: fdb.Database, mark: Mark, limits: Limits | None) -> Mark | None:
         """Acknowledge up to a mark, and plan the next batch where there are limits, in as many
@@ -233,7 +233,7 @@ class Planner:
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        book: Book,
+        book: OpenPlans,
         limits: Limits,
         attempt: int,
         wrote: bool,
@@ -249,7 +249,7 @@ class Planner:
         wrote = wrote or promoted > 0 or planned != current
         return _Step(None, full and not promoted, wrote)
 
-    def _checked(self, book: Book, mark: Mark) -> Mark:
+    def _checked(self, book: OpenPlans, mark: Mark) -> Mark:
         """A mark to go on from; raises ``PlanLost`` for one that is none, unless lenient."""
         acknowledged, plan = book.state.acknowledged, book.plans.get(mark.batch)
         problem = _gap(book, mark)
@@ -281,11 +281,11 @@ def _sealed(plan: Planned | None) -> bool:
     return plan is not None and plan.stage is Stage.SEALED
 
 
-def _mark(book: Book, batch: int) -> Mark:
+def _mark(book: OpenPlans, batch: int) -> Mark:
     return Mark(book.state.line.hex(), batch)
 
 
-def _gap(book: Book, mark: Mark) -> str | None:
+def _gap(book: OpenPlans, mark: Mark) -> str | None:
     """Why a mark is not of these plans at all; None if it is."""
     if mark.line != book.state.line.hex():
         return "the consumer was forgotten since then"
@@ -294,9 +294,9 @@ def _gap(book: Book, mark: Mark) -> str | None:
     return None
 
 
-def give_back(tr: fdb.Transaction, scope: Scope, book: Book, batch: int) -> int:
+def give_back(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> int:
     waiting = wakeups.look(tr, scope.keys, planning.CLAIM_MESSAGES)
-    given, _ = plans.give_back(tr, scope, book, batch)
+    given, _ = plans.release(tr, scope, book, batch)
     wakeups.wake(tr, scope.keys, waiting)
     return given
 

@@ -8,7 +8,7 @@ from functools import partial
 from ...errors import InvalidArgument, PlanHeld, PlanNotFound
 from ...messages.delivery import lease
 from ...messages.streams import plans
-from ...messages.streams.plans import Book
+from ...messages.streams.plans import OpenPlans
 from ...schema import once
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.plans import Planned
@@ -133,19 +133,21 @@ class Plans:
         """The consumers that take messages by plans. One round trip, snapshot reads."""
 
         def look(tr: fdb.Transaction) -> list[PlanConsumer]:
-            return [_told(book) for book in plans.every(tr.snapshot, self._queue._scope(tr).keys)]
+            return [
+                _told(book) for book in plans.read_all(tr.snapshot, self._queue._scope(tr).keys)
+            ]
 
         return self._queue._read(tr, look)
 
 
-def found(scope: Scope, consumer: str, tr: fdb.TransactionRead) -> Book:
-    book = plans.parse(scope.keys, consumer, plans.look(tr, scope.keys, consumer))
+def found(scope: Scope, consumer: str, tr: fdb.TransactionRead) -> OpenPlans:
+    book = plans.parse(scope.keys, consumer, plans.reads(tr, scope.keys, consumer))
     if book is None:
         raise PlanNotFound(queue=scope.name, consumer=consumer)
     return book
 
 
-def _told(book: Book) -> PlanConsumer:
+def _told(book: OpenPlans) -> PlanConsumer:
     return PlanConsumer(
         book.consumer,
         book.state.acknowledged,
@@ -153,7 +155,7 @@ def _told(book: Book) -> PlanConsumer:
     )
 
 
-def _plan(book: Book, batch: int, plan: Planned) -> Plan:
+def _plan(book: OpenPlans, batch: int, plan: Planned) -> Plan:
     state = "acknowledged" if batch <= book.state.acknowledged else plan.stage.name.lower()
     left = sum(claimed.messages for claimed in plan.claims)
     return Plan(batch, state, plan.messages, plan.size, left, plan.planned_at_ms)

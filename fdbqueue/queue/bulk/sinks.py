@@ -16,7 +16,7 @@ from ...consumers import wakeups
 from ...errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished, TransactionTooLarge
 from ...messages.enqueue import back_pressure
 from ...messages.streams import staging, undecided
-from ...messages.streams.packing import Cutter
+from ...messages.streams.packing import Packer
 from ...messages.streams.staging import Attempt
 from ...messages.streams.undecided import Undecided
 from ...schema.codec.envelopes import INLINE_LIMIT, pack_envelope, pack_plain
@@ -201,7 +201,7 @@ class Stager:
         self._options = options
         self._now_ms = sink._queue._clock.now_ms(db)
         self._name = os.urandom(staging.NAME_BYTES)
-        self._cutter = Cutter()
+        self._cutter = Packer()
         self._full: list[bytes] = []
         self._written = 0
         self._size = 0

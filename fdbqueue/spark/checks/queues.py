@@ -152,7 +152,7 @@ def _steps(lives: DataFrame, began_before: Column) -> DataFrame:
     where = text(transition, " of ", F.col("id"), ", which is ", state)
     attempt, previous = F.col("attempt"), F.col("before_attempt")
     fails = transition.isin(
-        "release", "defer", "lapse", "bury", "drop", "expire leased", "forward leased"
+        "release", "defer", "reclaim", "dead-letter", "drop", "expire leased", "forward leased"
     )
     steps = (
         F.when(transition.isin(histories.BORN) | (transition == "redrive"), attempt == 0)

@@ -39,7 +39,7 @@ WIDTHS_MS = tuple(
     )
 )
 
-RETURNED = ("release", "defer", "lapse")
+RETURNED = ("release", "defer", "reclaim")
 DONE = into(State.DONE)
 DEAD = into(State.DEAD)
 
@@ -191,7 +191,7 @@ def _consumers(events: DataFrame) -> list[Row]:
     each = events.groupBy("queue", "consumer").agg(
         _many(transition.isin(*TAKES)).alias("delivered"),
         _many(transition.isin(DONE)).alias("done"),
-        _many(transition.isin(*RETURNED) | transition.isin("bury", "drop")).alias("failed"),
+        _many(transition.isin(*RETURNED) | transition.isin("dead-letter", "drop")).alias("failed"),
         *_times("service"),
     )
     number = F.col("delivered").cast("double")
