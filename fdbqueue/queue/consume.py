@@ -88,9 +88,9 @@ class Consuming(Settling):
                 value=wait,
                 problem="waiting spans transactions: call receive with a database",
             )
-        scope = self._scope(tr)
         if ack:
-            settle.ack(tr, scope, ack)
+            settle.ack(tr, self._entry, ack)
+        scope = self._scope(tr)
         return receiving.take(tr, scope, asked, line.new_claim(), len(ack))
 
     def consume(

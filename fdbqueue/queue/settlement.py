@@ -44,12 +44,14 @@ class Settling(Handle):
 
     def ack(self, tr: Transactor, delivery: Delivery) -> None:
         """Acknowledge a delivery: the message is done. Commit it together with its effect."""
-        self.ack_many(tr, [delivery])
+        if type(delivery) is not Delivery:
+            check_deliveries([delivery])
+        self._run(tr, settle.ack, self._entry, (delivery,))
 
     def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge several deliveries. As ``ack``."""
         check_deliveries(deliveries)
-        self._run(tr, lambda tr: settle.ack(tr, self._scope(tr), deliveries))
+        self._run(tr, settle.ack, self._entry, deliveries)
 
     def extend(self, tr: Transactor, delivery: Delivery, lease: Seconds | None = None) -> Delivery:
         """Let a lease end ``lease`` seconds from now (the queue's own time where None).

@@ -18,6 +18,28 @@ _BYTES = _COUNTERS.index("ready_bytes")
 _INDEX = {state: _COUNTERS.index(state.value) for state in State}
 
 
+_WIDTH = 64
+OPERAND_BYTES = _WIDTH // 8 * len(_COUNTERS)
+_MODULUS = 1 << 8 * OPERAND_BYTES
+
+
+def unit(transition: Transition) -> int:
+    """What one message that makes a transition adds to the counters, but for its bytes."""
+    gone = 1 << _WIDTH * (_ENQUEUED if transition.source is None else _INDEX[transition.source])
+    return (gone if transition.source is None else -gone) + (
+        1 << _WIDTH * _INDEX[transition.target]
+    )
+
+
+BYTE = 1 << _WIDTH * _BYTES
+"""What one byte of a payload adds that becomes ready."""
+
+
+def operand(total: int) -> bytes:
+    """The operand of ADD of a sum of ``unit`` and ``BYTE``; see ``pack_counters``."""
+    return (total % _MODULUS).to_bytes(OPERAND_BYTES, "little")
+
+
 def record(
     tr: fdb.Transaction,
     keys: QueueKeys,

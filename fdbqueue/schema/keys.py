@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import CorruptData
 from ..store.binding import fdb
-from ..store.tuple_elements import pack_bytes, pack_int, parse_int, parse_last_bytes
+from ..store.tuple_elements import INT_SIZES, pack_bytes, pack_int, parse_int, parse_last_bytes
 from ..values.model import RANDOM_BYTES, Due, Position
 
 DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
@@ -317,7 +317,8 @@ class QueueKeys:
 
     def until(self, token: bytes) -> bytes:
         """(claim, level, index, random)."""
-        return self._lease_until + pack_bytes(token[:CLAIM_BYTES]) + token[CLAIM_BYTES:]
+        claim = token[:CLAIM_BYTES].replace(b"\x00", b"\x00\xff")
+        return self._lease_until + b"\x01" + claim + b"\x00" + token[CLAIM_BYTES:]
 
     def until_under(self, claim: bytes) -> slice:
         """The ends of the leases under one claim."""
@@ -330,7 +331,9 @@ class QueueKeys:
 
     def expiry(self, version: int, token: bytes) -> bytes:
         """(version, level, index, random)."""
-        return self._expiry + pack_int(version) + token[CLAIM_BYTES:]
+        size = (version.bit_length() + 7) >> 3
+        packed = INT_SIZES[size] + version.to_bytes(size, "big")
+        return self._expiry + packed + token[CLAIM_BYTES:]
 
     def leased_until(self, key: bytes, claim: bytes) -> tuple[int, bytes]:
         """The version that an EXPIRY key names, and the token of its lease, whose claim the value

@@ -29,7 +29,6 @@ from ..errors import (
 )
 from ..store import binding
 from ..store.binding import fdb
-from ..store.tuple_elements import pack_bytes
 from .codec.atomic import pack_index, unpack_index
 from .keys import OnceKeys, QueueKeys
 
@@ -210,7 +209,8 @@ class Operation(Generic[R]):
                 known, begin = self.keys.latest
                 if known != minute:
                     begin = self.keys.minute(minute)
-                self._record, self._minute = begin + pack_bytes(os.urandom(TOKEN_BYTES)), minute
+                token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
+                self._record, self._minute = begin + b"\x01" + token + b"\x00", minute
             # Before it is written: what is one's own is no read.
             tr.add_read_conflict_key(self._record)
             tr.set(self._record, pack_index(len(self._results)) if self._results else _FIRST)

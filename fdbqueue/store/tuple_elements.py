@@ -10,13 +10,13 @@ from ..errors import CorruptData
 
 _ZERO = 0x14
 _BYTES = b"\x01"
-_SIZES = tuple(bytes([_ZERO + size]) for size in range(9))
+INT_SIZES = tuple(bytes([_ZERO + size]) for size in range(9))
 
 
 def pack_int(number: int) -> bytes:
     """An integer from 0 to 2**64 - 2."""
     size = (number.bit_length() + 7) >> 3
-    return _SIZES[size] + number.to_bytes(size, "big")
+    return INT_SIZES[size] + number.to_bytes(size, "big")
 
 
 def pack_bytes(data: bytes) -> bytes:

@@ -127,7 +127,7 @@ CHUNKED = Envelope(
     chunks=bytes(range(12)),
     chunk_bytes=180_000,
 )
-LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM)
+LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM, True)
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
 REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
 RECORD = ConsumerRecord("billing", 1, "host-1", 4711, 1_700_000_000_000)

@@ -81,7 +81,7 @@ def attempt(
         leases[-1].until.block_until_ready()
     scope = access.scope(tr)
     if ack:
-        settle.ack(tr, scope, ack, leases)
+        settle.done(tr, scope, ack, leases)
     mode = scope.options.contention
     access.lined = mode in ("auto", "staged")
     access.crowded = access.crowded or mode == "staged"

@@ -114,7 +114,13 @@ def _assign(
         token = keys.token(terms.claim, keys.ready(message.position))
         packed = pack_envelope(message.envelope)
         lease = Lease(
-            message.position, *until, terms.consumer, packed, begun=begun, claim=terms.claim
+            message.position,
+            *until,
+            terms.consumer,
+            packed,
+            begun=begun,
+            claim=terms.claim,
+            plain=message.envelope.plain,
         )
         tr[keys.lease(token)] = pack_lease(lease)
         tr[keys.expiry(until.version, token)] = expiry
@@ -138,7 +144,12 @@ def answer(
 
 def look(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Looked]:
     """Issue the reads of leases that are to be settled: a conflict on each, none on its end."""
-    return [_look(tr, tr.snapshot, keys, one.token) for one in deliveries]
+    ending, looked = tr.snapshot, []
+    for one in deliveries:
+        token = one.token
+        until = ending.get(keys.until(token))
+        looked.append(Looked(token[:CLAIM_BYTES], tr.get(keys.lease(token)), until))
+    return looked
 
 
 def look_ending(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> Looked:
@@ -166,10 +177,20 @@ def end(
     lapse, never with an extension. Raises ``LeaseLost`` for the first that is gone, and
     ``MessagePlanned`` for one of a plan, before anything is written.
     """
+    return [standing(each) for each in end_unread(tr, scope, deliveries, looked)]
+
+
+def end_unread(
+    tr: fdb.Transaction,
+    scope: Scope,
+    deliveries: Sequence[Delivery],
+    looked: Sequence[Looked] | None = None,
+) -> list[Lease]:
+    """As ``end``, but returns the leases, with the envelopes as they are stored."""
     held = _held(deliveries, look(tr, scope.keys, deliveries) if looked is None else looked)
     for delivery, one in zip(deliveries, held, strict=True):
-        remove(tr, scope, delivery.token, one)
-    return [standing(one.lease) for one in held]
+        _remove(tr, scope.keys, delivery.token, one.until)
+    return [one.lease for one in held]
 
 
 @fdb.transactional
@@ -298,10 +319,14 @@ def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
 
 def remove(tr: fdb.Transaction, scope: Scope, token: bytes, held: Held) -> None:
     """Remove a lease that was read with a conflict."""
-    del tr[scope.keys.lease(token)]
+    _remove(tr, scope.keys, token, held.until)
+
+
+def _remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, until: Until) -> None:
+    tr.clear(keys.lease(token))
     # Also where there was none: an extension may have committed since.
-    del tr[scope.keys.until(token)]
-    del tr[scope.keys.expiry(held.until.version, token)]
+    tr.clear(keys.until(token))
+    tr.clear(keys.expiry(until.version, token))
 
 
 def holding(looked: Looked) -> Held | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...schema import counters
+from ...schema.catalogue import Entry
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import Delivery
@@ -16,16 +18,36 @@ from ...values.states import ACK, DROP, RELEASE, State
 from .. import dead_letters, transitions
 from . import lease, redelivery
 
+_ACKNOWLEDGED = counters.unit(ACK)
+_ONE = counters.operand(_ACKNOWLEDGED)
 
-@fdb.transactional
-def ack(
+
+def ack(tr: fdb.Transaction, entry: Entry, deliveries: Sequence[Delivery]) -> None:
+    """The messages are done."""
+    looked = lease.look(tr, entry.keys, deliveries)
+    done(tr, entry.scope(tr), deliveries, looked)
+
+
+def done(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    looked: Sequence[lease.Looked] | None = None,
+    looked: Sequence[lease.Looked],
 ) -> None:
-    """The messages are done. ``looked``: the reads of their leases, if they have been issued."""
-    transitions.record(tr, scope, ACK, lease.end(tr, scope, deliveries, looked))
+    """The messages are done. ``looked``: the reads of their leases."""
+    silent, levels = scope.options.history_seconds is None, scope.keys.levels
+    counts: dict[int, int] = {}
+    others = []
+    for each in lease.end_unread(tr, scope, deliveries, looked):
+        if silent and each.plain:
+            level = each.position.level
+            counts[level] = counts[level] + _ACKNOWLEDGED if level in counts else _ACKNOWLEDGED
+        else:
+            others.append(lease.standing(each))
+    for level, total in counts.items():
+        tr.add(levels[level].count, _ONE if total == _ACKNOWLEDGED else counters.operand(total))
+    if others:
+        transitions.record(tr, scope, ACK, others)
 
 
 @fdb.transactional

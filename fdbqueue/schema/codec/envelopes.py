@@ -122,6 +122,13 @@ class Envelope:
         return replace(self, alone=max(1, self.alone) if begun else self.alone + 1)
 
     @property
+    def plain(self) -> bool:
+        """Whether nothing belongs to the message elsewhere."""
+        if self.opaque is not None or self.expires_at_ms is not None:
+            return False
+        return not (self.id or self.unique or self.chunks or self.key)
+
+    @property
     def suspect(self) -> bool:
         """Whether it is handled beside no other message: each time it was, a consumer was lost."""
         return self.alone >= SUSPECT_AFTER

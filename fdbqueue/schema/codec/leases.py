@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgpack
+
 from ...errors import CorruptData
 from ...values.model import Position
-from . import pack, unpack
+from . import VERSION, pack, unpack
 from .atomic import pack_index, unpack_index
 
 
@@ -27,6 +29,8 @@ class Lease(NamedTuple):
     of a plan never expires: its expiry is 0.
 
     claim: random bytes that tell the lease from the others of its message; with a plan, zeros.
+    plain: whether nothing belongs to the message but its envelope, which need not be read when it
+    ends.
     """
 
     position: Position
@@ -36,6 +40,7 @@ class Lease(NamedTuple):
     envelope: bytes
     begun: bool = True
     claim: bytes = bytes(16)
+    plain: bool = False
 
     @property
     def planned(self) -> bool:
@@ -62,17 +67,19 @@ def pack_lease(lease: Lease) -> bytes:
             lease.envelope,
             lease.begun,
             lease.claim,
+            lease.plain,
         ]
     )
 
 
 def unpack_lease(value: bytes) -> Lease:
     """A lease from its stored form."""
-    stored = unpack(value, "a lease")
     try:
-        level, index, random, *terms = stored
+        if value[0] != VERSION:
+            unpack(value, "a lease")  # raises
+        level, index, random, *terms = msgpack.unpackb(value[1:])
         return Lease(Position(level, index, random), *terms)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         raise CorruptData(what="a lease", problem=repr(error)) from None
 
 
