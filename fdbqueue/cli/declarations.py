@@ -8,10 +8,10 @@ all others it answers None, and typer decides: a test holds that the two agree.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import wraps
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -64,8 +64,9 @@ class Group:
 
         return add
 
-    def typer(self) -> Any:
-        """The same as typer has it."""
+    def typer(self, outlined: bool = False) -> Any:
+        """The same as typer has it. outlined: with the names and docstrings of its commands only,
+        which is enough for its own help."""
         import typer
 
         app = typer.Typer(**self.settings)
@@ -73,8 +74,18 @@ class Group:
             function, settings = self.start
             app.callback(**settings)(typed(function))
         for name, command in self.commands.items():
-            app.command(name)(typed(command))
+            context = self.settings.get("context_settings")
+            made = _outline(command) if outlined else typed(command)
+            app.command(name, context_settings=context)(made)
         return app
+
+
+def _outline(function: Function) -> Function:
+    def call() -> None:
+        raise NotImplementedError("an outline is listed, and never run")
+
+    call.__doc__ = function.__doc__
+    return call
 
 
 def typed(function: Function) -> Function:
@@ -140,8 +151,8 @@ class _Parameter:
         parser = self.settings.get("parser")
         if parser is not None:
             return parser(text)
-        if self.kind in (str, Path):
-            return self.kind(text)
+        if isinstance(self.kind, type) and issubclass(self.kind, (str, os.PathLike)):
+            return self.kind(text)  # type: ignore[call-arg]
         if isinstance(self.kind, type) and issubclass(self.kind, Enum):
             return self.kind(text)
         if self.kind not in (int, float):

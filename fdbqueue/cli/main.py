@@ -96,7 +96,19 @@ def _everywhere(
         home.root = root
 
 
-def _group() -> Group:
+_TYPER = {
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+def _of(module: str, name: str) -> Any:
+    return getattr(import_module(f".{module}", __package__), name)
+
+
+def assembled(outlined: bool = False) -> Any:
+    """The application as typer has it. outlined: enough for its help, not for a command."""
     group = Group(
         name="fdbq",
         help="Look after fdbqueue's queues: transactional priority queues on FoundationDB.",
@@ -105,31 +117,34 @@ def _group() -> Group:
         "0 done, 1 failed, 2 wrong usage or invalid input, 130 interrupted. fdbq COMMAND --help "
         "has examples.",
         no_args_is_help=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        **_TYPER,
     )
     group.callback()(_everywhere)
-    return group
-
-
-def _of(module: str, name: str) -> Any:
-    return getattr(import_module(f".{module}", __package__), name)
-
-
-def assembled(words: Sequence[str] | None = None) -> Any:
-    """The application as typer has it; for a command line, as much of it as this is about."""
-    _, left = _settings(words or ())
-    chosen = {*left[:1]} & {*HOME, *GROUPS} or {*HOME, *GROUPS}
-    group = _group()
     for name, module in HOME.items():
-        if name in chosen:
-            group.command(name)(_of(module, name))
-    app = group.typer()
-    for name, (module, attribute) in GROUPS.items():
-        if name in chosen:
-            app.add_typer(_of(module, attribute).typer())
+        group.command(name)(_of(module, name))
+    app = group.typer(outlined)
+    for module, attribute in GROUPS.values():
+        app.add_typer(_of(module, attribute).typer(outlined))
     return app
+
+
+def part(words: Sequence[str]) -> tuple[Any, int]:
+    """The command or the group that words name, as typer has it, and how many words that takes.
+
+    typer takes long to make anything of a whole application, and of what stands above a command.
+    """
+    group = Group(add_completion=False, **_TYPER)
+    if words[0] in HOME:
+        group.command(words[0])(_of(HOME[words[0]], words[0]))
+        return group.typer(), 1
+    whole = _of(*GROUPS[words[0]])
+    command = whole.commands.get(words[1] if len(words) > 1 else "")
+    if command is not None:
+        group.command(words[1])(command)
+        return group.typer(), 2
+    group.settings |= whole.settings
+    group.commands, group.start = whole.commands, whole.start or (lambda: None, {})
+    return group.typer(outlined=True), 1
 
 
 def __getattr__(name: str) -> Any:
@@ -149,27 +164,31 @@ def _settings(words: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
 
 def _plain(words: Sequence[str]) -> tuple[Function, dict[str, Any]] | None:
     """The command of a command line and its arguments; None where that is not plain."""
-    settings, left = _settings(words)
-    if left and left[0] in HOME:
-        function = _of(HOME[left[0]], left[0])
-        arguments = parse(function, left[1:])
-    elif len(left) > 1 and left[0] in GROUPS:
-        function = _of(*GROUPS[left[0]]).commands.get(left[1])
-        arguments = None if function is None else parse(function, left[2:])
+    if words[0] in HOME:
+        function, rest = _of(HOME[words[0]], words[0]), words[1:]
     else:
-        return None
-    if arguments is None:
-        return None
-    _everywhere(**settings)
-    return function, arguments
+        function = _of(*GROUPS[words[0]]).commands.get(words[1] if len(words) > 1 else "")
+        rest = words[2:]
+    arguments = None if function is None else parse(function, rest)
+    return None if arguments is None else (function, arguments)
 
 
 def _call(words: Sequence[str]) -> object:
-    plain = None if "_FDBQ_COMPLETE" in os.environ else _plain(words)
-    if plain is not None:
-        function, arguments = plain
-        return function(**arguments)
-    return assembled(words)(args=[*words], prog_name="fdbq", standalone_mode=False)
+    if words == ["--version"]:
+        _version(True)
+    settings, left = _settings(words)
+    app, name = None, "fdbq"
+    if left and left[0] in {*HOME, *GROUPS} and "_FDBQ_COMPLETE" not in os.environ:
+        plain = _plain(left)
+        _everywhere(**settings)
+        if plain is not None:
+            function, arguments = plain
+            return function(**arguments)
+        app, taken = part(left)
+        name, words = " ".join([name, *left[:taken]]), left[taken:]
+    if app is None:
+        app = assembled(words in (["--help"], ["-h"]))
+    return app(args=[*words], prog_name=name, standalone_mode=False)
 
 
 def run(arguments: Sequence[str]) -> int:

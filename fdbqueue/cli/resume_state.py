@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import terminal
@@ -24,7 +23,7 @@ from .json_lines import Place
 class State:
     """What the state file says; ``done`` is where the import has ended."""
 
-    path: Path
+    path: str
     queue: str
     name: str
     done: Place | None = None
@@ -36,7 +35,7 @@ class State:
 
 
 @contextmanager
-def opened(path: Path, queue: str) -> Iterator[State]:
+def opened(path: str, queue: str) -> Iterator[State]:
     """The state of an import into a queue; made where there is none. One process at a time."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -52,8 +51,9 @@ def opened(path: Path, queue: str) -> Iterator[State]:
         os.close(descriptor)
 
 
-def _read(path: Path, queue: str) -> State:
-    text = path.read_bytes()
+def _read(path: str, queue: str) -> State:
+    with open(path, "rb") as file:
+        text = file.read()
     if not text:
         state = State(path, queue, f"import-{uuid.uuid4().hex}")
         _write(state)
@@ -79,7 +79,7 @@ def _write(state: State) -> None:
         "done": None if done is None else [done.lines, done.size, done.sha256],
     }
     # In place, under the lock: a new file would have another one.
-    with state.path.open("r+b") as file:
+    with open(state.path, "r+b") as file:
         file.write(json.dumps(stored).encode().ljust(512) + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -280,23 +280,38 @@ def cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else visible(str(value))
 
 
-def progress(unit: str, total: int | None) -> Progress:
+class _NoProgress:
+    """What stands for a progress bar where nobody would see one."""
+
+    task_ids: Sequence[Any] = (0,)
+
+    def __enter__(self) -> _NoProgress:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        pass
+
+    def update(self, task: int, **fields: object) -> None:
+        pass
+
+
+def progress(unit: str, total: int | None) -> Progress | _NoProgress:
     """A progress bar on standard error, if that is a terminal. ``done`` is a field to update.
 
     total: what the work amounts to, in bytes or messages, if it is known.
     """
+    if not sys.stderr.isatty():
+        return _NoProgress()
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    out = console(stderr=True)
     parts: list[Any] = [BarColumn(), TextColumn("{task.percentage:>3.0f} %")]
     made = Progress(
         SpinnerColumn(),
         *(parts if total else []),
         TextColumn(f"{{task.fields[done]:,}} {unit}"),
         TimeElapsedColumn(),
-        console=out,
+        console=console(stderr=True),
         transient=True,
-        disable=not out.is_terminal,
     )
     made.add_task("", total=total, done=0)
     return made

@@ -25,7 +25,6 @@ import re
 import sys
 from collections.abc import Callable
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..errors import (
@@ -90,24 +89,28 @@ def default_cluster_file() -> str:
 def default_store() -> str:
     """The embedded store that is used when nothing else is named."""
     if sys.platform == "darwin":
-        data = Path.home() / "Library" / "Application Support"
+        data = os.path.expanduser("~/Library/Application Support")
     else:
-        data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return str(data / "fdbqueue" / "store.fdbq")
+        data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(data, "fdbqueue", "store.fdbq")
 
 
 def client_library_loads() -> bool:
     """Whether FoundationDB's own client library is there, where the bindings look for it."""
     suffix = "dylib" if sys.platform == "darwin" else "so"
-    beside = Path(fdb.__file__).parent / f"libfdb_c.{suffix}"
-    for name in (str(beside), f"libfdb_c.{suffix}", ctypes.util.find_library("fdb_c")):
-        try:
-            if name:
-                ctypes.CDLL(name)
-                return True
-        except OSError:
-            continue
-    return False
+    beside = os.path.join(os.path.dirname(fdb.__file__), f"libfdb_c.{suffix}")
+    if _loads(beside) or _loads(f"libfdb_c.{suffix}"):
+        return True
+    found = ctypes.util.find_library("fdb_c")  # runs other programs, so last
+    return found is not None and _loads(found)
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def locate(name: str | os.PathLike[str]) -> Store:
@@ -318,7 +321,7 @@ def _check_exists(store: Store) -> None:
 def _open_embedded(store: Store) -> fdb.Database:
     assert store.path is not None
     try:
-        Path(store.path).parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(store.path), exist_ok=True)
         return fdb.open(store.path)
     except OSError as error:
         raise StoreNotWritable(store=store.path, problem=error.strerror or str(error)) from None

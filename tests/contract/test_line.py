@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
-import tenacity
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.consumers import fulfilment, wakeups
@@ -334,8 +333,8 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers look by themselves at once, since the clocks are moved by hand."""
-    monkeypatch.setattr(waiting, "PATIENCE", tenacity.wait_fixed(0.01))
-    monkeypatch.setattr(waiting, "FIRST_PATIENCE", -1.0)
+    for name in ("FIRST_PATIENCE", "SECOND_PATIENCE", "LATER_PATIENCE"):
+        monkeypatch.setattr(waiting, name, -1.0)
 
 
 def test_a_dead_leader_delays_and_does_not_block(

@@ -61,7 +61,7 @@ def told(value: Any) -> Any:
 def by_typer(words: list[str]) -> dict[str, Any]:
     """What typer hands to the function of a command."""
     command: Any
-    command, parent = typer.main.get_command(assembled(words)), None
+    command, parent = typer.main.get_command(assembled()), None
     left = words
     while True:
         context: Any = command.make_context(command.name, [*left], parent=parent)

@@ -1,6 +1,6 @@
 """Standing in line until a request is answered, and leading the line meanwhile.
 
-Every wait and every retry is tenacity's, and sleeps on a watch.
+Between two looks a consumer sleeps on a watch.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
-
-import tenacity
 
 from ...errors import QueueError
 from ...messages import next_event
@@ -30,10 +28,9 @@ from .attempt import Access, give_back, take
 
 R = TypeVar("R")
 
-
-FIRST_PATIENCE = 1.0
-PATIENCE = tenacity.wait_exponential(multiplier=2.0, max=4.0) + tenacity.wait_random(0.0, 1.0)
-"""How long a consumer in line trusts its watch, before it looks by itself."""
+FIRST_PATIENCE, SECOND_PATIENCE, LATER_PATIENCE = 1.0, 2.0, 4.0
+"""How long a consumer in line trusts its watch before it reads its request by itself; up to a
+second is added at random."""
 RENEW_SECONDS = leading.LEADS_SECONDS / 2
 STINT_ROUNDS = 8
 LINGER_SECONDS = 0.004
@@ -146,14 +143,11 @@ class _Stand:
         return found if found is not None or self._left() <= 0 else self._retry()
 
     def _retry(self) -> list[Delivery] | None:
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_result(lambda found: found is None),
-            wait=PATIENCE,
-            sleep=self._pause,
-            stop=lambda _: self._left() <= 0,
-            retry_error_callback=lambda _: None,
-        )
-        return retrying(self._step)
+        patience = SECOND_PATIENCE
+        while (found := self._step()) is None and self._left() > 0:
+            self._pause(patience + random.random())
+            patience = LATER_PATIENCE
+        return found
 
     def _left(self) -> float:
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
@@ -229,7 +223,7 @@ class _Stand:
             if answer is None and self._left() <= 0:
                 return None
             if played.step is Step.LINGER:
-                tenacity.nap.sleep(LINGER_SECONDS)
+                time.sleep(LINGER_SECONDS)
             if played.signal is not None:
                 watches = wakeups.arm(self.db, played.signal, self.keys.once.timeout)
                 wakeups.wait(watches, max(0.0, min(self._left(), played.patience)))

@@ -3,6 +3,9 @@
 The official `fdb` package is used as it is. `install` makes its first import obtain an object
 with the C library's functions, implemented here over one SQLite file that several processes and
 threads may use at once; after that `fdb.open(path)` opens the store at that path.
+
+The engine is imported by `install`, and what this package names of it when it is first used: a
+process that works on a cluster never imports it.
 """
 
 from __future__ import annotations
@@ -12,10 +15,9 @@ import importlib
 import os
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import errors, faults
-from .capi import Library
+from . import errors
 from .errors import (
     EngineError,
     NewerFormat,
@@ -27,8 +29,15 @@ from .errors import (
     StoreFailed,
     StoreFull,
 )
-from .storage.database import OpenStore, close_store, look_into, open_store
-from .storage.file import check
+from .storage.open_stores import look_into
+
+if TYPE_CHECKING:
+    from . import faults as faults
+    from .capi import Library
+    from .storage.database import OpenStore as OpenStore
+    from .storage.database import close_store as close_store
+    from .storage.database import open_store as open_store
+    from .storage.file import check as check
 
 __all__ = [
     "EngineError",
@@ -51,7 +60,22 @@ __all__ = [
     "open_store",
 ]
 
+_LAZY = {
+    "OpenStore": "storage.database",
+    "check": "storage.file",
+    "close_store": "storage.database",
+    "open_store": "storage.database",
+}
 _library: Library | None = None
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name == "faults":
+            return importlib.import_module(f"{__name__}.faults")
+        if name in _LAZY:
+            return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def installed() -> bool:
@@ -72,6 +96,9 @@ def install() -> None:
         return
     if "fdb.impl" in sys.modules:
         raise EngineError("the fdb bindings are loaded already, with another library")
+    from . import faults
+    from .capi import Library
+
     library = Library()
     faults.from_environment()
     real = ctypes.CDLL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 
@@ -17,6 +16,7 @@ from ..options import (
     integer,
 )
 from ..timers import timers
+from . import open_stores
 from .checkpoint import Checkpointer
 from .commit import Committer
 from .file import StoreFile
@@ -81,10 +81,6 @@ class OpenStore:
         self.checkpointer.wake()
 
 
-_stores: dict[str, OpenStore] = {}
-_stores_lock = threading.Lock()
-
-
 def open_store(path: str, synchronous: str | None = None) -> OpenStore:
     """Open a store, or return the one that this process has open already.
 
@@ -97,48 +93,20 @@ def open_store(path: str, synchronous: str | None = None) -> OpenStore:
     """
     mode = synchronous or os.environ.get(SYNCHRONOUS_VARIABLE) or "full"
     real = os.path.realpath(path)
-    with _stores_lock:
-        store = _find(real)
+    with open_stores.lock:
+        store: OpenStore | None = open_stores.find(real)
         if store is None:
-            store = _stores[real] = OpenStore(real, mode.lower())
+            store = open_stores.stores[real] = OpenStore(real, mode.lower())
         return store
 
 
 def close_store(path: str) -> None:
     """Close a store, if this process has it open; it can be opened again."""
-    with _stores_lock:
-        store = _find(os.path.realpath(path))
+    with open_stores.lock:
+        store: OpenStore | None = open_stores.find(os.path.realpath(path))
         if store is not None:
             store.close()
-            del _stores[store.file.path]
-
-
-def look_into(path: str, size: int) -> bytes | None:
-    """The first bytes of a file, or None if this process has it open as a store.
-
-    POSIX takes all of a process's locks on a file away when the process closes the file, whoever
-    opened it. So nothing but SQLite may open and close a store's file: another process would
-    take the store for closed, and delete the log that this one goes on writing to.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with _stores_lock:
-        if _find(os.path.realpath(path)) is not None:
-            return None
-        with open(path, "rb") as file:
-            return file.read(size)
-
-
-def _find(real: str) -> OpenStore | None:
-    """The open store of a file, by whichever of its names; the caller holds the lock."""
-    store = _stores.get(real)
-    if store is None:
-        for other in _stores.values():
-            with contextlib.suppress(OSError):
-                if os.path.samefile(real, other.file.path):
-                    return other
-    return store
+            del open_stores.stores[store.file.path]
 
 
 class Database:
@@ -182,20 +150,19 @@ class Database:
 
 
 def _before_fork() -> None:
-    _stores_lock.acquire()
-    for store in _stores.values():
+    open_stores.lock.acquire()
+    for store in open_stores.stores.values():
         store.before_fork()
 
 
 def _after_fork(in_child: bool) -> None:
-    global _stores_lock
     if in_child:
-        _stores_lock = threading.Lock()
+        open_stores.lock = threading.Lock()
         timers.after_fork()
-    for store in _stores.values():
+    for store in open_stores.stores.values():
         store.after_fork(in_child)
     if not in_child:
-        _stores_lock.release()
+        open_stores.lock.release()
 
 
 os.register_at_fork(

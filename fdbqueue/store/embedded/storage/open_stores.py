@@ -1,0 +1,40 @@
+"""Which stores this process has open, so that it reads no file that SQLite holds locks on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import Any
+
+stores: dict[str, Any] = {}
+"""Open stores by their real paths. Used by whoever holds the lock."""
+lock = threading.Lock()
+
+
+def find(real: str) -> Any:
+    """The open store of a file, by whichever of its names, or None; the caller holds the lock."""
+    if real in stores:
+        return stores[real]
+    for path, store in stores.items():
+        with contextlib.suppress(OSError):
+            if os.path.samefile(real, path):
+                return store
+    return None
+
+
+def look_into(path: str, size: int) -> bytes | None:
+    """The first bytes of a file, or None if this process has it open as a store.
+
+    POSIX takes all of a process's locks on a file away when the process closes the file, whoever
+    opened it. So nothing but SQLite may open and close a store's file: another process would
+    take the store for closed, and delete the log that this one goes on writing to.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with lock:
+        if find(os.path.realpath(path)) is not None:
+            return None
+        with open(path, "rb") as file:
+            return file.read(size)
