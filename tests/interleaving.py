@@ -6,7 +6,8 @@ nothing but the order of their beginnings and commits, and to go through all ord
 is to go through all interleavings. A retry begins and commits again, which is part of it.
 
 One thread runs at a time. It stops before each point, and the explorer chooses who goes on; it goes
-through the choices depth first, each time from a fresh start.
+through the choices depth first, each time from a fresh start. Two that begin one after the other
+read the same state, whichever was first: of orders that differ in nothing else, one is explored.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ class Gates:
     def __init__(self, count: int) -> None:
         self.state = threading.Condition()
         self.waiting: set[int] = set()
+        self.beginning: set[int] = set()
+        self._last: int | None = None
         self.running = set(range(count))
         self.chosen: int | None = None
 
-    def stop(self, me: int) -> None:
+    def stop(self, me: int, begins: bool) -> None:
         """Called by a thread before a point: wait for one's turn."""
         with self.state:
             self.running.discard(me)
             self.waiting.add(me)
+            (self.beginning.add if begins else self.beginning.discard)(me)
             self.state.notify_all()
             assert self.state.wait_for(lambda: self.chosen == me, DEADLINE), "nobody goes on"
             self.chosen = None
@@ -46,15 +50,22 @@ class Gates:
             self.state.notify_all()
 
     def choices(self) -> list[int]:
-        """Who stands before a point, once nobody runs; nobody when all are through."""
+        """Who may go on, once nobody runs; nobody when all are through.
+
+        Not who could as well have begun just before the last one that began.
+        """
         with self.state:
             assert self.state.wait_for(lambda: not self.running, DEADLINE), "somebody is blocked"
-            return sorted(self.waiting)
+            last = self._last
+            early = {one for one in self.beginning if last is not None and one < last}
+            return sorted((self.waiting - early) or self.waiting)
 
     def let(self, chosen: int) -> None:
         """Let one go on to its next point."""
         with self.state:
             self.chosen = chosen
+            self._last = chosen if chosen in self.beginning else None
+            self.beginning.discard(chosen)
             self.waiting.discard(chosen)
             self.running.add(chosen)
             self.state.notify_all()
@@ -74,7 +85,7 @@ class GatedDatabase:
         commit, on_error = tr.commit, tr.on_error
 
         def gated_commit() -> Any:
-            self._gates.stop(self._me)
+            self._gates.stop(self._me, begins=False)
             return _Done(commit())
 
         def gated_on_error(error: fdb.FDBError) -> Any:
@@ -88,7 +99,7 @@ class GatedDatabase:
         return tr
 
     def _begin(self, tr: fdb.Transaction) -> None:
-        self._gates.stop(self._me)
+        self._gates.stop(self._me, begins=True)
         tr.get_read_version().wait()
 
 
@@ -116,7 +127,7 @@ def explore(
     start: Callable[[], tuple[Sequence[Operation], Callable[[list[Any]], None]]],
     limit: int = 20_000,
 ) -> int:
-    """Run operations in every interleaving, each from a fresh start; returns how many there were.
+    """Run operations in every interleaving that differs, each from a fresh start; returns how many.
 
     start: makes a fresh state; returns the operations, each of which takes a database, and a check
         of what they returned, or raised.
