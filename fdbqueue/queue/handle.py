@@ -128,7 +128,7 @@ def composed(
     if isinstance(tr, fdb.Transaction):
         return body(tr, *terms)
     # The loop of ``once.run``, here: so calls go down only.
-    operation = once.Operation[R](tr, keys)
+    operation: once.Operation[R] = once.Operation(tr, keys)
     while not operation.done:
         try:
             result = body(operation.tr, *terms)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 from ..consumers import promotion, wakeups
 from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
 from ..messages import purge
 from ..messages.delivery import head, scan
-from ..messages.enqueue import admission, back_pressure
+from ..messages.enqueue import admission, back_pressure, index_allocation
+from ..messages.enqueue.back_pressure import TIMEOUT_SECONDS
 from ..schema import catalogue, counters, once
 from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import fdb
@@ -21,7 +22,7 @@ from ..values import compression, durations, serializers
 from ..values.durations import Seconds
 from ..values.model import Delivery, Depth, Enqueued, Headers, Message, NewMessage, T
 from ..values.options import DEFAULT_PRIORITY, Options, QueueOptions
-from ..values.serializers import Serializer
+from ..values.serializers import BytesSerializer, Serializer
 from .administration import Tending
 from .bulk.operations import Moving
 from .consume import Consuming
@@ -297,7 +298,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         dedup_id: str | None = None,
         unique: str | None = None,
         key: str | None = None,
-        timeout: Seconds = back_pressure.TIMEOUT_SECONDS,
+        timeout: Seconds = TIMEOUT_SECONDS,
     ) -> str:
         """Enqueue one message; returns its id.
 
@@ -327,6 +328,14 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
         ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
         """
+        bare = (
+            (headers is None and at is None and ttl is None and dedup_id is None)
+            and (unique is None and key is None and max_attempts is None and backoff is None)
+            and (type(delay) is float and delay == 0.0 and timeout is TIMEOUT_SECONDS)
+        )
+        found = self._enqueue_bare(tr, payload, priority) if bare else None
+        if found is not None:
+            return found
         message = NewMessage(
             payload,
             priority,
@@ -342,12 +351,32 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         )
         return self.enqueue_many(tr, [message], timeout=timeout)[0]
 
+    def _enqueue_bare(self, tr: Transactor, value: T, priority: int) -> str | None:
+        """Enqueue a message with nothing but its payload; None where the queue asks for more."""
+        serializer, payload = self._serializer, cast(bytes, value)
+        if type(value) is not bytes or type(serializer) is not BytesSerializer:
+            payload = serializers.dumps(serializer, value)
+        known = self._entry.known
+        if known is not None and len(payload) > known.plain_bytes:
+            return None
+        return self._run(
+            tr,
+            index_allocation.append_plain,
+            self._entry,
+            payload,
+            priority,
+            None,
+            serializer.content_type,
+            self._clock.now_ms(tr),
+            wrote=bool,
+        )
+
     def enqueue_many(
         self,
         tr: Transactor,
         messages: Iterable[NewMessage[T] | T],
         *,
-        timeout: Seconds = back_pressure.TIMEOUT_SECONDS,
+        timeout: Seconds = TIMEOUT_SECONDS,
     ) -> Enqueued:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 

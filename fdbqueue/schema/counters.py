@@ -52,17 +52,8 @@ def record(
 
     Writes blindly: no reads, no conflicts.
     """
-    deltas = [0] * len(_COUNTERS)
-    if transition.source is None:
-        deltas[_ENQUEUED] += count
-    else:
-        deltas[_INDEX[transition.source]] -= count
-    deltas[_INDEX[transition.target]] += count
-    if transition.target is State.READY:
-        deltas[_BYTES] += size
-    elif transition.source is State.READY:
-        deltas[_BYTES] -= size
-    tr.add(keys.count(level), pack_counters(tuple(deltas)))
+    ready = (transition.target is State.READY) - (transition.source is State.READY)
+    tr.add(keys.count(level), operand(count * unit(transition) + ready * size * BYTE))
 
 
 def shift(

@@ -317,7 +317,7 @@ def run(
 
     Spans transactions. Raises what ``Operation.recover`` raises.
     """
-    operation = Operation[R](db, keys, brief=brief)
+    operation: Operation[R] = Operation(db, keys, brief=brief)
     while not operation.done:
         try:
             result = body(operation.tr, *terms)

@@ -13,9 +13,11 @@ from collections.abc import Callable
 import pytest
 
 from fdbqueue import Queue
+from fdbqueue.messages.enqueue import index_allocation
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
+from fdbqueue.values.model import Position
 
 Pass = Callable[[], object]
 
@@ -98,6 +100,83 @@ def test_several_enqueues_of_a_transaction_keep_their_order_when_they_leap(
 
     attempts_until_committed(db, work)
     assert [message.payload for message in queue.browse(db)][2:] == [b"1", b"2", b"3", b"4"]
+
+
+def test_of_many_long_transactions_one_after_another_only_the_first_is_tried_again(
+    db: fdb.Database, queue: Queue, pass_all: Pass
+) -> None:
+    def work(tr: fdb.Transaction) -> None:
+        queue.enqueue(tr, b"long")
+        for _ in range(5):
+            queue.enqueue(db, b"short")
+            pass_all()
+
+    attempts = [attempts_until_committed(db, work) for _ in range(10)]
+    assert sum(attempts) <= 13, (
+        "the first two times, and now and then one, if its leap was too short"
+    )
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_long_transactions_that_overlap_are_tried_less_than_twice_on_average(
+    db: fdb.Database, queue: Queue, pass_all: Pass, at_once: int
+) -> None:
+    attempts, left = 0, 24
+    open_ones: list[fdb.Transaction] = []
+    while left:
+        tr = db.create_transaction()
+        while True:
+            attempts += 1
+            queue.enqueue(tr, b"long")
+            open_ones.append(tr)
+            for _ in range(3):
+                queue.enqueue(db, b"short")
+                pass_all()
+            if len(open_ones) < at_once:
+                break
+            tr = open_ones.pop(0)
+            try:
+                tr.commit().wait()
+            except fdb.FDBError as error:
+                tr.on_error(error).wait()
+                continue  # It is tried again, behind the others.
+            left -= 1
+            pass_all()
+            break
+    assert attempts <= 1.5 * 24
+
+
+def test_a_leap_that_nobody_needs_any_more_is_forgotten(
+    db: fdb.Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = queue.subscribe(db, "browser", mode="browse")
+
+    def work(tr: fdb.Transaction) -> None:
+        queue.enqueue(tr, b"long")
+        queue.enqueue(db, b"short")
+        browser.browse(db, 1_000)
+
+    assert attempts_until_committed(db, work) == 2
+
+    def begin() -> int:
+        last = Position.from_id(queue.enqueue(db, b"short")).index
+        return Position.from_id(queue.enqueue(db.create_transaction(), b"long")).index - last
+
+    assert begin() > 1, "it begins with the leap"
+    monkeypatch.setattr(index_allocation, "_HALVED_VERSIONS", 1)
+    queue.enqueue(db, b"so that the version moves on")
+    assert begin() == 1
+
+
+def test_brief_enqueues_leave_nothing_out(db: fdb.Database, queue: Queue, pass_all: Pass) -> None:
+    def work(tr: fdb.Transaction) -> None:
+        queue.enqueue(tr, b"long")
+        queue.enqueue(db, b"short")
+        pass_all()
+
+    attempts_until_committed(db, work)
+    indexes = [Position.from_id(queue.enqueue(db, b"short")).index for _ in range(3)]
+    assert indexes == [*range(indexes[0], indexes[0] + 3)]
 
 
 def test_what_is_known_of_a_transaction_goes_with_it(db: fdb.Database, queue: Queue) -> None:

@@ -9,6 +9,9 @@ A cursor that passes an index aborts whoever is about to take it (FENCE). A tran
 long would meet that again and again, so every time that it is tried again it *leaps*: it takes an
 index further ahead, where no cursor comes by that soon. Gaps are no harm, and whoever begins after
 it has committed sees its key, and goes behind it.
+
+A message that has nothing beside its envelope is written here, too: what its enqueue passes is
+this module, and no other of this room.
 """
 
 from __future__ import annotations
@@ -19,17 +22,30 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...schema import once
-from ...schema.codec.atomic import unpack_index
-from ...schema.codec.envelopes import Envelope
-from ...schema.keys import QueueKeys
+from ...schema.catalogue import Entry
+from ...schema.codec.atomic import pack_index, unpack_index
+from ...schema.codec.envelopes import Envelope, pack_plain
+from ...schema.counters import BYTE, OPERAND_BYTES, unit
+from ...schema.keys import LevelKeys, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
-from ...values.model import RANDOM_BYTES, Position
+from ...store.clocks import VERSIONS_PER_SECOND
+from ...store.tuple_elements import pack_bytes, pack_int, parse_int
+from ...values.model import RANDOM_BYTES, Headers, Position
+from ...values.states import ENQUEUE
 
 FIRST_LEAP = 16
 MAX_LEAP = 65_536
 _VERSIONS_PER_INDEX = 1_000
 """A message a millisecond: more than others enqueue beside a transaction that takes long."""
+_HALVED_VERSIONS = 2 * VERSIONS_PER_SECOND
+"""After how long half of a leap is remembered that nobody needed meanwhile."""
+_MAX_HALVINGS = 16
+MAX_REMEMBERED = 1_000
+"""Levels of queues whose last leap a process remembers."""
+_ENQUEUED = unit(ENQUEUE)
+_ONE = pack_index(1)
+_EXACT = fdb.StreamingMode.exact
 
 
 class Looked(NamedTuple):
@@ -65,21 +81,102 @@ def leap(retries: int, versions: int) -> int:
     return min(MAX_LEAP, max(FIRST_LEAP << (retries - 1), versions // _VERSIONS_PER_INDEX))
 
 
+class _Leap(NamedTuple):
+    """A leap that a transaction of this process needed.
+
+    version: when. top: the index that the last one took that began so.
+    """
+
+    size: int
+    version: int
+    top: int
+
+
+_leaps: dict[bytes, _Leap] = {}
+"""The last leaps, by the key of TAIL of the level."""
+
+
+def _ahead(tried: once.Attempt, tail: bytes, following: int) -> int:
+    """The index to begin at in place of the one that follows the last.
+
+    A transaction that is tried again leaps. Those of the same process that come soon after it
+    begin so: else each would fail once. As they overlap, each goes ahead of the one before it,
+    which commits first as a rule. Our own operations are brief: they need no leap, and would only
+    lead a cursor after the others.
+    """
+    size = leap(tried.retries, tried.before)
+    if tried.brief:
+        return following + size
+    known = _leaps.get(tail)
+    if known is not None:
+        halvings = (tried.version - known.version) // _HALVED_VERSIONS
+        last = known.size >> halvings if 0 <= halvings < _MAX_HALVINGS else 0
+        if not tried.retries and not last:
+            _leaps.pop(tail, None)
+            return following
+        size = max(size, min(MAX_LEAP, 2 * last) if tried.retries else last)
+        begin = min(max(following, known.top if last else 0) + size, following + MAX_LEAP)
+    else:
+        begin = following + size
+    if tried.retries or known is None:
+        known = _Leap(size, tried.version, begin)
+    if len(_leaps) >= MAX_REMEMBERED:
+        _leaps.clear()
+    _leaps[tail] = known._replace(top=begin)
+    return begin
+
+
 def _begin(
-    tr: fdb.Transaction, keys: QueueKeys, looks: Mapping[int, Looked], counts: Mapping[int, int]
-) -> dict[int, int]:
-    """The first of the indexes, by level, that so many messages take; they conflict with cursors
-    that pass these."""
-    following = {level: next_index(keys, *looks[level]) for level in counts}
-    begins = {}
-    for level, index in following.items():
-        tried = once.attempt(tr)
-        begin = index + leap(tried.retries, tried.before)
-        end = begin + counts[level]
-        tried.give(tr, keys, keys.tail(level), begin, end)
-        tr.add_read_conflict_range(keys.fence(level, begin), keys.fence(level, end))
-        begins[level] = begin
-    return begins
+    tr: fdb.Transaction, keys: QueueKeys, level: LevelKeys, following: int, count: int
+) -> int:
+    """The first of the indexes that so many messages take from ``following`` on; they conflict
+    with cursors that pass these."""
+    tried = once.attempt(tr)
+    begin, tail = following, level.tail
+    if (tried.retries or (_leaps and not tried.brief)) and tail not in tried.given:
+        begin = _ahead(tried, tail, following)
+    tried.give(tr, keys, tail, begin, begin + count)
+    fence = level.fence + pack_int(begin)
+    end = fence + b"\x00" if count == 1 else level.fence + pack_int(begin + count)
+    tr.add_read_conflict_range(fence, end)
+    return begin
+
+
+def append_plain(
+    tr: fdb.Transaction,
+    entry: Entry,
+    payload: bytes,
+    priority: int,
+    headers: Headers | None,
+    content_type: str,
+    now_ms: int,
+) -> str | None:
+    """Put one message behind all others of its level that has nothing beside its envelope.
+
+    Returns its id, or None where the queue keeps more of it (``Scope.plain_bytes``): then nothing
+    is written. What ``append`` and ``transitions.record`` do for any message is done here for
+    this one. Raises ``QueueNotFound``, ``InvalidPriority``.
+    """
+    scope = entry.scope(tr)
+    if len(payload) > scope.plain_bytes:
+        return None
+    if type(priority) is not int or not 0 <= priority < len(scope.levels):
+        scope.options.level(priority)  # raises
+    keys = scope.keys
+    level = keys.levels[scope.levels[priority]]
+    last = tr.snapshot.get_range(level.first, level.end, 1, True, _EXACT)
+    following = int.from_bytes(tr.snapshot.get(level.tail).value or b"", "little") + 1
+    for kv in last:
+        following = max(following, parse_int(kv.key, level.size)[0] + 1)
+    index = _begin(tr, keys, level, following, 1)
+    random = os.urandom(RANDOM_BYTES)
+    tr.set(
+        level.ready + pack_int(index) + pack_bytes(random),
+        pack_plain(payload, priority, now_ms, headers, content_type),
+    )
+    tr.add(level.count, (_ENQUEUED + len(payload) * BYTE).to_bytes(OPERAND_BYTES, "little"))
+    tr.add(keys.change, _ONE)
+    return f"{level.label}{index:012x}-{random.hex()}"
 
 
 def assign(
@@ -94,10 +191,14 @@ def assign(
     a read conflict on the FENCE keys of the indexes, which nothing writes but a cursor that
     passes them. A transaction that is tried again leaves out more and more indexes before them.
     """
+    keys = scope.keys
     counts = Counter(level for level, _ in entries)
-    looks = looks or {level: look(tr, scope.keys, level) for level in counts}
+    looks = looks or {level: look(tr, keys, level) for level in counts}
     randoms = os.urandom(RANDOM_BYTES * len(entries))
-    following = _begin(tr, scope.keys, looks, counts)
+    following = {
+        level: _begin(tr, keys, keys.levels[level], next_index(keys, *looks[level]), count)
+        for level, count in counts.items()
+    }
     placed = []
     for n, (level, envelope) in enumerate(entries):
         random = randoms[RANDOM_BYTES * n : RANDOM_BYTES * (n + 1)]
@@ -110,5 +211,5 @@ def reserve(
     tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, looked: Looked
 ) -> list[bytes]:
     """READY keys behind all others of a level, for ``count`` messages; as ``assign``."""
-    begin = _begin(tr, keys, {level: looked}, {level: count})[level]
+    begin = _begin(tr, keys, keys.levels[level], next_index(keys, *looked), count)
     return keys.ready_keys(level, begin, os.urandom(RANDOM_BYTES * count))

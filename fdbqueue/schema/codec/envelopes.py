@@ -166,6 +166,7 @@ FIELDS = {name: number for number, name in _NAMES.items()}
 _BARE = Envelope(b"", 0, 0)
 _DEFAULTS = {name: getattr(_BARE, name) for name in list(FIELDS)[3:]}
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
+_VERSION_BYTE = bytes([VERSION])
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
 _BESIDE = frozenset(FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key"))
 """What makes a message more than an envelope: something belongs to it elsewhere."""
@@ -184,7 +185,11 @@ def pack_envelope(envelope: Envelope) -> bytes:
 
 
 def pack_plain(
-    payload: bytes, priority: int, now_ms: int, headers: Headers, content_type: str = BYTES
+    payload: bytes,
+    priority: int,
+    now_ms: int,
+    headers: Headers | None,
+    content_type: str = BYTES,
 ) -> bytes:
     """What ``pack_envelope`` makes of an envelope that has nothing else, in a fraction of the time.
 
@@ -195,7 +200,7 @@ def pack_plain(
         stored[4] = headers
     if content_type != BYTES:
         stored[32] = content_type
-    return pack(stored)
+    return _VERSION_BYTE + bytes(msgpack.packb(stored))
 
 
 def unpack_envelope(value: bytes) -> Envelope:

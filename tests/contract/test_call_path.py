@@ -1,0 +1,107 @@
+"""What a plain operation passes on its way to the store: how many files, and how many calls.
+
+Counted are the calls of Python and C functions of an open queue, as ``sys.setprofile`` tells them:
+those of the package, of the standard library and of the bindings. Not counted is what runs below
+the bindings' C API, that is the store itself, and waiting for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import fdbqueue
+from fdbqueue import Queue
+from fdbqueue.store.binding import fdb
+from tests.unit.test_layers import FLOOR
+
+PACKAGE = str(Path(fdbqueue.__file__).parent) + os.sep
+STORE = os.path.join(PACKAGE, "store", "embedded", "")
+WAITING = "block_until_ready"
+
+MOST_FILES = 8
+"""Files of the package that an operation passes."""
+
+
+class Passed:
+    """What an operation passes: the files of the package in their order, the calls, and each call
+    from a room to one on a floor above it."""
+
+    def __init__(self, operation: Callable[[], object]) -> None:
+        self.files: list[str] = []
+        self.climbs: list[tuple[str, str]] = []
+        self.calls = 0
+        self._outside: FrameType | None = None
+        sys.setprofile(self._see)
+        try:
+            operation()
+        finally:
+            sys.setprofile(None)
+        self.calls -= 2  # The operation's own lambda, and the end of counting.
+
+    def _see(self, frame: FrameType, event: str, _: Any) -> None:
+        if self._outside is not None:
+            if frame is self._outside and event == "return":
+                self._outside = None
+            return
+        code = frame.f_code
+        if event == "call" and (code.co_filename.startswith(STORE) or code.co_name == WAITING):
+            self._outside = frame
+        elif event == "call":
+            self.calls += 1
+            if code.co_filename.startswith(PACKAGE):
+                self._enter(frame)
+        elif event == "c_call":
+            self.calls += 1
+
+    def _enter(self, frame: FrameType) -> None:
+        file = frame.f_code.co_filename.removeprefix(PACKAGE)
+        if file not in self.files:
+            self.files.append(file)
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
+            caller = caller.f_back
+        if caller is not None:
+            above = caller.f_code.co_filename.removeprefix(PACKAGE)
+            if _floor(above) < _floor(file):
+                self.climbs.append((above, file))
+
+
+def _floor(file: str) -> int:
+    return FLOOR[file.split(os.sep)[0].removesuffix(".py")]
+
+
+@pytest.fixture
+def busy(db: fdb.Database, queue: Queue) -> Queue:
+    """A queue that is in use: what is known of it once is known."""
+    for _ in range(3):
+        queue.enqueue(db, b"before")
+        delivery = queue.receive(db)
+        assert delivery is not None
+        queue.ack(db, delivery)
+    queue.enqueue(db, b"before")
+    return queue
+
+
+def check(operation: Callable[[], object], most_calls: int) -> None:
+    """The least of three times: now and then an operation does a chore besides, such as asking
+    what time it is."""
+    passed = min((Passed(operation) for _ in range(3)), key=lambda passed: passed.calls)
+    assert len(passed.files) <= MOST_FILES, passed.files
+    assert passed.climbs == []
+    assert passed.calls <= most_calls
+
+
+def test_an_enqueue_in_a_transaction_of_its_own(db: fdb.Database, busy: Queue) -> None:
+    check(lambda: busy.enqueue(db, b"x"), 225)
+
+
+def test_an_enqueue_in_the_callers_transaction(db: fdb.Database, busy: Queue) -> None:
+    tr = db.create_transaction()
+    check(lambda: busy.enqueue(tr, b"x"), 180)
