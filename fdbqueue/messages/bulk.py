@@ -5,38 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..schema.codec.dead_letters import unpack_dead
-from ..schema.codec.delayed import unpack_delayed
-from ..schema.codec.envelopes import open_envelope
-from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
-from ..values.model import Message, Position
+from ..values.model import Due, Message, Position
 from ..values.records import record
-from ..values.states import (
-    FORWARD_DELAYED,
-    FORWARD_READY,
-    PURGE_DEAD,
-    PURGE_DELAYED,
-    PURGE_READY,
-    State,
-    Transition,
-)
-from . import lookup, payloads, transitions
+from ..values.states import FORWARD_DELAYED, FORWARD_READY, PURGE_DEAD, State, Transition
+from . import inspection, lookup, payloads, transitions
 from .delivery import scan
 from .enqueue import admission, index_allocation
 from .enqueue.admission import Draft
+from .lookup import Found
 
 PAGE_ROWS = 200
 PAGE_BYTES = 3_000_000
-"""What a page holds of envelopes and payloads, but for one that is larger by itself."""
+"""The most envelopes and payloads of a page; a larger message is a page of its own."""
 
-REMOVED = {
-    State.READY: PURGE_READY,
-    State.DELAYED: PURGE_DELAYED,
-    State.DEAD: PURGE_DEAD,
-}
 MOVED = {
     State.READY: FORWARD_READY,
     State.DELAYED: FORWARD_DELAYED,
@@ -48,7 +32,7 @@ MOVED = {
 class Operation:
     """What to do with which messages.
 
-    ended: the transition of those that leave the queue; None where they stay.
+    ended: the transition of those that leave the queue; None if they stay.
     """
 
     state: State
@@ -56,25 +40,15 @@ class Operation:
     ended: Transition | None
 
     def wants(self, message: StoredMessage) -> bool:
-        """Whether a message is one of those."""
+        """Whether the operation takes a message."""
         return self.wanted(message.envelope.properties(message.position))
-
-
-@record
-class Row:
-    """A message in a page: as it stands, its key, and the draft of it for another queue."""
-
-    key: bytes
-    standing: StoredMessage
-    due_ms: int | None = None
-    death: tuple[str, int, int, str, str] | None = None
 
 
 @fdb.transactional
 def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, bytes]]:
-    """The ranges of keys with the messages of a kind, in the order of delivery.
+    """The ranges of keys that hold the messages of a kind, in the order of delivery.
 
-    Of the ready messages those that are there now: an end that moves away is never reached.
+    Only ready messages that exist now, so that arrivals cannot keep an operation from ending.
     """
     keys = scope.keys
     if kind is not Kind.READY:
@@ -99,63 +73,55 @@ def page(
     begin: bytes,
     end: bytes,
 ) -> tuple[int, int, bytes]:
-    """Do an operation on a page of messages; returns how many it took, how many it looked at,
-    and the key to go on from, empty at the end.
+    """Apply an operation to a page of messages; returns how many it took, how many it read, and
+    the key to continue from, empty at the end.
 
-    target: the queue that they come into; None for nowhere. One that ends none and has no
-    target counts them. Snapshot reads; conflicts only with
-    whoever takes the messages that leave the queue. Raises ``QueueFull``.
+    target: the queue that gets them, if any. An operation that ends none and has no target counts
+    them. Snapshot reads; conflicts only with other takers of messages that leave the queue. Raises
+    ``QueueFull``.
     """
-    rows: list[Row] = []
-    left, looked, following = PAGE_BYTES, 0, b""
+    rows: list[tuple[bytes, Found]] = []
+    left, count, following = PAGE_BYTES, 0, b""
     found = [
-        _row(scope, operation.state, kv)
+        (bytes(kv.key), inspection.parse(scope, _kind(scope, operation.state, kv.key), kv))
         for kv in tr.snapshot.get_range(begin, end, limit=PAGE_ROWS)
     ]
     heads = _heads(tr, scope, found) if operation.ended else {}
     for row in found:
-        turn = row.standing.turn
+        turn = row[1].message.turn
         head = heads.pop(turn.key, None) if turn else None
-        batch = [each for each in (head, row) if each and operation.wants(each.standing)]
-        size = sum(each.standing.envelope.size for each in batch)
+        batch = [each for each in (head, row) if each and operation.wants(each[1].message)]
+        size = sum(each.message.envelope.size for _, each in batch)
         if size > left and (rows or len(batch) > 1):
-            # The head alone at most; what is left here stands at the end of the level then.
+            # At most the head. A message that stays waits at the end of the level then.
             rows += batch[:-1] if not rows else []
-            following = row.key
+            following = row[0]
             break
         rows += batch
         left -= size
-        looked += 1
+        count += 1
     if not following and len(found) == PAGE_ROWS:
-        following = found[-1].key + b"\x00"
+        following = found[-1][0] + b"\x00"
     if rows and target is not None:
-        _arrive(tr, scope, target, rows)
+        _arrive(tr, scope, target, [each for _, each in rows])
     if rows and operation.ended is not None:
         _leave(tr, scope, operation.ended, rows)
-    return len(rows), looked, following
+    return len(rows), count, following
 
 
-def _row(scope: Scope, state: State, kv: fdb.KeyValue) -> Row:
-    keys, key = scope.keys, bytes(kv.key)
-    if state is State.DEAD:
-        position, letter = unpack_dead(kv.value)
-        message = StoredMessage(position, letter.envelope)
-        envelope = letter.envelope
-        death = (letter.reason, letter.died_at_ms, envelope.attempts, scope.name, message.id)
-        return Row(key, message, death=death)
-    if state is State.DELAYED:
-        return Row(key, StoredMessage(*unpack_delayed(kv.value)), keys.parse_delayed(key).due_ms)
-    lines = keys.kind(Kind.GROUP)
-    if lines.start <= key < lines.stop:
-        turn = Turn(*keys.parse_line(key))
-        return Row(key, StoredMessage(*unpack_delayed(kv.value), turn=turn))
-    return Row(key, StoredMessage(keys.parse_ready(key), open_envelope(kv.value)))
+def _kind(scope: Scope, state: State, key: bytes) -> Kind:
+    if state is not State.READY:
+        return Kind.DEAD if state is State.DEAD else Kind.DELAYED
+    lines = scope.keys.kind(Kind.GROUP)
+    return Kind.GROUP if lines.start <= key < lines.stop else Kind.READY
 
 
-def _heads(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[str, Row]:
-    """The messages that are out, and ready, for the lines that rows wait in: they go before."""
+def _heads(
+    tr: fdb.Transaction, scope: Scope, rows: Sequence[tuple[bytes, Found]]
+) -> dict[str, tuple[bytes, Found]]:
+    """By ordering key, the ready message that the waiting ones follow: it leaves before them."""
     keys = scope.keys
-    lines = {row.standing.turn.key for row in rows if row.standing.turn}
+    lines = {found.message.turn.key for _, found in rows if found.message.turn}
     ids = {line: tr.snapshot.get(keys.head(line)) for line in lines}
     looks = {
         line: lookup.look(tr.snapshot, keys, head.decode())
@@ -164,39 +130,45 @@ def _heads(tr: fdb.Transaction, scope: Scope, rows: Sequence[Row]) -> dict[str, 
     }
     heads = {}
     for line, looked in looks.items():
-        match lookup.find(tr.snapshot, scope, looked):
-            case lookup.Found(place=Position() as position, standing=standing):
-                heads[line] = Row(keys.ready(position), standing)
+        found = lookup.find(tr.snapshot, scope, looked)
+        if found is not None and isinstance(found.place, Position):
+            heads[line] = (keys.ready(found.place), found)
     return heads
 
 
-def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Row]) -> None:
-    standing = [row.standing for row in rows]
-    # Read before the end of the messages in this queue removes their chunks.
-    loaded = payloads.load(standing, payloads.reads(tr, scope.keys, standing))
+def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]) -> None:
+    stored = [row.message for row in rows]
+    # Read before the messages leave this queue, which removes their chunks.
+    loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     drafts = []
     for row, message in zip(rows, loaded, strict=True):
         envelope = payloads.plain(message.envelope)
+        death = row.death and (
+            *(row.death.reason, row.death.died_at_ms, row.death.attempts),
+            *(row.death.queue, row.death.id),
+        )
         fresh = replace(
             envelope,
             priority=min(envelope.priority, target.options.max_priority),
             attempts=0,
             id=None,
             unique=None,
-            expires_at_ms=None if row.death else envelope.expires_at_ms,
+            expires_at_ms=None if death else envelope.expires_at_ms,
             key=envelope.key or envelope.former_key,
             former_key=None,
-            death=row.death or envelope.death,
+            death=death or envelope.death,
         )
-        drafts.append(Draft(fresh, row.due_ms))
+        drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))
     admission.admit(tr, target, drafts, admission.look(tr, target, drafts))
 
 
-def _leave(tr: fdb.Transaction, scope: Scope, ended: Transition, rows: Sequence[Row]) -> None:
-    for row in rows:
-        tr.add_read_conflict_key(row.key)
-        del tr[row.key]
+def _leave(
+    tr: fdb.Transaction, scope: Scope, ended: Transition, rows: Sequence[tuple[bytes, Found]]
+) -> None:
+    for key, _ in rows:
+        tr.add_read_conflict_key(key)
+        del tr[key]
+    messages = [found.message for _, found in rows]
     if ended.source is State.READY:
-        in_place = [row.standing for row in rows if row.standing.turn is None]
-        scan.remove(tr, scope.keys, in_place)
-    transitions.record(tr, scope, ended, [row.standing for row in rows])
+        scan.remove(tr, scope.keys, [each for each in messages if each.turn is None])
+    transitions.record(tr, scope, ended, messages)

@@ -32,7 +32,7 @@ def edit(
     ``InvalidPriority``, and ``InvalidArgument`` for a time for one that waits for another message
     of its ordering key.
     """
-    old, place = found.standing, found.place
+    old, place = found.message, found.place
     priority = old.envelope.priority if priority is None else priority
     level = scope.options.level(priority)
     envelope = replace(old.envelope, priority=priority, id=old.id)
@@ -81,6 +81,6 @@ def editable(found: Found | None) -> bool:
     """Whether a message that was looked for waits, and can be read."""
     return (
         found is not None
-        and found.standing.envelope.opaque is None
+        and found.message.envelope.opaque is None
         and isinstance(found.place, Position | Due | Turn)
     )

@@ -1,31 +1,30 @@
-"""Looking at what waits: page by page, and from any message on."""
+"""Reading waiting messages page by page, and taking one out of the queue."""
 
 from __future__ import annotations
 
 from ..errors import InvalidArgument
-from ..schema.codec.delayed import unpack_delayed
-from ..schema.codec.envelopes import open_envelope
 from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind
-from ..schema.scope import Scope, StoredMessage
+from ..schema.scope import Scope
 from ..store.binding import fdb
-from ..values.model import Due, MessageState, parse_id
+from ..values.model import Due, MessageState, Position, parse_id
 from ..values.states import State
 from . import lookup, payloads
+from .delivery import scan
 from .delivery.scan import BATCH_BYTES, PAGE
 from .lookup import Found
 
 KINDS = {"ready": Kind.READY, "delayed": Kind.DELAYED, "waiting": Kind.GROUP}
-"""Where messages wait: to be delivered, for their time, for others of their ordering key."""
+"""Where messages wait: for a consumer, for their time, for their ordering key."""
 
 
 @fdb.transactional
 def page(
     tr: fdb.Transaction, scope: Scope, state: str, limit: int, begin: bytes
 ) -> tuple[list[MessageState], bytes]:
-    """Up to ``limit`` messages that wait, in their order, that fit in a batch: one at least.
+    """Up to ``limit`` waiting messages, in order; stops at 8 MB, but never before the first one.
 
-    begin: the key to begin with; empty: the first. Returns them, and the key behind the last one.
+    begin: the first key; empty for the beginning. Returns them and the key behind the last one.
     Snapshot reads: no conflicts.
     """
     every = scope.keys.kind(KINDS[state])
@@ -34,41 +33,29 @@ def page(
     found: list[Found] = []
     room = BATCH_BYTES
     for kv in tr.snapshot.get_range(begin, every.stop, limit=limit, streaming_mode=mode):
-        one = _found(scope, state, kv)
-        room -= len(kv.value) + one.standing.envelope.chunk_bytes
+        one = parse(scope, KINDS[state], kv)
+        room -= len(kv.value) + one.message.envelope.chunk_bytes
         if room < 0 and found:
             break
         found.append(one)
         begin = kv.key + b"\x00"
-    standing = [one.standing for one in found]
-    loaded = payloads.load(standing, payloads.reads(tr, scope.keys, standing))
-    states = [
-        MessageState(
-            message=message.envelope.message(message.position),
-            state=State.DELAYED if isinstance(one.place, Due) else State.READY,
-            due_at_ms=one.place.due_ms if isinstance(one.place, Due) else None,
-            waits_for_key=isinstance(one.place, Turn),
-        )
-        for one, message in zip(found, loaded, strict=True)
-    ]
-    return states, begin
+    stored = [one.message for one in found]
+    loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
+    states = map(lookup.described, found, loaded)
+    return list(states), begin
 
 
-def _found(scope: Scope, state: str, kv: fdb.KeyValue) -> Found:
-    keys = scope.keys
-    if state == "ready":
-        position = keys.parse_ready(kv.key)
-        return Found(position, StoredMessage(position, open_envelope(kv.value)))
-    standing = StoredMessage(*unpack_delayed(kv.value))
-    if state == "delayed":
-        return Found(keys.parse_delayed(kv.key), standing)
-    return Found(Turn(*keys.parse_line(kv.key)), standing)
+def parse(scope: Scope, kind: Kind, kv: fdb.KeyValue) -> Found:
+    """The message in a row of a kind that is not leased, and its place."""
+    found = lookup.parse(scope, lookup.place_of(scope.keys, kind, kv.key), kv.value)
+    assert found is not None
+    return found
 
 
 def behind(tr: fdb.Transaction, scope: Scope, state: str, after: str | None) -> bytes:
-    """The key behind a message, to begin a page with; empty where there is none to begin behind.
+    """The key behind a message, where a page begins; empty if ``after`` is None.
 
-    after: its id; it may be gone if its id says where it stood. Raises ``InvalidArgument``.
+    after: its id. The message may be gone if its id names its place. Raises ``InvalidArgument``.
     """
     if after is None:
         return b""
@@ -82,3 +69,18 @@ def behind(tr: fdb.Transaction, scope: Scope, state: str, after: str | None) -> 
     raise InvalidArgument(
         argument="after", value=after, problem="it is no longer there: begin without it"
     )
+
+
+def take_out(tr: fdb.Transaction, scope: Scope, found: Found | None) -> State | None:
+    """Remove a waiting message from its place; returns its state, None if it does not wait.
+
+    The caller has read it with a conflict, and records the transition.
+    """
+    match found:
+        case Found(place=Position(), message=message):
+            scan.remove(tr, scope.keys, [message])
+            return State.READY
+        case Found(place=Due() | Turn() as place):
+            del tr[lookup.key(scope.keys, place)]
+            return State.DELAYED if isinstance(place, Due) else State.READY
+    return None

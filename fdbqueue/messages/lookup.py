@@ -34,7 +34,7 @@ class Found:
     """A message that is not leased: where, and what is stored there."""
 
     place: Place
-    standing: StoredMessage
+    message: StoredMessage
     death: Death | None = None
 
 
@@ -51,6 +51,18 @@ def key(keys: QueueKeys, place: Place) -> bytes:
             return keys.turn(place.key, place.n)
         case PlannedPlace():
             return keys.planned(place.claim, place.n)
+
+
+def place_of(keys: QueueKeys, kind: Kind, key: bytes) -> Place:
+    """The place of a message that is not leased, from its key."""
+    match kind:
+        case Kind.DELAYED:
+            return keys.parse_delayed(key)
+        case Kind.DEAD:
+            return DeadRecord(*keys.parse_dead(key))
+        case Kind.GROUP:
+            return Turn(*keys.parse_line(key))
+    return keys.parse_ready(key)
 
 
 @record
@@ -76,13 +88,13 @@ def find(tr: fdb.TransactionRead, scope: Scope, looked: Looked) -> Found | None:
     """
     value = looked.first.value
     if value is not None:
-        return _found(scope, looked.named, value)
+        return parse(scope, looked.named, value)
     moved = looked.moved.value
     if moved is None:
         return None
     place = unpack_place(moved)
     value = tr.get(key(scope.keys, place)).value
-    return None if value is None else _found(scope, place, value)
+    return None if value is None else parse(scope, place, value)
 
 
 def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState | None:
@@ -124,13 +136,13 @@ def _leased(
     if value is None:
         return None
     lease = unpack_lease(value)
-    standing = StoredMessage(lease.position, open_envelope(lease.envelope))
-    if standing.id != message_id:
+    message = StoredMessage(lease.position, open_envelope(lease.envelope))
+    if message.id != message_id:
         return None
     extended = tr.snapshot.get(scope.keys.until(scope.keys.leased_token(lease_key, lease.claim)))
-    (standing,) = _loaded(tr, scope, standing)
+    (message,) = _loaded(tr, scope, message)
     return MessageState(
-        message=standing.envelope.message(lease.position),
+        message=message.envelope.message(lease.position),
         state=State.LEASED,
         lease_expires_at_ms=None if lease.planned else lease.ends(extended.value).wall_ms,
         consumer=lease.consumer,
@@ -174,11 +186,16 @@ def _planned(
 
 
 def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
-    """What is known about a message that was found. One round trip more for one in chunks."""
-    (standing,) = _loaded(tr, scope, found.standing)
+    """What is known about a message that was found. One more round trip if it has chunks."""
+    (message,) = _loaded(tr, scope, found.message)
+    return described(found, message)
+
+
+def described(found: Found, message: StoredMessage) -> MessageState:
+    """What is known about a message that was found, and whose payload was read."""
     states = {Position: State.READY, Due: State.DELAYED, DeadRecord: State.DEAD, Turn: State.READY}
     return MessageState(
-        message=standing.envelope.message(standing.position),
+        message=message.envelope.message(message.position),
         state=states[type(found.place)],
         due_at_ms=found.place.due_ms if isinstance(found.place, Due) else None,
         death=found.death,
@@ -186,21 +203,22 @@ def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:
     )
 
 
-def point(tr: fdb.Transaction, keys: QueueKeys, standing: StoredMessage, place: Place) -> None:
+def point(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, place: Place) -> None:
     """Let the message's id lead to where the message is now. Writes blindly."""
-    message_id = standing.id
-    place = standing.turn or place
+    message_id = message.id
+    place = message.turn or place
     if place == parse_id(message_id):
         del tr[keys.moved(message_id)]
     else:
         tr[keys.moved(message_id)] = pack_place(place)
 
 
-def _loaded(tr: fdb.Transaction, scope: Scope, standing: StoredMessage) -> list[StoredMessage]:
-    return payloads.load([standing], payloads.reads(tr, scope.keys, [standing]))
+def _loaded(tr: fdb.Transaction, scope: Scope, message: StoredMessage) -> list[StoredMessage]:
+    return payloads.load([message], payloads.reads(tr, scope.keys, [message]))
 
 
-def _found(scope: Scope, place: Place, value: bytes) -> Found | None:
+def parse(scope: Scope, place: Place, value: bytes) -> Found | None:
+    """The message in a value; None if it is leased by a plan."""
     match place:
         case Position():
             return Found(place, StoredMessage(place, open_envelope(value)))
@@ -210,7 +228,7 @@ def _found(scope: Scope, place: Place, value: bytes) -> Found | None:
             return Found(place, StoredMessage(*unpack_delayed(value), turn=place))
         case DeadRecord():
             position, letter = unpack_dead(value)
-            standing = StoredMessage(position, letter.envelope)
-            return Found(place, standing, letter.death(scope.name, standing.id))
+            message = StoredMessage(position, letter.envelope)
+            return Found(place, message, letter.death(scope.name, message.id))
         case PlannedPlace():
             return None

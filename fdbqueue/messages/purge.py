@@ -6,20 +6,21 @@ from ..schema.codec.delayed import unpack_delayed
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
-from ..values.states import PURGE_READY
+from ..values.states import PURGE_DEAD, PURGE_DELAYED, PURGE_READY, State
 from . import transitions
 from .delivery import scan
 
 BATCH = 500
-"""Messages that one transaction removes, or fewer that fill it."""
+"""The most messages that one transaction removes."""
+REMOVED = {State.READY: PURGE_READY, State.DELAYED: PURGE_DELAYED, State.DEAD: PURGE_DEAD}
 
 
 @fdb.transactional
 def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
-    """Remove up to ``limit`` first ready messages; returns how many there were.
+    """Remove up to ``limit`` of the first ready messages; returns how many it removed.
 
-    Those that wait for others of their ordering key go first, or each would become ready before
-    it goes. Conflicts like a dequeue of as many messages.
+    Those waiting for their ordering key go first, or each would become ready in the meantime.
+    Conflicts like a dequeue of as many messages.
     """
     keys = scope.keys
     lines = keys.kind(Kind.GROUP)

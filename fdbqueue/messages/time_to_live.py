@@ -1,7 +1,6 @@
-"""Messages whose time to live is over: nobody is given one.
+"""Expired messages: whoever meets one removes it, as the queue's option ``expired`` says.
 
-Whoever meets such a message disposes of it, as the queue's option ``expired`` says. MORTAL keeps
-the ids of messages with a time to live in the order of its end, for the sweep.
+MORTAL keeps the ids of messages with a time to live in the order of its end, for the sweep.
 """
 
 from __future__ import annotations
@@ -9,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..schema.codec.envelopes import UNREADABLE
-from ..schema.codec.lookup import Turn
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
-from ..values.model import Due, Position
 from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
-from . import dead_letters, lookup, transitions
+from . import dead_letters, inspection, lookup, transitions
 from .delivery import scan
 from .transaction_budget import STEP_BYTES, fitting
 
 MAX_EXPIRED = 100
-"""Messages that one step of a sweep disposes of."""
+"""The most messages that one step of a sweep removes."""
 REASON = "its time to live was over"
 
 _ENDS = {
@@ -33,7 +30,7 @@ _ENDS = {
 def expire(
     tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
 ) -> None:
-    """Dispose of messages that were removed from where they stood, in the state ``source``."""
+    """End expired messages that were in the state ``source``, already removed from their places."""
     if scope.options.expired == "dead":
         dead_letters.add(tr, scope, source, [(message, REASON) for message in messages])
     else:
@@ -43,10 +40,10 @@ def expire(
 def remove_undeliverable(
     tr: fdb.Transaction, scope: Scope, ready: Sequence[StoredMessage]
 ) -> list[StoredMessage]:
-    """The ready messages that can be delivered: the others are disposed of.
+    """The ready messages that can be delivered; the others are removed.
 
-    Those are the ones whose time is over, and those that this release cannot read, which become
-    dead letters. The caller has read all of them, with a conflict on each.
+    Unreadable ones become dead letters, expired ones as the queue says. The caller has read each
+    with a conflict.
     """
     now_ms = scope.now_ms(tr)
     expired = [message for message in ready if message.envelope.expired(now_ms)]
@@ -60,15 +57,14 @@ def remove_undeliverable(
 
 
 def deliverable(message: StoredMessage, now_ms: int) -> bool:
-    """Whether a message may be given to anybody."""
+    """Whether a message may be delivered."""
     return message.envelope.opaque is None and not message.envelope.expired(now_ms)
 
 
 def reject_unreadable(
     tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
 ) -> None:
-    """Make dead letters of messages that this release cannot read; they were removed from where
-    they stood."""
+    """Make dead letters of messages that this release cannot read, already removed."""
     dead_letters.add(
         tr, scope, source, [(each, each.envelope.last_error or UNREADABLE) for each in messages]
     )
@@ -76,8 +72,10 @@ def reject_unreadable(
 
 @fdb.transactional
 def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
-    """Make dead letters of those of the first ready messages that this release cannot read;
-    returns how many. Conflicts with whoever takes one of them."""
+    """Make dead letters of the unreadable ones of the first ready messages; returns how many.
+
+    Conflicts with other takers of one of them.
+    """
     first = scan.batch(scope.keys, scan.first(tr, scope.keys, MAX_EXPIRED))
     found = [message for message in first if message.envelope.opaque is not None]
     for message in found:
@@ -89,11 +87,11 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
 
 @fdb.transactional
 def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
-    """Dispose of messages whose time is over, wherever they stand in the queue.
+    """Remove expired messages that are ready or delayed, a step at a time.
 
-    begin: the key to go on from; empty for the first. Returns how many there were, and the key to
-    go on from, empty at the end. A leased message is left to the end of its lease. Up to three
-    round trips; conflicts with whatever moves these messages.
+    begin: the key to continue from; empty for the first step. Returns how many were removed, and
+    the key to continue from, empty at the end. A leased message is left to the end of its lease.
+    Up to three round trips. Conflicts with whatever moves these messages.
     """
     keys, now_ms = scope.keys, scope.now_ms(tr)
     over = keys.mortal_until(now_ms)
@@ -104,23 +102,16 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     found = [
         (kv.key, lookup.find(tr, scope, each)) for kv, each in zip(entries, looks, strict=True)
     ]
-    there = [((key, one), one.standing.envelope) for key, one in found if one is not None]
+    there = [((key, one), one.message.envelope) for key, one in found if one is not None]
     taken = list(fitting(there, STEP_BYTES))
-    ready, delayed = [], []
+    expired: dict[State, list[StoredMessage]] = {State.READY: [], State.DELAYED: []}
     for (_, one), _ in taken:
-        match one:
-            case lookup.Found(place=Position(), standing=standing):
-                ready.append(standing)
-            case lookup.Found(place=Turn() as turn, standing=standing):
-                del tr[lookup.key(keys, turn)]
-                ready.append(standing)
-            case lookup.Found(place=Due() as due, standing=standing):
-                del tr[keys.delayed(due)]
-                delayed.append(standing)
-    scan.remove(tr, keys, ready)
-    expire(tr, scope, State.READY, ready)
-    expire(tr, scope, State.DELAYED, delayed)
+        state = inspection.take_out(tr, scope, one)
+        if state is not None:
+            expired[state].append(one.message)
+    for state, messages in expired.items():
+        expire(tr, scope, state, messages)
     if len(taken) < len(there):
         return len(taken), there[len(taken)][0][0]
     following = entries[-1].key + b"\x00" if len(entries) == MAX_EXPIRED else b""
-    return len(ready) + len(delayed), following
+    return sum(map(len, expired.values())), following

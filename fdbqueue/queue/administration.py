@@ -11,16 +11,13 @@ from typing import TypeVar
 from ..consumers import registry, wakeups
 from ..consumers.registry import Consumer
 from ..errors import InvalidArgument
-from ..messages import age, editing, history, lookup, transitions
+from ..messages import age, editing, history, lookup, purge, transitions
 from ..messages import inspection as waiting
 from ..messages.delivery import lease as leases
-from ..messages.delivery import scan
 from ..schema import catalogue
-from ..schema.codec.lookup import Turn
 from ..store.binding import fdb
 from ..values.durations import Seconds
-from ..values.model import Due, Event, LeasedMessage, MessageState, Position, Swept
-from ..values.states import PURGE_DELAYED, PURGE_READY
+from ..values.model import Event, LeasedMessage, MessageState, Swept
 from . import housekeeping
 from .bulk.plans import Plans
 from .dead_letters import DeadLetters
@@ -115,18 +112,11 @@ class Tending(Handle):
 
         def remove(tr: fdb.Transaction) -> bool:
             scope = self._scope(tr)
-            match lookup.find(tr, scope, lookup.look(tr, self._keys, message_id)):
-                case lookup.Found(place=Position(), standing=standing):
-                    scan.remove(tr, self._keys, [standing])
-                    transitions.record(tr, scope, PURGE_READY, [standing])
-                case lookup.Found(place=Turn() as turn, standing=standing):
-                    del tr[lookup.key(self._keys, turn)]
-                    transitions.record(tr, scope, PURGE_READY, [standing])
-                case lookup.Found(place=Due() as due, standing=standing):
-                    del tr[self._keys.delayed(due)]
-                    transitions.record(tr, scope, PURGE_DELAYED, [standing])
-                case _:
-                    return False
+            found = lookup.find(tr, scope, lookup.look(tr, self._keys, message_id))
+            state = waiting.take_out(tr, scope, found)
+            if found is None or state is None:
+                return False
+            transitions.record(tr, scope, purge.REMOVED[state], [found.message])
             return True
 
         return self._run(tr, remove, wrote=bool)

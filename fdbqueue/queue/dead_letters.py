@@ -143,8 +143,8 @@ class DeadLetters(Handle):
         graves = []
         for looked in looks:
             match lookup.find(tr, scope, looked):
-                case lookup.Found(place=DeadRecord() as grave, standing=standing):
-                    graves.append((grave, standing))
+                case lookup.Found(place=DeadRecord() as record, message=message):
+                    graves.append((record, message))
         return step(tr, scope, graves) if graves else 0
 
     def _through(

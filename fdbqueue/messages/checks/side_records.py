@@ -11,7 +11,7 @@ from functools import partial
 
 from ...errors import CorruptData, FormatTooNew, InvalidArgument
 from ...schema.codec.leases import unpack_lease
-from ...schema.codec.lookup import DeadRecord, Place, Turn, pack_place, unpack_known, unpack_place
+from ...schema.codec.lookup import Place, pack_place, unpack_known, unpack_place
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
 from ...values.model import parse_id
@@ -81,19 +81,10 @@ def _gather(audit: Audit) -> Messages | None:
 
 def _place(keys: QueueKeys, kind: Kind, kv: fdb.KeyValue) -> Place | None:
     """Where a message stands; None where its id need not lead there: it is leased by a plan."""
-    match kind:
-        case Kind.LEASE:
-            lease = unpack_lease(kv.value)
-            return lease.position if kv.key == keys.lease_at(lease.position) else None
-        case Kind.READY:
-            return keys.parse_ready(kv.key)
-        case Kind.DELAYED:
-            return keys.parse_delayed(kv.key)
-        case Kind.DEAD:
-            return DeadRecord(*keys.parse_dead(kv.key))
-        case Kind.GROUP:
-            return Turn(*keys.parse_line(kv.key))
-    return None
+    if kind is not Kind.LEASE:
+        return places.place_of(keys, kind, kv.key)
+    lease = unpack_lease(kv.value)
+    return lease.position if kv.key == keys.lease_at(lease.position) else None
 
 
 def _chunks(audit: Audit, messages: Messages) -> None:

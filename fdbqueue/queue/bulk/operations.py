@@ -7,7 +7,7 @@ from functools import partial
 
 from ...consumers import wakeups
 from ...errors import InvalidArgument
-from ...messages import bulk
+from ...messages import bulk, purge
 from ...messages.bulk import Operation
 from ...schema import once
 from ...schema.keys import Kind
@@ -17,7 +17,7 @@ from ...values.selector import Selector
 from ...values.states import State
 from ..handle import Handle, finished
 
-STATES = {state.value: state for state in bulk.REMOVED}
+STATES = {state.value: state for state in purge.REMOVED}
 KINDS = {
     State.READY: (Kind.GROUP, Kind.READY),
     State.DELAYED: (Kind.DELAYED,),
@@ -171,7 +171,7 @@ class Moving(Handle):
             )
         if isinstance(selector, str):
             selector = Selector(selector)
-        ended = (bulk.REMOVED if target is None else bulk.MOVED)[STATES[state]]
+        ended = (purge.REMOVED if target is None else bulk.MOVED)[STATES[state]]
         operation = Operation(STATES[state], self._wanted(db, selector), None if keep else ended)
         return self._pages(db, target, operation, resume)
 
