@@ -16,7 +16,7 @@ from ..messages.delivery import head, lease, scan
 from ..schema.codec.consumers import Request, unpack_request
 from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Delivery
 from ..values.records import record
 from . import line
@@ -92,7 +92,7 @@ def look(tr: fdb.Transaction, keys: QueueKeys, expected: int = 0) -> Looked:
     )
 
 
-@fdb.transactional
+@transactional
 def serve(
     tr: fdb.Transaction,
     scope: Scope,

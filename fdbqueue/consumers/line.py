@@ -18,7 +18,7 @@ from ..messages.delivery import lease
 from ..schema.codec.consumers import Request, pack_request, unpack_request
 from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 from ..values.model import Delivery
 from ..values.records import record
@@ -124,7 +124,7 @@ def formed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> bool:
     return first is not None and bool(first.to_list())
 
 
-@fdb.transactional
+@transactional
 def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits: bool) -> Ticket:
     """Stand in line, behind all who were there; lead it, if nobody does.
 
@@ -174,7 +174,7 @@ def place(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Place:
     return Place(None if value is None else unpack_request(value), held)
 
 
-@fdb.transactional
+@transactional
 def stay(
     tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request
 ) -> tuple[bool, float, fdb.Future[None] | None]:

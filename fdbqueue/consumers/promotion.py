@@ -8,7 +8,7 @@ from ..messages import delayed
 from ..messages.delivery import lease_expiry
 from ..messages.transaction_budget import SIDE_BYTES
 from ..schema.scope import Scope
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from . import wakeups
 
 
@@ -36,7 +36,7 @@ class Promoted(NamedTuple):
     excess: int
 
 
-@fdb.transactional
+@transactional
 def promote(tr: fdb.Transaction, scope: Scope, looked: Looked) -> int:
     """Return to the queue what has become ready, and wake consumers for it.
 
@@ -45,7 +45,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: Looked) -> int:
     return promote_all(tr, scope, looked).ready
 
 
-@fdb.transactional
+@transactional
 def promote_all(tr: fdb.Transaction, scope: Scope, looked: Looked) -> Promoted:
     """As ``promote``; tells also whether there was anything to do."""
     returned, lapsed, size = lease_expiry.return_lapsed(tr, scope, looked.lapsed)

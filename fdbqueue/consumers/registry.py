@@ -16,7 +16,7 @@ from ..schema.codec.consumers import (
 )
 from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.records import record
 from . import line, wakeups
 from .states import ConsumerState
@@ -53,7 +53,7 @@ def new(scope: Scope, name: str, priority: int) -> tuple[bytes, ConsumerRecord]:
     )
 
 
-@fdb.transactional
+@transactional
 def register(
     tr: fdb.Transaction,
     scope: Scope,
@@ -75,7 +75,7 @@ def register(
         tr[keys.state(state, record.priority, consumer)] = pack_beat(beat)
 
 
-@fdb.transactional
+@transactional
 def heartbeat(tr: fdb.Transaction, scope: Scope, consumer: bytes, record: ConsumerRecord) -> bool:
     """Give a sign of life; returns false if the consumer was taken for dead and removed.
 
@@ -88,7 +88,7 @@ def heartbeat(tr: fdb.Transaction, scope: Scope, consumer: bytes, record: Consum
     return True
 
 
-@fdb.transactional
+@transactional
 def unregister(tr: fdb.Transaction, scope: Scope, consumer: bytes, priority: int) -> None:
     """Remove a consumer; somebody else is woken in its place if it was the guard. One that stands
     in line leaves it."""
@@ -96,7 +96,7 @@ def unregister(tr: fdb.Transaction, scope: Scope, consumer: bytes, priority: int
     _remove(tr, scope, consumer, priority)
 
 
-@fdb.transactional
+@transactional
 def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> wakeups.Sleeper | None:
     """A living consumer that is to be served before those of ``priority``; None without any.
 
@@ -123,7 +123,7 @@ def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> wakeups.Sleepe
     return None
 
 
-@fdb.transactional
+@transactional
 def consumers(tr: fdb.Transaction, keys: QueueKeys) -> list[Consumer]:
     """All consumers that are registered or wait, by descending priority. Snapshot reads."""
     named, listed, guard = _issue(tr, keys)
@@ -154,7 +154,7 @@ def consumers(tr: fdb.Transaction, keys: QueueKeys) -> list[Consumer]:
     return sorted(found.values(), key=lambda one: (-one.priority, one.started_at_ms, one.id))
 
 
-@fdb.transactional
+@transactional
 def evict_dead(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     """Remove consumers whose last sign of life is too old; returns their ids, or claims.
 
@@ -167,7 +167,7 @@ def evict_dead(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     return [*gone, *(claim for claim in left if claim not in gone)]
 
 
-@fdb.transactional
+@transactional
 def look_around(tr: fdb.Transaction, scope: Scope, place: bytes = b"") -> tuple[bytes, list[bytes]]:
     """Look at the next few consumers from a key on, and remove those whose last sign of life is
     too old; returns the key to go on from, and their ids, or claims.

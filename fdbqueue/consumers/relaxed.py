@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..messages.delivery import scan
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from . import fulfilment
 
 _RANDOM = random.SystemRandom()
@@ -44,7 +44,7 @@ def look(tr: fdb.Transaction, scope: Scope, limit: int) -> Looked:
     return Looked(found, limit)
 
 
-@fdb.transactional
+@transactional
 def pick(
     tr: fdb.Transaction, scope: Scope, looked: Looked, room: int = scan.BATCH_BYTES
 ) -> list[StoredMessage]:

@@ -36,7 +36,7 @@ from ..schema import once
 from ..schema.codec.atomic import pack_index, unpack_index
 from ..schema.codec.consumers import Beat, pack_beat, unpack_beat
 from ..schema.keys import Kind, OnceKeys, QueueKeys
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..store.clocks import SYSTEM_CLOCK, VERSIONS_PER_SECOND, Clock
 from .states import ACQUIRING, ConsumerState
 
@@ -104,7 +104,7 @@ def look(tr: fdb.Transaction, keys: QueueKeys, count: int) -> Looked:
     return Looked(others, _first(tr.snapshot, keys, others + 1), tr.snapshot.get(keys.guard))
 
 
-@fdb.transactional
+@transactional
 def wake(tr: fdb.Transaction, keys: QueueKeys, looked: Looked) -> int:
     """Wake the consumers that ``look`` found; returns how many. Writes blindly."""
     if looked.waiting is None or looked.guard is None:
@@ -117,13 +117,13 @@ def wake(tr: fdb.Transaction, keys: QueueKeys, looked: Looked) -> int:
     return len(chosen[: looked.others])
 
 
-@fdb.transactional
+@transactional
 def ring(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Let the guard look at the queue, for another reason than a message. Writes blindly."""
     tr.add(keys.change, pack_index(1))
 
 
-@fdb.transactional
+@transactional
 def move(
     tr: fdb.Transaction,
     keys: QueueKeys,
@@ -140,7 +140,7 @@ def move(
     tr[keys.state(state, priority, consumer)] = pack_beat(now(tr, clock))
 
 
-@fdb.transactional
+@transactional
 def register(
     tr: fdb.Transaction,
     keys: QueueKeys,
@@ -180,7 +180,7 @@ def register(
     return asleep, Watched(keys.change, change.value)
 
 
-@fdb.transactional
+@transactional
 def suspend(
     tr: fdb.Transaction,
     keys: QueueKeys,
@@ -214,7 +214,7 @@ def suspend(
     return ()
 
 
-@fdb.transactional
+@transactional
 def defer(
     tr: fdb.Transaction,
     keys: QueueKeys,
@@ -236,7 +236,7 @@ def defer(
     return (asleep,)
 
 
-@fdb.transactional
+@transactional
 def withdraw(
     tr: fdb.Transaction,
     keys: QueueKeys,
@@ -254,7 +254,7 @@ def withdraw(
         _hand_over(tr, keys, consumer, sleepers, clock)
 
 
-@fdb.transactional
+@transactional
 def changes(tr: fdb.Transaction, keys: QueueKeys) -> Signal:
     """What tells when something becomes ready, for one that stands on no list. No conflicts."""
     return (Watched(keys.change, tr.snapshot.get(keys.change).value),)

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ..schema import counters
 from ..schema.codec.envelopes import open_envelope
 from ..schema.scope import Scope
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 
 
-@fdb.transactional
+@transactional
 def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> int | None:
     """When the oldest of the first ready messages of the levels was enqueued; None without any.
 
@@ -27,7 +27,7 @@ def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> 
     return min((one.enqueued_at_ms for one in envelopes if one.opaque is None), default=None)
 
 
-@fdb.transactional
+@transactional
 def ready_since_ms(tr: fdb.Transaction, scope: Scope) -> int | None:
     """As ``enqueued_at_ms``, of all levels that have ready messages. One round trip more."""
     depths = counters.depths(tr, scope.keys)

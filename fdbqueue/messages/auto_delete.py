@@ -10,7 +10,7 @@ from ..schema import catalogue, counters
 from ..schema.codec.lookup import pack_known, unpack_known
 from ..schema.keys import Kind
 from ..schema.scope import Scope
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 
 _IN_USE = (
     Kind.READY,
@@ -23,7 +23,7 @@ _IN_USE = (
 )
 
 
-@fdb.transactional
+@transactional
 def drained(tr: fdb.Transaction, scope: Scope) -> bool:
     """Whether nothing is ready, delayed or leased, nobody waits and nothing is subscribed
     or planned for.
@@ -37,7 +37,7 @@ def drained(tr: fdb.Transaction, scope: Scope) -> bool:
     return not any(read.to_list() for read in reads)
 
 
-@fdb.transactional
+@transactional
 def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
     """Delete the queue if it deletes itself and has been idle for long enough; returns whether.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Due, Message, Position
 from ..values.records import record
 from ..values.states import FORWARD_DELAYED, FORWARD_READY, PURGE_DEAD, State, Transition
@@ -44,7 +44,7 @@ class Operation:
         return self.wanted(message.envelope.properties(message.position))
 
 
-@fdb.transactional
+@transactional
 def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, bytes]]:
     """The ranges of keys that hold the messages of a kind, in the order of delivery.
 
@@ -64,7 +64,7 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
     ]
 
 
-@fdb.transactional
+@transactional
 def page(
     tr: fdb.Transaction,
     scope: Scope,

@@ -15,7 +15,7 @@ from ..schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
 from ..schema.codec.lookup import DeadRecord
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import DeadMessage, Message, Position
 from ..values.states import (
     DEAD_LETTER,
@@ -48,7 +48,7 @@ _FORWARD = {
 }
 
 
-@fdb.transactional
+@transactional
 def add(
     tr: fdb.Transaction,
     scope: Scope,
@@ -79,7 +79,7 @@ def add(
     transitions.record(tr, scope, _DEAD_LETTER[source], [message for message, _ in messages])
 
 
-@fdb.transactional
+@transactional
 def read(
     tr: fdb.Transaction, scope: Scope, limit: int, after: str | None = None
 ) -> list[DeadMessage]:
@@ -121,7 +121,7 @@ def newest_version(tr: fdb.Transaction, scope: Scope) -> int:
     return max([scope.version(tr), *(scope.keys.parse_dead(kv.key)[0] for kv in last)])
 
 
-@fdb.transactional
+@transactional
 def page(
     tr: fdb.Transaction,
     scope: Scope,
@@ -154,7 +154,7 @@ def page(
     return found, looked[-1][0][0].key + b"\x00" if more else b""
 
 
-@fdb.transactional
+@transactional
 def redrive(
     tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[DeadRecord, StoredMessage]]
 ) -> int:
@@ -192,7 +192,7 @@ def redrive(
     return len(entries)
 
 
-@fdb.transactional
+@transactional
 def purge(
     tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[DeadRecord, StoredMessage]]
 ) -> int:

@@ -14,7 +14,7 @@ from ..schema.codec.atomic import pack_index
 from ..schema.codec.delayed import pack_delayed, unpack_delayed
 from ..schema.codec.envelopes import Envelope, open_envelope
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import DEFER, PROMOTE, SCHEDULE, State, Transition
 from . import lookup, time_to_live, transitions
@@ -35,20 +35,20 @@ def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
     )
 
 
-@fdb.transactional
+@transactional
 def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
     """Keep a new message, which has a level and no index, until its time. Writes blindly."""
     _put(tr, scope, SCHEDULE, due_ms, message)
 
 
-@fdb.transactional
+@transactional
 def defer(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
     """Keep a message, whose lease was ended, until it returns to its position. Writes blindly."""
     lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
     _put(tr, scope, DEFER, due_ms, message)
 
 
-@fdb.transactional
+@transactional
 def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int, int]:
     """Make messages ready whose time has come; returns how many, how many were due, and the
     weight of these.

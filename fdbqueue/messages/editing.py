@@ -11,7 +11,7 @@ from ..schema.codec.delayed import pack_delayed
 from ..schema.codec.envelopes import pack_envelope
 from ..schema.codec.lookup import Turn
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
 from . import delayed, lookup, transitions
@@ -20,7 +20,7 @@ from .enqueue import index_allocation
 from .lookup import Found
 
 
-@fdb.transactional
+@transactional
 def edit(
     tr: fdb.Transaction, scope: Scope, found: Found, priority: int | None, due_ms: int | None
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..schema.codec.history import pack_event, unpack_event
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 from ..values.model import Event
 from ..values.states import State, Transition
@@ -20,7 +20,7 @@ from ..values.states import State, Transition
 _numbers = itertools.count()
 
 
-@fdb.transactional
+@transactional
 def record(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> None:
@@ -44,7 +44,7 @@ def record(
         tr.set_versionstamped_key(scope.keys.new_event(next(_numbers)), line)
 
 
-@fdb.transactional
+@transactional
 def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Event]:
     """Lines of history, the oldest first. A snapshot read, no conflicts."""
     lines = scope.keys.events_after(after)
@@ -54,7 +54,7 @@ def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Ev
     ]
 
 
-@fdb.transactional
+@transactional
 def trim(tr: fdb.Transaction, scope: Scope) -> None:
     """Remove the lines that are older than the queue keeps them, by the database's version.
 

@@ -6,7 +6,7 @@ from ..errors import InvalidArgument
 from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind
 from ..schema.scope import Scope
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Due, MessageState, Position, parse_id
 from ..values.states import State
 from . import lookup, payloads
@@ -18,7 +18,7 @@ KINDS = {"ready": Kind.READY, "delayed": Kind.DELAYED, "waiting": Kind.GROUP}
 """Where messages wait: for a consumer, for their time, for their ordering key."""
 
 
-@fdb.transactional
+@transactional
 def page(
     tr: fdb.Transaction, scope: Scope, state: str, limit: int, begin: bytes
 ) -> tuple[list[MessageState], bytes]:

@@ -15,7 +15,7 @@ from ..errors import CorruptData
 from ..schema.codec.envelopes import INLINE_LIMIT, Envelope
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values import compression
 from ..values.content import check_payload
 from ..values.options import MAX_PAYLOAD
@@ -24,7 +24,7 @@ CHUNK_BYTES = 90_000
 NAME_BYTES = 12
 
 
-@fdb.transactional
+@transactional
 def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
     """Compress the payload and write its chunks, as far as called for; returns what to store.
 

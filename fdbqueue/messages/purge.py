@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..schema.codec.delayed import unpack_delayed
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.states import PURGE_DEAD, PURGE_DELAYED, PURGE_READY, State
 from . import transitions
 from .delivery import scan
@@ -15,7 +15,7 @@ BATCH = 500
 REMOVED = {State.READY: PURGE_READY, State.DELAYED: PURGE_DELAYED, State.DEAD: PURGE_DEAD}
 
 
-@fdb.transactional
+@transactional
 def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
     """Remove up to ``limit`` of the first ready messages; returns how many it removed.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..schema.codec.envelopes import UNREADABLE
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.states import EXPIRE_DELAYED, EXPIRE_LEASED, EXPIRE_READY, State
 from . import dead_letters, inspection, lookup, transitions
 from .delivery import scan
@@ -26,7 +26,7 @@ _ENDS = {
 }
 
 
-@fdb.transactional
+@transactional
 def expire(
     tr: fdb.Transaction, scope: Scope, source: State, messages: Sequence[StoredMessage]
 ) -> None:
@@ -70,7 +70,7 @@ def reject_unreadable(
     )
 
 
-@fdb.transactional
+@transactional
 def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     """Make dead letters of the unreadable ones of the first ready messages; returns how many.
 
@@ -85,7 +85,7 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
     return len(found)
 
 
-@fdb.transactional
+@transactional
 def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     """Remove expired messages that are ready or delayed, a step at a time.
 

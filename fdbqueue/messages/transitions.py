@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from ..schema import counters
 from ..schema.codec.atomic import pack_index
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.states import ENDS, ENQUEUE, State, Transition
 from . import history, payloads
 from .enqueue import ordering_keys
@@ -36,7 +36,7 @@ def record(
         history.record(tr, scope, transition, messages)
 
 
-@fdb.transactional
+@transactional
 def record_counts(
     tr: fdb.Transaction,
     scope: Scope,

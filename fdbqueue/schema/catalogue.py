@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import CorruptData, FormatTooNew, QueueExists, QueueNotFound, QueueReplaced
 from ..store import binding
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..store.clocks import METADATA_VERSION, Clock
 from ..values.options import QueueOptions, kept, parse
 from . import subscription_definitions
@@ -32,7 +32,7 @@ _CHANGES = "_fdbqueue_changes"
 """The attribute of a transaction that changes META."""
 
 
-@fdb.transactional
+@transactional
 def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions) -> None:
     """Create a queue. Raises ``QueueExists``. Conflicts with another creation of the name."""
     if tr.get(root.name(name)).present():
@@ -41,7 +41,7 @@ def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions
     _write(tr, root.queue(name), os.urandom(IDENTITY_BYTES).hex(), options)
 
 
-@fdb.transactional
+@transactional
 def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
     """Store other options. Conflicts with every operation on the queue that is under way.
 
@@ -52,7 +52,7 @@ def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
     _put(tr, scope.keys, {**stored, "identity": scope.identity, "options": given})
 
 
-@fdb.transactional
+@transactional
 def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
     """Delete a queue and all that is in it. Raises ``QueueNotFound``.
 
@@ -67,7 +67,7 @@ def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
     _touch(tr)
 
 
-@fdb.transactional
+@transactional
 def names(tr: fdb.Transaction, root: RootKeys, after: str | None, limit: int) -> list[str]:
     """The names of up to ``limit`` queues (0: of all), sorted. A snapshot read, no conflicts.
 
@@ -80,7 +80,7 @@ def names(tr: fdb.Transaction, root: RootKeys, after: str | None, limit: int) ->
     return [root.parse_name(kv.key) for kv in found]
 
 
-@fdb.transactional
+@transactional
 def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
     """Say that the subscriptions have changed. Conflicts as ``change``; writes no key of META."""
     tr.add_write_conflict_key(keys.meta)

@@ -6,7 +6,7 @@ reads nothing and conflicts with nobody.
 
 from __future__ import annotations
 
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Depth
 from ..values.states import State, Transition
 from .codec.atomic import pack_counters, unpack_counters
@@ -71,7 +71,7 @@ def shift(
         tr.add(keys.count(level), pack_counters(tuple(deltas)))
 
 
-@fdb.transactional
+@transactional
 def depths(tr: fdb.Transaction, keys: QueueKeys) -> dict[int, Depth]:
     """The counters of every level that ever had a message. One snapshot read, no conflicts."""
     return parse(keys, look(tr, keys))

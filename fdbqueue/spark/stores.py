@@ -15,7 +15,7 @@ from ..errors import QueueNotFound, StoreError, StoreNotFound, StoreNotShared
 from ..queue.queue import Queue
 from ..schema.keys import DEFAULT_ROOT
 from ..store import binding
-from ..store.binding import Engine, Store, fdb
+from ..store.binding import Engine, Store, fdb, transactional
 from ..values.records import record
 from .source.settings import Place
 
@@ -75,7 +75,7 @@ def _store(store: str | None) -> Store:
 
 
 def _look(db: fdb.Database, handle: Queue) -> tuple[int, str, int]:
-    @fdb.transactional
+    @transactional
     def look(tr: fdb.Transaction) -> tuple[int, str, int]:
         scope = handle._scope(tr)
         return tr.get_read_version().wait(), scope.identity, scope.options.levels

@@ -25,6 +25,8 @@ import re
 import sys
 from collections.abc import Callable
 from enum import Enum
+from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..errors import (
@@ -377,25 +379,42 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
     Raises ``InvalidArgument`` for a function without parameters, and for one that is suspended:
     a coroutine or a generator would go on when its transaction is over.
     """
-    suspends = (
-        inspect.iscoroutinefunction,
-        inspect.isgeneratorfunction,
-        inspect.isasyncgenfunction,
-    )
-    if any(kind(function) for kind in suspends):
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is not None and code.co_flags & _SUSPENDS:
         raise InvalidArgument(
             argument="function",
             value=function,
             problem="a coroutine or a generator would go on when its transaction is over",
         )
-    names = list(inspect.signature(function).parameters)
+    if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
+        # Its signature, at a tenth of what it costs to ask for it.
+        names = [*function.__code__.co_varnames[: function.__code__.co_argcount]]
+    else:
+        parameters = inspect.signature(function).parameters.values()
+        names = [each.name for each in parameters if each.kind in _POSITIONAL]
     free = [name for name in names if name not in ("self", "cls")]
     if not free:
         raise InvalidArgument(
             argument="function", value=function, problem="it needs a parameter for the transaction"
         )
-    decorate = fdb.transactional(parameter="tr" if "tr" in names else free[0])
-    return decorate(function)
+    parameter = "tr" if "tr" in names else free[0]
+    place = names.index(parameter)
+    retried: Callable[..., Any] | None = None
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal retried
+        if isinstance(args[place], fdb.impl.TransactionRead):
+            return function(*args, **kwargs)
+        if retried is None:
+            retried = fdb.transactional(parameter=parameter)(function)
+        return retried(*args, **kwargs)
+
+    return call
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_SUSPENDS = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 TIMED_OUT = 1031

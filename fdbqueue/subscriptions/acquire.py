@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..messages import time_to_live
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.records import record
 from .cursors import MAX_WALKED_BYTES, Walk
 
@@ -43,7 +43,7 @@ def enough(messages: Sequence[StoredMessage], limit: int) -> bool:
     return len(messages) == limit or chunks >= MAX_WALKED_BYTES
 
 
-@fdb.transactional
+@transactional
 def first(
     tr: fdb.Transaction,
     scope: Scope,

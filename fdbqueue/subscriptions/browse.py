@@ -6,7 +6,7 @@ from ..messages.delivery import scan
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from .acquire import Found, enough
 from .cursors import Walk
 
@@ -14,7 +14,7 @@ PAGE = 100
 """Messages that one transaction of a plain look reads."""
 
 
-@fdb.transactional
+@transactional
 def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int) -> Found:
     """The next messages that match, and move the cursors behind them.
 

@@ -22,7 +22,7 @@ from ..schema.codec.atomic import pack_index
 from ..schema.codec.envelopes import open_envelope
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Position
 
 MAX_WALKED = 1_000
@@ -147,7 +147,7 @@ def behind(keys: QueueKeys, position: Position) -> bytes:
     return keys.place(position) + b"\x00"
 
 
-@fdb.transactional
+@transactional
 def places_of(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int, bytes]:
     """Where the cursors stand, by level. A snapshot read; the caller adds conflicts as needed."""
     cursors = scope.keys.cursors(subscription)

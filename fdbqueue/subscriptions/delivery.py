@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from ..messages import payloads, transitions
 from ..messages.delivery import lease, scan
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Delivery, Message
 from ..values.states import DEQUEUE
 
 
-@fdb.transactional
+@transactional
 def grant(
     tr: fdb.Transaction,
     scope: Scope,
@@ -28,7 +28,7 @@ def grant(
     return lease.grant(tr, scope, lease.Terms(lasts, claim, consumer, begins), messages)
 
 
-@fdb.transactional
+@transactional
 def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
     """Remove them for good."""
     # Looked at before the end of the messages removes their chunks.
@@ -38,7 +38,7 @@ def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage])
     return found
 
 
-@fdb.transactional
+@transactional
 def look(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
     """Leave them where they are. One round trip for payloads in chunks, if there are any."""
     chunks = payloads.reads(tr, scope.keys, messages)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..errors import SubscriptionHeld
 from ..schema.codec.consumers import Holder, pack_holder, unpack_holder
 from ..schema.scope import Scope
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 
 HOLD_SECONDS = 30.0
@@ -22,7 +22,7 @@ def read(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
     return tr.get(scope.keys.holder(subscription))
 
 
-@fdb.transactional
+@transactional
 def take(
     tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes, looked: fdb.Value
 ) -> None:
@@ -53,7 +53,7 @@ def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
     return holder.expiry_version > version or holder.expiry_ms > now_ms
 
 
-@fdb.transactional
+@transactional
 def give_up(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:
     """Let another consumer hold the subscription, if this one does."""
     value = read(tr, scope, subscription).value

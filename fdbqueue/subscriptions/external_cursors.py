@@ -18,7 +18,7 @@ from ..messages.streams.planning import Limits
 from ..schema.codec.envelopes import FIELDS, stored_fields
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Position
 from . import cursors
 from .start_position import FIRST, Place
@@ -47,7 +47,7 @@ class Passed:
         return sum(self.counts.values())
 
 
-@fdb.transactional
+@transactional
 def onward(
     tr: fdb.Transaction,
     scope: Scope,
@@ -89,7 +89,7 @@ def onward(
     return passed
 
 
-@fdb.transactional
+@transactional
 def begin(tr: fdb.Transaction, scope: Scope, place: Place) -> dict[int, bytes]:
     """The places from which on a place is gone on from. One round trip at most.
 

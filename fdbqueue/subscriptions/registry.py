@@ -9,19 +9,19 @@ from ..schema import catalogue, subscription_definitions
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition
-from ..store.binding import fdb
+from ..store.binding import fdb, transactional
 from ..values.model import Position
 from . import cursors as cursor
 
 
-@fdb.transactional
+@transactional
 def store(tr: fdb.Transaction, scope: Scope, definition: Definition) -> None:
     """Create or replace a subscription. Conflicts with every operation on the queue."""
     tr[scope.keys.subscription(definition.name)] = subscription_definitions.pack(definition)
     catalogue.resubscribe(tr, scope.keys)
 
 
-@fdb.transactional
+@transactional
 def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Remove a subscription and its cursors. Conflicts with every operation on the queue.
 
@@ -36,7 +36,7 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     catalogue.resubscribe(tr, keys)
 
 
-@fdb.transactional
+@transactional
 def drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Remove a subscription, and the queue if it deletes itself and this was all there was."""
     remove(tr, scope, name)
@@ -44,14 +44,14 @@ def drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
         catalogue.delete(tr, scope.root, scope.name)
 
 
-@fdb.transactional
+@transactional
 def rewind(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Set all cursors to the lowest place. Writes blindly."""
     for level in range(scope.options.levels):
         tr[scope.keys.cursor(name, level)] = LOWEST
 
 
-@fdb.transactional
+@transactional
 def forward(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Set all cursors behind every message that is there now.
 
@@ -65,7 +65,7 @@ def forward(tr: fdb.Transaction, scope: Scope, name: str) -> None:
         _put_behind(tr, scope.keys, name, level, index_allocation.next_index(scope.keys, *look))
 
 
-@fdb.transactional
+@transactional
 def seek(tr: fdb.Transaction, scope: Scope, name: str, position: Position) -> None:
     """Set the cursor of one level to a position; the others stay. As ``forward``."""
     keys, level = scope.keys, position.level

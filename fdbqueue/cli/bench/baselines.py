@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 
 FULFILLED_AT_ONCE = 100
 FIRST_PAUSE = 0.01
@@ -41,7 +41,7 @@ def _next_index(tr: fdb.Transaction, part: fdb.Subspace) -> int:
     return 0
 
 
-@fdb.transactional
+@transactional
 def put_all(tr: fdb.Transaction, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
     """Enqueue, as the plain recipe does."""
     part = _items(space)
@@ -67,7 +67,7 @@ def pop_plain(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
     return found
 
 
-@fdb.transactional
+@transactional
 def _pop_first(tr: fdb.Transaction, space: fdb.Subspace) -> bytes | None:
     every = _items(space).range()
     for kv in tr.get_range(every.start, every.stop, limit=1):
@@ -110,7 +110,7 @@ def _register(
     return key
 
 
-@fdb.transactional
+@transactional
 def _registered(tr: fdb.Transaction, space: fdb.Subspace) -> bytes:
     request = _register(tr, space, only_behind_others=False)
     assert request is not None
@@ -150,7 +150,7 @@ def _fulfil(tr: fdb.Transaction, space: fdb.Subspace) -> bool:
     return len(asked) < FULFILLED_AT_ONCE
 
 
-@fdb.transactional
+@transactional
 def _collect(tr: fdb.Transaction, request: bytes, answer: bytes) -> tuple[bool, bytes | None]:
     """Whether the request was fulfilled, and with what."""
     waiting, found = tr.get(request), tr.get(answer)
@@ -162,7 +162,7 @@ def _collect(tr: fdb.Transaction, request: bytes, answer: bytes) -> tuple[bool, 
     return True, None
 
 
-@fdb.transactional
+@transactional
 def set_blindly(
     tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes], payloads: Sequence[bytes]
 ) -> None:
@@ -171,7 +171,7 @@ def set_blindly(
         tr[space.pack((name,))] = payload
 
 
-@fdb.transactional
+@transactional
 def clear_blindly(tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes]) -> None:
     """The limit for a dequeue: of keys that are known beforehand."""
     for name in names:

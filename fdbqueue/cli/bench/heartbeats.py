@@ -11,7 +11,7 @@ from typing import Any
 from ...consumers import registry
 from ...queue.queue import Queue
 from ...store import binding
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.records import record
 from ...worker.consumer import Member
 from . import measure
@@ -53,7 +53,7 @@ def run(counts: Sequence[int]) -> Iterator[Beat]:
             yield _beats(count, member, meter)
 
 
-@fdb.transactional
+@transactional
 def _register(tr: fdb.Transaction, queue: Queue, count: int) -> None:
     scope = queue._scope(tr)
     for _ in range(count):

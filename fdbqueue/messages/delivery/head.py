@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...errors import ExpiredBacklog
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.states import DEQUEUE
 from .. import payloads, time_to_live, transitions
 from . import scan
@@ -69,7 +69,7 @@ def together(messages: list[StoredMessage], *, suspects: bool = True) -> list[St
     return messages
 
 
-@fdb.transactional
+@transactional
 def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     """Remove and return the first ``limit`` ready messages; fewer if there are no more.
 

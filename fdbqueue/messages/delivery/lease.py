@@ -29,7 +29,7 @@ from ...schema.codec.envelopes import open_envelope, pack_envelope
 from ...schema.codec.leases import Lease, Until, pack_expiry, pack_lease, pack_until, unpack_lease
 from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Delivery, LeasedMessage
 from ...values.records import record
@@ -70,7 +70,7 @@ class Held(NamedTuple):
     until: Until
 
 
-@fdb.transactional
+@transactional
 def grant(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
 ) -> list[Delivery]:
@@ -193,7 +193,7 @@ def end_unread(
     return [one.lease for one in held]
 
 
-@fdb.transactional
+@transactional
 def extend(
     tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], seconds: float
 ) -> int:
@@ -246,7 +246,7 @@ def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
     return [replace(found, expires_at_ms=held.until.wall_ms)]
 
 
-@fdb.transactional
+@transactional
 def listed(
     tr: fdb.Transaction, scope: Scope, limit: int, begin: bytes
 ) -> tuple[list[LeasedMessage], bytes]:

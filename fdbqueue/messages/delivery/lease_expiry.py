@@ -18,7 +18,7 @@ from ...schema.codec.envelopes import Envelope
 from ...schema.codec.leases import unpack_expiry
 from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.states import RECLAIM
 from ..transaction_budget import SIDE_BYTES, fitting, weight
 from . import lease, redelivery
@@ -61,7 +61,7 @@ def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
     )
 
 
-@fdb.transactional
+@transactional
 def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> tuple[int, int, int]:
     """Return messages whose lease has lapsed to their old positions.
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 from ...schema.codec.envelopes import Envelope
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values import backoff
 from ...values.options import QueueOptions
 from ...values.records import record
@@ -108,7 +108,7 @@ def lapsed(options: QueueOptions, envelope: Envelope, now_ms: int, *, begun: boo
     )
 
 
-@fdb.transactional
+@transactional
 def carry_out(
     tr: fdb.Transaction,
     scope: Scope,

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from ...schema import once
 from ...schema.codec.envelopes import pack_envelope
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 
 
-@fdb.transactional
+@transactional
 def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) -> None:
     """Make messages ready where they stood before; the transition is the caller's to record.
 

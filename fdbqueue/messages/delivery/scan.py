@@ -9,7 +9,7 @@ from ...schema.codec.atomic import pack_index
 from ...schema.codec.envelopes import open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from .. import payloads
 
 BATCH_BYTES = 8_000_000
@@ -97,7 +97,7 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessag
         tr.max(keys.tail(level), pack_index(index))
 
 
-@fdb.transactional
+@transactional
 def peek(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     """The first ``limit`` ready messages that fit in a batch, left where they are.
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ...schema import counters
 from ...schema.catalogue import Entry
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.model import Delivery
 from ...values.states import ACK, DROP, RELEASE, State
 from .. import dead_letters, transitions
@@ -50,7 +50,7 @@ def done(
         transitions.record(tr, scope, ACK, others)
 
 
-@fdb.transactional
+@transactional
 def release(
     tr: fdb.Transaction,
     scope: Scope,
@@ -77,7 +77,7 @@ def release(
     return redelivery.carry_out(tr, scope, RELEASE, verdicts)
 
 
-@fdb.transactional
+@transactional
 def reject(
     tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], reason: str, drop: bool
 ) -> None:

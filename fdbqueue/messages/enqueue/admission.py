@@ -18,7 +18,7 @@ from dataclasses import replace
 from ...schema.codec.envelopes import Envelope
 from ...schema.codec.lookup import pack_known, unpack_known
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.model import RANDOM_BYTES, Due, Position
 from ...values.records import record
 from .. import delayed, payloads
@@ -61,7 +61,7 @@ def look(tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft]) -> Looked:
     )
 
 
-@fdb.transactional
+@transactional
 def admit(
     tr: fdb.Transaction,
     scope: Scope,

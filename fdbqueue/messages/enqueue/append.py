@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from ...schema.codec.envelopes import Envelope, pack_envelope
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE, Transition
 from .. import transitions
 from . import index_allocation, ordering_keys
 
 
-@fdb.transactional
+@transactional
 def append(
     tr: fdb.Transaction,
     scope: Scope,

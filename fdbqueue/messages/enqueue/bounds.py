@@ -17,7 +17,7 @@ from ...schema import counters, once
 from ...schema.codec.envelopes import Envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.options import QueueOptions
@@ -82,7 +82,7 @@ def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
     return counters.look(tr, scope.keys)
 
 
-@fdb.transactional
+@transactional
 def make_room(
     tr: fdb.Transaction,
     scope: Scope,

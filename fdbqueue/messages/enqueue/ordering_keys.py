@@ -21,7 +21,7 @@ from ...schema.codec.envelopes import Envelope, pack_envelope
 from ...schema.codec.lookup import Turn
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from .. import lookup
 from . import index_allocation
 
@@ -118,7 +118,7 @@ def advance(tr: fdb.Transaction, scope: Scope, ended: Sequence[StoredMessage]) -
     _release(tr, scope, freed)
 
 
-@fdb.transactional
+@transactional
 def restart(tr: fdb.Transaction, scope: Scope, key: str) -> None:
     """Let a line go on whose message that was out is no more: a repair. As ``advance``."""
     _release(tr, scope, _firsts(tr, scope.keys, [key]))

@@ -15,7 +15,7 @@ from ...schema.codec.lookup import PlannedPlace, Turn
 from ...schema.codec.plans import Claimed, Planned, Stage, pack_plan
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.model import Position
 from ...values.records import record
 from ...values.states import LEASE, State
@@ -94,7 +94,7 @@ def ends(tr: fdb.Transaction, scope: Scope) -> dict[int, int]:
     return {level: index_allocation.next_index(scope.keys, *look) for level, look in looks.items()}
 
 
-@fdb.transactional
+@transactional
 def fill(
     tr: fdb.Transaction,
     scope: Scope,

@@ -36,7 +36,7 @@ from ...schema.codec.plans import (
 )
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.states import ACK, RELEASE
 from .. import transitions
 from ..delivery import lease, redelivery
@@ -96,7 +96,7 @@ def parse(keys: QueueKeys, consumer: str, looked: Reads) -> OpenPlans | None:
     return OpenPlans(consumer, unpack_planner(value), plans)
 
 
-@fdb.transactional
+@transactional
 def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
     """A consumer that has no plans yet. Writes blindly."""
     state = PlannerState(bytes.fromhex(scope.identity) + os.urandom(NAME_BYTES), b"")
@@ -104,7 +104,7 @@ def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
     return state
 
 
-@fdb.transactional
+@transactional
 def take_over(
     tr: fdb.Transaction, scope: Scope, book: OpenPlans, run: bytes, *, held: bool
 ) -> bool:
@@ -122,7 +122,7 @@ def take_over(
     return True
 
 
-@fdb.transactional
+@transactional
 def write(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, plan: Planned) -> None:
     """Write a plan. Blind."""
     book.plans[batch] = plan
@@ -132,14 +132,14 @@ def write(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, plan: 
         _write(tr, scope.keys, book)
 
 
-@fdb.transactional
+@transactional
 def acknowledge(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> None:
     """All batches up to this one are done; ``end`` ends their leases. Writes blindly."""
     book.state = book.state._replace(acknowledged=batch)
     _write(tr, scope.keys, book)
 
 
-@fdb.transactional
+@transactional
 def end(tr: fdb.Transaction, scope: Scope, book: OpenPlans) -> int:
     """End leases of batches that are acknowledged: as many as one transaction can; returns how
     many messages are done.
@@ -168,7 +168,7 @@ def end(tr: fdb.Transaction, scope: Scope, book: OpenPlans) -> int:
     return sum(claimed.messages for claimed in plain)
 
 
-@fdb.transactional
+@transactional
 def release(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> tuple[int, int]:
     """Give messages of a plan back to their places, one claim of them; attempts do not count.
 
@@ -207,7 +207,7 @@ def release(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> t
     return given, ready
 
 
-@fdb.transactional
+@transactional
 def forget(tr: fdb.Transaction, scope: Scope, consumer: str) -> None:
     """Remove a consumer that has no plans. Writes blindly."""
     del tr[scope.keys.planner(consumer)]

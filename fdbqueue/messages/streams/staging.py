@@ -38,7 +38,7 @@ from ...schema.codec.sinks import (
 )
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.records import record
 from .. import transitions
 from ..enqueue import admission, bounds, index_allocation
@@ -76,7 +76,7 @@ class Page:
     following: tuple[int, int, int] | None
 
 
-@fdb.transactional
+@transactional
 def state(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> SinkState:
     """How far a sink has come. One round trip; conflicts with whoever moves it on."""
     return unpack_sink(tr.get(keys.sink(sink)).value)
@@ -87,7 +87,7 @@ def fixed(state: SinkState, batch: int) -> bool:
     return batch <= max(state.done, state.batch)
 
 
-@fdb.transactional
+@transactional
 def stage(
     tr: fdb.Transaction,
     scope: Scope,
@@ -115,7 +115,7 @@ def stage(
     return True
 
 
-@fdb.transactional
+@transactional
 def discard(
     tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempts: Sequence[bytes]
 ) -> None:
@@ -132,7 +132,7 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempt:
     del tr[keys.attempt(sink, batch, attempt)]
 
 
-@fdb.transactional
+@transactional
 def fix(
     tr: fdb.Transaction, scope: Scope, sink: str, batch: int, attempts: Sequence[Attempt]
 ) -> tuple[SinkState, list[Attempt]]:
@@ -188,7 +188,7 @@ def _check_there(
             raise SinkLost(sink=sink, batch=batch)
 
 
-@fdb.transactional
+@transactional
 def page(
     tr: fdb.Transaction,
     scope: Scope,
@@ -253,7 +253,7 @@ def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) ->
     return found._replace(place=(0, 0, 0), done=found.batch, batch=-1)
 
 
-@fdb.transactional
+@transactional
 def forget(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> None:
     """Remove a sink, and what is staged for it. Writes blindly."""
     del tr[keys.sink(sink)]
@@ -261,14 +261,14 @@ def forget(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> None:
         tr.clear_range(every.start, every.stop)
 
 
-@fdb.transactional
+@transactional
 def sweep(tr: fdb.Transaction, keys: QueueKeys, first: str, last: str) -> None:
     """Remove all sinks with a name from ``first`` up to before ``last``. Writes blindly."""
     for every in keys.sinks_between(first, last):
         tr.clear_range(every.start, every.stop)
 
 
-@fdb.transactional
+@transactional
 def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
     """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
     every = keys.kind(Kind.SINK)

@@ -14,7 +14,7 @@ from ...schema import once
 from ...schema.codec.envelopes import FIELDS, unpack_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.model import Position
 from .. import payloads
 
@@ -27,7 +27,7 @@ _CHUNK_BYTES = FIELDS["chunk_bytes"]
 _NOWHERE = Position(0, 0, b"")
 
 
-@fdb.transactional
+@transactional
 def split(tr: fdb.Transaction, ranges: Sequence[slice], size: int) -> list[slice]:
     """Cut ranges into pieces of about ``size`` bytes, without those where nothing stands.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...schema.codec.sinks import StagedAttempt, unpack_attempt, unpack_sink
 from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...values.records import record
 from . import staging
 
@@ -57,7 +57,7 @@ def page(tr: fdb.Transaction, keys: QueueKeys, begin: bytes) -> tuple[list[Stage
     return [row for row in rows if not staging.fixed(states[row[0]], row[1])], following
 
 
-@fdb.transactional
+@transactional
 def expire(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     """Remove what has been staged for a week, from a key on, as far as one transaction looks.
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ...queue.queue import Queue
-from ...store.binding import fdb
+from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.records import record
@@ -77,7 +77,7 @@ def check(
 
 
 def _look(db: fdb.Database, queue: Queue, max_attempts: int | None) -> Known:
-    @fdb.transactional
+    @transactional
     def look(tr: fdb.Transaction) -> Known:
         version = tr.get_read_version()
         options = queue.options(tr)
