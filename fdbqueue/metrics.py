@@ -91,7 +91,7 @@ class QueueCollector(Collector):
                 depths,
                 oldest.enqueued_at_ms(tr, scope, levels),
                 scope.now_ms(tr),
-                registry.consumers(tr, scope.keys),
+                registry.consumers(tr, scope),
             )
 
         try:

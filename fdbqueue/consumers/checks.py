@@ -5,33 +5,40 @@ from __future__ import annotations
 from functools import partial
 
 from ..messages.checks.audit import Audit
-from ..schema.codec.consumers import unpack_beat, unpack_consumer, unpack_request
+from ..schema.codec.consumers import ConsumerRef, unpack_consumer, unpack_request, unpack_state
 from ..schema.keys import Kind
-from . import line, registry, wakeups
+from . import line, registry, sessions, wakeups
 from .states import ConsumerState
 
 
 def consumers(audit: Audit, begin: bytes) -> bytes:
-    """Every consumer that is registered lives, or is removed by others soon."""
-    keys, at = audit.scope.keys, wakeups.now(audit.tr, audit.scope.clock)
+    """Every registered consumer lives, or is removed by others soon."""
+    scope, keys = audit.scope, audit.scope.keys
     rows, following = audit.page(Kind.CONSUMER, begin)
+    found = []
     for kv in rows:
-        record, beat = unpack_consumer(kv.value)
-        if wakeups.dead(beat, at):
-            consumer = keys.parse_consumer(kv.key)
-            _report(audit, "consumer dead", consumer, record.priority, f"{record.name!r} is gone")
+        session, consumer = keys.parse_consumer(kv.key)
+        record = unpack_consumer(kv.value)
+        found.append((ConsumerRef(consumer, record.priority, session), record.name))
+    alive = sessions.alive(audit.tr, scope.root, keys, scope.clock, [one for one, _ in found])
+    for (one, name), lives in zip(found, alive, strict=True):
+        if not lives:
+            _report(audit, one, f"{name!r} is gone" if name else "it waited, and is gone")
     return following
 
 
 def states(audit: Audit, begin: bytes) -> bytes:
-    """Everybody on a list is registered, or lives."""
-    keys, at = audit.scope.keys, wakeups.now(audit.tr, audit.scope.clock)
+    """Every consumer on a list is registered."""
+    keys = audit.scope.keys
     rows, following = audit.page(Kind.STATE, begin)
-    registered = [audit.reads.get(keys.consumer(keys.parse_state(kv.key)[-1])) for kv in rows]
-    for kv, known in zip(rows, registered, strict=True):
+    found = []
+    for kv in rows:
         _, priority, consumer = keys.parse_state(kv.key)
-        if not known.present() and wakeups.dead(unpack_beat(kv.value)[0], at):
-            _report(audit, "consumer dead", consumer, priority, "it waited, and is gone")
+        found.append(ConsumerRef(consumer, priority, unpack_state(kv.value)[0]))
+    records = [audit.reads.get(keys.consumer(one.session, one.id)) for one in found]
+    for one, record in zip(found, records, strict=True):
+        if not record.present():
+            _report(audit, one, "it is on a list, and not registered")
     return following
 
 
@@ -63,6 +70,6 @@ def requests(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def _report(audit: Audit, kind: str, consumer: bytes, priority: int, detail: str) -> None:
-    mend = partial(registry.unregister, audit.tr, audit.scope, consumer, priority)
-    audit.report(kind, consumer.hex(), detail, mend)
+def _report(audit: Audit, consumer: ConsumerRef, detail: str) -> None:
+    repair = partial(registry.unregister, audit.tr, audit.scope.keys, consumer)
+    audit.report("consumer dead", consumer.id.hex(), detail, repair)

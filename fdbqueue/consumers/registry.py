@@ -1,30 +1,32 @@
-"""The consumers of a queue: registered under a name, with signs of life, and removed when dead."""
+"""The consumers of a queue: registered under a name, and removed when their process is dead."""
 
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..schema.codec.consumers import (
     ConsumerRecord,
-    pack_beat,
+    ConsumerRef,
     pack_consumer,
-    unpack_beat,
+    pack_state,
     unpack_consumer,
+    unpack_session,
+    unpack_state,
 )
-from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
+from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys, RootKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
+from ..store.clocks import Clock
 from ..values.records import record
-from . import line, wakeups
+from . import line, sessions, wakeups
 from .states import ConsumerState
 
-LOOKED_AT = 20
-"""Rows of other consumers that each looks at, beside its own sign of life."""
 MAX_EVICTED = 100
 """Dead consumers that one transaction removes."""
+MAX_WAITERS = 20
+"""Consumers without a session that one transaction looks at."""
 
 
 @record
@@ -32,7 +34,8 @@ class Consumer:
     """A consumer as a listing shows it.
 
     ``state`` is None for one that is registered and stands on no list. ``name`` is empty for one
-    that only waits in ``receive``. The wall clocks are the consumer's own, in milliseconds.
+    that only waits in ``receive``. Times are in milliseconds since the epoch; ``seen_at_ms`` is the
+    last sign of life of the consumer's process.
     """
 
     id: bytes
@@ -44,61 +47,61 @@ class Consumer:
     started_at_ms: int
     seen_at_ms: int
     guard: bool
+    session: bytes = b""
 
 
-def new(scope: Scope, name: str, priority: int) -> tuple[bytes, ConsumerRecord]:
-    """A consumer of this process: its id and its record."""
-    return os.urandom(CLAIM_BYTES), ConsumerRecord(
-        name, priority, socket.gethostname(), os.getpid(), scope.clock.wall_ms()
-    )
+class Evicted(NamedTuple):
+    """Consumers that were removed, each with its queue, and whether there may be more."""
+
+    consumers: list[tuple[str, bytes]]
+    more: bool
 
 
 @transactional
 def register(
     tr: fdb.Transaction,
     scope: Scope,
-    consumer: bytes,
-    record: ConsumerRecord,
+    session: bytes,
+    name: str,
+    priority: int = 0,
     *,
     acquiring: bool = True,
     listed: bool = True,
-) -> None:
-    """Register a consumer, or one that was taken for dead again. Writes blindly.
+) -> ConsumerRef:
+    """Register a consumer of a process. Raises ``SessionExpired``.
 
     It takes nothing until it says that it can; a non-acquiring one never does. One that is not
-    ``listed`` finds out by itself what is there for it.
+    ``listed`` finds out by itself what is there for it. One round trip; conflicts with a beat of
+    the session, and with its end.
     """
-    keys, beat = scope.keys, wakeups.now(tr, scope.clock)
-    tr[keys.consumer(consumer)] = pack_consumer(record, beat)
+    sessions.join(tr, scope.root, session, scope.name)
+    consumer = ConsumerRef(os.urandom(CLAIM_BYTES), priority, session)
+    record = ConsumerRecord(name, priority, scope.now_ms(tr))
+    tr[scope.keys.consumer(session, consumer.id)] = pack_consumer(record)
     if listed:
         state = ConsumerState.NOT_INTERESTED if acquiring else ConsumerState.NON_ACQUIRING
-        tr[keys.state(state, record.priority, consumer)] = pack_beat(beat)
+        tr[scope.keys.state(state, priority, consumer.id)] = pack_state(session)
+    return consumer
 
 
-@transactional
-def heartbeat(tr: fdb.Transaction, scope: Scope, consumer: bytes, record: ConsumerRecord) -> bool:
-    """Give a sign of life; returns false if the consumer was taken for dead and removed.
+def registered(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> fdb.Value:
+    """Issue the read of a consumer's record, which is gone once the consumer was evicted.
 
-    One round trip. Conflicts with its eviction.
+    Conflicts with its eviction.
     """
-    key = scope.keys.consumer(consumer)
-    if not tr.get(key).present():
-        return False
-    tr[key] = pack_consumer(record, wakeups.now(tr, scope.clock))
-    return True
+    return tr.get(keys.consumer(consumer.session, consumer.id))
 
 
 @transactional
-def unregister(tr: fdb.Transaction, scope: Scope, consumer: bytes, priority: int) -> None:
-    """Remove a consumer; somebody else is woken in its place if it was the guard. One that stands
-    in line leaves it."""
-    line.remove_claim(tr, scope.keys, consumer)
-    _remove(tr, scope, consumer, priority)
+def unregister(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
+    """Remove a consumer, and its request if it stands in line. A guard hands its role on."""
+    line.remove_claim(tr, keys, consumer.id)
+    _remove(tr, keys, consumer)
 
 
 @transactional
 def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> wakeups.Sleeper | None:
-    """A living consumer that is to be served before those of ``priority``; None without any.
+    """A living consumer that is served before those of ``priority``; None without any.
 
     That is the first of a higher priority that sleeps until it is notified, or is awake. One round
     trip, and a second one if there is any such. Conflicts with the moves of such consumers.
@@ -108,46 +111,56 @@ def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> wakeups.Sleepe
         keys.in_state_above(state, priority)
         for state in (ConsumerState.NOTIFIED, ConsumerState.INTERESTED)
     ]
-    found = [tr.get_range(looked.start, looked.stop, limit=MAX_EVICTED) for looked in ranges]
-    above = [(keys.parse_state(kv.key), kv.value) for r in found for kv in r]
+    above = []
+    for read in [tr.get_range(each.start, each.stop, limit=MAX_EVICTED) for each in ranges]:
+        for kv in read:
+            _, rank, consumer = keys.parse_state(kv.key)
+            session, since = unpack_state(kv.value)
+            above.append(wakeups.Sleeper(ConsumerRef(consumer, rank, session), since))
     if not above:
         return None
-    above.sort(key=lambda one: -one[0][1])
-    records = [tr.snapshot.get(keys.consumer(consumer)) for (_, _, consumer), _ in above]
-    at = wakeups.now(tr, scope.clock)
-    for ((_, rank, consumer), listed), value in zip(above, records, strict=True):
-        packed = value.value
-        seen = unpack_beat(listed)[0] if packed is None else unpack_consumer(packed)[1]
-        if not wakeups.dead(seen, at):
-            return wakeups.Sleeper(rank, wakeups.since_of(listed) or 0, consumer)
-    return None
+    above.sort(key=lambda one: -one.consumer.priority)
+    refs = [one.consumer for one in above]
+    alive = sessions.alive(tr, scope.root, keys, scope.clock, refs)
+    return next((one for one, lives in zip(above, alive, strict=True) if lives), None)
 
 
 @transactional
-def consumers(tr: fdb.Transaction, keys: QueueKeys) -> list[Consumer]:
+def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
     """All consumers that are registered or wait, by descending priority. Snapshot reads."""
-    named, listed, guard = _issue(tr, keys)
-    guarding = None if guard.value is None else unpack_beat(guard.value)[1]
+    keys = scope.keys
+    named, listed = keys.kind(Kind.CONSUMER), keys.kind(Kind.STATE)
+    guard = tr.snapshot.get(keys.guard)
+    records = tr.snapshot.get_range(named.start, named.stop)
+    states = tr.snapshot.get_range(listed.start, listed.stop)
+    role = wakeups.role_of(guard)
+    guarding = None if role is None else role.id
+    parsed = [(*keys.parse_consumer(kv.key), unpack_consumer(kv.value)) for kv in records]
+    reads = {
+        session: tr.snapshot.get(scope.root.session(session)) for session, _, _ in parsed if session
+    }
     found: dict[bytes, Consumer] = {}
-    for kv in named:
-        consumer = keys.parse_consumer(kv.key)
-        record, beat = unpack_consumer(kv.value)
+    stored = {session: value.value for session, value in reads.items()}
+    known = {session: unpack_session(value) for session, value in stored.items() if value}
+    for session, consumer, entry in parsed:
+        process = known.get(session)
         found[consumer] = Consumer(
             id=consumer,
-            name=record.name,
-            priority=record.priority,
+            name=entry.name,
+            priority=entry.priority,
             state=None,
-            host=record.host,
-            process=record.process,
-            started_at_ms=record.started_at_ms,
-            seen_at_ms=beat.wall_ms,
+            host=process.host if process else "",
+            process=process.process if process else 0,
+            started_at_ms=entry.started_at_ms,
+            seen_at_ms=process.wall_ms if process else entry.wall_ms,
             guard=consumer == guarding,
+            session=session,
         )
-    for kv in listed:
+    for kv in states:
         state, priority, consumer = keys.parse_state(kv.key)
-        seen = unpack_beat(kv.value)[0].wall_ms
-        waiter = Consumer(consumer, "", priority, None, "", 0, seen, seen, consumer == guarding)
-        one = found.get(consumer, waiter)
+        session, _ = unpack_state(kv.value)
+        lost = Consumer(consumer, "", priority, None, "", 0, 0, 0, consumer == guarding, session)
+        one = found.get(consumer, lost)
         # Notified counts before the list that it came from: a stale wake-up leaves it on both.
         state = state if one.state is None else max(state, one.state)
         found[consumer] = replace(one, state=ConsumerState(state))
@@ -155,102 +168,88 @@ def consumers(tr: fdb.Transaction, keys: QueueKeys) -> list[Consumer]:
 
 
 @transactional
-def evict_dead(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
-    """Remove consumers whose last sign of life is too old; returns their ids, or claims.
+def evict_dead(tr: fdb.Transaction, scope: Scope) -> Evicted:
+    """Remove consumers whose process is dead, up to ``MAX_EVICTED``, and requests of the dead.
 
-    Reads all consumers: for people and for sweeps. Round trips and conflicts as ``look_around``.
+    Those of this queue come first. An evicted claim is listed as a consumer of this queue.
+    Bounded reads; conflicts with signs of life of those it removes.
     """
-    every = _everybody(scope.keys)
     requests = line.look_at_all(tr, scope.keys)
-    gone = _evict(tr, scope, tr.snapshot.get_range(every.start, every.stop))
-    left = line.remove_dead(tr, scope, requests)
-    return [*gone, *(claim for claim in left if claim not in gone)]
+    gone, more = evict_expired(tr, scope.root, scope.clock, scope.name)
+    gone += ((scope.name, consumer) for consumer in evict_waiters(tr, scope))
+    known = {consumer for _, consumer in gone}
+    claims = line.remove_dead(tr, scope, requests)
+    return Evicted([*gone, *((scope.name, each) for each in claims if each not in known)], more)
 
 
 @transactional
-def look_around(tr: fdb.Transaction, scope: Scope, place: bytes = b"") -> tuple[bytes, list[bytes]]:
-    """Look at the next few consumers from a key on, and remove those whose last sign of life is
-    too old; returns the key to go on from, and their ids, or claims.
+def evict_expired(
+    tr: fdb.Transaction, root: RootKeys, clock: Clock, first: str | None = None
+) -> Evicted:
+    """Remove consumers of dead processes, up to ``MAX_EVICTED``, in whichever queues they are,
+    and each process's session with its last one.
 
-    Every consumer does that with its own sign of life. So each is looked at by some others in
-    every such interval, and nobody reads more however many they are; only where some are dead, it
-    goes on at once. Behind the last it begins anew.
-
-    Two round trips, or three around the end, at snapshot isolation; conflicts with a sign of life
-    of those it removes. A dead guard's role goes to the next sleeper. Requests of the dead leave
-    the line, too.
+    first: the queue to begin with. Conflicts with beats of those sessions, and with whatever
+    changes the guards of the queues.
     """
-    keys, every = scope.keys, _everybody(scope.keys)
-    requests = line.look_at_all(tr, keys, LOOKED_AT)
-    begin = place = max(place, every.start)
-    gone: list[bytes] = []
-    stop, left = every.stop, LOOKED_AT
-    while left > 0 and place < stop:
-        rows = tr.snapshot.get_range(
-            place, stop, limit=left, streaming_mode=fdb.StreamingMode.exact
-        ).to_list()
-        dead = _evict(tr, scope, rows)
-        gone += dead
-        full = len(rows) == left
-        left -= len(rows)
-        if dead and len(gone) < MAX_EVICTED:
-            left = LOOKED_AT
-        if full:
-            place = rows[-1].key + b"\x00"
-        elif stop == every.stop:
-            place, stop = every.start, begin
-        else:
-            break
-    claims = line.remove_dead(tr, scope, requests)
-    return place, [*gone, *(claim for claim in claims if claim not in gone)]
+    dead, more = sessions.expired(tr, root, clock)
+    gone: list[tuple[str, bytes]] = []
+    if first is not None:
+        for each in dead:
+            if len(gone) < MAX_EVICTED:
+                gone += _evict(tr, root, first, each.session, MAX_EVICTED - len(gone))
+    left = MAX_EVICTED - len(gone)
+    for each in dead:
+        queues = root.session_queues(each.session)
+        for kv in tr.snapshot.get_range(queues.start, queues.stop, limit=MAX_EVICTED):
+            if left <= 0:
+                break
+            removed = _evict(tr, root, root.parse_session_queue(kv.key)[1], each.session, left)
+            gone += removed
+            left -= max(1, len(removed))
+            if left > 0:
+                del tr[kv.key]
+        if left <= 0:
+            return Evicted(gone, True)
+        sessions.remove(tr, root, each)
+    return Evicted(gone, more)
 
 
-def _everybody(keys: QueueKeys) -> slice:
-    """Who is registered, and behind that who is on a list: neighbours among the kinds."""
-    return slice(keys.kind(Kind.CONSUMER).start, keys.kind(Kind.STATE).stop)
+@transactional
+def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
+    """Remove consumers without a session whose own sign of life is too old; returns their ids.
 
-
-def _evict(tr: fdb.Transaction, scope: Scope, rows: Iterable[fdb.KeyValue]) -> list[bytes]:
-    """Remove the dead among consumers that were read at snapshot isolation; up to some hundred."""
-    keys, at = scope.keys, wakeups.now(tr, scope.clock)
-    suspects: dict[bytes, int] = {}
-    for kv in rows:
-        if kv.key < keys.guard:
-            consumer, (record, beat) = keys.parse_consumer(kv.key), unpack_consumer(kv.value)
-            priority = record.priority
-        elif kv.key > keys.guard:
-            _, priority, consumer = keys.parse_state(kv.key)
-            beat = unpack_beat(kv.value)[0]
-        else:
-            continue
-        if wakeups.dead(beat, at):
-            suspects.setdefault(consumer, priority)
-    # Who is registered gives the signs of life there; those that only wait, with their state.
-    records = [tr.snapshot.get(keys.consumer(consumer)) for consumer in suspects]
+    These wait in ``receive`` in front of the line, so there are few. One round trip at snapshot
+    isolation; conflicts with a sign of life of those it removes.
+    """
+    waiting, at = scope.keys.consumers_of(b""), sessions.now(tr, scope.clock)
     gone = []
-    for (consumer, priority), looked in zip(suspects.items(), records, strict=True):
-        value = looked.value
-        if value is None or wakeups.dead(unpack_consumer(value)[1], at):
-            gone.append(consumer)
-            tr.add_read_conflict_key(keys.consumer(consumer))
-            for state in ConsumerState:
-                tr.add_read_conflict_key(keys.state(state, priority, consumer))
-            _remove(tr, scope, consumer, priority)
-        if len(gone) == MAX_EVICTED:
-            break
+    for kv in tr.snapshot.get_range(waiting.start, waiting.stop, limit=MAX_WAITERS):
+        record = unpack_consumer(kv.value)
+        if sessions.is_dead(record.beat, at):
+            tr.add_read_conflict_key(kv.key)
+            consumer = ConsumerRef(scope.keys.parse_consumer(kv.key)[1], record.priority)
+            _remove(tr, scope.keys, consumer)
+            gone.append(consumer.id)
     return gone
 
 
-def _remove(tr: fdb.Transaction, scope: Scope, consumer: bytes, priority: int) -> None:
-    del tr[scope.keys.consumer(consumer)]
-    del tr[scope.keys.state(ConsumerState.NON_ACQUIRING, priority, consumer)]
-    wakeups.withdraw(tr, scope.keys, consumer, priority, scope.clock)
+def _evict(
+    tr: fdb.Transaction, root: RootKeys, queue: str, session: bytes, limit: int
+) -> list[tuple[str, bytes]]:
+    """Remove consumers of a session from one queue, up to ``limit``."""
+    keys = root.queue(queue)
+    every = keys.consumers_of(session)
+    gone = []
+    for kv in tr.get_range(every.start, every.stop, limit=limit).to_list():
+        consumer = keys.parse_consumer(kv.key)[1]
+        priority = unpack_consumer(kv.value).priority
+        _remove(tr, keys, ConsumerRef(consumer, priority, session))
+        gone.append((queue, consumer))
+    return gone
 
 
-def _issue(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.FDBRange, fdb.Value]:
-    named, listed = keys.kind(Kind.CONSUMER), keys.kind(Kind.STATE)
-    return (
-        tr.snapshot.get_range(named.start, named.stop),
-        tr.snapshot.get_range(listed.start, listed.stop),
-        tr.snapshot.get(keys.guard),
-    )
+def _remove(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
+    del tr[keys.consumer(consumer.session, consumer.id)]
+    del tr[keys.state(ConsumerState.NON_ACQUIRING, consumer.priority, consumer.id)]
+    wakeups.withdraw(tr, keys, consumer)

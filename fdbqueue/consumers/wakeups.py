@@ -22,8 +22,8 @@ that has left, writes nothing that stays.
 
 One message for many sleepers wakes the guard alone. Who makes more than one message ready wakes as
 many others as there are messages besides; that only saves time, so stale reads do no harm.
-A guard that died is replaced when its sign of life is old: until then, sleepers find messages when
-they look by themselves.
+A guard that died is replaced by the next consumer that goes to sleep, or when it is evicted: until
+then, sleepers find messages when they look by themselves.
 """
 
 from __future__ import annotations
@@ -33,17 +33,24 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..schema import once
-from ..schema.codec.atomic import pack_index, unpack_index
-from ..schema.codec.consumers import Beat, pack_beat, unpack_beat
+from ..schema.codec.atomic import pack_index
+from ..schema.codec.consumers import (
+    ConsumerRecord,
+    ConsumerRef,
+    pack_consumer,
+    pack_guard,
+    pack_state,
+    unpack_guard,
+    unpack_state,
+)
 from ..schema.keys import Kind, OnceKeys, QueueKeys
+from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
-from ..store.clocks import SYSTEM_CLOCK, VERSIONS_PER_SECOND, Clock
+from . import sessions
 from .states import ACQUIRING, ConsumerState
 
 MAX_WOKEN = 100
 """Consumers that one transaction wakes at most; those wake the next."""
-DEAD_SECONDS = 15.0
-"""How old, by both clocks, the last sign of life of a consumer is that counts as dead."""
 
 
 class Watched(NamedTuple):
@@ -78,11 +85,14 @@ class _Fired:
 
 
 class Sleeper(NamedTuple):
-    """A consumer that waits: its place on the list."""
+    """A consumer that waits, and since which version."""
 
-    priority: int
+    consumer: ConsumerRef
     since: int
-    consumer: bytes
+
+    def key(self, keys: QueueKeys) -> bytes:
+        """Its place on the list."""
+        return keys.sleeper(self.consumer.priority, self.since, self.consumer.id)
 
 
 class Looked(NamedTuple):
@@ -109,7 +119,8 @@ def wake(tr: fdb.Transaction, keys: QueueKeys, looked: Looked) -> int:
     """Wake the consumers that ``look`` found; returns how many. Writes blindly."""
     if looked.waiting is None or looked.guard is None:
         return 0
-    guard = _named(looked.guard)
+    role = role_of(looked.guard)
+    guard = None if role is None else role.id
     chosen = [kv.key for kv in looked.waiting if keys.parse_sleeper(kv.key)[-1] != guard]
     for key in chosen[: looked.others]:
         # If it has left or moved meanwhile, there is nothing to remove.
@@ -124,29 +135,20 @@ def ring(tr: fdb.Transaction, keys: QueueKeys) -> None:
 
 
 @transactional
-def move(
-    tr: fdb.Transaction,
-    keys: QueueKeys,
-    consumer: bytes,
-    priority: int,
-    state: ConsumerState,
-    clock: Clock = SYSTEM_CLOCK,
-) -> None:
+def move(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, state: ConsumerState) -> None:
     """Put an acquiring consumer that is awake on one list, whichever it stands on.
 
     One round trip; conflicts with its eviction.
     """
-    _rise(tr, keys, consumer, priority, _held(tr, keys, consumer, priority))
-    tr[keys.state(state, priority, consumer)] = pack_beat(now(tr, clock))
+    _rise(tr, scope.keys, consumer, _held(tr, scope.keys, consumer))
+    _enter(tr, scope, consumer, state)
 
 
 @transactional
 def register(
     tr: fdb.Transaction,
-    keys: QueueKeys,
-    consumer: bytes,
-    priority: int = 0,
-    clock: Clock = SYSTEM_CLOCK,
+    scope: Scope,
+    consumer: ConsumerRef,
     *,
     served: bool = False,
     since: int | None = None,
@@ -157,39 +159,37 @@ def register(
     since: the version since when it has waited, where it knows better.
 
     The caller has taken, in the same transaction, all that was ready. Returns what to wait for.
-    One round trip; conflicts with a change of the guard, and where a guard that was served hands
-    over, with the moves of its heir.
+    One round trip, or a second one to see whether a guard of another process is alive; conflicts
+    with a change of the guard, and where a guard that was served hands over, with the moves of its
+    heir.
     """
-    guard, held = tr.get(keys.guard), _held(tr, keys, consumer, priority)
+    keys = scope.keys
+    guard, held = tr.get(keys.guard), _held(tr, keys, consumer)
     change, sleepers = tr.snapshot.get(keys.change), _first(tr.snapshot, keys, 2)
     if served:
-        since = now(tr, clock).version
-    asleep = _lie_down(tr, keys, consumer, priority, held, clock, since)
-    value = guard.value
-    mine = value is not None and unpack_beat(value)[1] == consumer
-    if not (mine or value is None or dead(unpack_beat(value)[0], now(tr, clock))):
+        since = scope.clock.version(tr)
+    asleep = _lie_down(tr, scope, consumer, held, since)
+    role = role_of(guard)
+    mine = role is not None and role.id == consumer.id
+    if role is not None and not mine and _alive(tr, scope, role, consumer):
         return (asleep,)
-    heirs = [heir for heir in _others(keys, sleepers, consumer) if heir.priority >= priority]
+    heirs = [
+        heir
+        for heir in _others(keys, sleepers, consumer)
+        if heir.consumer.priority >= consumer.priority
+    ]
     if served and heirs:
         # Whoever leaves, or is woken, meanwhile is no heir.
-        tr.add_read_conflict_key(keys.sleeper(*heirs[0]))
-        _call(tr, keys, heirs[0], clock)
+        tr.add_read_conflict_key(heirs[0].key(keys))
+        _call(tr, keys, heirs[0])
         return (asleep,)
-    if not mine or old(unpack_beat(value or b"")[0], now(tr, clock)):
-        _appoint(tr, keys, consumer, clock)
+    if not mine:
+        tr[keys.guard] = pack_guard(consumer)
     return asleep, Watched(keys.change, change.value)
 
 
 @transactional
-def suspend(
-    tr: fdb.Transaction,
-    keys: QueueKeys,
-    consumer: bytes,
-    priority: int = 0,
-    *,
-    more: bool,
-    clock: Clock = SYSTEM_CLOCK,
-) -> Signal:
+def suspend(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, *, more: bool) -> Signal:
     """Take no more for now. With ``more`` left that is ready, somebody else is woken for it.
 
     A guard that has left nothing stays the guard, so that nobody need be woken to replace it: it
@@ -197,61 +197,51 @@ def suspend(
     with ``more``. One round trip; conflicts with a change of the guard, and for a guard that gives
     the role away with whoever goes to sleep or leaves at the same time.
     """
+    keys = scope.keys
     guard, sleepers = tr.get(keys.guard), _first(tr.snapshot, keys, 2)
     change = tr.snapshot.get(keys.change)
-    move(tr, keys, consumer, priority, ConsumerState.NOT_INTERESTED, clock)
-    role = guard.value
-    leads = role is not None and unpack_beat(role)[1] == consumer
-    if role is not None and leads and not more:
-        if old(unpack_beat(role)[0], now(tr, clock)):
-            _appoint(tr, keys, consumer, clock)
+    move(tr, scope, consumer, ConsumerState.NOT_INTERESTED)
+    role = role_of(guard)
+    guards = role is not None and role.id == consumer.id
+    if guards and not more:
         return (Watched(keys.change, change.value),)
-    if leads:
-        _hand_over(tr, keys, consumer, sleepers, clock)
+    if guards:
+        _hand_over(tr, keys, consumer, sleepers)
     elif more:
         for heir in _others(keys, sleepers, consumer)[:1]:
-            del tr[keys.sleeper(*heir)]
+            del tr[heir.key(keys)]
     return ()
 
 
 @transactional
-def defer(
-    tr: fdb.Transaction,
-    keys: QueueKeys,
-    consumer: bytes,
-    priority: int,
-    superior: Sleeper,
-    clock: Clock = SYSTEM_CLOCK,
-) -> Signal:
+def defer(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, superior: Sleeper) -> Signal:
     """Go to sleep and leave what is ready to a consumer of higher priority.
 
     superior: who it is; the caller has read its state with a conflict.
 
     What a guard knows to be ready must not be forgotten: the superior becomes the guard.
     """
-    guard, held = tr.get(keys.guard), _held(tr, keys, consumer, priority)
-    asleep = _lie_down(tr, keys, consumer, priority, held, clock)
-    if _named(guard) in (None, consumer):
-        _call(tr, keys, superior, clock)
+    guard, held = tr.get(scope.keys.guard), _held(tr, scope.keys, consumer)
+    asleep = _lie_down(tr, scope, consumer, held)
+    role = role_of(guard)
+    if role is None or role.id == consumer.id:
+        _call(tr, scope.keys, superior)
     return (asleep,)
 
 
 @transactional
-def withdraw(
-    tr: fdb.Transaction,
-    keys: QueueKeys,
-    consumer: bytes,
-    priority: int = 0,
-    clock: Clock = SYSTEM_CLOCK,
-) -> None:
+def withdraw(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
     """Leave all lists; a guard hands its role to the next sleeper and wakes it.
 
     One round trip; conflicts as ``suspend``.
     """
     guard, sleepers = tr.get(keys.guard), _first(tr.snapshot, keys, 2)
-    _rise(tr, keys, consumer, priority, _held(tr, keys, consumer, priority))
-    if _named(guard) == consumer:
-        _hand_over(tr, keys, consumer, sleepers, clock)
+    _rise(tr, keys, consumer, _held(tr, keys, consumer))
+    if not consumer.session:
+        del tr[keys.consumer(b"", consumer.id)]
+    role = role_of(guard)
+    if role is not None and role.id == consumer.id:
+        _hand_over(tr, keys, consumer, sleepers)
 
 
 @transactional
@@ -291,33 +281,17 @@ def wait(watches: Sequence[Watch], seconds: float) -> bool:
     return woken
 
 
-def now(tr: fdb.Transaction, clock: Clock) -> Beat:
-    """A sign of life, given now."""
-    return Beat(clock.version(tr), clock.now_ms(tr))
-
-
-def dead(beat: Beat, at: Beat, seconds: float = DEAD_SECONDS) -> bool:
-    """Whether a consumer whose last sign of life is ``beat`` counts as dead: by both clocks, so
-    that neither a wrong clock nor a jump of the versions at a recovery removes a live one. One of
-    a version to come was given to another cluster."""
-    if beat.version > at.version:
-        return True
-    versions, wall_ms = int(seconds * VERSIONS_PER_SECOND), int(seconds * 1000)
-    return at.version - beat.version > versions and at.wall_ms - beat.wall_ms > wall_ms
-
-
-def old(beat: Beat, at: Beat) -> bool:
-    """Whether a sign of life is to be given anew."""
-    return at.version - beat.version > DEAD_SECONDS / 5 * VERSIONS_PER_SECOND
-
-
-def _named(guard: fdb.Value) -> bytes | None:
+def role_of(guard: fdb.Value) -> ConsumerRef | None:
+    """Which consumer is the guard; None without one."""
     value = guard.value
-    return None if value is None else unpack_beat(value)[1]
+    return None if value is None else unpack_guard(value)
 
 
-def _appoint(tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, clock: Clock) -> None:
-    tr[keys.guard] = pack_beat(now(tr, clock), consumer)
+def _alive(tr: fdb.Transaction, scope: Scope, guard: ConsumerRef, beside: ConsumerRef) -> bool:
+    """Whether a guard lives; that of the own process does."""
+    if guard.session and guard.session == beside.session:
+        return True
+    return sessions.alive(tr, scope.root, scope.keys, scope.clock, [guard])[0]
 
 
 def _first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange:
@@ -327,13 +301,17 @@ def _first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange
     )
 
 
-def _others(keys: QueueKeys, sleepers: fdb.FDBRange, consumer: bytes) -> list[Sleeper]:
-    found = (Sleeper(*keys.parse_sleeper(kv.key)) for kv in sleepers)
-    return [one for one in found if one.consumer != consumer]
+def _others(keys: QueueKeys, sleepers: fdb.FDBRange, consumer: ConsumerRef) -> list[Sleeper]:
+    found = []
+    for kv in sleepers:
+        priority, since, other = keys.parse_sleeper(kv.key)
+        if other != consumer.id:
+            found.append(Sleeper(ConsumerRef(other, priority, kv.value), since))
+    return found
 
 
 def _hand_over(
-    tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, sleepers: fdb.FDBRange, clock: Clock
+    tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef, sleepers: fdb.FDBRange
 ) -> None:
     """Make the next sleeper the guard. The conflict is on the list as far as it was read."""
     asleep = keys.kind(Kind.SLEEPER)
@@ -342,55 +320,64 @@ def _hand_over(
     tr.add_read_conflict_range(asleep.start, end)
     heirs = _others(keys, sleepers, consumer)
     if heirs:
-        _call(tr, keys, heirs[0], clock)
+        _call(tr, keys, heirs[0])
     else:
         del tr[keys.guard]
 
 
-def _call(tr: fdb.Transaction, keys: QueueKeys, heir: Sleeper, clock: Clock) -> None:
+def _call(tr: fdb.Transaction, keys: QueueKeys, heir: Sleeper) -> None:
     """Make a sleeper the guard and wake it; the caller conflicts with its moves, so it is there."""
-    _appoint(tr, keys, heir.consumer, clock)
-    del tr[keys.sleeper(*heir)]
+    tr[keys.guard] = pack_guard(heir.consumer)
+    del tr[heir.key(keys)]
 
 
-def _held(tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, priority: int) -> fdb.Value:
+def _held(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> fdb.Value:
     """Issue the read of where a consumer sleeps, if it does. Conflicts with its eviction."""
-    return tr.get(keys.state(ConsumerState.INTERESTED, priority, consumer))
+    return tr.get(keys.state(ConsumerState.INTERESTED, consumer.priority, consumer.id))
 
 
 def _lie_down(
     tr: fdb.Transaction,
-    keys: QueueKeys,
-    consumer: bytes,
-    priority: int,
+    scope: Scope,
+    consumer: ConsumerRef,
     held: fdb.Value,
-    clock: Clock,
     since: int | None = None,
 ) -> Watched:
     """Stand on the list of the interested, and sleep, since now or where None as before; returns
     what to wait for."""
-    before, beat = since_of(held.value), now(tr, clock)
+    keys = scope.keys
     if since is None:
-        since = beat.version if before is None else before
-    _rise(tr, keys, consumer, priority, held)
-    place = keys.sleeper(priority, since, consumer)
-    tr[place] = b""
-    listed = keys.state(ConsumerState.INTERESTED, priority, consumer)
-    tr[listed] = pack_beat(beat, pack_index(since))
-    return Watched(place, b"")
+        since = since_of(held.value)
+    if since is None:
+        since = scope.clock.version(tr)
+    _rise(tr, keys, consumer, held)
+    place = keys.sleeper(consumer.priority, since, consumer.id)
+    tr[place] = consumer.session
+    _enter(tr, scope, consumer, ConsumerState.INTERESTED, since)
+    return Watched(place, consumer.session)
+
+
+def _enter(
+    tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, state: ConsumerState, since: int = 0
+) -> None:
+    """Write a consumer onto a list; one without a session gives its own sign of life with it."""
+    listed = scope.keys.state(state, consumer.priority, consumer.id)
+    tr[listed] = pack_state(consumer.session, since)
+    if not consumer.session:
+        at = sessions.now(tr, scope.clock)
+        record = ConsumerRecord("", consumer.priority, at.wall_ms, *at)
+        tr[scope.keys.consumer(b"", consumer.id)] = pack_consumer(record)
 
 
 def since_of(listed: bytes | None) -> int | None:
     """Since when a consumer waits, by its entry on the list of the interested."""
-    return None if listed is None else unpack_index(unpack_beat(listed)[1])
+    return None if listed is None else unpack_state(listed)[1]
 
 
-def _rise(
-    tr: fdb.Transaction, keys: QueueKeys, consumer: bytes, priority: int, held: fdb.Value
-) -> None:
+def _rise(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef, held: fdb.Value) -> None:
     """Stand on no list of those who acquire."""
     since = since_of(held.value)
     if since is not None:
-        del tr[keys.sleeper(priority, since, consumer)]
+        del tr[keys.sleeper(consumer.priority, since, consumer.id)]
     for state in ACQUIRING:
-        del tr[keys.state(state, priority, consumer)]
+        del tr[keys.state(state, consumer.priority, consumer.id)]

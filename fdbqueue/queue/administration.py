@@ -15,6 +15,7 @@ from ..messages import age, editing, history, lookup, purge, transitions
 from ..messages import inspection as waiting
 from ..messages.delivery import lease as leases
 from ..schema import catalogue
+from ..schema.codec.consumers import ConsumerRef
 from ..store.binding import fdb
 from ..values.durations import Seconds
 from ..values.model import Event, LeasedMessage, MessageState, Swept
@@ -216,19 +217,24 @@ class Tending(Handle):
                 return found
 
     def evict(self, tr: Transactor, consumer: Consumer | None = None) -> list[bytes]:
-        """Remove a consumer, or where None those whose last sign of life is too old: up to 100.
+        """Remove a consumer, or where None those whose process is dead: up to 100 a transaction.
 
-        Returns their ids. Requests of the dead leave the line, too: the claim of one is an id here.
-        Another consumer is woken in the place of each. One that is alive after all registers again.
-        One or two round trips; conflicts with a sign of life of those that it removes. Raises
-        ``QueueNotFound``.
+        Returns their ids; call it again until there are none. A dead process is removed from all
+        queues of the root, with this one first. Requests of the dead leave the line, too: the claim
+        of one is an id here. Another consumer is woken in the place of each. One that is alive
+        after all registers again. Conflicts with signs of life of those that it removes. With a
+        database it spans transactions. Raises ``QueueNotFound``.
         """
+        if consumer is None and not isinstance(tr, fdb.Transaction):
+            return housekeeping.evict_dead(self, tr, first=True)
 
         def remove(tr: fdb.Transaction) -> list[bytes]:
             scope = self._scope(tr)
             if consumer is None:
-                return registry.evict_dead(tr, scope)
-            registry.unregister(tr, scope, consumer.id, consumer.priority)
+                gone = registry.evict_dead(tr, scope).consumers
+                return [each for queue, each in gone if queue == self.name]
+            ref = ConsumerRef(consumer.id, consumer.priority, consumer.session)
+            registry.unregister(tr, scope.keys, ref)
             return [consumer.id]
 
         return self._run(tr, remove, wrote=bool)
@@ -238,7 +244,7 @@ class Tending(Handle):
 
         By descending priority. Snapshot reads: no conflicts. Raises ``QueueNotFound``.
         """
-        return self._read(tr, lambda tr: registry.consumers(tr, self._scope(tr).keys))
+        return self._read(tr, lambda tr: registry.consumers(tr, self._scope(tr)))
 
     def history(self, tr: Transactor, limit: int = 1_000, after: bytes = b"") -> list[Event]:
         """The transitions of the queue's messages, the oldest first, up to ``limit`` of them.

@@ -44,10 +44,7 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
         expired += count
         if not begin:
             break
-    while once.run(
-        db, keys, lambda tr: registry.evict_dead(tr, handle._scope(tr)), wrote=lambda _: False
-    ):
-        pass
+    evict_dead(handle, db)
 
     def expire(tr: fdb.Transaction) -> tuple[int, bytes]:
         return undecided.expire(tr, handle._scope(tr), begin)
@@ -65,6 +62,24 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
         wrote=bool,
     )
     return Swept(promoted, expired, staged, deleted)
+
+
+def evict_dead(handle: Handle, db: fdb.Database, *, first: bool = False) -> list[bytes]:
+    """Remove consumers of dead processes, below the whole root; returns those of the queue.
+
+    first: whether to end with the first transaction that removes any of the queue.
+    """
+    found: list[bytes] = []
+    while True:
+        evicted = once.run(
+            db,
+            handle._keys.once,
+            lambda tr: registry.evict_dead(tr, handle._scope(tr)),
+            wrote=lambda evicted: bool(evicted.consumers),
+        )
+        found += (consumer for queue, consumer in evicted.consumers if queue == handle.name)
+        if not (evicted.consumers or evicted.more) or (found and first):
+            return found
 
 
 def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:

@@ -34,9 +34,9 @@ class Kind(IntEnum):
     REQUEST = 7  # (read version, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
-    CONSUMER = 10  # (id) -> record
-    STATE = 11  # (state, -priority, id) -> last sign of life, since when; () -> the guard, its own
-    SLEEPER = 12  # (-priority, since, id) -> empty; it goes when the consumer is woken
+    CONSUMER = 10  # (session, id) -> record; an empty session: it gives its own sign of life
+    STATE = 11  # (state, -priority, id) -> session, since when; () -> the guard and its session
+    SLEEPER = 12  # (-priority, since, id) -> session; it goes when the consumer is woken
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
@@ -64,7 +64,7 @@ _KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}
 
 
 class RootKeys:
-    """The keys beside the queues: the catalogue.
+    """The keys beside the queues: the catalogue, and the sessions of processes.
 
     timeout: as of ``OnceKeys``, here and in the queues.
     """
@@ -73,6 +73,9 @@ class RootKeys:
         self._names = root.subspace((0,))
         self._queues = root.subspace((1,))
         self.once = OnceKeys(root.pack((2,)), timeout)
+        self._sessions = root.pack((3,))
+        self._session_expiry = root.pack((4,))
+        self._session_queues = root.pack((5,))
 
     def name(self, queue: str) -> bytes:
         """The catalogue's entry of a queue."""
@@ -89,6 +92,45 @@ class RootKeys:
     def queue(self, name: str) -> QueueKeys:
         """The keys of one queue."""
         return QueueKeys(self._queues.pack((name,)), self.once.timeout)
+
+    def session(self, session: bytes) -> bytes:
+        """(session): the process, and its last sign of life."""
+        return self._sessions + pack_bytes(session)
+
+    def sessions(self) -> slice:
+        """All sessions."""
+        return _within(self._sessions)
+
+    def parse_session(self, key: bytes) -> bytes:
+        """The session that such a key names."""
+        return parse_last_bytes(key, len(self._sessions))
+
+    def session_expiry(self, version: int, session: bytes) -> bytes:
+        """(version, session): the sessions in the order in which they expire."""
+        return self._session_expiry + pack_int(version) + pack_bytes(session)
+
+    def session_expiries(self, first: int = 0, end: int | None = None) -> slice:
+        """The sessions that expire at the version ``first`` or later, and before ``end``."""
+        stop = b"\xff" if end is None else pack_int(end)
+        return slice(self._session_expiry + pack_int(first), self._session_expiry + stop)
+
+    def parse_session_expiry(self, key: bytes) -> tuple[int, bytes]:
+        """The version and the session that an entry of that order names."""
+        version, begin = parse_int(key, len(self._session_expiry))
+        return version, parse_last_bytes(key, begin)
+
+    def session_queue(self, session: bytes, queue: str) -> bytes:
+        """(session, queue): the session has, or has had, consumers there."""
+        return fdb.tuple.pack((session, queue), self._session_queues)
+
+    def session_queues(self, session: bytes) -> slice:
+        """The queues in which a session has, or has had, consumers."""
+        return _within(fdb.tuple.pack((session,), self._session_queues))
+
+    def parse_session_queue(self, key: bytes) -> tuple[bytes, str]:
+        """The session and the queue that such a key names."""
+        session, queue = _unpacked(key, self._session_queues, bytes, str)
+        return session, queue
 
 
 class OnceKeys:
@@ -640,13 +682,18 @@ class QueueKeys:
 
     # -- consumers ---------------------------------------------------------------------------
 
-    def consumer(self, consumer: bytes) -> bytes:
-        """(consumer)."""
-        return fdb.tuple.pack((consumer,), self._kinds[Kind.CONSUMER])
+    def consumer(self, session: bytes, consumer: bytes) -> bytes:
+        """(session, consumer)."""
+        return fdb.tuple.pack((session, consumer), self._kinds[Kind.CONSUMER])
 
-    def parse_consumer(self, key: bytes) -> bytes:
-        """The consumer that a CONSUMER key names."""
-        return bytes(_unpacked(key, self._kinds[Kind.CONSUMER], bytes)[0])
+    def consumers_of(self, session: bytes) -> slice:
+        """The consumers of one session."""
+        return _within(fdb.tuple.pack((session,), self._kinds[Kind.CONSUMER]))
+
+    def parse_consumer(self, key: bytes) -> tuple[bytes, bytes]:
+        """The session and the consumer that a CONSUMER key names."""
+        session, consumer = _unpacked(key, self._kinds[Kind.CONSUMER], bytes, bytes)
+        return session, consumer
 
     def state(self, state: int, priority: int, consumer: bytes) -> bytes:
         """(state, -priority, consumer): a higher priority stands first."""

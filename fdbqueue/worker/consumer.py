@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
@@ -17,12 +16,13 @@ from ..messages import next_event
 from ..messages.delivery import scan
 from ..queue.queue import Queue
 from ..schema import once
-from ..schema.keys import CLAIM_BYTES
+from ..schema.codec.consumers import ConsumerRef
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery
 from ..values.records import record
 from .decisions import outranked
+from .session import ProcessSession
 
 R = TypeVar("R")
 
@@ -57,8 +57,12 @@ def _wrote(looked: _Looked | None) -> bool:
     return looked is not None and bool(looked[0].deliveries or looked[0].returned)
 
 
+class _Evicted(Exception):
+    """Raised when the consumer is not registered any more."""
+
+
 class Member:
-    """One registered consumer. Not for several threads at once, except for ``beat``."""
+    """One registered consumer. Not for several threads at once."""
 
     def __init__(
         self,
@@ -76,37 +80,43 @@ class Member:
         self.priority = priority
         self.lease = lease
         self.handlers = handlers
-        self._around = self.keys.consumer(os.urandom(CLAIM_BYTES))
-        self.id, self.record = self._run(lambda tr: registry.new(queue._scope(tr), name, priority))
+        self.session = ProcessSession.of(db, queue._root_keys, queue._clock)
+        self._ref: ConsumerRef | None = None
+
+    @property
+    def ref(self) -> ConsumerRef:
+        """The consumer as it is registered."""
+        if self._ref is None:
+            raise _Evicted
+        return self._ref
+
+    @property
+    def evicted(self) -> bool:
+        """Whether its session is known to have expired."""
+        return self._ref is not None and not self.session.has(self._ref)
 
     def join(self) -> None:
-        """Register, or again after an eviction; removes who is dead."""
+        """Register, or anew after an eviction."""
+        former = self._ref
 
-        def join(tr: fdb.Transaction) -> None:
-            scope = self.queue._scope(tr)
-            self._look_around(tr, scope)
-            registry.register(tr, scope, self.id, self.record, acquiring=True)
+        def join(tr: fdb.Transaction, session: bytes) -> ConsumerRef:
+            if former is not None:
+                registry.unregister(tr, self.keys, former)
+            return self._register(tr, self.queue._scope(tr), session)
 
-        self._run(join)
+        if former is not None:
+            self.session.lost(former)
+        self._ref = self.session.register(join)
+
+    def _register(self, tr: fdb.Transaction, scope: Scope, session: bytes) -> ConsumerRef:
+        registry.evict_waiters(tr, scope)
+        return registry.register(tr, scope, session, self.name, self.priority)
 
     def leave(self) -> None:
         """Unregister; somebody else is woken for what is left."""
-        self._run(lambda tr: registry.unregister(tr, self.queue._scope(tr), self.id, self.priority))
-
-    def beat(self) -> bool:
-        """Give a sign of life, in a transaction of its own; see ``beating``."""
-        return self._run(self.beating)
-
-    def beating(self, tr: fdb.Transaction) -> bool:
-        """Give a sign of life, and remove who is dead among a few others. False if this one was
-        taken for dead."""
-        scope = self.queue._scope(tr)
-        alive = registry.heartbeat(tr, scope, self.id, self.record)
-        self._look_around(tr, scope)
-        return alive
-
-    def _look_around(self, tr: fdb.Transaction, scope: Scope) -> None:
-        self._around, _ = registry.look_around(tr, scope, self._around)
+        if self._ref is not None:
+            former, self._ref = self._ref, None
+            self.session.unregister(self.keys, former)
 
     def take(
         self,
@@ -125,6 +135,15 @@ class Member:
         come through it, and one transaction follows. A message that the credit has no room for is
         left, and somebody else is woken for it.
         """
+        while True:
+            if self.evicted:
+                self.join()
+            try:
+                return self._take(credit, most, at_hand, begins)
+            except _Evicted:
+                self.join()
+
+    def _take(self, credit: Credit, most: int, at_hand: Sequence[Delivery], begins: bool) -> Taken:
         room, attempts = credit.room(most), 0
 
         def look(tr: fdb.Transaction) -> _Looked | None:
@@ -143,9 +162,13 @@ class Member:
             left = credit
             for delivery in first:
                 left = left.taken(len(delivery.payload))
-            looked = self._run(
-                lambda tr: self._look(tr, left, most, (), begins, served=bool(first)), wrote=_wrote
-            )
+            try:
+                looked = self._run(
+                    lambda tr: self._look(tr, left, most, (), begins, served=bool(first)),
+                    wrote=_wrote,
+                )
+            except _Evicted:
+                return Taken(first, asleep=False)
         taken, signal = looked
         return replace(taken, deliveries=first + taken.deliveries, signal=self._armed(signal))
 
@@ -174,11 +197,14 @@ class Member:
         begins: bool,
         served: bool = False,
     ) -> _Looked:
-        scope = self.queue._scope(tr)
+        scope, me = self.queue._scope(tr), self.ref
+        registered = registry.registered(tr, self.keys, me)
         coming = next_event.reads(tr, scope)
+        if not registered.present():
+            raise _Evicted
         above = registry.superior(tr, scope, self.priority)
         if above is not None:
-            signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, scope.clock)
+            signal = wakeups.defer(tr, scope, me, above)
             return Taken([]), signal
         room, returned = credit.room(most), False
         if at_hand:
@@ -198,19 +224,17 @@ class Member:
         alone = not begins and head is not None and head.envelope.suspect
         more = head is not None and bool(found or full or alone) and not scope.options.paused
         if full or alone:
-            signal = wakeups.suspend(
-                tr, self.keys, self.id, self.priority, more=more, clock=scope.clock
-            )
+            signal = wakeups.suspend(tr, scope, me, more=more)
         elif more:
             signal = ()
-            self._move(tr, ConsumerState.NOTIFIED)
+            wakeups.move(tr, scope, me, ConsumerState.NOTIFIED)
         else:
             served = served or bool(found)
-            signal = wakeups.register(
-                tr, self.keys, self.id, self.priority, scope.clock, served=served
-            )
+            signal = wakeups.register(tr, scope, me, served=served)
         # The guard alone looks when something becomes ready by itself: no herd then, either.
         guards = len(signal) > 1 and not scope.options.paused
+        if guards:
+            registry.evict_waiters(tr, scope)
         taken = Taken(
             found,
             asleep=not (full or alone or more),
@@ -252,9 +276,6 @@ class Member:
 
     def _asked(self, most: int, begins: bool) -> Asked:
         return Asked(most, self.lease, self.name, begins and self.handlers == 1, begins)
-
-    def _move(self, tr: fdb.Transaction, state: ConsumerState) -> None:
-        wakeups.move(tr, self.keys, self.id, self.priority, state, self.queue._clock)
 
     def _run(
         self, body: Callable[[fdb.Transaction], R], *, wrote: Callable[[R], bool] = lambda _: False

@@ -8,19 +8,16 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..consumers.wakeups import DEAD_SECONDS
-from ..errors import LeaseLost, QueueError, QueueNotFound
-from ..schema import once
+from ..consumers.sessions import BEAT_SECONDS
+from ..errors import LeaseLost, QueueError
 from ..store.binding import FAILURES, fdb
 from ..store.connection import Connection
 from ..values.model import Delivery
-from .consumer import Member
 from .decisions import expires_soon, extend_every
 from .prefetch import Lane
 
 log = logging.getLogger("fdbqueue.worker")
 
-BEAT_SECONDS = DEAD_SECONDS / 3
 MAX_EXTENDED = 100
 """Leases that one transaction extends."""
 
@@ -50,7 +47,6 @@ class Keeper:
     def __init__(self, crew: Kept) -> None:
         self.crew = crew
         self._stopped = threading.Event()
-        self._beat_at = time.monotonic() + BEAT_SECONDS
         self._looked_at = time.monotonic()
         self._renewed: dict[bytes, float] = {}
 
@@ -127,27 +123,14 @@ class Keeper:
         return []
 
     def _beat(self) -> None:
-        """Give one sign of life for all queues of the worker, in one transaction."""
-        lanes = [(lane, lane.member) for lane in self.crew.lanes if lane.member is not None]
-        if not lanes or self.crew.stopping or time.monotonic() < self._beat_at:
+        """Give a sign of life of this process; consumers that were evicted look, and so return."""
+        members = [(lane, lane.member) for lane in self.crew.lanes if lane.member is not None]
+        if self.crew.stopping:
             return
-        self._beat_at = time.monotonic() + BEAT_SECONDS
-
-        def beat(tr: fdb.Transaction) -> list[bool]:
-            return [_beating(tr, member) for _, member in lanes]
-
-        # It does no harm if it is written twice.
-        alive = once.run(self.crew.db, lanes[0][1].keys.once, beat, wrote=lambda _: False)
-        for (lane, member), known in zip(lanes, alive, strict=True):
-            if not known:
-                member.join()
+        for session in {member.session for _, member in members}:
+            session.beat()
+        for lane, member in members:
+            if member.evicted:
                 with self.crew.lock:
                     lane.ring()
                     lane.news.notify()
-
-
-def _beating(tr: fdb.Transaction, member: Member) -> bool:
-    try:
-        return member.beating(tr)
-    except QueueNotFound:  # which the other queues of the worker outlive
-        return True

@@ -9,9 +9,11 @@ from ..consumers.credit import Credit
 from ..messages import next_event
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
+from ..schema.codec.consumers import ConsumerRef
+from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.model import Delivery
-from .consumer import Member, Taken
+from .consumer import Member, Taken, _Evicted
 
 
 class Follower(Member):
@@ -31,24 +33,10 @@ class Follower(Member):
         super().__init__(db, queue, name, priority, lease, handlers)
         self.subscription = subscription
 
-    def join(self) -> None:
-        """Register, or again after an eviction; removes who is dead."""
+    def _register(self, tr: fdb.Transaction, scope: Scope, session: bytes) -> ConsumerRef:
+        return registry.register(tr, scope, session, self.name, self.priority, listed=False)
 
-        def join(tr: fdb.Transaction) -> None:
-            scope = self.queue._scope(tr)
-            self._look_around(tr, scope)
-            registry.register(tr, scope, self.id, self.record, listed=False)
-
-        self._run(join)
-
-    def take(
-        self,
-        credit: Credit,
-        most: int,
-        at_hand: Sequence[Delivery] = (),
-        *,
-        begins: bool = True,
-    ) -> Taken:
+    def _take(self, credit: Credit, most: int, at_hand: Sequence[Delivery], begins: bool) -> Taken:
         """Take what matches and there is credit for. Spans transactions.
 
         The watch is armed before the look, so whatever becomes ready during it is noticed.
@@ -65,5 +53,8 @@ class Follower(Member):
 
     def _before(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
         scope = self.queue._scope(tr)
+        registered = registry.registered(tr, self.keys, self.ref)
         coming = next_event.reads(tr, scope)
+        if not registered.present():
+            raise _Evicted
         return wakeups.changes(tr, self.keys), next_event.next_event_seconds(tr, scope, coming)

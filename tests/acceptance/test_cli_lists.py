@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from fdbqueue import NewMessage, Queue, Sink, fdb
-from fdbqueue.consumers import registry
 from tests.acceptance.running import Fdbq
+from tests.consumers import register
 
 ERRORS = ("connection refused by the bank", "no such account")
 
@@ -158,8 +158,7 @@ def test_who_reads_and_writes_a_queue_is_listed_page_by_page(
                 stager.plain(b"x", 4)
                 next(Sink(queue, each).publishing(db, 0, [stager.finish()]))
             case "consumer":
-                scope = queue._scope(db.create_transaction())
-                registry.register(db, scope, *registry.new(scope, each, 0), acquiring=True)
+                register(db, queue, each)
             case "plan":
                 queue.enqueue(db, b"x")
                 planner = queue.plans.planner(each)

@@ -11,8 +11,8 @@ import socket
 from pathlib import Path
 
 from fdbqueue import Queue, fdb
-from fdbqueue.consumers import registry
 from tests.acceptance.running import Ended, Fdbq
+from tests.consumers import register
 
 GOLDEN = Path(__file__).parent / "golden" / "session.txt"
 VARYING = re.compile(
@@ -137,12 +137,10 @@ def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
     run("subscription", "delete", "Q", "audit", "--dry-run", "--json")
     run("subscription", "delete", "Q", "audit", "--yes", "--json")
     # Given a consumer
-    scope = Queue(name)._scope(db.create_transaction())
-    consumer, record = registry.new(scope, "billing", 3)
-    registry.register(db, scope, consumer, record, acquiring=True)
+    consumer = register(db, Queue(name), "billing", 3)
     run("consumer", "list", "Q", "--json")
     run("consumer", "evict", "Q", "--json")
-    run("consumer", "evict", "Q", consumer.hex(), "--yes", "--json")
+    run("consumer", "evict", "Q", consumer.id.hex(), "--yes", "--json")
 
 
 def what_streams_have(run: Session, db: fdb.Database, name: str) -> None:

@@ -133,7 +133,7 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
         (keys.turn(name, number), (name, number), keys.parse_line),
         (keys.head(name), name, keys.parse_head),
         (keys.chunk(token, number), (token, number), keys.parse_chunk),
-        (keys.consumer(token), token, keys.parse_consumer),
+        (keys.consumer(b"", token), (b"", token), keys.parse_consumer),
         (keys.state(1, 5, token), (1, 5, token), keys.parse_state),
         (keys.sleeper(5, 7, token), (5, 7, token), keys.parse_sleeper),
     ]

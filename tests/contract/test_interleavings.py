@@ -12,6 +12,7 @@ from fdbqueue import Delivery, Queue, verify
 from fdbqueue.consumers import wakeups
 from fdbqueue.errors import LeaseLost
 from fdbqueue.schema import once
+from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -245,7 +246,7 @@ def sleeper(queue: Queue, name: bytes) -> Operation:
     def sleep(db: Any) -> Any:
         def body(tr: fdb.Transaction) -> Any:
             found = queue.receive_many(tr, 1)
-            return found or wakeups.register(tr, queue._keys, name)
+            return found or wakeups.register(tr, queue._scope(tr), ConsumerRef(name))
 
         return once.run(db, queue._keys.once, body)
 
@@ -255,7 +256,7 @@ def sleeper(queue: Queue, name: bytes) -> Operation:
 def leaver(queue: Queue, name: bytes) -> Operation:
     """Stops to sleep."""
     return lambda db: once.run(
-        db, queue._keys.once, lambda tr: wakeups.withdraw(tr, queue._keys, name)
+        db, queue._keys.once, lambda tr: wakeups.withdraw(tr, queue._keys, ConsumerRef(name))
     )
 
 

@@ -13,6 +13,7 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
+from tests.consumers import register
 
 MONTHS = 90 * 24 * 3600
 HOURS = 3 * 3600
@@ -90,17 +91,15 @@ def test_consumers_of_another_cluster_count_as_dead(
     db: fdb.Database, space: fdb.Subspace, elder: Queue
 ) -> None:
     # Given a consumer that sleeps as the guard, and was copied
-    scope = elder._scope(db.create_transaction())
-    consumer, record = registry.new(scope, "billing", 9)
-    registry.register(db, scope, consumer, record)
-    wakeups.register(db, elder._keys, consumer, 9, elder._clock)
+    consumer = register(db, elder, "billing", 9)
+    wakeups.register(db, elder._scope(db.create_transaction()), consumer)
     here = young(space)
 
-    def look(tr: fdb.Transaction) -> tuple[object, list[bytes]]:
+    def look(tr: fdb.Transaction) -> object:
         scope = here._scope(tr)
-        return registry.superior(tr, scope, 0), registry.evict_dead(tr, scope)
+        return registry.superior(tr, scope, 0), registry.evict_dead(tr, scope).consumers
 
-    assert here._run(db, look) == (None, [consumer])
+    assert here._run(db, look) == (None, [(here.name, consumer.id)])
     assert here.consumers(db) == []
 
 

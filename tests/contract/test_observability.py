@@ -12,6 +12,7 @@ from fdbqueue import Message, Queue
 from fdbqueue.consumers import wakeups
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
 from fdbqueue.schema import once
+from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock, drain
 from fdbqueue.worker import Worker, tracing
@@ -46,7 +47,7 @@ def test_a_collector_tells_how_a_queue_stands(
     assert delivery is not None
     queue.ack(db, delivery)
     queue.receive(db)
-    wakeups.register(db, queue._keys, b"a consumer", clock=clock)
+    wakeups.register(db, queue._scope(db.create_transaction()), ConsumerRef(b"a consumer"))
     clock.seconds += 20
 
     def value(name: str, **labels: str) -> float | None:

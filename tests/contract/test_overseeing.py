@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fdbqueue import Depth, Queue, survey
-from fdbqueue.consumers import registry
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from tests.consumers import register
 
 Database = fdb.Database
 
@@ -66,10 +66,8 @@ def test_leases_are_listed_page_by_page(db: Database, queue: Queue, clock: Manua
 def test_a_consumer_is_evicted_by_name_or_when_it_is_dead(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
-    scope = queue._scope(db.create_transaction())
     for name in ("one", "two"):
-        consumer, record = registry.new(scope, name, 0)
-        registry.register(db, scope, consumer, record, acquiring=True)
+        register(db, queue, name)
     one = next(each for each in queue.consumers(db) if each.name == "one")
 
     assert queue.evict(db) == []

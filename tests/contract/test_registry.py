@@ -1,19 +1,27 @@
 from __future__ import annotations
 
+import os
+import pickle
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from fdbqueue import Queue
-from fdbqueue.consumers import registry, wakeups
+from fdbqueue import Message, Queue, Worker, verify
+from fdbqueue.consumers import registry, sessions, wakeups
+from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
-from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.keys import RootKeys
 from fdbqueue.schema.scope import Scope
-from fdbqueue.store.binding import fdb
+from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import Member
+from tests.consumers import process, register
 
 Database = fdb.Database
+DEADLINE = 30.0
 
 
 @pytest.fixture
@@ -27,8 +35,8 @@ def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
 
 
 @pytest.fixture
-def keys(space: fdb.Subspace) -> QueueKeys:
-    return RootKeys(space).queue("orders")
+def root(space: fdb.Subspace) -> RootKeys:
+    return RootKeys(space)
 
 
 @pytest.fixture
@@ -36,147 +44,396 @@ def scope(db: Database, queue: Queue) -> Scope:
     return queue._scope(db.create_transaction())
 
 
-def test_consumers_are_listed_with_their_state_the_urgent_first(
-    db: Database, keys: QueueKeys, scope: Scope
+@pytest.fixture
+def beat(db: Database, root: RootKeys, clock: ManualClock) -> Callable[[bytes], bool]:
+    """Gives a sign of life of another process; whether it is still taken for alive."""
+    return lambda session: sessions.beat(db, root, clock, session)[0]
+
+
+def sessions_left(db: Database, root: RootKeys) -> int:
+    return sum(
+        len(list(db.get_range(each.start, each.stop)))
+        for each in (root.sessions(), root.session_expiries())
+    )
+
+
+def test_consumers_are_listed_with_their_state_and_process_the_urgent_first(
+    db: Database, queue: Queue, scope: Scope
 ) -> None:
+    session = process(db, queue)
     for name, priority, acquiring in (("billing", 0, True), ("audit", 0, False), ("vip", 3, True)):
-        consumer, record = registry.new(scope, name, priority)
-        registry.register(db, scope, consumer, record, acquiring=acquiring)
+        consumer = register(db, queue, name, priority, session=session, acquiring=acquiring)
         if name == "vip":
-            wakeups.register(db, keys, consumer, priority)
-    listed = [(one.name, one.state, one.guard) for one in registry.consumers(db, keys)]
+            wakeups.register(db, scope, consumer)
+    listed = [(one.name, one.state, one.guard) for one in queue.consumers(db)]
     assert listed[0] == ("vip", ConsumerState.INTERESTED, True)
     assert set(listed[1:]) == {
         ("billing", ConsumerState.NOT_INTERESTED, False),
         ("audit", ConsumerState.NON_ACQUIRING, False),
     }
+    assert {one.process for one in queue.consumers(db)} == {os.getpid()}
+    assert {one.session for one in queue.consumers(db)} == {session}
 
 
-def test_a_consumer_that_gives_no_sign_of_life_is_removed_and_told_so(
-    db: Database, keys: QueueKeys, scope: Scope, clock: ManualClock
+def test_the_consumers_of_a_process_without_a_sign_of_life_are_removed_from_all_queues(
+    db: Database, queue: Queue, space: fdb.Subspace, clock: ManualClock, beat: Callable[..., bool]
 ) -> None:
-    dead, dead_record = registry.new(scope, "dead", 0)
-    alive, alive_record = registry.new(scope, "alive", 0)
-    registry.register(db, scope, dead, dead_record, acquiring=True)
-    registry.register(db, scope, alive, alive_record, acquiring=True)
+    other = Queue.create(db, "other", root=space, clock=clock)
+    dead, alive = process(db, queue), process(db, queue)
+    for each in (queue, other):
+        register(db, each, "dead", session=dead)
+        register(db, each, "alive", session=alive)
     clock.seconds += 14
-    assert registry.heartbeat(db, scope, alive, alive_record)
+    assert beat(alive)
     clock.seconds += 2
-    assert registry.evict_dead(db, scope) == [dead]
-    assert [one.name for one in registry.consumers(db, keys)] == ["alive"]
-    assert not registry.heartbeat(db, scope, dead, dead_record)
+    assert len(queue.evict(db)) == 1
+    assert [one.name for one in queue.consumers(db)] == ["alive"]
+    assert [one.name for one in other.consumers(db)] == ["alive"]
+    assert not beat(dead)
 
 
-def test_a_wall_clock_that_is_ahead_takes_nobody_for_dead(
-    db: Database, scope: Scope, clock: ManualClock
+def test_a_process_that_was_declared_dead_can_register_nobody(
+    db: Database, queue: Queue, root: RootKeys, clock: ManualClock, beat: Callable[..., bool]
 ) -> None:
-    consumer, record = registry.new(scope, "alive", 0)
-    registry.register(db, scope, consumer, record, acquiring=True)
-    clock.wall_only = 3600
-    assert registry.evict_dead(db, scope) == []
+    session = process(db, queue)
+    clock.seconds += 16
+    sessions.expired(db, root, clock)
+    assert not beat(session)
+    with pytest.raises(sessions.SessionExpired):
+        register(db, queue, "late", session=session)
+    assert queue.consumers(db) == []
+
+
+@pytest.mark.parametrize("seconds", [-86_400, 3600, 86_400])
+def test_a_wall_clock_that_is_wrong_takes_nobody_for_dead(
+    db: Database, queue: Queue, clock: ManualClock, seconds: float
+) -> None:
+    register(db, queue, "alive")
+    clock.wall_only = seconds
+    assert queue.evict(db) == []
+    assert len(queue.consumers(db)) == 1
+
+
+@pytest.mark.parametrize("seconds", [-86_400, 86_400])
+def test_a_process_whose_wall_clock_is_wrong_is_found_dead_as_soon_as_any(
+    db: Database, space: fdb.Subspace, queue: Queue, clock: ManualClock, seconds: float
+) -> None:
+    wrong = ManualClock(wall_only=seconds)
+    register(db, Queue.open(db, "orders", root=space, clock=wrong), "wrong")
+    clock.seconds += 14
+    assert queue.evict(db) == []
+    clock.seconds += 2 + 60  # a clock is believed to a minute
+    assert len(queue.evict(db)) == 1
 
 
 def test_a_sign_of_life_and_an_eviction_at_the_same_time_do_not_both_succeed(
-    db: Database, scope: Scope, clock: ManualClock
+    db: Database, queue: Queue, root: RootKeys, clock: ManualClock
 ) -> None:
-    consumer, record = registry.new(scope, "slow", 0)
-    registry.register(db, scope, consumer, record, acquiring=True)
+    consumer = register(db, queue, "slow")
     clock.seconds += 16
-    evict, beat = db.create_transaction(), db.create_transaction()
-    assert registry.evict_dead(evict, scope) == [consumer]
-    assert registry.heartbeat(beat, scope, consumer, record)
-    beat.commit().wait()
+    evicting, beating = db.create_transaction(), db.create_transaction()
+    assert queue.evict(evicting) == [consumer.id]
+    assert sessions.beat(beating, root, clock, consumer.session) == (True, True)
+    beating.commit().wait()
     with pytest.raises(fdb.FDBError):
-        evict.commit().wait()
+        evicting.commit().wait()
+
+
+def test_a_look_and_an_eviction_at_the_same_time_do_not_both_succeed(
+    db: Database, queue: Queue, scope: Scope, clock: ManualClock
+) -> None:
+    consumer = register(db, queue, "slow")
+    clock.seconds += 16
+    evicting, looking = db.create_transaction(), db.create_transaction()
+    assert registry.registered(looking, scope.keys, consumer).present()
+    wakeups.register(looking, scope, consumer)
+    assert queue.evict(evicting) == [consumer.id]
+    evicting.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        looking.commit().wait()
 
 
 def test_the_role_of_a_dead_guard_goes_to_the_next_sleeper(
-    db: Database, keys: QueueKeys, scope: Scope, clock: ManualClock
+    db: Database, queue: Queue, scope: Scope, clock: ManualClock
 ) -> None:
-    guard, record = registry.new(scope, "guard", 0)
-    registry.register(db, scope, guard, record, acquiring=True)
-    wakeups.register(db, keys, guard, clock=clock)
+    wakeups.register(db, scope, register(db, queue, "guard"))
     clock.seconds += 16
-    sleeper, record = registry.new(scope, "sleeper", 0)
-    registry.register(db, scope, sleeper, record, acquiring=True)
-    wakeups.register(db, keys, sleeper, clock=clock)
-    registry.evict_dead(db, scope)
-    (left,) = registry.consumers(db, keys)
+    wakeups.register(db, scope, register(db, queue, "sleeper"))
+    (guard,) = [one for one in queue.consumers(db) if one.guard]
+    assert guard.name == "sleeper"
+    queue.evict(db)
+    (left,) = queue.consumers(db)
     assert (left.name, left.guard) == ("sleeper", True)
+
+
+def test_a_guard_that_is_evicted_hands_its_role_to_one_that_sleeps(
+    db: Database, queue: Queue, scope: Scope, clock: ManualClock, beat: Callable[..., bool]
+) -> None:
+    guard, sleeper = register(db, queue, "guard"), register(db, queue, "sleeper")
+    wakeups.register(db, scope, guard)
+    signal = wakeups.register(db, scope, sleeper)
+    clock.seconds += 16
+    assert beat(sleeper.session)
+    assert queue.evict(db) == [guard.id]
+    assert wakeups.wait(wakeups.arm(db, signal), DEADLINE)
+    (left,) = queue.consumers(db)
+    assert left.guard
 
 
 @pytest.mark.parametrize("stale", [False, True])
 def test_who_unregisters_leaves_nothing_behind_nor_does_a_wake_up_that_comes_late(
-    db: Database, keys: QueueKeys, scope: Scope, space: fdb.Subspace, stale: bool
+    db: Database, queue: Queue, scope: Scope, stale: bool
 ) -> None:
-    wakeups.register(db, keys, b"the guard")
-    before = {kv.key for kv in db.get_range(space.range().start, space.range().stop)}
-    consumer, record = registry.new(scope, "brief", 7)
-    registry.register(db, scope, consumer, record, acquiring=True)
-    wakeups.register(db, keys, consumer, 7)
+    keys = scope.keys
+    wakeups.register(db, scope, ConsumerRef(b"the guard"))
+    everything = keys.all()
+    before = {kv.key for kv in db.get_range(everything.start, everything.stop)}
+    consumer = register(db, queue, "brief", 7)
+    wakeups.register(db, scope, consumer)
     tr = db.create_transaction()
     assert wakeups.wake(tr, keys, wakeups.look(tr, keys, 2)) == 1
     if not stale:
         tr.commit().wait()
-    registry.unregister(db, scope, consumer, 7)
+    registry.unregister(db, keys, consumer)
     if stale:
         tr.commit().wait()
-    assert {kv.key for kv in db.get_range(space.range().start, space.range().stop)} == before
+    assert {kv.key for kv in db.get_range(everything.start, everything.stop)} == before
 
 
-def test_a_sign_of_life_reads_as_much_beside_few_as_beside_many(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+# -- the session of this process ---------------------------------------------------------------
+
+
+class Counter:
+    """Counts rows that are read, and mutations."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows = self.mutations = 0
+        arrive = fdb.impl.FutureKeyValueArray.wait
+
+        def arrived(future: Any) -> Any:
+            found = arrive(future)
+            self.rows += found[1]
+            return found
+
+        monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", arrived)
+        self._count(monkeypatch, fdb.impl.TransactionRead, "get", "rows")
+        for name in ("set", "clear", "clear_range", "_atomic_operation"):
+            self._count(monkeypatch, fdb.impl.Transaction, name, "mutations")
+
+    def _count(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, what: str) -> None:
+        method = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            setattr(self, what, getattr(self, what) + 1)
+            return method(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    def of(self, work: Callable[[], object]) -> tuple[int, int]:
+        before = self.rows, self.mutations
+        work()
+        return self.rows - before[0], self.mutations - before[1]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["in one process", "in many processes"])
+def test_a_beat_costs_the_same_with_ten_consumers_and_with_a_thousand(
+    db: Database, queue: Queue, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a consumer beside others, first few and then many
-    read = 0
-    arrive = fdb.impl.FutureKeyValueArray.wait
-
-    def count(future: Any) -> Any:
-        nonlocal read
-        found = arrive(future)
-        read += found[1]
-        return found
-
-    monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", count)
     member = Member(db, queue, "beating", 0, None)
     member.join()
-    most = []
-    for others in (10, 600):
+    member.session.beat(always=True)
+    costs = []
+    for others in (10, 990):
 
-        def register(tr: fdb.Transaction, others: int = others) -> None:
-            scope = queue._scope(tr)
+        def add(tr: fdb.Transaction, others: int = others) -> None:
+            scope, session = queue._scope(tr), member.ref.session
             for _ in range(others):
-                registry.register(tr, scope, *registry.new(scope, "beside", 0))
+                if not own:
+                    session = sessions.start(tr, scope.root, scope.clock)
+                registry.register(tr, scope, session, "beside")
 
-        queue._run(db, register)
-        most.append(0)
-        for _ in range(5):
-            read = 0
-            assert member.beat()
-            most[-1] = max(most[-1], read)
-    assert most[0] <= registry.LOOKED_AT + 5
-    assert most[1] <= most[0] + 5
+        queue._run(db, add)
+        counter = Counter(monkeypatch)
+        costs.append(counter.of(lambda: member.session.beat(always=True)))
+    assert costs[0] == costs[1]
+    rows, mutations = costs[0]
+    assert rows <= 3
+    assert mutations == 3
 
 
-def test_all_that_are_dead_are_found_a_few_at_a_time(
-    db: Database, queue: Queue, clock: ManualClock
+def test_all_consumers_of_a_process_share_one_session(
+    db: Database, queue: Queue, space: fdb.Subspace, root: RootKeys, clock: ManualClock
 ) -> None:
-    # Given many that give no sign of life any more, and some that sleep
-    scope = queue._scope(db.create_transaction())
+    other = Queue.create(db, "other", root=space, clock=clock)
+    with (
+        Worker(db, 1).add(queue, ignore).add(other, ignore),
+        Worker(db, 1, name="second").add(queue, ignore),
+    ):
+        wait_until(lambda: len(queue.consumers(db)) == 2 and len(other.consumers(db)) == 1)
+        (session,) = {one.session for each in (queue, other) for one in each.consumers(db)}
+        assert sessions_left(db, root) == 2
+    assert queue.consumers(db) == other.consumers(db) == []
+    assert sessions_left(db, root) == 0
+    assert session
 
-    def register(tr: fdb.Transaction) -> None:
-        for n in range(150):
-            consumer, record = registry.new(scope, "gone", n % 10)
-            registry.register(tr, scope, consumer, record)
-            if n % 3 == 0:
-                wakeups.register(tr, queue._keys, consumer, record.priority, clock)
 
-    queue._run(db, register)
-    clock.seconds += 20
-    # When one that is alive beats
+def test_a_process_that_was_taken_for_dead_notices_and_registers_anew(
+    db: Database, queue: Queue, space: fdb.Subspace, clock: ManualClock
+) -> None:
+    member = Member(db, queue, "slow", 0, None)
+    signal = member.take(Credit(), 1).signal
+    former = member.ref
+    # When another process declares it dead
+    clock.seconds += 16
+    assert queue.evict(db) == [former.id]
+    # Then it is woken, and what comes next finds it
+    assert wakeups.wait(signal, DEADLINE)
+    queue.enqueue(db, b"a")
+    assert len(member.take(Credit(), 1).deliveries) == 1
+    assert member.ref.session != former.session
+    assert [one.id for one in queue.consumers(db)] == [member.ref.id]
+    member.leave()
+    assert queue.consumers(db) == []
+
+
+def test_a_beat_after_death_makes_consumers_register_in_a_new_session(
+    db: Database, queue: Queue, root: RootKeys, clock: ManualClock
+) -> None:
+    member = Member(db, queue, "slow", 0, None)
+    member.join()
+    former = member.ref
+    clock.seconds += 16
+    sessions.expired(db, root, clock)
+    assert not member.evicted
+    member.session.beat(always=True)
+    assert member.evicted
+    member.take(Credit(), 1)
+    assert not member.evicted
+    assert [one.id for one in queue.consumers(db)] == [member.ref.id]
+    assert member.ref.session != former.session
+
+
+def test_a_consumer_that_a_person_evicted_returns_in_the_same_session(
+    db: Database, queue: Queue
+) -> None:
+    member, other = Member(db, queue, "one", 0, None), Member(db, queue, "two", 0, None)
+    for each in (member, other):
+        each.take(Credit(), 1)
+    session = other.ref.session
+    queue.evict(db, next(one for one in queue.consumers(db) if one.id == member.ref.id))
+    member.take(Credit(), 1)
+    assert {one.session for one in queue.consumers(db)} == {session}
+    assert len(queue.consumers(db)) == 2
+
+
+def test_a_consumer_that_could_not_leave_is_removed_at_the_next_beat(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staying, leaving = Member(db, queue, "staying", 0, None), Member(db, queue, "leaving", 0, None)
+    for each in (staying, leaving):
+        each.take(Credit(), 1)
+
+    def fail(*given: object) -> None:
+        raise fdb.FDBError(1031)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(registry, "unregister", fail)
+        with pytest.raises(Exception, match=r"1031|did not end"):
+            leaving.leave()
+    assert len(queue.consumers(db)) == 2
+    staying.session.beat(always=True)
+    assert [one.name for one in queue.consumers(db)] == ["staying"]
+
+
+def test_thousands_of_consumers_of_a_dead_process_are_removed_in_bounded_steps(
+    db: Database, queue: Queue, root: RootKeys, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2_000
+    # Given a process that died with many consumers, some of them asleep
+    session = process(db, queue)
+
+    def add(tr: fdb.Transaction) -> None:
+        scope = queue._scope(tr)
+        for n in range(500):
+            consumer = registry.register(tr, scope, session, "gone", n % 3)
+            if n % 50 == 0:
+                wakeups.register(tr, scope, consumer)
+
+    for _ in range(count // 500):
+        queue._run(db, add)
+    clock.seconds += 16
+    # When another process beats
     member = Member(db, queue, "alive", 0, None)
     member.join()
-    for _ in range(4):
-        assert member.beat()
-    # Then it is the only one
-    assert [one.id for one in queue.consumers(db)] == [member.id]
+    most, steps = 0, registry.evict_expired
+
+    def step(*given: Any) -> registry.Evicted:
+        nonlocal most
+        evicted = steps(*given)
+        most = max(most, len(evicted.consumers))
+        return evicted
+
+    monkeypatch.setattr(registry, "evict_expired", step)
+    for _ in range(count):
+        member.session.beat(always=True)
+        if sessions_left(db, root) == 2:
+            break
+    # Then it is the only one left, and no transaction removed many
+    assert [one.id for one in queue.consumers(db)] == [member.ref.id]
+    assert most == registry.MAX_EVICTED
+    assert not verify(db, queue).deviations
+
+
+def test_the_first_beat_of_a_process_finds_sessions_that_died_without_consumers(
+    db: Database, queue: Queue, root: RootKeys, clock: ManualClock
+) -> None:
+    for _ in range(50):
+        process(db, queue)
+    clock.seconds += 16
+    member = Member(db, queue, "alive", 0, None)
+    member.join()
+    member.session.beat(always=True)
+    assert sessions_left(db, root) == 2
+
+
+def test_a_queue_that_was_deleted_does_not_keep_the_session_of_a_dead_process(
+    db: Database, queue: Queue, space: fdb.Subspace, root: RootKeys, clock: ManualClock
+) -> None:
+    other = Queue.create(db, "other", root=space, clock=clock)
+    register(db, other, "gone")
+    other.delete(db)
+    clock.seconds += 16
+    assert queue.evict(db) == []
+    assert sessions_left(db, root) == 0
+
+
+def test_a_fork_has_a_session_of_its_own(db: Database, queue: Queue) -> None:
+    if DEFAULT.engine is not Engine.EMBEDDED:
+        pytest.skip("a cluster's client does not outlive a fork")
+    member = Member(db, queue, "parent", 0, None)
+    member.join()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        mine = Member(db, queue, "child", 0, None)
+        mine.join()
+        os.write(writing, pickle.dumps((mine.ref, os.getpid())))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        forked, number = pickle.loads(pipe.read())
+    os.waitpid(child, 0)
+    assert forked.session != member.ref.session
+    processes = {one.name: one.process for one in queue.consumers(db)}
+    assert processes == {"parent": os.getpid(), "child": number}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def ignore(message: Message) -> None:
+    """Handle a message by doing nothing."""

@@ -16,12 +16,11 @@ from fdbqueue.messages.checks import audit
 from fdbqueue.queue.verification import Deviation, rebuild_counters
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index
 from fdbqueue.schema.codec.consumers import (
-    Beat,
     ConsumerRecord,
     Request,
-    pack_beat,
     pack_consumer,
     pack_request,
+    pack_state,
 )
 from fdbqueue.schema.codec.envelopes import unpack_envelope
 from fdbqueue.schema.codec.leases import pack_expiry, unpack_lease
@@ -194,15 +193,16 @@ def missing_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
     del db[row.key]
 
 
-LONG_AGO = Beat(1, 1)
-
-
 def dead_consumer(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.consumer(b"gone")] = pack_consumer(ConsumerRecord("gone", 2, "host", 1, 1), LONG_AGO)
+    db[keys.consumer(b"session", b"gone")] = pack_consumer(ConsumerRecord("gone", 2, 1))
+
+
+def silent_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.consumer(b"", b"gone")] = pack_consumer(ConsumerRecord("", 0, 1, 1, 1))
 
 
 def dead_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.state(2, 0, b"gone")] = pack_beat(LONG_AGO, pack_index(7))
+    db[keys.state(2, 0, b"gone")] = pack_state(b"session", 7)
     db[keys.sleeper(0, 7, b"gone")] = b""
 
 
@@ -245,6 +245,7 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
     (astray_end, {"end astray"}, True),
     (missing_end, {"end missing"}, True),
     (dead_consumer, {"consumer dead"}, True),
+    (silent_waiter, {"consumer dead"}, True),
     (dead_waiter, {"consumer dead"}, True),
     (sleeper_astray, {"sleeper astray"}, True),
     (dead_request, {"request of the dead"}, True),

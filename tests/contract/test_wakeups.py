@@ -12,9 +12,9 @@ import pytest
 
 from fdbqueue import Queue
 from fdbqueue.consumers import registry, wakeups
+from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.clocks import Clock
 from fdbqueue.testing import ManualClock
 from tests.patience import DEADLINE
 
@@ -39,8 +39,8 @@ class Sleeper:
     then: Callable[[], None] = field(default=lambda: None)
 
     @property
-    def clock(self) -> Clock:
-        return self.queue._clock
+    def ref(self) -> ConsumerRef:
+        return ConsumerRef(self.id, self.priority)
 
     @property
     def awake(self) -> bool:
@@ -55,19 +55,15 @@ class Sleeper:
         above = registry.superior(tr, scope, self.priority)
         room = self.capacity - self.taken
         if above is not None:
-            signal = wakeups.defer(tr, self.keys, self.id, self.priority, above, self.clock)
+            signal = wakeups.defer(tr, scope, self.ref, above)
             found = 0
         else:
             found = len(self.queue.receive_many(tr, room)) if room else 0
             if found < room:
-                signal = wakeups.register(
-                    tr, self.keys, self.id, self.priority, self.clock, served=bool(found)
-                )
+                signal = wakeups.register(tr, scope, self.ref, served=bool(found))
             else:
                 more = bool(self.queue.peek(tr))
-                signal = wakeups.suspend(
-                    tr, self.keys, self.id, self.priority, more=more, clock=self.clock
-                )
+                signal = wakeups.suspend(tr, scope, self.ref, more=more)
         watched = dict(signal)
 
         def done() -> None:
@@ -79,7 +75,7 @@ class Sleeper:
     def leave(self) -> None:
         """Take no more, for ever."""
         self.open = self.db.create_transaction()
-        wakeups.withdraw(self.open, self.keys, self.id, self.priority)
+        wakeups.withdraw(self.open, self.keys, self.ref)
 
         def done() -> None:
             self.watched = {}
@@ -249,11 +245,7 @@ def test_a_lower_priority_sleeps_while_a_higher_can_take(
 
 
 def test_a_dead_superior_is_waited_for_no_longer_than_its_sign_of_life_counts(
-    db: Database,
-    queue: Queue,
-    keys: QueueKeys,
-    clock: ManualClock,
-    sleeper: Callable[..., Sleeper],
+    db: Database, queue: Queue, clock: ManualClock, sleeper: Callable[..., Sleeper]
 ) -> None:
     high, low = sleeper("high", priority=1), sleeper("low")
     settle(db, [high, low])
@@ -266,8 +258,8 @@ def test_a_dead_superior_is_waited_for_no_longer_than_its_sign_of_life_counts(
     settle(db, [low])
     assert low.taken == 1
     scope = queue._scope(db.create_transaction())
-    assert registry.evict_dead(db, scope) == [high.id]
-    assert [one.id for one in registry.consumers(db, keys)] == [low.id]
+    assert registry.evict_dead(db, scope).consumers == [(queue.name, high.id)]
+    assert [one.id for one in registry.consumers(db, scope)] == [low.id]
 
 
 def test_equal_consumers_are_served_in_turns_when_messages_come_one_by_one(
@@ -305,21 +297,20 @@ def test_a_guard_of_a_higher_priority_is_served_again_before_others(
 
 
 def test_who_falls_asleep_is_not_aborted_by_what_arrives_and_wakes_for_it(
-    db: Database, queue: Queue, keys: QueueKeys
+    db: Database, queue: Queue
 ) -> None:
     queue.enqueue(db, b"1")
     tr = db.create_transaction()
     assert len(queue.receive_many(tr, 10)) == 1
-    signal = wakeups.register(tr, keys, b"a consumer", served=True)
+    signal = wakeups.register(tr, queue._scope(tr), ConsumerRef(b"a consumer"), served=True)
     queue.enqueue(db, b"2")
     tr.commit().wait()
     assert wakeups.wait(wakeups.arm(db, signal), 10)
 
 
-def test_a_watch_that_is_armed_fires_for_what_arrives_later(
-    db: Database, queue: Queue, keys: QueueKeys
-) -> None:
-    watches = wakeups.arm(db, wakeups.register(db, keys, b"a consumer"))
+def test_a_watch_that_is_armed_fires_for_what_arrives_later(db: Database, queue: Queue) -> None:
+    scope = queue._scope(db.create_transaction())
+    watches = wakeups.arm(db, wakeups.register(db, scope, ConsumerRef(b"a consumer")))
     queue.enqueue(db, b"1")
     assert wakeups.wait(watches, 10)
 

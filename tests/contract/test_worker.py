@@ -10,7 +10,7 @@ import pytest
 import tenacity
 
 from fdbqueue import Depth, Message, Queue
-from fdbqueue.consumers import registry, wakeups
+from fdbqueue.consumers import wakeups
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema.keys import Kind, RootKeys
@@ -530,13 +530,15 @@ def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
 def test_a_worker_that_was_taken_for_dead_comes_back(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
-    member = Member(db, queue, "slow", 0, None)
-    member.join()
-    registry.unregister(db, queue._scope(db.create_transaction()), member.id, 0)
-    assert not member.beat()
-    member.join()
-    assert member.beat()
-    wakeups.withdraw(db, queue._keys, member.id)
+    with Worker(db, 1).add(queue, recorder):
+        eventually(lambda: len(queue.consumers(db)) == 1)
+        (before,) = queue.consumers(db)
+        # When it is evicted in its sleep
+        queue.evict(db, before)
+        # Then it is woken, and registers anew
+        eventually(lambda: [one.id != before.id for one in queue.consumers(db)] == [True])
+        queue.enqueue(db, b"a")
+        assert recorder.wait_for(1) == [b"a"]
 
 
 def test_a_worker_without_a_handler_or_with_two_for_a_queue_is_refused(

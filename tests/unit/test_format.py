@@ -16,18 +16,23 @@ from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
 from fdbqueue.schema.codec.consumers import (
-    Beat,
     ConsumerRecord,
+    ConsumerRef,
     Holder,
     Request,
-    pack_beat,
+    Session,
     pack_consumer,
+    pack_guard,
     pack_holder,
     pack_request,
-    unpack_beat,
+    pack_session,
+    pack_state,
     unpack_consumer,
+    unpack_guard,
     unpack_holder,
     unpack_request,
+    unpack_session,
+    unpack_state,
 )
 from fdbqueue.schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
 from fdbqueue.schema.codec.delayed import pack_delayed, unpack_delayed
@@ -130,8 +135,9 @@ CHUNKED = Envelope(
 LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM, True)
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
 REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
-RECORD = ConsumerRecord("billing", 1, "host-1", 4711, 1_700_000_000_000)
-BEAT = Beat(90_000_000, 1_700_000_000_000)
+RECORD = ConsumerRecord("billing", 1, 1_700_000_000_000)
+WAITER = ConsumerRecord("", 0, 1_700_000_000_000, 90_000_000, 1_700_000_000_000)
+SESSION = Session("host-1", 4711, 1_700_000_000_000, 90_000_000, 1_700_000_005_000)
 UNTIL = Until(120_000_000, 1_700_000_060_000)
 HOLDER = Holder(CLAIM, 90_000_000, 1_700_000_030_000)
 LETTER = DeadLetter(PLAIN, "rejected", 1_700_000_050_000)
@@ -257,23 +263,32 @@ VECTORS: dict[str, Vector] = {
         (unpack_holder, HOLDER),
     ),
     "CONSUMER": Vector(
-        QUEUE.consumer(CONSUMER),
-        pack_consumer(RECORD, BEAT),
-        (QUEUE.parse_consumer, CONSUMER),
-        (unpack_consumer, (RECORD, BEAT)),
+        QUEUE.consumer(CLAIM, CONSUMER),
+        pack_consumer(RECORD),
+        (QUEUE.parse_consumer, (CLAIM, CONSUMER)),
+        (unpack_consumer, RECORD),
+    ),
+    "CONSUMER, without a session": Vector(
+        QUEUE.consumer(EMPTY, CONSUMER),
+        pack_consumer(WAITER),
+        (QUEUE.parse_consumer, (EMPTY, CONSUMER)),
+        (unpack_consumer, WAITER),
     ),
     "STATE": Vector(
         QUEUE.state(2, 1, CONSUMER),
-        pack_beat(BEAT, pack_index(89_000_000)),
+        pack_state(CLAIM, 89_000_000),
         (QUEUE.parse_state, (2, 1, CONSUMER)),
-        (unpack_beat, (BEAT, pack_index(89_000_000))),
+        (unpack_state, (CLAIM, 89_000_000)),
     ),
     "STATE, guard": Vector(
-        QUEUE.guard, pack_beat(BEAT, CONSUMER), None, (unpack_beat, (BEAT, CONSUMER))
+        QUEUE.guard,
+        pack_guard(ConsumerRef(CONSUMER, 1, CLAIM)),
+        None,
+        (unpack_guard, ConsumerRef(CONSUMER, 1, CLAIM)),
     ),
     "SLEEPER": Vector(
         QUEUE.sleeper(1, 89_000_000, CONSUMER),
-        EMPTY,
+        CLAIM,
         (QUEUE.parse_sleeper, (1, 89_000_000, CONSUMER)),
     ),
     "COUNT": Vector(
@@ -456,6 +471,27 @@ def test_the_prefix_and_the_catalogue_of_the_page_are_those_of_the_code() -> Non
     assert {
         what: bytes.fromhex(plain(key)) for what, key in table("## Where a queue lies")
     } == wanted
+
+
+def test_the_page_has_the_bytes_of_a_session() -> None:
+    root = RootKeys(fdb.Subspace(("fdbqueue",)))
+    wanted = {
+        "SESSION": (root.session(CLAIM), pack_session(SESSION)),
+        "SESSION, in the order of expiry": (root.session_expiry(105_000_000, CLAIM), EMPTY),
+        "SESSION, its queue": (root.session_queue(CLAIM, "orders"), EMPTY),
+    }
+    listed = {
+        name: (bytes.fromhex(plain(key)), bytes.fromhex(plain(value)))
+        for name, key, value in table("## Sessions")
+    }
+    assert listed == wanted
+    assert unpack_session(wanted["SESSION"][1]) == SESSION
+    assert root.parse_session(root.session(CLAIM)) == CLAIM
+    assert root.parse_session_expiry(root.session_expiry(105_000_000, CLAIM)) == (
+        105_000_000,
+        CLAIM,
+    )
+    assert root.parse_session_queue(root.session_queue(CLAIM, "orders")) == (CLAIM, "orders")
 
 
 def test_ids_name_the_place_of_the_enqueue() -> None:

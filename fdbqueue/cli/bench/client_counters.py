@@ -16,13 +16,14 @@ READ_ONLY = -1
 class Counts:
     """attempts: commits tried; commits: those that wrote; conflicts: those that failed so;
     round_trips: waits for answers, where requests that were issued together count once; rows: keys
-    that were read, there or not, and rows of ranges."""
+    that were read, there or not, and rows of ranges; written: mutations."""
 
     attempts: int = 0
     commits: int = 0
     conflicts: int = 0
     round_trips: int = 0
     rows: int = 0
+    written: int = 0
 
     def __sub__(self, other: Counts) -> Counts:
         return Counts(*(a - b for a, b in zip(self.values(), other.values(), strict=True)))
@@ -45,6 +46,8 @@ class Meter:
         impl: Any = fdb.impl
         for name in ("get", "get_key", "get_read_version", "_get_range"):
             self._mark(impl.TransactionRead, name)
+        for name in ("set", "clear", "clear_range", "_atomic_operation"):
+            self._mark_written(impl.Transaction, name)
         waits = impl.Future.block_until_ready
 
         def block_until_ready(future: Any) -> Any:
@@ -77,6 +80,15 @@ class Meter:
         def marked(*args: Any, **kwargs: Any) -> Any:
             self._asked.yes = True
             self.counts.rows += name == "get"
+            return method(*args, **kwargs)
+
+        setattr(owner, name, marked)
+
+    def _mark_written(self, owner: Any, name: str) -> None:
+        method = getattr(owner, name)
+
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            self.counts.written += 1
             return method(*args, **kwargs)
 
         setattr(owner, name, marked)

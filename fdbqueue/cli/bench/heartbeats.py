@@ -1,4 +1,4 @@
-"""What a sign of life costs a consumer, beside few others and beside many."""
+"""What a sign of life costs, beside few consumers and beside many."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from ...consumers import registry
+from ...consumers import registry, sessions
 from ...queue.queue import Queue
 from ...store import binding
 from ...store.binding import fdb, transactional
+from ...store.clocks import SYSTEM_CLOCK
 from ...values.records import record
-from ...worker.consumer import Member
+from ...worker.session import ProcessSession
 from . import measure
 from .client_counters import Meter
 
 AT_ONCE = 500
 BEATS = 20
+IN_ONE, IN_MANY = "one", "many"
 
 
 @record
 class Beat:
-    """A sign of life beside so many consumers: rows that are read and round trips, the median and
-    the most of them, and the time."""
+    """The beat of one process. All consumers are its own, or each is a process of its own.
+
+    rows, most_rows: rows that a beat reads, the median and the most. written: keys that it writes
+    or clears. p50_ms: how long it takes.
+    """
 
     consumers: int
+    processes: str
     rows: float
     most_rows: int
+    written: float
     round_trips: float
     p50_ms: float
 
@@ -38,35 +45,60 @@ class Beat:
 
 
 def run(counts: Sequence[int]) -> Iterator[Beat]:
-    """One beat after another, beside each number of living consumers, in a scratch subspace."""
+    """Beat beside each number of living consumers, in a scratch subspace."""
     db = binding.open()
     meter = Meter()
     meter.install()
-    with measure.scratch() as space:
-        root = fdb.Subspace(rawPrefix=space)
-        for count in counts:
-            queue = Queue.create(db, f"beats-{count}", root=root)
-            for begin in range(0, count, AT_ONCE):
-                _register(db, queue, min(AT_ONCE, count - begin))
-            member = Member(db, queue, "beating", 0, None)
-            member.join()
-            yield _beats(count, member, meter)
+    for count in counts:
+        for processes in (IN_ONE, IN_MANY):
+            with measure.scratch() as space:
+                queue = Queue.create(db, f"beats-{count}", root=fdb.Subspace(rawPrefix=space))
+                session = ProcessSession.of(db, queue._root_keys, SYSTEM_CLOCK)
+                _register(queue, session, 1)
+                if processes == IN_ONE:
+                    _register(queue, session, count)
+                else:
+                    for begin in range(0, count, AT_ONCE):
+                        _register_processes(db, queue, min(AT_ONCE, count - begin))
+                yield _beats(count, processes, session, meter)
+
+
+def _register(queue: Queue, session: ProcessSession, count: int) -> None:
+    def register(tr: fdb.Transaction, name: bytes) -> Any:
+        scope = queue._scope(tr)
+        for _ in range(at_once - 1):
+            registry.register(tr, scope, name, "beside")
+        return registry.register(tr, scope, name, "beside")
+
+    for begin in range(0, count, AT_ONCE):
+        at_once = min(AT_ONCE, count - begin)
+        session.register(register)
 
 
 @transactional
-def _register(tr: fdb.Transaction, queue: Queue, count: int) -> None:
+def _register_processes(tr: fdb.Transaction, queue: Queue, count: int) -> None:
     scope = queue._scope(tr)
     for _ in range(count):
-        registry.register(tr, scope, *registry.new(scope, "beside", 0))
+        name = sessions.start(tr, scope.root, scope.clock)
+        registry.register(tr, scope, name, "beside")
 
 
-def _beats(count: int, member: Member, meter: Meter) -> Beat:
-    rows, trips, times = [], [], []
+def _beats(count: int, processes: str, session: ProcessSession, meter: Meter) -> Beat:
+    rows, written, trips, times = [], [], [], []
     for _ in range(BEATS):
         before, began = meter.counts - type(meter.counts)(), time.monotonic()
-        member.beat()
+        session.beat(always=True)
         cost = meter.counts - before
         rows.append(cost.rows)
+        written.append(cost.written)
         trips.append(cost.round_trips)
         times.append(time.monotonic() - began)
-    return Beat(count, median(rows), max(rows), median(trips), 1000 * median(times))
+    return Beat(
+        count,
+        processes,
+        median(rows),
+        max(rows),
+        median(written),
+        median(trips),
+        1000 * median(times),
+    )

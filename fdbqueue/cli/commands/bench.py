@@ -119,7 +119,9 @@ def beats(
     ] = "10,10000",
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a consumer's sign of life reads, beside few others and beside many.
+    """Measure what a process's sign of life costs, beside few consumers and beside many.
+
+    First all consumers belong to the process that beats, then each to a process of its own.
 
     \b
     Examples:
@@ -131,7 +133,9 @@ def beats(
     counts = [_positive(text, 100_000) for text in consumers.split(",")]
     found = []
     if not as_json:
-        _print_step("", "consumers", "rows", "most rows", "round trips", "p50 ms")
+        _print_step(
+            "", "consumers", "processes", "rows", "most rows", "written", "round trips", "p50 ms"
+        )
     with _ending_well():
         for each in beats_.run(counts):
             found.append(each.to_json())
@@ -139,8 +143,10 @@ def beats(
                 _print_step(
                     "sign of life",
                     f"{each.consumers:,}",
+                    each.processes,
                     f"{each.rows:g}",
                     str(each.most_rows),
+                    f"{each.written:g}",
                     f"{each.round_trips:g}",
                     f"{each.p50_ms:,.1f}",
                 )

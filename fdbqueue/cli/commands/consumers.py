@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import fdbqueue
+from fdbqueue.store.binding import fdb
 
 from .. import home, json_schema, listings, terminal
 from ..declarations import Argument, Group
@@ -40,7 +41,7 @@ def list_(
     queue = home.queue(name)
 
     def look() -> listings.Listing:
-        now_ms = fdbqueue.Clock().wall_ms()
+        now_ms = fdbqueue.Clock().now_ms(db)
         consumers = queue.consumers(db)
         found, more = listings.page(
             consumers, lambda each: each.id.hex(), "consumer", at_most, after
@@ -77,10 +78,11 @@ def evict(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove consumers: those that have given no sign of life for 15 s, or those named by ID.
+    """Remove consumers whose process is dead, or those named by ID.
 
-    What they have leased stays leased, see fdbq lease release. One that is alive after all
-    registers again.
+    A process is dead if it has given no sign of life for 15 s; it is removed from all queues. What
+    its consumers have leased stays leased, see fdbq lease release. A consumer that is alive after
+    all registers again.
 
     \b
     Examples:
@@ -92,7 +94,7 @@ def evict(
     known = {each.id.hex(): each for each in queue.consumers(db)}
     if missing := [each for each in ids or [] if each not in known]:
         raise terminal.Refused(f"queue {name!r} has no consumer {', '.join(missing)}", 1)
-    chosen = [known[each] for each in ids] if ids else stale([*known.values()])
+    chosen = [known[each] for each in ids] if ids else stale(db, [*known.values()])
     if dry_run:
         if as_json:
             names = [each.id.hex() for each in chosen]
@@ -116,7 +118,9 @@ def evict(
         print(f"evicted {terminal.count(len(gone), 'consumer')} of queue {terminal.visible(name)}")
 
 
-def stale(consumers: list[fdbqueue.consumers.Consumer]) -> list[fdbqueue.consumers.Consumer]:
-    """Those that look dead, by their clocks and this one's."""
-    now_ms = fdbqueue.Clock().wall_ms()
+def stale(
+    db: fdb.Database, consumers: list[fdbqueue.consumers.Consumer]
+) -> list[fdbqueue.consumers.Consumer]:
+    """Consumers whose process looks dead."""
+    now_ms = fdbqueue.Clock().now_ms(db)
     return [each for each in consumers if now_ms - each.seen_at_ms > DEAD_SECONDS * 1000]

@@ -155,7 +155,7 @@ def _seen(
             if each.lapsed
         ],
         consumers=len(present),
-        stale=len(consumers.stale(present)),
+        stale=len(consumers.stale(db, present)),
         target_exists=target is None or bool(fdbqueue.survey(db, [target], root=home.space())),
         staged=[
             (sink, each.rows, now_ms - each.changed_at_ms)

@@ -16,11 +16,12 @@ from ...errors import QueueError
 from ...messages import next_event
 from ...messages.delivery import lease
 from ...schema import once
+from ...schema.codec.consumers import ConsumerRef
 from ...schema.scope import Scope
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ...values.records import record
-from .. import fulfilment, line, promotion, wakeups
+from .. import fulfilment, line, promotion, registry, wakeups
 from .. import leader as leading
 from ..leader import Step
 from ..line import Ticket
@@ -69,7 +70,7 @@ def withdraw(db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket)
             line.remove(tr, scope.keys, ticket.index, ticket.claim)
         if leader.value == ticket.claim:
             _step_down(tr, scope, fulfilment.others(tr, scope, looked, ticket.claim))
-            wakeups.withdraw(tr, scope.keys, ticket.claim)
+            wakeups.withdraw(tr, scope.keys, ConsumerRef(ticket.claim))
         return place.held
 
     if isinstance(db, fdb.Transaction):
@@ -134,7 +135,7 @@ class _Stand:
         return found
 
     def _withdraw(self, tr: fdb.Transaction) -> None:
-        wakeups.withdraw(tr, self.keys, self.ticket.claim)
+        wakeups.withdraw(tr, self.keys, ConsumerRef(self.ticket.claim))
 
     def _first(self) -> list[Delivery] | None:
         """As a rule the first watch has the answer."""
@@ -266,7 +267,8 @@ class _Stand:
             if step is Step.WAIT:
                 # Before whoever has waited for less long than the first in line.
                 first = min((one.index for one in served.unserved), default=self.ticket.index)
-                signal = wakeups.register(tr, keys, me, clock=scope.clock, since=first)
+                registry.evict_waiters(tr, scope)
+                signal = wakeups.register(tr, scope, ConsumerRef(me), since=first)
                 following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
                 patience = RENEW_SECONDS if following is None else min(following, RENEW_SECONDS)
         return _Round(
@@ -283,7 +285,7 @@ class _Stand:
     def _tidy(self, tr: fdb.Transaction, served: fulfilment.Served) -> None:
         """A leader that was woken, and leaves messages behind, passes the word on."""
         if self.woken:
-            wakeups.withdraw(tr, self.keys, self.ticket.claim)
+            wakeups.withdraw(tr, self.keys, ConsumerRef(self.ticket.claim))
             if not served.exhausted:
                 wakeups.wake(tr, self.keys, wakeups.look(tr, self.keys, 1))
 
@@ -310,7 +312,7 @@ class _Stand:
         if found is not None and leader.value == me:
             _step_down(tr, scope, unserved)
             if self.woken:
-                wakeups.withdraw(tr, keys, me)
+                wakeups.withdraw(tr, keys, ConsumerRef(me))
         return found
 
     def _run(self, body: Callable[[fdb.Transaction], R], wrote: Callable[[R], bool]) -> R:

@@ -15,14 +15,47 @@ class Beat(NamedTuple):
     wall_ms: int
 
 
-class ConsumerRecord(NamedTuple):
-    """A consumer that is registered: its name and priority, and the process that it runs in."""
+class Session(NamedTuple):
+    """A process that has consumers, and its last sign of life.
 
-    name: str
-    priority: int
+    expired: whether it was declared dead; then its consumers are being removed.
+    """
+
     host: str
     process: int
     started_at_ms: int
+    version: int
+    wall_ms: int
+    expired: bool = False
+
+    @property
+    def beat(self) -> Beat:
+        """Its last sign of life."""
+        return Beat(self.version, self.wall_ms)
+
+
+class ConsumerRef(NamedTuple):
+    """A consumer as keys name it. ``session`` is empty for one that gives its own sign of life."""
+
+    id: bytes
+    priority: int = 0
+    session: bytes = b""
+
+
+class ConsumerRecord(NamedTuple):
+    """A registered consumer. ``version`` and ``wall_ms`` are the sign of life of one without a
+    session, else 0."""
+
+    name: str
+    priority: int
+    started_at_ms: int
+    version: int = 0
+    wall_ms: int = 0
+
+    @property
+    def beat(self) -> Beat:
+        """Its own last sign of life."""
+        return Beat(self.version, self.wall_ms)
 
 
 class Request(NamedTuple):
@@ -53,26 +86,44 @@ class Holder(NamedTuple):
     expiry_ms: int
 
 
-def pack_beat(beat: Beat, consumer: bytes = b"") -> bytes:
-    """A sign of life, and whose it is where the key does not tell."""
-    return pack_index(beat.version) + pack_index(beat.wall_ms) + consumer
+def pack_session(session: Session) -> bytes:
+    """The stored form of a session."""
+    return pack(list(session))
 
 
-def unpack_beat(value: bytes) -> tuple[Beat, bytes]:
-    """A sign of life from its stored form, and whose it is."""
-    return Beat(unpack_index(value[:8]), unpack_index(value[8:16])), value[16:]
+def unpack_session(value: bytes) -> Session:
+    """A session from its stored form."""
+    return unpack_fields(value, "a session", Session)
 
 
-def pack_consumer(record: ConsumerRecord, beat: Beat) -> bytes:
-    """The stored form of a consumer and its last sign of life."""
-    return pack([*record, beat.version, beat.wall_ms])
+def pack_consumer(record: ConsumerRecord) -> bytes:
+    """The stored form of a consumer."""
+    return pack(list(record))
 
 
-def unpack_consumer(value: bytes) -> tuple[ConsumerRecord, Beat]:
+def unpack_consumer(value: bytes) -> ConsumerRecord:
     """A consumer from its stored form."""
-    return unpack_fields(
-        value, "a consumer", lambda *stored: (ConsumerRecord(*stored[:-2]), Beat(*stored[-2:]))
-    )
+    return unpack_fields(value, "a consumer", ConsumerRecord)
+
+
+def pack_state(session: bytes, since: int = 0) -> bytes:
+    """The stored form of a consumer's state: its session, and since which version it waits."""
+    return pack_index(since) + session
+
+
+def unpack_state(value: bytes) -> tuple[bytes, int]:
+    """A consumer's session from its stored state, and since which version it waits."""
+    return value[8:], unpack_index(value[:8])
+
+
+def pack_guard(consumer: ConsumerRef) -> bytes:
+    """The stored form of the guard."""
+    return pack(list(consumer))
+
+
+def unpack_guard(value: bytes) -> ConsumerRef:
+    """The guard from its stored form."""
+    return unpack_fields(value, "a guard", ConsumerRef)
 
 
 def pack_request(request: Request) -> bytes:

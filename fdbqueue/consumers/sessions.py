@@ -1,0 +1,194 @@
+"""Sessions: one sign of life for all consumers of a process, in whichever queues they are.
+
+Each process keeps one session below a root. Its record holds the last sign of life, and an entry
+in the order of expiry says when the process counts as dead: a beat replaces both, reads one row
+of its own, and costs the same however many consumers and processes there are. Consumers name
+their session, and each session names its queues, so whoever finds a dead session at the head of
+that order removes its consumers in bounded steps (``registry.evict_expired``).
+
+A session that was declared dead stays so: its next beat fails, and no consumer can be registered
+in it. The process then starts a new one and registers its consumers anew.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..schema.codec.consumers import (
+    Beat,
+    ConsumerRef,
+    Session,
+    pack_session,
+    unpack_consumer,
+    unpack_session,
+)
+from ..schema.keys import CLAIM_BYTES, QueueKeys, RootKeys
+from ..store.binding import fdb, transactional
+from ..store.clocks import VERSIONS_PER_SECOND, Clock
+
+DEAD_SECONDS = 15.0
+"""A process counts as dead when its last sign of life is older than this by both clocks."""
+BEAT_SECONDS = DEAD_SECONDS / 3
+MAX_SESSIONS = 20
+"""Expired sessions that one transaction looks at."""
+
+_DEAD_VERSIONS = int(DEAD_SECONDS * VERSIONS_PER_SECOND)
+
+
+class SessionExpired(Exception):
+    """Raised when a consumer is to be registered in a session that was declared dead."""
+
+
+class Expired(NamedTuple):
+    """A session that counts as dead: its name, its expiry version, and its record if any."""
+
+    session: bytes
+    expires_at: int
+    record: Session | None
+
+
+def now(tr: fdb.Transaction, clock: Clock) -> Beat:
+    """A sign of life, given now."""
+    return Beat(clock.version(tr), clock.now_ms(tr))
+
+
+def is_dead(beat: Beat, at: Beat) -> bool:
+    """Whether a sign of life is too old by both clocks, so that neither a wrong wall clock nor a
+    jump of the versions at a recovery kills a living process. One from a version to come was
+    given to another cluster."""
+    if beat.version > at.version:
+        return True
+    old = at.version - beat.version > _DEAD_VERSIONS
+    return old and at.wall_ms - beat.wall_ms > DEAD_SECONDS * 1000
+
+
+@transactional
+def start(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> bytes:
+    """Start a session of this process; returns its name. Writes blindly."""
+    session, beat = os.urandom(CLAIM_BYTES), now(tr, clock)
+    record = Session(socket.gethostname(), os.getpid(), beat.wall_ms, *beat)
+    tr[root.session(session)] = pack_session(record)
+    tr[root.session_expiry(_expires_at(record), session)] = b""
+    return session
+
+
+@transactional
+def beat(tr: fdb.Transaction, root: RootKeys, clock: Clock, session: bytes) -> tuple[bool, bool]:
+    """Give a sign of life. Returns whether the session lives, and whether another may be dead.
+
+    One round trip, three rows. Conflicts with being declared dead, and with consumers that are
+    registered in the session at the same time.
+    """
+    value = tr.get(root.session(session))
+    at = now(tr, clock)
+    first, last = _ends(tr, root, at)
+    overdue = bool(first.to_list() or last.to_list())
+    stored = value.value
+    if stored is None:
+        return False, overdue
+    record = unpack_session(stored)
+    if record.expired:
+        return False, True
+    renewed = record._replace(version=at.version, wall_ms=at.wall_ms)
+    tr[root.session(session)] = pack_session(renewed)
+    del tr[root.session_expiry(_expires_at(record), session)]
+    tr[root.session_expiry(_expires_at(renewed), session)] = b""
+    return True, overdue
+
+
+@transactional
+def end(tr: fdb.Transaction, root: RootKeys, session: bytes) -> None:
+    """End a session whose consumers are all gone. One round trip; conflicts with its beats."""
+    value = tr.get(root.session(session)).value
+    if value is not None:
+        remove(tr, root, Expired(session, _expires_at(unpack_session(value)), None))
+
+
+def join(tr: fdb.Transaction, root: RootKeys, session: bytes, queue: str) -> None:
+    """Note that a session has consumers in a queue; raises ``SessionExpired``.
+
+    One round trip. Conflicts with a beat of the session, and with its end.
+    """
+    value = tr.get(root.session(session)).value
+    if value is None or unpack_session(value).expired:
+        raise SessionExpired
+    tr[root.session_queue(session, queue)] = b""
+
+
+def alive(
+    tr: fdb.Transaction, root: RootKeys, keys: QueueKeys, clock: Clock, who: Iterable[ConsumerRef]
+) -> list[bool]:
+    """Whether each consumer of a queue lives. One round trip at snapshot isolation."""
+    consumers = list(who)
+    keys_read = {_record_key(root, keys, one) for one in consumers}
+    values = {key: tr.snapshot.get(key) for key in keys_read}
+    at = now(tr, clock)
+
+    def lives(one: ConsumerRef) -> bool:
+        value = values[_record_key(root, keys, one)].value
+        if value is None:
+            return False
+        if not one.session:
+            return not is_dead(unpack_consumer(value).beat, at)
+        session = unpack_session(value)
+        return not session.expired and not is_dead(session.beat, at)
+
+    return [lives(one) for one in consumers]
+
+
+@transactional
+def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Expired], bool]:
+    """Declare dead the first sessions that are; returns them, and whether there may be more.
+
+    Reads up to ``MAX_SESSIONS`` rows at the head of the order of expiry, and as many behind the
+    last that a living process can have. Conflicts with the beats of the sessions it returns.
+    """
+    at = now(tr, clock)
+    rows = [kv for found in _ends(tr, root, at, MAX_SESSIONS) for kv in found]
+    entries = [root.parse_session_expiry(kv.key) for kv in rows]
+    values = [tr.snapshot.get(root.session(session)) for _, session in entries]
+    dead = []
+    for (version, session), value in zip(entries, values, strict=True):
+        stored = value.value
+        record = None if stored is None else unpack_session(stored)
+        if record is not None and _expires_at(record) != version:
+            del tr[root.session_expiry(version, session)]  # nothing that a beat leaves behind
+        elif record is None or record.expired or is_dead(record.beat, at):
+            tr.add_read_conflict_key(root.session(session))
+            if record is not None and not record.expired:
+                tr[root.session(session)] = pack_session(record._replace(expired=True))
+            dead.append(Expired(session, version, record))
+    return dead, len(rows) >= MAX_SESSIONS and bool(dead)
+
+
+def remove(tr: fdb.Transaction, root: RootKeys, gone: Expired) -> None:
+    """Remove a session that has no consumers left. Writes blindly."""
+    queues = root.session_queues(gone.session)
+    del tr[root.session(gone.session)]
+    del tr[root.session_expiry(gone.expires_at, gone.session)]
+    tr.clear_range(queues.start, queues.stop)
+
+
+def _ends(
+    tr: fdb.Transaction, root: RootKeys, at: Beat, limit: int = 1
+) -> tuple[fdb.FDBRange, fdb.FDBRange]:
+    """Issue reads of the first sessions that have expired, and of the last of another cluster."""
+    mode = fdb.StreamingMode.exact
+    past = root.session_expiries(end=at.version)
+    later = root.session_expiries(at.version + _DEAD_VERSIONS + 1)
+    return (
+        tr.snapshot.get_range(past.start, past.stop, limit=limit, streaming_mode=mode),
+        tr.snapshot.get_range(later.start, later.stop, limit=limit, streaming_mode=mode),
+    )
+
+
+def _expires_at(session: Session) -> int:
+    return session.version + _DEAD_VERSIONS
+
+
+def _record_key(root: RootKeys, keys: QueueKeys, consumer: ConsumerRef) -> bytes:
+    """Where the sign of life of a consumer stands: with its session, or with itself."""
+    return root.session(consumer.session) if consumer.session else keys.consumer(b"", consumer.id)

@@ -1,0 +1,156 @@
+"""The session of this process, which all consumers of its workers share: below one root, and by
+one clock."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from ..consumers import registry, sessions
+from ..consumers.sessions import BEAT_SECONDS
+from ..errors import QueueError
+from ..schema import once
+from ..schema.codec.consumers import ConsumerRef
+from ..schema.keys import QueueKeys, RootKeys
+from ..store.binding import FAILURES, fdb
+from ..store.clocks import Clock
+
+R = TypeVar("R")
+
+log = logging.getLogger("fdbqueue.worker")
+
+EVICTING_SECONDS = 1.0
+"""How long one beat goes on removing consumers of dead processes; the next beat continues."""
+
+
+class ProcessSession:
+    """The session of this process. Any thread may beat; one beat is given for all."""
+
+    def __init__(self, db: fdb.Database, root: RootKeys, clock: Clock) -> None:
+        self.db = db
+        self._root = root
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._name: bytes | None = None
+        self._consumers: set[ConsumerRef] = set()
+        self._left_behind: list[tuple[QueueKeys, ConsumerRef]] = []
+        """Consumers that could not be unregistered when they left."""
+        self._beat_at = 0.0
+
+    @staticmethod
+    def of(db: fdb.Database, root: RootKeys, clock: Clock) -> ProcessSession:
+        """The session of this process for the queues below a root."""
+        # The session holds both objects, so their ids are unique as long as it lives.
+        place = id(db), root.once.prefix, 0 if type(clock) is Clock else id(clock)
+        with _finding:
+            found = _sessions.get(place)
+            if found is None:
+                found = _sessions[place] = ProcessSession(db, root, clock)
+            return found
+
+    def register(self, join: Callable[[fdb.Transaction, bytes], ConsumerRef]) -> ConsumerRef:
+        """Register a consumer by ``join``, which is given the session."""
+        while True:
+            with self._lock:
+                if self._name is None:
+                    self._name = self._run(lambda tr: sessions.start(tr, self._root, self._clock))
+                    self._beat_at = time.monotonic() + BEAT_SECONDS
+                name = self._name
+            try:
+                consumer = self._run(lambda tr: join(tr, name))  # noqa: B023
+            except sessions.SessionExpired:
+                self._expire(name)
+                continue
+            with self._lock:
+                self._consumers.add(consumer)
+            return consumer
+
+    def unregister(self, keys: QueueKeys, consumer: ConsumerRef) -> None:
+        """Unregister a consumer; the last one ends the session."""
+        gone = False
+        try:
+            self._run(lambda tr: registry.unregister(tr, keys, consumer), writes=False)
+            gone = True
+        finally:
+            with self._lock:
+                self._consumers.discard(consumer)
+                name = self._name
+                last = consumer.session == name and not self._consumers
+                if last:
+                    # If not all of them are gone, the session expires, and they with it.
+                    self._name = None
+                    gone, self._left_behind = gone and not self._left_behind, []
+                elif not gone:
+                    self._left_behind.append((keys, consumer))
+            if last and gone and name is not None:
+                with contextlib.suppress(*FAILURES, QueueError):
+                    self._run(lambda tr: sessions.end(tr, self._root, name), writes=False)
+
+    def lost(self, consumer: ConsumerRef) -> None:
+        """Forget a consumer that was evicted."""
+        with self._lock:
+            self._consumers.discard(consumer)
+
+    def has(self, consumer: ConsumerRef) -> bool:
+        """Whether a consumer belongs to the session, as far as the last beat tells."""
+        return consumer.session == self._name
+
+    def beat(self, *, always: bool = False) -> None:
+        """Give a sign of life if one is due, and remove consumers of dead processes."""
+        with self._lock:
+            now, name = time.monotonic(), self._name
+            if name is None or not (always or now >= self._beat_at):
+                return
+            self._beat_at = now + BEAT_SECONDS
+            left_behind, self._left_behind = self._left_behind, []
+        alive, overdue = self._run(
+            lambda tr: sessions.beat(tr, self._root, self._clock, name), writes=False
+        )
+        if not alive:
+            log.warning("this process was taken for dead: its consumers register anew")
+            self._expire(name)
+        for keys, consumer in left_behind if alive else ():
+            self.unregister(keys, consumer)
+        if overdue:
+            self._evict(now + EVICTING_SECONDS)
+
+    def _evict(self, deadline: float) -> None:
+        evicted = registry.Evicted([], True)
+        while evicted.more and time.monotonic() < deadline:
+            evicted = self._run(
+                lambda tr: registry.evict_expired(tr, self._root, self._clock), writes=False
+            )
+            if evicted.consumers:
+                log.info("removed %d consumers of dead processes", len(evicted.consumers))
+        if evicted.more:
+            self._beat_at = 0.0
+
+    def _expire(self, name: bytes) -> None:
+        with self._lock:
+            if self._name == name:
+                self._name = None
+                self._consumers.clear()
+                self._left_behind.clear()
+
+    def _run(self, body: Callable[[fdb.Transaction], R], *, writes: bool = True) -> R:
+        return once.run(self.db, self._root.once, body, wrote=lambda _: writes)
+
+
+_finding = threading.Lock()
+_sessions: WeakValueDictionary[tuple[int, bytes, int], ProcessSession] = WeakValueDictionary()
+
+
+def _after_fork() -> None:
+    """A forked process gives signs of life of its own."""
+    global _finding
+    _finding = threading.Lock()
+    _sessions.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
