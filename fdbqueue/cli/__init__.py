@@ -1,7 +1,7 @@
-"""``fdbq``: looking after queues from a terminal.
+"""``fdbq``: manage queues from a terminal.
 
-The commands import what stands on the bindings when they run, never before: ``--store`` has to be
-known by then, and ``--help`` and shell completion must be quick.
+Commands import the bindings only when they run: ``--store`` must be known first, and ``--help`` and
+shell completion must be fast.
 """
 
 import gc
@@ -12,12 +12,11 @@ import sys
 def main() -> None:
     """The console script.
 
-    Until there is somebody to catch an interrupt, it ends the process without a word: Python
-    would print a traceback of whatever import it is at.
+    An interrupt during the imports ends the process silently; Python would print a traceback.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # What is imported stays: looking among it for garbage is a tenth of what a start costs.
+    # Modules stay in memory: scanning them for garbage would take a tenth of the start-up time.
     gc.set_threshold(50_000)
     from .main import run
 

@@ -1,15 +1,15 @@
-"""What commands are declared with, at next to no cost: typer's own is made of it when needed.
+"""Command declarations: typer's options and arguments, without importing typer.
 
-typer says what is wrong with a command line, writes help and completes; it takes longer to load
-than most commands take. So a command line that is plainly right is parsed here, by ``parse``. For
-all others it answers None, and typer decides: a test holds that the two agree.
+Importing typer takes longer than most commands run. So ``parse`` handles every command line that is
+plainly correct and returns None for all others. For those, and for help and shell completion,
+``Group.typer`` builds the typer application. A test checks that both parse alike.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import wraps
 from types import NoneType, UnionType
@@ -20,7 +20,7 @@ MISSING = inspect.Parameter.empty
 
 
 class Declared:
-    """An option or argument: the names of an option, and the settings as typer has them."""
+    """A declared option or argument: the names of an option, and typer's settings."""
 
     def __init__(self, kind: str, names: Sequence[str], settings: Mapping[str, Any]) -> None:
         self.kind = kind
@@ -29,17 +29,27 @@ class Declared:
 
 
 def Option(*names: str, **settings: Any) -> Any:
-    """As ``typer.Option`` in an annotation."""
+    """Like ``typer.Option`` in an annotation."""
     return Declared("Option", names, settings)
 
 
 def Argument(**settings: Any) -> Any:
-    """As ``typer.Argument`` in an annotation."""
+    """Like ``typer.Argument`` in an annotation."""
     return Declared("Argument", (), settings)
 
 
+class Parameters:
+    """A group of options that several commands share, passed as one parameter.
+
+    A subclass declares them as annotated class attributes with defaults.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
 class Group:
-    """As ``typer.Typer``: commands below a name."""
+    """Like ``typer.Typer``: commands below one name."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
@@ -47,7 +57,7 @@ class Group:
         self.start: tuple[Function, dict[str, Any]] | None = None
 
     def command(self, name: str | None = None) -> Callable[[Function], Function]:
-        """Add a command, under its own name or another."""
+        """Add a command, by default under the name of its function."""
 
         def add(function: Function) -> Function:
             self.commands[name or function.__name__.replace("_", "-")] = function
@@ -56,7 +66,7 @@ class Group:
         return add
 
     def callback(self, **settings: Any) -> Callable[[Function], Function]:
-        """What is called before each command."""
+        """Set the function that runs before each command."""
 
         def add(function: Function) -> Function:
             self.start = (function, settings)
@@ -65,59 +75,89 @@ class Group:
         return add
 
     def typer(self, outlined: bool = False) -> Any:
-        """The same as typer has it. outlined: with the names and docstrings of its commands only,
-        which is enough for its own help."""
+        """Build the typer application.
+
+        outlined: only with the names and docstrings of the commands, which is enough for help.
+        """
         import typer
 
         app = typer.Typer(**self.settings)
         if self.start is not None:
             function, settings = self.start
-            app.callback(**settings)(typed(function))
+            app.callback(**settings)(_for_typer(function))
         for name, command in self.commands.items():
             context = self.settings.get("context_settings")
-            made = _outline(command) if outlined else typed(command)
+            made = _outline(command) if outlined else _for_typer(command)
             app.command(name, context_settings=context)(made)
         return app
 
 
 def _outline(function: Function) -> Function:
-    def call() -> None:
-        raise NotImplementedError("an outline is listed, and never run")
+    def listed() -> None:
+        raise NotImplementedError("an outline is only listed")
 
-    call.__doc__ = function.__doc__
-    return call
+    listed.__doc__ = function.__doc__
+    return listed
 
 
-def typed(function: Function) -> Function:
-    """A function that is declared as typer wants it."""
+def call(function: Function, arguments: Mapping[str, Any]) -> Any:
+    """Call a command with its parsed arguments, gathering those of ``Parameters`` groups."""
+    gathered: dict[str, Any] = {}
+    for name, hint in _hints(function).items():
+        if _is_group(hint):
+            gathered[name] = hint(**{inner: arguments[inner] for inner, _, _ in _flat(hint)})
+        else:
+            gathered[name] = arguments[name]
+    return function(**gathered)
+
+
+def _hints(declared: Any) -> dict[str, Any]:
+    hints = get_type_hints(declared, include_extras=True)
+    hints.pop("return", None)
+    return hints
+
+
+def _is_group(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Parameters)
+
+
+def _flat(declared: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name, annotation and default of each parameter, groups replaced by what they contain."""
+    group = _is_group(declared)
+    known = {} if group else inspect.signature(declared).parameters
+    for name, hint in _hints(declared).items():
+        if _is_group(hint):
+            yield from _flat(hint)
+        else:
+            default = getattr(declared, name, MISSING) if group else known[name].default
+            yield name, hint, default
+
+
+def _for_typer(function: Function) -> Function:
+    """The command with the signature and annotations that typer expects."""
     import typer
 
-    hints = get_type_hints(function, include_extras=True)
-    hints.pop("return", None)
-    for name, hint in hints.items():
+    parameters = []
+    for name, hint, default in _flat(function):
         if get_origin(hint) is Annotated:
             base, declared = get_args(hint)
-            if isinstance(declared, Declared):
-                made = getattr(typer, declared.kind)(*declared.names, **declared.settings)
-                hints[name] = Annotated[base, made]
+            made = getattr(typer, declared.kind)(*declared.names, **declared.settings)
+            typed: Any = Annotated[base, made]
+        else:
+            typed = hint
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=typed))
 
     @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
+    def run(**arguments: Any) -> Any:
+        return call(function, arguments)
 
-    signature = inspect.signature(function)
-    parameters = [
-        each.replace(annotation=hints.get(each.name, each.annotation))
-        for each in signature.parameters.values()
-    ]
-    call.__annotations__ = hints
-    call.__dict__["__signature__"] = signature.replace(
-        parameters=parameters, return_annotation=signature.empty
-    )
-    return call
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    return run
 
 
-# -- command lines that are plainly right -----------------------------------------------------
+# -- command lines that are plainly correct -----------------------------------------------------
 
 
 class _Unclear(Exception):
@@ -125,7 +165,7 @@ class _Unclear(Exception):
 
 
 class _Parameter:
-    """A parameter of a command, and how its value is read."""
+    """A parameter of a command, and how its value is parsed."""
 
     def __init__(self, name: str, hint: Any, default: Any) -> None:
         base, declared = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
@@ -142,10 +182,6 @@ class _Parameter:
         self.names = declared.names or (f"--{name.replace('_', '-')}",)
         if {"callback", "is_eager"} & self.settings.keys():
             raise _Unclear
-
-    @property
-    def flag(self) -> bool:
-        return self.kind is bool
 
     def value(self, text: str) -> Any:
         parser = self.settings.get("parser")
@@ -165,7 +201,7 @@ class _Parameter:
 
 
 def parse(function: Function, words: Sequence[str]) -> dict[str, Any] | None:
-    """The arguments that a command line gives to a function; None where it is not plainly right."""
+    """The arguments of a command; None unless the command line is plainly correct."""
     try:
         return _parsed(function, words)
     except (_Unclear, ValueError):
@@ -173,25 +209,21 @@ def parse(function: Function, words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _parsed(function: Function, words: Sequence[str]) -> dict[str, Any]:
-    hints = get_type_hints(function, include_extras=True)
-    every = [
-        _Parameter(each.name, hints[each.name], each.default)
-        for each in inspect.signature(function).parameters.values()
-    ]
-    options = {name: each for each in every if not each.argument for name in each.names}
+    parameters = [_Parameter(*each) for each in _flat(function)]
+    options = {name: each for each in parameters if not each.argument for name in each.names}
     given: dict[str, Any] = {}
-    placed: list[str] = []
+    positional: list[str] = []
     left = list(words)
     while left:
         word = left.pop(0)
         if not word.startswith("-") or word == "-":
-            placed.append(word)
+            positional.append(word)
             continue
         name, equals, text = word.partition("=")
         option = options.get(name)
         if option is None or (equals and not name.startswith("--")):
             raise _Unclear
-        if option.flag:
+        if option.kind is bool:
             if equals:
                 raise _Unclear
             given[option.name] = True
@@ -202,12 +234,12 @@ def _parsed(function: Function, words: Sequence[str]) -> dict[str, Any]:
             text = left.pop(0)
         value = option.value(text)
         given[option.name] = [*given.get(option.name, []), value] if option.several else value
-    _place([each for each in every if each.argument], placed, given)
-    return {each.name: given.get(each.name, each.default) for each in every}
+    _assign([each for each in parameters if each.argument], positional, given)
+    return {each.name: given.get(each.name, each.default) for each in parameters}
 
 
-def _place(arguments: Sequence[_Parameter], words: list[str], given: dict[str, Any]) -> None:
-    """Give words to arguments, in their order; the last one may take several."""
+def _assign(arguments: Sequence[_Parameter], words: list[str], given: dict[str, Any]) -> None:
+    """Assign words to arguments in order; the last argument may take several."""
     for n, argument in enumerate(arguments):
         if argument.several:
             if n + 1 < len(arguments):

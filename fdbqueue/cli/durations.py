@@ -1,4 +1,4 @@
-"""Times as people write them: ``90``, ``250ms``, ``15m``, ``1h30m``, ``7d``."""
+"""Durations and times on the command line: ``90``, ``250ms``, ``15m``, ``1h30m``, ``7d``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhdw])")
 
 
 def parse(text: str) -> float | None:
-    """The seconds that a text says, by numbers with units or one number of seconds; None if it is
-    no time."""
+    """The seconds in a text of numbers with units, or of one number; None if it is neither."""
     parts = _PART.findall(text)
     if parts and "".join(number + unit for number, unit in parts) == text:
         return sum(float(number) * UNITS[unit] for number, unit in parts)
@@ -25,27 +24,29 @@ def parse(text: str) -> float | None:
 
 
 def seconds(text: str | float) -> float:
-    """The seconds that an option says; raises ``Refused``."""
+    """Parse a duration option; raises ``CommandError``."""
     found = parse(str(text))
     if found is None:
-        raise terminal.Refused(f"{text!r} is no time: write seconds, or 250ms, 15m, 1h30m, 7d")
+        raise terminal.CommandError(
+            f"{text!r} is not a duration: write seconds, or for example 250ms, 15m, 1h30m, 7d"
+        )
     return found
 
 
 def at_least(low: float) -> Callable[[str | float], float]:
-    """As ``seconds``, for an option that takes no less."""
+    """Like ``seconds``, with a minimum."""
 
     def limited(text: str | float) -> float:
         found = seconds(text)
         if not found >= low:
-            raise terminal.Refused(f"{text!r} is too short: at least {low:g} s")
+            raise terminal.CommandError(f"{text!r} is too short: the minimum is {low:g} s")
         return found
 
     return limited
 
 
 def moment(text: str | datetime) -> datetime:
-    """The moment that an option says: a time, or how long ago; raises ``Refused``."""
+    """Parse an option that is a time, or how long ago; raises ``CommandError``."""
     if isinstance(text, datetime):
         return text
     ago = parse(text)
@@ -54,19 +55,19 @@ def moment(text: str | datetime) -> datetime:
             return datetime.now(UTC) - timedelta(seconds=ago)
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
-        raise terminal.Refused(
-            f"{text!r} is no moment: write one like 2030-01-31T08:00+01:00, or how long ago: 90m"
+        raise terminal.CommandError(
+            f"{text!r} is not a time: write 2030-01-31T08:00+01:00, or how long ago: 90m"
         ) from None
 
 
 def instant(text: str) -> datetime:
-    """A moment in the future or past, with its zone; raises ``Refused``."""
+    """Parse a time that has a zone; raises ``CommandError``."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         found = datetime.min
     if found.tzinfo is None:
-        raise terminal.Refused(
-            f"--at {text}: write a time with its zone, like 2030-01-31T08:00+01:00"
+        raise terminal.CommandError(
+            f"--at {text}: write a time with its zone, for example 2030-01-31T08:00+01:00"
         )
     return found

@@ -1,4 +1,4 @@
-"""What every listing can do: text for people, JSON, and to look again and again."""
+"""Listings: tables for people, JSON and CSV for programs, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ from typing import Any, Protocol, TypeVar
 
 from ..values.records import record
 from . import terminal
+from .parameters import ListOutput, Output, Page
 
 T = TypeVar("T")
 
 
 class View(Protocol):
-    """What one look found; ``empty`` is what to say where that is nothing, and else None."""
+    """What a command shows. ``empty`` is a note to print if there is nothing to show."""
 
     @property
     def empty(self) -> str | None: ...
     @property
     def more(self) -> str | None:
-        """What to say where this is not all."""
+        """A note to print if this is not all."""
 
     @property
     def json(self) -> Any:
         """What --json prints."""
 
     def lines(self, width: int | None) -> list[str]:
-        """What people see, in a terminal of that width or in a pipe."""
+        """Text for a terminal of this width, or for a pipe."""
 
 
 @record
 class Listing:
-    """Rows of a table. values: what --json prints. nothing: what to say where there are no rows.
-
-    more: what to say where there are more than these.
-    """
+    """A table. values: what --json prints. nothing: the note for an empty table."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -58,16 +56,13 @@ class Listing:
 
 @record
 class Fields:
-    """One thing and what is known of it. value: what --json prints. below: a table that follows."""
+    """One thing with its fields. value: what --json prints. below: a table after the fields."""
 
     fields: Sequence[tuple[str, object]]
     value: dict[str, Any]
     below: Listing | None = None
+    empty: str | None = None
     more: str | None = None
-
-    @property
-    def empty(self) -> str | None:
-        return None
 
     @property
     def json(self) -> Any:
@@ -80,55 +75,50 @@ class Fields:
         return found
 
 
-def first(found: Iterable[T], most: int | None) -> tuple[list[T], bool]:
-    """The first ``most`` of what is found, and whether there are more; all of them where None."""
-    if most is None or most > sys.maxsize - 1:
+def first(found: Iterable[T], limit: int | None) -> tuple[list[T], bool]:
+    """The first ``limit`` elements, and whether there are more; None: all of them."""
+    if limit is None or limit > sys.maxsize - 1:
         return [*found], False
-    some = list(islice(found, most + 1))
-    return some[:most], len(some) > most
+    some = list(islice(found, limit + 1))
+    return some[:limit], len(some) > limit
 
 
 def page(
-    found: Sequence[T], name: Callable[[T], str], noun: str, most: int | None, after: str | None
+    found: Sequence[T], name: Callable[[T], str], noun: str, wanted: Page
 ) -> tuple[list[T], str | None]:
-    """The first ``most`` behind the one named ``after``, and what to say where there are more."""
-    if after is not None:
+    """The elements on a page, and a note if there are more."""
+    if wanted.after is not None:
         names = [name(each) for each in found]
-        if after not in names:
-            raise terminal.Refused(f"--after {after!r}: there is no such {noun} in the list", 1)
-        found = found[names.index(after) + 1 :]
-    shown, cut = first(found, most)
+        if wanted.after not in names:
+            raise terminal.CommandError(f"--after {wanted.after!r}: the list has no such {noun}", 1)
+        found = found[names.index(wanted.after) + 1 :]
+    shown, cut = first(found, wanted.limit)
     return shown, more(noun, len(shown), name(shown[-1]), len(found)) if cut else None
 
 
-def more(noun: str, shown: int, after: str, total: int | None = None) -> str:
-    """What to say where a listing is cut; the same everywhere."""
+def more(noun: str, shown: int, last: str, total: int | None = None) -> str:
+    """The note below a listing that is cut."""
     of = "" if total is None or total <= shown else f" of {total:,}"
     return (
         f"the first {terminal.count(shown, noun)}{of}: there are more; "
-        f"--after {shlex.quote(after)} goes on, --max shows more at once"
+        f"continue with --after {shlex.quote(last)}, or raise --max"
     )
 
 
-def show(
-    look: Callable[[], View], as_json: bool, watch: float | None, as_csv: bool = False
-) -> None:
-    """Print what a look finds; look again every ``watch`` seconds, until interrupted."""
-    if as_csv:
-        if as_json or watch is not None:
-            raise terminal.Refused("--csv goes neither with --json nor with --watch")
-        found = look()
-        print_csv(found.json)
-        if found.more is not None:
-            terminal.note(found.more)
-        return
-    if watch is not None:
-        _watch(look, as_json, watch)
+def show(look: Callable[[], View], output: Output) -> None:
+    """Print what ``look`` finds. With --watch, repeat it until interrupted."""
+    as_csv = isinstance(output, ListOutput) and output.as_csv
+    if as_csv and (output.as_json or output.watch is not None):
+        raise terminal.CommandError("--csv cannot be combined with --json or --watch")
+    if output.watch is not None:
+        _watch(look, output.as_json, output.watch)
         return
     found = look()
-    if as_json and isinstance(found.json, list):
+    if as_csv:
+        _print_csv(found.json)
+    elif output.as_json and isinstance(found.json, list):
         print_array(found.json)
-    elif as_json:
+    elif output.as_json:
         terminal.print_json(found.json)
     elif found.empty is not None:
         terminal.note(found.empty)
@@ -139,10 +129,10 @@ def show(
         terminal.note(found.more)
 
 
-def print_csv(values: Iterable[dict[str, Any]]) -> None:
-    """Print values as CSV, a line each, below the names that any of them has.
+def _print_csv(values: Iterable[dict[str, Any]]) -> None:
+    """Print values as CSV, with a column for each name that any value has.
 
-    What has parts becomes a column for each: ``header.region``, ``death.reason``.
+    Nested objects become columns such as ``header.region`` and ``death.reason``.
     """
     import csv
 
@@ -166,18 +156,25 @@ def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object
             yield f"{prefix}{name}", each
 
 
-def print_array(values: Iterable[Any]) -> int:
-    """Print a JSON array with each value on a line of its own, as they come; returns how many."""
-    printed = 0
+def print_array(values: Iterable[Any]) -> None:
+    """Print a JSON array as its values arrive, one value per line."""
+    printed = False
     for value in values:
         print("," if printed else "[", terminal.dumps(value), sep="\n", end="")
-        printed += 1
+        printed = True
     print("\n]" if printed else "[]")
-    return printed
+
+
+def print_results(results: Sequence[dict[str, Any]]) -> None:
+    """Print as JSON what was done to each queue: one object, or an array for several queues."""
+    if len(results) == 1:
+        terminal.print_json(results[0])
+    else:
+        print_array(results)
 
 
 def _watch(look: Callable[[], View], as_json: bool, seconds: float) -> None:
-    """Ctrl-C is how it ends well; whoever reads a pipe may also just go away."""
+    """Print again and again; Ctrl-C ends it without an error."""
     try:
         if not as_json and terminal.width() is not None:
             _on_screen(look, seconds)
@@ -188,7 +185,7 @@ def _watch(look: Callable[[], View], as_json: bool, seconds: float) -> None:
             else:
                 print("\n".join(_lines(found, None)))
             terminal.flush()
-            terminal.pause(seconds)
+            terminal.sleep(seconds)
     except KeyboardInterrupt:
         return
 
@@ -208,4 +205,4 @@ def _on_screen(look: Callable[[], View], seconds: float) -> None:
         while True:
             shown = _lines(look(), screen.size[0])
             screen.draw(Text(line, no_wrap=True, overflow="crop") for line in shown)
-            terminal.pause(seconds)
+            terminal.sleep(seconds)

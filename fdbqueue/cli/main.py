@@ -1,7 +1,7 @@
-"""The command line: its commands put together, and its exit codes.
+"""The command line: all commands, error messages and exit codes.
 
-0: done. 1: it failed. 2: wrong usage or invalid input. 130: interrupted. An error is one line on
-standard error that starts with ``fdbq:``; nobody is shown a traceback.
+Exit codes: 0 success, 1 failure, 2 wrong usage or invalid input, 130 interrupted. An error is one
+line on standard error that starts with ``fdbq:``, never a traceback.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from typing import Annotated, Any
 import fdbqueue
 
 from ..errors import InvalidInput, QueueError
-from . import home, terminal
-from .declarations import Function, Group, Option, parse
+from . import context, terminal
+from .declarations import Function, Group, Option, call, parse
 
 INTERRUPTED = 130
 
-HOME = {
+COMMANDS = {
     "status": "monitor.status",
     "doctor": "monitor.doctor",
     "top": "monitor.top",
-    "enqueue": "commands.enqueue",
-    "receive": "commands.messages",
-    "ack": "commands.settlement",
-    "extend": "commands.settlement",
-    "release": "commands.settlement",
-    "reject": "commands.settlement",
-    "peek": "commands.messages",
-    "browse": "commands.messages",
-    "show": "commands.messages",
-    "cancel": "commands.messages",
-    "edit": "commands.messages",
+    "enqueue": "messages.enqueue",
+    "receive": "messages.receive",
+    "ack": "messages.leases",
+    "extend": "messages.leases",
+    "release": "messages.leases",
+    "reject": "messages.leases",
+    "peek": "messages.inspection",
+    "browse": "messages.inspection",
+    "show": "messages.inspection",
+    "cancel": "messages.editing",
+    "edit": "messages.editing",
     "sweep": "monitor.maintenance",
-    "worker": "commands.worker",
+    "worker": "worker",
 }
-"""The module of each command; its function has the same name."""
+"""The module of each command; its function has the command's name."""
 GROUPS = {
-    "queue": ("commands.queues", "app"),
-    "dead": ("commands.dead_letters", "app"),
-    "lease": ("commands.leases", "app"),
-    "consumer": ("commands.consumers", "app"),
-    "subscription": ("commands.subscriptions", "app"),
-    "history": ("commands.history", "app"),
-    "sink": ("commands.sinks", "app"),
-    "pipeline": ("commands.pipeline", "app"),
-    "plan": ("commands.plans", "app"),
-    "metrics": ("monitor.maintenance", "metrics"),
-    "bench": ("commands.bench", "app"),
+    "queue": "queues.commands",
+    "dead": "messages.dead_letters",
+    "lease": "messages.leases",
+    "consumer": "queues.consumers",
+    "subscription": "queues.subscriptions",
+    "history": "messages.history",
+    "sink": "queues.sinks",
+    "pipeline": "pipeline",
+    "plan": "queues.plans",
+    "metrics": "monitor.metrics",
+    "bench": "bench.commands",
 }
-"""The module of each group, and the group in it."""
+"""The module of each group of commands; the group is its ``app``."""
 
 
 def _version(wanted: bool) -> None:
@@ -63,21 +63,21 @@ def _version(wanted: bool) -> None:
         raise terminal.Exit(0)
 
 
-def _everywhere(
+def _settings(
     store: Annotated[
         str | None,
         Option(
             metavar="FILE",
-            help="The store: an embedded store's path, embedded:PATH, or a cluster file. "
-            "Where there is none, fdbq queue create makes one.",
+            help="The store: the path of an embedded store, embedded:PATH, or a cluster file. "
+            "fdbq queue create creates an embedded store if it does not exist.",
         ),
     ] = None,
     root: Annotated[
         str | None,
         Option(
             metavar="PATH",
-            help="The root that the queues lie below, its parts set off by slashes: a/b is "
-            "Subspace(('a', 'b')). That of programs by default: fdbqueue.",
+            help="The root subspace of the queues: a/b stands for Subspace(('a', 'b')). "
+            "By default fdbqueue, as in programs.",
         ),
     ] = None,
     version: Annotated[
@@ -86,14 +86,14 @@ def _everywhere(
     ] = False,
 ) -> None:
     if store is not None:
-        # Read when fdbqueue.store.binding is imported, which no command has done yet.
+        # fdbqueue.store.binding reads this when a command first imports it.
         os.environ["FDBQUEUE_STORE"] = store
         if not store:
-            raise terminal.Refused("--store '': it names no file")
+            raise terminal.CommandError("--store '' is empty: give the path of a file")
     if root is not None:
         if not all(root.split("/")):
-            raise terminal.Refused(f"--root {root!r}: write names, set off by slashes")
-        home.root = root
+            raise terminal.CommandError(f"--root {root!r}: write names separated by slashes")
+        context.root = root
 
 
 _TYPER = {
@@ -103,45 +103,47 @@ _TYPER = {
 }
 
 
-def _of(module: str, name: str) -> Any:
-    return getattr(import_module(f".{module}", __package__), name)
+def _command(name: str) -> Any:
+    return getattr(import_module(f".{COMMANDS[name]}", __package__), name)
 
 
-def assembled(outlined: bool = False) -> Any:
-    """The application as typer has it. outlined: enough for its help, not for a command."""
+def _commands_of(group: str) -> Any:
+    return import_module(f".{GROUPS[group]}", __package__).app
+
+
+def application(outlined: bool = False) -> Any:
+    """The typer application. outlined: only enough of it for its help."""
     group = Group(
         name="fdbq",
-        help="Look after fdbqueue's queues: transactional priority queues on FoundationDB.",
-        epilog="The store is --store, else FDBQUEUE_STORE, else the cluster of FDB_CLUSTER_FILE or "
-        "of the default cluster file, else an embedded store in your data directory. Exit codes: "
-        "0 done, 1 failed, 2 wrong usage or invalid input, 130 interrupted. fdbq COMMAND --help "
-        "has examples.",
+        help="Manage the queues of fdbqueue: transactional priority queues on FoundationDB.",
+        epilog="fdbq uses the store of --store, else of FDBQUEUE_STORE, else the cluster of "
+        "FDB_CLUSTER_FILE or of the default cluster file, else an embedded store in your data "
+        "directory. Exit codes: 0 success, 1 failure, 2 wrong usage or invalid input, "
+        "130 interrupted. fdbq COMMAND --help shows examples.",
         no_args_is_help=True,
         **_TYPER,
     )
-    group.callback()(_everywhere)
-    for name, module in HOME.items():
-        group.command(name)(_of(module, name))
+    group.callback()(_settings)
+    for name in COMMANDS:
+        group.command(name)(_command(name))
     app = group.typer(outlined)
-    for module, attribute in GROUPS.values():
-        app.add_typer(_of(module, attribute).typer(outlined))
+    for name in GROUPS:
+        app.add_typer(_commands_of(name).typer(outlined))
     return app
 
 
 def part(words: Sequence[str]) -> tuple[Any, int]:
-    """The command or the group that words name, as typer has it, and how many words that takes.
+    """The typer application of the command or group that words name, and how many words that takes.
 
-    typer takes long to make anything of a whole application, and of what stands above a command.
+    Building the whole application, or the groups above a command, takes typer too long.
     """
     group = Group(add_completion=False, **_TYPER)
-    if words[0] in HOME:
-        group.command(words[0])(_of(HOME[words[0]], words[0]))
-        return group.typer(), 1
-    whole = _of(*GROUPS[words[0]])
-    command = whole.commands.get(words[1] if len(words) > 1 else "")
-    if command is not None:
-        group.command(words[1])(command)
-        return group.typer(), 2
+    function, left = find(words)
+    if function is not None:
+        taken = len(words) - len(left)
+        group.command(words[taken - 1])(function)
+        return group.typer(), taken
+    whole = _commands_of(words[0])
     group.settings |= whole.settings
     group.commands, group.start = whole.commands, whole.start or (lambda: None, {})
     return group.typer(outlined=True), 1
@@ -149,12 +151,12 @@ def part(words: Sequence[str]) -> tuple[Any, int]:
 
 def __getattr__(name: str) -> Any:
     if name == "app":
-        return assembled()
+        return application()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _settings(words: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
-    """What a command line begins with, of --store and --root, and what is left."""
+def _split(words: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
+    """The leading --store and --root of a command line, and the rest."""
     settings: dict[str, Any] = {}
     while len(words) > 1 and words[0] in ("--store", "--root"):
         settings[words[0].removeprefix("--")] = words[1]
@@ -162,42 +164,39 @@ def _settings(words: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
     return settings, words
 
 
-def _plain(words: Sequence[str]) -> tuple[Function, dict[str, Any]] | None:
-    """The command of a command line and its arguments; None where that is not plain."""
-    if words[0] in HOME:
-        function, rest = _of(HOME[words[0]], words[0]), words[1:]
-    else:
-        function = _of(*GROUPS[words[0]]).commands.get(words[1] if len(words) > 1 else "")
-        rest = words[2:]
-    arguments = None if function is None else parse(function, rest)
-    return None if arguments is None else (function, arguments)
+def find(words: Sequence[str]) -> tuple[Function | None, Sequence[str]]:
+    """The function of a command line without leading settings, and its arguments."""
+    if words and words[0] in COMMANDS:
+        return _command(words[0]), words[1:]
+    if len(words) > 1 and words[0] in GROUPS:
+        return _commands_of(words[0]).commands.get(words[1]), words[2:]
+    return None, words
 
 
 def _call(words: Sequence[str]) -> object:
     if words == ["--version"]:
         _version(True)
-    settings, left = _settings(words)
-    app, name = None, "fdbq"
-    if left and left[0] in {*HOME, *GROUPS} and "_FDBQ_COMPLETE" not in os.environ:
-        plain = _plain(left)
-        _everywhere(**settings)
-        if plain is not None:
-            function, arguments = plain
-            return function(**arguments)
+    settings, left = _split(words)
+    if left and left[0] in {*COMMANDS, *GROUPS} and "_FDBQ_COMPLETE" not in os.environ:
+        function, rest = find(left)
+        arguments = None if function is None else parse(function, rest)
+        _settings(**settings)
+        if function is not None and arguments is not None:
+            return call(function, arguments)
         app, taken = part(left)
-        name, words = " ".join([name, *left[:taken]]), left[taken:]
-    if app is None:
-        app = assembled(words in (["--help"], ["-h"]))
-    return app(args=[*words], prog_name=name, standalone_mode=False)
+        path = " ".join(["fdbq", *left[:taken]])
+        return app(args=[*left[taken:]], prog_name=path, standalone_mode=False)
+    app = application(outlined=words in (["--help"], ["-h"]))
+    return app(args=[*words], prog_name="fdbq", standalone_mode=False)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     terminal.prepare()
-    warnings.showwarning = lambda message, *_: terminal.complain(f"warning: {message}")
-    quiet = signal.getsignal(signal.SIGINT)
+    warnings.showwarning = lambda message, *_: terminal.print_error(f"warning: {message}")
+    before = signal.getsignal(signal.SIGINT)
     try:
-        if quiet is signal.SIG_DFL:
+        if before is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             code = _call(arguments)
@@ -205,55 +204,56 @@ def run(arguments: Sequence[str]) -> int:
             code = ended.exit_code
         sys.stdout.flush()
     except BaseException as error:
-        signal.signal(signal.SIGINT, quiet)
+        signal.signal(signal.SIGINT, before)
         if isinstance(error, SystemExit):
             raise
         return _report(error)
-    signal.signal(signal.SIGINT, quiet)
-    if code == INTERRUPTED:  # what typer makes of an interrupt
+    signal.signal(signal.SIGINT, before)
+    if code == INTERRUPTED:  # typer's exit code for an interrupt
         return _interrupted()
     return code if isinstance(code, int) else 0
 
 
 def _interrupted() -> int:
-    # What it was about to start, such as the thread of the bindings, may now fail to end.
+    # Threads that were about to start, such as that of the bindings, may now fail.
     sys.unraisablehook = lambda _: None
-    terminal.complain("interrupted")
+    terminal.print_error("interrupted")
     return INTERRUPTED
 
 
 def _report(error: BaseException) -> int:
+    """Print an error; returns the exit code."""
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # typer's
         return _interrupted()
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has gone: say nothing more to them, not even at exit.
+        # The reader of our output has gone: print nothing more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    if isinstance(error, terminal.Ended):
+    if isinstance(error, terminal.Terminated):
         return error.exit_code
-    if isinstance(error, terminal.Refused):
-        terminal.complain(str(error))
+    if isinstance(error, terminal.CommandError):
+        terminal.print_error(str(error))
         return error.exit_code
     if isinstance(error, QueueError):
-        terminal.complain(str(error))
+        terminal.print_error(str(error))
         return 2 if isinstance(error, InvalidInput) else 1
-    if hasattr(error, "format_message"):  # what typer says about a wrong command line
+    if hasattr(error, "format_message"):  # typer's usage errors
         text = str(error.format_message())
         if type(error).__name__ == "NoArgsIsHelpError":
             print(text, file=sys.stderr)
         else:
             path = getattr(getattr(error, "ctx", None), "command_path", "fdbq")
-            terminal.complain(f"{text.rstrip('.')} ({path} --help tells what there is)")
+            terminal.print_error(f"{text.rstrip('.')} (see {path} --help)")
         return 2
     if isinstance(error, OSError):
-        terminal.complain(f"{error.filename or 'the system'}: {error.strerror or error}")
+        terminal.print_error(f"{error.filename or 'system error'}: {error.strerror or error}")
         return 1
-    # Classes that are there only when the bindings are loaded.
+    # Classes that exist only once the bindings are loaded.
     if type(error).__name__ == "FDBError":
-        terminal.complain(f"the database answered: {error}")
+        terminal.print_error(f"the database returned an error: {error}")
         return 1
     if type(error).__module__ == "fdbqueue.store.embedded.errors":
-        terminal.complain(str(error))
+        terminal.print_error(str(error))
         return 1
-    terminal.complain_of(error)
+    terminal.print_internal_error(error)
     return 1

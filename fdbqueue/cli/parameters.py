@@ -8,96 +8,138 @@ from typing import Annotated, Any
 
 import fdbqueue
 
-from . import durations, home
-from .declarations import Argument, Option
+from . import context, durations, terminal
+from .declarations import Argument, Option, Parameters
 
-HARMLESS = frozenset("-_.,:/+=@%")
-"""Characters that mean nothing to a shell, beside letters and digits."""
+SHELL_SAFE = frozenset("-_.,:/+=@%")
+"""Characters that no shell interprets, in addition to letters and digits."""
 
 
 def complete_queue(ctx: Any, incomplete: str) -> list[str]:
-    """Names of queues, for the shell's completion: no answer rather than an error."""
+    """Names of queues for shell completion; none if the store cannot be read."""
     try:
-        names = home.names(_open(ctx))
+        names = context.queue_names(_connect(ctx))
     except Exception:
         return []
-    return _offered(names, incomplete)
+    return _completions(names, incomplete)
 
 
 def complete_subscription(ctx: Any, incomplete: str) -> list[str]:
-    """Names of the queue's subscriptions, for the shell's completion."""
+    """Names of the queue's subscriptions for shell completion."""
     try:
-        queue = fdbqueue.Queue(ctx.params["name"])
-        names = [each.name for each in queue.subscriptions.list(_open(ctx))]
+        db = _connect(ctx)
+        found = context.queue(ctx.params["name"]).subscriptions.list(db)
     except Exception:
         return []
-    return _offered(names, incomplete)
+    return _completions((each.name for each in found), incomplete)
 
 
-def _offered(names: Iterable[str], incomplete: str) -> list[str]:
-    """Those that a shell takes as they are: in a name like ``$(reboot)`` it sees a command."""
+def _completions(names: Iterable[str], incomplete: str) -> list[str]:
+    """Matching names that are safe in a shell: it would run a command in ``$(reboot)``."""
     return [
         name
         for name in names
-        if name.startswith(incomplete) and all(c.isalnum() or c in HARMLESS for c in name)
+        if name.startswith(incomplete) and all(c.isalnum() or c in SHELL_SAFE for c in name)
     ]
 
 
-def _open(ctx: Any) -> fdbqueue.fdb.Database:
+def _connect(ctx: Any) -> fdbqueue.fdb.Database:
     given = ctx.find_root().params
     store = given.get("store")
-    home.root = given.get("root") or ""
+    context.root = given.get("root") or ""
     if store:
         os.environ["FDBQUEUE_STORE"] = store
-    return home.opened(timeout=1)
+    return context.connect(timeout=1)
 
 
 QueueName = Annotated[
-    str,
-    Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=complete_queue),
+    str, Argument(metavar="QUEUE", help="The queue.", autocompletion=complete_queue)
 ]
 QueueNames = Annotated[
-    list[str],
-    Argument(metavar="QUEUE…", help="Names of queues.", autocompletion=complete_queue),
+    list[str], Argument(metavar="QUEUE…", help="The queues.", autocompletion=complete_queue)
 ]
-NewNames = Annotated[list[str], Argument(metavar="QUEUE…", help="Names of the new queues.")]
+AnyQueueNames = Annotated[
+    list[str] | None,
+    Argument(metavar="QUEUE…", help="The queues; by default all.", autocompletion=complete_queue),
+]
 SubscriptionName = Annotated[
     str,
-    Argument(
-        metavar="NAME", help="Name of the subscription.", autocompletion=complete_subscription
-    ),
+    Argument(metavar="NAME", help="The subscription.", autocompletion=complete_subscription),
 ]
-MessageId = Annotated[str, Argument(metavar="ID", help="Id of the message.")]
-AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
-AsCsv = Annotated[
-    bool, Option("--csv", help="Print CSV with a line of names: what --json has, flat.")
-]
-Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRun = Annotated[bool, Option("--dry-run", help="Only tell what would be done, and do nothing.")]
+MessageId = Annotated[str, Argument(metavar="ID", help="The message's id.")]
+MessageIds = Annotated[list[str], Argument(metavar="ID…", help="Ids of messages.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Watch = Annotated[
     float | None,
     Option(
         metavar="DURATION",
         parser=durations.at_least(0.1),
-        help="Look again every so many seconds, until Ctrl-C. With --json, one array to a line "
-        "for each look.",
+        help="Refresh at this interval until Ctrl-C. With --json, print one array per line.",
     ),
 ]
-MOST = "At most so many; a note says if there are more."
-MostOrAll = Annotated[int | None, Option("--max", metavar="N", min=1, help=MOST)]
-AfterName = Annotated[
-    str | None,
-    Option("--after", metavar="NAME", help="Go on behind this one, as the list names it."),
+Limit = Annotated[
+    int | None,
+    Option("--max", metavar="N", min=1, help="Show at most N; a note tells you if there are more."),
 ]
-Most = Annotated[int, Option("--max", metavar="N", min=1, help=MOST)]
 After = Annotated[
-    str | None, Option(metavar="ID", help="Go on behind this one, the last of an earlier listing.")
+    str | None,
+    Option(metavar="ID", help="Continue after this one, the last of the previous listing."),
 ]
 Selecting = Annotated[
     str | None,
     Option(
         "--selector",
         metavar="SELECTOR",
-        help="Only messages that match, in the syntax of JMS: \"region = 'eu' AND priority > 6\".",
+        help="Only messages that match this JMS selector: \"region = 'eu' AND priority > 6\".",
     ),
 ]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would happen, and change nothing.")]
+
+
+class Output(Parameters):
+    """How a command shows one thing."""
+
+    as_json: AsJson = False
+    watch: Watch = None
+
+
+class ListOutput(Output):
+    """How a listing is shown."""
+
+    as_csv: Annotated[
+        bool, Option("--csv", help="Print CSV with a header line: the JSON fields, flattened.")
+    ] = False
+
+
+class Page(Parameters):
+    """Which part of a listing is shown."""
+
+    limit: Limit = None
+    after: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Continue after this one, the last of the previous listing."),
+    ] = None
+
+
+class Change(Parameters):
+    """Options of a command that removes or moves something."""
+
+    dry_run: DryRun = False
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False
+    as_json: AsJson = False
+
+    def confirm(self, question: str) -> None:
+        """Ask the user, unless --yes was given; raises ``CommandError`` if the answer is no."""
+        terminal.confirm(question, self.yes)
+
+    def counted(self, done: str, number: int) -> dict[str, int]:
+        """The number as JSON fields: done, or what would be done."""
+        return {done: 0, f"would_be_{done}": number} if self.dry_run else {done: number}
+
+    def verb(self, verb: str, done: str) -> str:
+        """How to begin the line that tells the result."""
+        return f"would {verb}" if self.dry_run else done
+
+    def print_result(self, value: object, text: str) -> None:
+        """Print what the command did, or would do."""
+        terminal.print_result(self.as_json, value, text)

@@ -1,4 +1,4 @@
-"""The alternate screen of a terminal, given back by whatever ends or stops the program."""
+"""The alternate screen of a terminal, restored however the program ends or stops."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Screen:
-    """A screen that is drawn anew again and again, between enter and exit.
+    """A full screen, as a context manager.
 
-    keys: whether keys come at once and unseen. SIGTERM and SIGHUP raise ``terminal.Ended``; Ctrl-Z
-    gives the terminal back until the program goes on.
+    keys: whether to read keys immediately and without echo. SIGTERM and SIGHUP raise
+    ``terminal.Terminated``. Ctrl-Z restores the terminal until the program continues.
     """
 
     def __init__(self, *, keys: bool = False) -> None:
@@ -31,13 +31,13 @@ class Screen:
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._keys = keys
         self._before: list[Any] | None = None
-        self._drawing = self._stopping = False
-        self._ending = terminal.ending()
+        self._drawing = self._suspending = False
+        self._termination = terminal.termination_raises()
 
     def __enter__(self) -> Screen:
-        self._ending.__enter__()
-        self._take()
-        signal.signal(signal.SIGTSTP, self._asked_to_stop)
+        self._termination.__enter__()
+        self._enter()
+        signal.signal(signal.SIGTSTP, self._suspend_requested)
         return self
 
     def __exit__(
@@ -47,8 +47,8 @@ class Screen:
         at: TracebackType | None,
     ) -> None:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        self._give_back()
-        self._ending.__exit__(kind, error, at)
+        self._restore()
+        self._termination.__exit__(kind, error, at)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -57,7 +57,7 @@ class Screen:
         return found.width, found.height
 
     def draw(self, lines: Iterable[Text]) -> None:
-        """Show these lines, and nothing else."""
+        """Replace the content of the screen."""
         from rich.console import Group
 
         self._drawing = True
@@ -65,30 +65,30 @@ class Screen:
             self._live.update(Group(*lines), refresh=True)
         finally:
             self._drawing = False
-        if self._stopping:
-            self._stop()
+        if self._suspending:
+            self._suspend()
 
-    def _take(self) -> None:
+    def _enter(self) -> None:
         if self._keys:
             self._before = termios.tcgetattr(sys.stdin)
             tty.setcbreak(sys.stdin)
         self._live.start(refresh=True)
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         self._live.stop()
         if self._before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
-    def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
-        # What is half written is written to its end first: a stream is not to be written to twice.
-        self._stopping = True
+    def _suspend_requested(self, number: int, frame: FrameType | None) -> None:
+        # Finish a write in progress first: streams are not reentrant.
+        self._suspending = True
         if not self._drawing:
-            self._stop()
+            self._suspend()
 
-    def _stop(self) -> None:
-        self._stopping = False
-        self._give_back()
+    def _suspend(self) -> None:
+        self._suspending = False
+        self._restore()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)  # and here it goes on, when it does
-        signal.signal(signal.SIGTSTP, self._asked_to_stop)
-        self._take()
+        os.kill(os.getpid(), signal.SIGTSTP)  # returns when the program continues
+        signal.signal(signal.SIGTSTP, self._suspend_requested)
+        self._enter()

@@ -1,6 +1,6 @@
-"""What a person sees: tables, progress and errors.
+"""Output for people: tables, progress, prompts and errors.
 
-Nothing that comes from a message reaches a terminal as it is.
+Text from a message never reaches a terminal unescaped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -20,19 +20,18 @@ from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
 
-# rich is imported where it is used: half of the commands, and --json, do without.
+# rich is slow to import and most commands never need it, so functions import it.
 
 UNLIMITED_WIDTH = 100_000
 SHOWN_CHARACTERS = 2_000
 NARROWEST = 12
-AGAIN_SECONDS = 0.005
-TURN_SECONDS = 0.5
+INTERRUPT_AGAIN_SECONDS = 0.005
+LONGEST_SLEEP_SECONDS = 0.5
 
 
-class Refused(Exception):
-    """Raised to end a command with one line on standard error; 2 says that the input was wrong."""
+class CommandError(Exception):
+    """Raised to end a command with one line on standard error; exit code 2 means invalid input."""
 
     def __init__(self, text: str, exit_code: int = 2) -> None:
         super().__init__(text)
@@ -40,15 +39,15 @@ class Refused(Exception):
 
 
 class Exit(Exception):
-    """Raised to end a command that has said all there is to say, with an exit code."""
+    """Raised to end a command with an exit code and no further output."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
         self.exit_code = exit_code
 
 
-class Ended(BaseException):
-    """Raised in the main thread where a signal is to end the program."""
+class Terminated(BaseException):
+    """Raised in the main thread by a signal that ends the program."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -56,13 +55,15 @@ class Ended(BaseException):
 
 
 @contextmanager
-def ending() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise ``Ended`` meanwhile, so that things are left in order."""
+def termination_raises() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise ``Terminated`` in this block, so that it can clean up."""
 
-    def end(number: int, frame: FrameType | None) -> None:
-        raise Ended(number)
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise Terminated(number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
@@ -70,30 +71,33 @@ def ending() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def pause(seconds: float) -> None:
-    """Sleep, in short turns: a signal that comes just before one, or meets another thread, ends
-    none, and its handler runs after it."""
+def sleep(seconds: float) -> None:
+    """Sleep in short steps.
+
+    A signal that arrives just before a sleep, or in another thread, does not interrupt it; its
+    handler runs after the step.
+    """
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, TURN_SECONDS))
+        time.sleep(min(left, LONGEST_SLEEP_SECONDS))
 
 
 def prepare() -> None:
-    """Make sure that no character can make printing fail, and that nobody prints a traceback."""
+    """Make printing safe for any character, and replace tracebacks by one-line errors."""
     _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    sys.unraisablehook = lambda failed: _unheard(failed.exc_value)
-    threading.excepthook = lambda failed: _unheard(failed.exc_value)
+    sys.unraisablehook = lambda failed: _uncaught(failed.exc_value)
+    threading.excepthook = lambda failed: _uncaught(failed.exc_value)
 
 
 closed: set[int] = set()
-"""Which of the standard descriptors were closed when the program began."""
+"""The standard descriptors that were closed when the program started."""
 
 
 def _open_closed() -> None:
-    """Let closed descriptors lead to nowhere: the next file, maybe the store, would get them."""
+    """Open closed descriptors on /dev/null, so that no other file, maybe the store, gets them."""
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -105,20 +109,20 @@ def _open_closed() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def _unheard(error: BaseException | None) -> None:
-    """What to do with an error that nobody can catch: in a destructor, say, or a thread."""
+def _uncaught(error: BaseException | None) -> None:
+    """Handle an error that no caller can catch: one of a destructor or a thread."""
     if isinstance(error, KeyboardInterrupt):
-        # It is for the main thread, which may have run a destructor; raised here it would be lost.
-        threading.Timer(AGAIN_SECONDS, _thread.interrupt_main).start()
+        # A destructor swallowed it: interrupt the main thread again.
+        threading.Timer(INTERRUPT_AGAIN_SECONDS, _thread.interrupt_main).start()
     elif error is not None:
-        complain_of(error)
+        print_internal_error(error)
 
 
 def visible(text: str | bytes) -> str:
-    """Text that is harmless in any terminal: what is not printable is written as an escape.
+    """Text that is safe in any terminal, with unprintable characters escaped.
 
-    Invalid UTF-8, control characters, terminal escapes, line ends, and the marks that change the
-    direction of writing become ``\\x1b``, ``\\n``, ``\\u202e`` and so on.
+    Invalid UTF-8, control characters, terminal escapes, line ends and bidirectional marks become
+    ``\\x1b``, ``\\n``, ``\\u202e`` and so on.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
@@ -128,45 +132,50 @@ def visible(text: str | bytes) -> str:
 
 
 def excerpt(payload: bytes) -> str:
-    """The beginning of a payload, visible; all of it if it is not long."""
+    """The start of a payload as visible text, or all of it if it is short."""
     shown = visible(payload[: 4 * SHOWN_CHARACTERS])
     if len(payload) <= 4 * SHOWN_CHARACTERS and len(shown) <= SHOWN_CHARACTERS:
         return shown
     return f"{shown[:SHOWN_CHARACTERS]}… ({len(payload):,} bytes)"
 
 
-def complain(text: str) -> None:
-    """One line on standard error."""
+def print_error(text: str) -> None:
+    """Print one line on standard error."""
     print(f"fdbq: {visible(text)}", file=sys.stderr)
 
 
-def complain_of(error: BaseException) -> None:
-    """One line on standard error, for what should not happen."""
-    complain(f"internal error, please report it: {type(error).__name__}: {error}")
+def print_internal_error(error: BaseException) -> None:
+    """Print one line on standard error about a bug."""
+    print_error(f"internal error, please report it: {type(error).__name__}: {error}")
 
 
 def note(text: str) -> None:
-    """A remark beside the output, on standard error."""
+    """Print a remark on standard error."""
     print(visible(text), file=sys.stderr)
 
 
 def dumps(value: object) -> str:
-    """JSON in pure ASCII without control characters."""
+    """JSON in ASCII without control characters."""
     return json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def flush() -> None:
-    """Let whoever reads the output have it."""
+    """Flush standard output."""
     sys.stdout.flush()
 
 
 def print_json(value: object) -> None:
-    """One JSON value, one line."""
+    """Print a JSON value on one line."""
     print(dumps(value))
 
 
+def print_result(as_json: bool, value: object, text: str) -> None:
+    """Print what a command did: as JSON for programs, or as one line of text."""
+    print(dumps(value) if as_json else visible(text))
+
+
 def console(*, stderr: bool = False) -> Console:
-    """A console; one that is not a terminal has room for everything."""
+    """A rich console, of unlimited width unless it is a terminal."""
     from rich.console import Console
 
     made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
@@ -176,7 +185,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def width() -> int | None:
-    """The columns of the terminal that is printed to; None where it is none."""
+    """The width of the terminal that standard output goes to; None if it is not a terminal."""
     if not sys.stdout.isatty():
         return None
     from shutil import get_terminal_size
@@ -187,7 +196,7 @@ def width() -> int | None:
 def print_table(
     headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Container[str] = ()
 ) -> None:
-    """Rows below headers, see ``table``. A pipe gets them in full."""
+    """Print a table, see ``table``. In a pipe no cell is cut."""
     print("\n".join(table(headers, rows, numbers, width())))
 
 
@@ -197,10 +206,10 @@ def table(
     numbers: Container[str] = (),
     room: int | None = None,
 ) -> list[str]:
-    """The lines of a table: the headers, a rule, and the rows.
+    """The lines of a table: headers, a rule, and rows. Integers are aligned to the right.
 
-    numbers: the headers of columns whose texts are numbers; these and integers stand to the right.
-    room: columns that a line has, at most; the last column gives way first, and then the widest.
+    numbers: headers of further columns that are aligned to the right.
+    room: the width of the table; the last column is cut first, then the widest.
     """
     texts = [[cell(value) for value in row] for row in rows]
     right = [isinstance(v, int) or h in numbers for h, v in zip(headers, rows[0], strict=True)]
@@ -212,9 +221,9 @@ def table(
 
 
 def fitted(widths: Sequence[int], room: int) -> list[int]:
-    """Widths of columns that together have room: the last gives way first, then the widest.
+    """Column widths that fit in a line. The last column shrinks first, then the widest.
 
-    The first says what a row is about: it gives way when no other can.
+    The first column identifies the row, so it shrinks only after all others.
     """
     *others, last = widths
     room = max(1, room - len(others))
@@ -235,13 +244,13 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def filled(text: str, room: int, space: str = " ") -> str:
-    """A text that takes all of the room: cut, or with spaces behind it."""
+    """A text cut or padded to a width."""
     shown = cut(text, room)
     return shown + space * (room - columns(shown))
 
 
 def cut(text: str, room: int, mark: str = "…") -> str:
-    """A text if it has room, else its beginning, and the mark."""
+    """A text, cut to a width and marked if it is longer."""
     if columns(text) <= room:
         return text
     taken = columns(mark)
@@ -253,26 +262,26 @@ def cut(text: str, room: int, mark: str = "…") -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a visible text takes."""
+    """The width of a visible text in a terminal."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 2 if east_asian_width(c) in ("W", "F") else 1 for c in text)
 
 
 def print_fields(named: Iterable[tuple[str, object]]) -> None:
-    """Names and values, one to a line."""
+    """Print names and values, one pair per line."""
     print("\n".join(fields(named)))
 
 
 def fields(named: Iterable[tuple[str, object]]) -> list[str]:
-    """Lines of a name and a value each."""
+    """Lines with one name and its value each."""
     shown = [(visible(name), value) for name, value in named]
     longest = max(columns(name) for name, _ in shown)
     return [f"{filled(name, longest)}  {cell(value)}" for name, value in shown]
 
 
 def cell(value: object) -> str:
-    """A value as people read it, harmless in any terminal."""
+    """A value as text for people, safe in any terminal."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -280,57 +289,60 @@ def cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else visible(str(value))
 
 
-class _NoProgress:
-    """What stands for a progress bar where nobody would see one."""
-
-    task_ids: Sequence[Any] = (0,)
-
-    def __enter__(self) -> _NoProgress:
-        return self
-
-    def __exit__(self, *failed: object) -> None:
-        pass
-
-    def update(self, task: int, **fields: object) -> None:
-        pass
+Update = Callable[..., None]
+"""Updates a progress bar: ``done`` is printed; ``completed`` and ``total`` move the bar."""
 
 
-def progress(unit: str, total: int | None) -> Progress | _NoProgress:
-    """A progress bar on standard error, if that is a terminal. ``done`` is a field to update.
+@contextmanager
+def progress(unit: str, total: int | None = None) -> Iterator[Update]:
+    """Show a progress bar on standard error, if that is a terminal.
 
-    total: what the work amounts to, in bytes or messages, if it is known.
+    total: the amount of work, if known.
     """
     if not sys.stderr.isatty():
-        return _NoProgress()
+        yield lambda done, **_: None
+        return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     parts: list[Any] = [BarColumn(), TextColumn("{task.percentage:>3.0f} %")]
-    made = Progress(
+    columns = [
         SpinnerColumn(),
         *(parts if total else []),
         TextColumn(f"{{task.fields[done]:,}} {unit}"),
         TimeElapsedColumn(),
-        console=console(stderr=True),
-        transient=True,
-    )
-    made.add_task("", total=total, done=0)
-    return made
+    ]
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total or None, done=0)
+
+        def update(done: int, **changes: Any) -> None:
+            bar.update(task, done=done, **{"completed": done, **changes})
+
+        yield update
+
+
+def follow(counts: Iterable[int], unit: str, total: int | None = None) -> int:
+    """Run an operation that yields how much it has done, with a progress bar; returns the last."""
+    done = 0
+    with progress(unit, total) as update:
+        for done in counts:
+            update(done)
+    return done
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on only if the user says so; ``yes`` says so in advance."""
+    """Ask the user, unless ``yes``; raises ``CommandError`` if the answer is no."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Refused(f"{question} Say so with --yes")
+        raise CommandError(f"{question} Re-run with --yes to confirm")
     import typer
 
     if not typer.confirm(visible(question), err=True):
-        raise Refused("nothing was changed", exit_code=1)
+        raise CommandError("cancelled; nothing was changed", exit_code=1)
 
 
 def age(milliseconds: int) -> str:
-    """``950 ms``, ``12 s``, ``3 m``, ``5 h``, ``2 d``: a time in four characters or so."""
+    """A short duration: ``950 ms``, ``12 s``, ``3 m``, ``5 h``, ``2 d``."""
     if milliseconds < 1_000:
         return f"{max(0, milliseconds)} ms"
     seconds = milliseconds // 1000
@@ -343,3 +355,8 @@ def age(milliseconds: int) -> str:
 def count(number: int, noun: str) -> str:
     """``1 message``, ``2,000 messages``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def queues(names: Collection[str]) -> str:
+    """Queues in a sentence: one by its name, several by their number."""
+    return count(len(names), "queue") if len(names) > 1 else f"queue {next(iter(names))}"

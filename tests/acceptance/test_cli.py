@@ -50,7 +50,7 @@ def test_the_store_option_wins_over_the_environment(
     again = fdbq.ok("--store", str(other), "status", "--json")
 
     assert again.json["store"] == str(other)
-    assert first.err == f"{other} is a new store: there was none\n"
+    assert first.err == f"created a new store: {other}\n"
     assert again.err == ""
 
 
@@ -171,7 +171,7 @@ def test_how_many_were_new_is_told(fdbq: Fdbq, name: str) -> None:
 
     assert many.json == {"queue": name, "enqueued": 1, "known": 2}
     assert "enqueued 1 message " in many.err
-    assert "2 were there already" in many.err
+    assert "2 existed already" in many.err
     assert (one.json["enqueued"], one.json["known"]) == (0, 1)
 
 

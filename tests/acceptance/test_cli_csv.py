@@ -34,9 +34,9 @@ def test_what_is_printed_as_csv_can_be_enqueued_again(
     ("given", "told"),
     [
         ("", "no messages"),
-        ("region\neu\n", "line 1: the first row names the columns"),
+        ("region\neu\n", "line 1: the first row must name the columns"),
         ("payload,payload\na,b\n", "line 1: two columns are named 'payload'"),
-        ("payload,priority\na,1\nb\n", "line 3: 1 cells, but there are 2 columns"),
+        ("payload,priority\na,1\nb\n", "line 3: 1 cells for 2 columns"),
         ("payload,priority\na,high\n", "line 2: priority must be a whole number, not 'high'"),
         ('payload\n"a', "unexpected end of data"),
         (b"payload\n\xff\n", "not UTF-8"),

@@ -31,7 +31,7 @@ def test_a_healthy_store_and_queue_have_no_findings(
     advice = re.findall("→ (.*)", ended.out)
     # The tests' own store does not force its commits to the disk.
     assert all("power cut" in each for each in advice) or not embedded
-    assert "1 queue verified, 1 without any finding" in ended.out
+    assert "1 queue verified, 1 without findings" in ended.out
     assert "version advances" in ended.out
     assert findings(fdbq, name) == {}
 
@@ -77,7 +77,7 @@ def test_leases_that_nobody_takes_back_are_found(db: fdb.Database, fdbq: Fdbq, n
 
     found = findings(fdbq, name, "--quick")
 
-    assert "1 lease lapsed" in found["leases"]["detail"]
+    assert "1 lease expired" in found["leases"]["detail"]
     fdbq.ok(*found["leases"]["advice"].split()[1:])
     assert queue.depth(db).ready == 1
     assert findings(fdbq, name, "--quick") == {}

@@ -87,7 +87,7 @@ def test_other_input_is_refused(db: fdb.Database, fdbq: Fdbq, name: str, tmp_pat
 
     for other in ('{"payload": "that"}\n', "", '{"payload": "thi'):
         refusal = fdbq.refused("enqueue", name, "--resume", str(state), given=other, code=2)
-        assert "not that of the import" in refusal
+        assert "not the input of the import" in refusal
 
     assert enqueued(db, name) == 1
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_no_state_is_left_alone(
 
     refusal = fdbq.refused("enqueue", name, "--resume", str(state), given=INPUT, code=2)
 
-    assert "not the state of an import" in refusal
+    assert "not a state file of an import" in refusal
     assert state.read_text() == text
 
 
@@ -113,9 +113,9 @@ def test_a_state_is_for_one_queue_and_one_process(
     with state.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         refusal = fdbq.refused("enqueue", name, "--resume", str(state), given=INPUT, code=1)
-        assert "another import uses it" in refusal
+        assert "another import is using it" in refusal
     fdbq.ok("queue", "create", f"{name}-2")
     refusal = fdbq.refused("enqueue", f"{name}-2", "--resume", str(state), given=INPUT, code=2)
-    assert f"into queue '{name}'" in refusal
+    assert f"belongs to queue '{name}'" in refusal
     fdbq.ok("queue", "delete", f"{name}-2", "--yes")
     assert enqueued(db, name) == 1

@@ -50,7 +50,7 @@ def interrupted(**_):
     atexit.register(threading.Thread().join)
     raise KeyboardInterrupt
 
-main.assembled = lambda words: interrupted
+main.application = lambda words: interrupted
 sys.exit(main.run([]))
 """
     done = subprocess.run(

@@ -41,8 +41,9 @@ def test_a_write_that_was_interrupted_is_listed_and_finished(
 def test_a_sink_is_forgotten(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     interrupted(db, name, "s")
     left = 25 - Queue(name).depth(db).enqueued
-    assert f"and {left} rows of it" in fdbq.ok("sink", "forget", name, "s", "--dry-run").out
-    assert "Say so with --yes" in fdbq.refused("sink", "forget", name, "s", code=2)
+    tried = fdbq.ok("sink", "forget", name, "s", "--dry-run").out
+    assert f"and {left} rows that are not enqueued" in tried
+    assert "Re-run with --yes to confirm" in fdbq.refused("sink", "forget", name, "s", code=2)
     assert fdbq.ok("sink", "forget", name, "s", "--yes", "--json").json["lost"] == left
     assert "has no sink 's'" in fdbq.refused("sink", "forget", name, "s", "--yes", code=1)
     assert "has no sink 's'" in fdbq.refused("sink", "finish", name, "s", code=1)

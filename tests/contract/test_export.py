@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import NewMessage, Queue, fdb
-from fdbqueue.cli import json_lines, json_schema
+from fdbqueue.cli import json_schema
+from fdbqueue.cli.messages import json_lines
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue.bulk.imports import Import
 

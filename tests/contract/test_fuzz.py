@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 
 import fdbqueue
 from fdbqueue import Message, NewMessage, Queue, Selector
-from fdbqueue.cli import json_lines, json_schema
-from fdbqueue.cli import queue_options as cli_options
-from fdbqueue.cli.terminal import Refused
+from fdbqueue.cli import json_schema
+from fdbqueue.cli.messages import json_lines
+from fdbqueue.cli.queues import options as cli_options
+from fdbqueue.cli.terminal import CommandError
 from fdbqueue.errors import QueueError, QueueExists
 from fdbqueue.schema import codec
 from fdbqueue.schema.codec.envelopes import unpack_envelope
@@ -206,7 +207,7 @@ def fuzz_options(given: dict[str, Any]) -> None:
 
 
 def fuzz_settings(text: str) -> None:
-    with contextlib.suppress(QueueError, Refused):
+    with contextlib.suppress(QueueError, CommandError):
         QueueOptions.of(cli_options.parse([text]))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fdbqueue import fdb
 from fdbqueue.cli.bench import spark as pipeline
 from fdbqueue.cli.bench.constant_source import Constants
-from fdbqueue.cli.bench.spark_setup import Ground
+from fdbqueue.cli.bench.spark_setup import Setup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,8 +17,8 @@ def test_every_group_tells_its_figures(
     spark: SparkSession, db: fdb.Database, space: fdb.Subspace
 ) -> None:
     spark.dataSource.register(Constants)
-    ground = Ground(spark, db, space, 1_000, 10, 1)
-    rates = [rate for group in pipeline.GROUPS.values() for rate in group(ground)]
+    setup = Setup(spark, db, space, 1_000, 10, 1)
+    rates = [rate for group in pipeline.GROUPS.values() for rate in group(setup)]
     assert all(rate.figure >= 0 for rate in rates)
     assert {rate.bar.name for rate in rates if rate.bar} == {
         "batch read of ready messages: rows/s",

@@ -82,13 +82,13 @@ def test_dead_letters_are_replayed(
 
     replay = ["pipeline", "replay", name, "--where", "payload > '0'"]
     assert run([*replay, "--dry-run"]) == 0
-    assert capsys.readouterr().out == "would replay 2 dead letters\n"
+    assert capsys.readouterr().out == f"would replay 2 dead letters of queue {name}\n"
     assert run(replay) == 2
-    assert "Say so with --yes" in capsys.readouterr().err
+    assert "Re-run with --yes to confirm" in capsys.readouterr().err
     assert run([*replay, "--yes", "--json"]) == 0
     assert printed(capsys)["replayed"] == 2
     assert run(["pipeline", "replay", name, "--all", "--yes"]) == 0
-    assert capsys.readouterr().out == f"replayed 1 dead letter of queue {name}, of 1 matching\n"
+    assert capsys.readouterr().out == f"replayed 1 dead letter of queue {name}, 1 matched\n"
     assert queue.depth(here).ready == 3
 
 

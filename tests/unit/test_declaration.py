@@ -10,8 +10,8 @@ import typer.main
 
 from fdbqueue.cli import durations
 from fdbqueue.cli.declarations import parse
-from fdbqueue.cli.main import GROUPS, HOME, _of, assembled
-from fdbqueue.cli.terminal import Refused
+from fdbqueue.cli.main import application, find
+from fdbqueue.cli.terminal import CommandError
 
 LINES = [
     "peek orders",
@@ -45,12 +45,6 @@ NOT_PLAIN = [
 ]
 
 
-def function_of(words: list[str]) -> tuple[Any, list[str]]:
-    if words[0] in HOME:
-        return _of(HOME[words[0]], words[0]), words[1:]
-    return _of(*GROUPS[words[0]]).commands.get(words[1] if len(words) > 1 else ""), words[2:]
-
-
 def told(value: Any) -> Any:
     """A value, however it says nothing, and names a file."""
     if value in ((), []):
@@ -61,7 +55,7 @@ def told(value: Any) -> Any:
 def by_typer(words: list[str]) -> dict[str, Any]:
     """What typer hands to the function of a command."""
     command: Any
-    command, parent = typer.main.get_command(assembled()), None
+    command, parent = typer.main.get_command(application()), None
     left = words
     while True:
         context: Any = command.make_context(command.name, [*left], parent=parent)
@@ -75,8 +69,9 @@ def by_typer(words: list[str]) -> dict[str, Any]:
 @pytest.mark.parametrize("line", LINES)
 def test_a_plain_command_line_is_what_typer_makes_of_it(line: str) -> None:
     words = line.split()
-    function, rest = function_of(words)
+    function, rest = find(words)
 
+    assert function is not None
     plain = parse(function, rest)
     assert plain is not None
     assert {name: told(value) for name, value in plain.items()} == by_typer(words)
@@ -84,7 +79,7 @@ def test_a_plain_command_line_is_what_typer_makes_of_it(line: str) -> None:
 
 @pytest.mark.parametrize("line", NOT_PLAIN)
 def test_all_others_are_left_to_typer(line: str) -> None:
-    function, rest = function_of(line.split())
+    function, rest = find(line.split())
 
     assert function is None or parse(function, rest) is None
 
@@ -106,5 +101,5 @@ def test_a_duration_is_numbers_with_units(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "1x", "h", "1 h", "1h-2m", "one"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="no time"):
+    with pytest.raises(CommandError, match="not a duration"):
         durations.seconds(text)

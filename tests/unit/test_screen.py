@@ -95,7 +95,7 @@ def test_details_tell_levels_and_consumers() -> None:
 
 def test_a_store_that_does_not_answer_is_told() -> None:
     line, *_ = draw(Board(), Look("store", 0.0, ROWS), 80, 24, 65.0)
-    assert "not answered for 65 s" in line.text
+    assert "no response for 65 s" in line.text
 
 
 @pytest.mark.parametrize(

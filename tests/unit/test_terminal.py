@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.cli.terminal import columns, cut, excerpt, pause, table, visible
+from fdbqueue.cli.terminal import columns, cut, excerpt, sleep, table, visible
 from tests.patience import DEADLINE
 
 texts = st.text(max_size=40).map(visible)
@@ -84,7 +84,7 @@ def test_what_a_row_is_about_is_cut_last() -> None:
 @pytest.mark.skipif(
     threading.current_thread() is not threading.main_thread(), reason="signals need it"
 )
-def test_a_signal_that_meets_another_thread_ends_a_pause() -> None:
+def test_a_signal_that_meets_another_thread_ends_a_sleep() -> None:
     handled, noticed = threading.Event(), []
     main = threading.get_ident()
 
@@ -93,7 +93,7 @@ def test_a_signal_that_meets_another_thread_ends_a_pause() -> None:
         raise InterruptedError
 
     def interrupt() -> None:
-        while sys._current_frames()[main].f_code is not pause.__code__:
+        while sys._current_frames()[main].f_code is not sleep.__code__:
             pass
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
         noticed.append(handled.wait(DEADLINE))
@@ -103,7 +103,7 @@ def test_a_signal_that_meets_another_thread_ends_a_pause() -> None:
     try:
         interrupting.start()
         with pytest.raises(InterruptedError):
-            pause(60)
+            sleep(60)
     finally:
         interrupting.join()
         signal.signal(signal.SIGUSR1, before)

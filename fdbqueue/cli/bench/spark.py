@@ -1,46 +1,134 @@
-"""How fast the data source on Spark is, beside one that does nothing."""
+"""The speed of the Spark data source, compared with one that does nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ... import spark as pipeline
-from . import measure, spark_throughput
-from .spark_setup import Ground, Rate
+from . import measure, process_tree
+from .bars import Bar
+from .spark_setup import Rate, Setup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BROWSE_RATE = 60_000
+WRITE_RATE = 30_000
+CONSUME_RATE = 15_000
+IDLE_MS = 50.0
+IDLE_RUNS = 50
+STREAM_BATCHES = 5
 
-Group = Callable[[Ground], Iterator[Rate]]
+Benchmark = Callable[[Setup], Iterator[Rate]]
 
 
 def drop(frame: DataFrame) -> None:
-    """Read a table to its end, and do nothing with it."""
+    """Read a table to its end and discard it."""
     frame.write.format("noop").mode("overwrite").save()
 
 
-def browse(ground: Ground) -> Iterator[Rate]:
-    """A batch read of all ready messages."""
-    yield ground.measured("batch read of constants", lambda: drop(ground.constants()))
-    queue = ground.filled("browsed")
+def browse(setup: Setup) -> Iterator[Rate]:
+    """Measure a batch read of all ready messages."""
+    yield setup.measured("batch read of constants", lambda: drop(setup.constants()))
+    queue = setup.filled("browsed")
     name = "batch read of ready messages"
-    yield ground.measured(name, lambda: drop(ground.read(queue)), BROWSE_RATE)
+    yield setup.measured(name, lambda: drop(setup.read(queue)), BROWSE_RATE)
 
 
-GROUPS: dict[str, Group] = {
+def write(setup: Setup) -> Iterator[Rate]:
+    """Measure a batch write."""
+    columns = setup.constants().select("payload", "priority", "headers")
+
+    def drop() -> None:
+        columns.write.format("constants").mode("append").save()
+
+    yield setup.measured("batch write, dropped", drop)
+    queue = setup.queue("written")
+
+    def save() -> None:
+        options = pipeline.options(setup.db, queue)
+        columns.write.format("fdbqueue").mode("append").options(**options).save()
+
+    yield setup.measured("batch write of messages", save, WRITE_RATE)
+
+
+def consume(setup: Setup) -> Iterator[Rate]:
+    """Measure a stream that takes messages, and its cost for an empty micro-batch."""
+    batch = max(1, setup.rows // STREAM_BATCHES)
+    constants = {"rows": setup.rows, "batch": batch, "size": setup.size}
+    texts = {name: str(value) for name, value in constants.items()}
+    yield _streamed(setup, "stream of constants", "constants", texts)
+    options = {
+        **pipeline.options(setup.db, setup.filled("consumed")),
+        "mode": "consume",
+        "consumer": "bench",
+        "maxMessagesPerBatch": str(batch),
+    }
+    name = "stream that takes messages"
+    yield _streamed(setup, name, "fdbqueue", options, CONSUME_RATE)
+    idle = 1000 * _idle_seconds(options)
+    name = "ms of ours in an empty micro-batch"
+    yield Rate(name, idle, bar=Bar(name, idle, IDLE_MS, True))
+
+
+def _streamed(
+    setup: Setup, name: str, source: str, options: Mapping[str, str], at_least: float = 0
+) -> Rate:
+    """Measure a stream until everything is read, without the first micro-batch, a warm-up."""
+    spent = process_tree.cpu_seconds()
+    with TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
+        query = (
+            setup.spark.readStream.format(source)
+            .options(**options)
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        done = [each for each in query.recentProgress if each.numInputRows][1:]
+    now = process_tree.cpu_seconds()
+    cost = None if spent is None or now is None else (now - spent) / setup.rows * 1e6
+    seconds = sum(each.durationMs["triggerExecution"] for each in done) / 1000
+    rate = sum(each.numInputRows for each in done) / seconds
+    return Rate(
+        name, rate, cost, Bar(f"{name}: rows/s", rate, at_least, False) if at_least else None
+    )
+
+
+def _idle_seconds(options: Mapping[str, str]) -> float:
+    """The time that our reader spends on an empty micro-batch: all the calls that Spark makes."""
+    from pyspark.sql.types import StructType
+
+    from ...spark.source import consume_stream
+
+    reader = consume_stream.reader(options, StructType())
+    start = reader.initialOffset()
+    taken = []
+    for _ in range(IDLE_RUNS):
+        began = time.perf_counter()
+        assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+        reader.reportLatestOffset()
+        taken.append(time.perf_counter() - began)
+    return median(taken)
+
+
+GROUPS: dict[str, Benchmark] = {
     "browse": browse,
-    "write": spark_throughput.write,
-    "consume": spark_throughput.consume,
+    "write": write,
+    "consume": consume,
 }
 
 
 def run(
     rows: int, size: int, runs: int, groups: Sequence[str] | None, master: str
 ) -> Iterator[Rate]:
-    """Measure; the figures come as they are known. What is written is removed in the end.
+    """Run the benchmarks and yield each figure as it is known; removes its data at the end.
 
     Raises ``MissingPackage`` and ``MissingJava``.
     """
@@ -50,8 +138,8 @@ def run(
     session.dataSource.register(Constants)
     try:
         with measure.scratch() as space:
-            ground = Ground(session, *measure.opened(space), rows, size, runs)
+            setup = Setup(session, *measure.opened(space), rows, size, runs)
             for group in groups or GROUPS:
-                yield from GROUPS[group](ground)
+                yield from GROUPS[group](setup)
     finally:
         session.stop()

@@ -1,4 +1,4 @@
-"""What the measurements of the pipeline stand on: a session, a store, and what is told of a run."""
+"""The setup of the Spark benchmarks: a session, a store, and how a run is measured."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LEVELS = 10
 
 @record
 class Rate:
-    """One thing that was measured; ``figure`` is rows a second, or what its name says.
+    """A measured figure: rows per second, unless its name says otherwise.
 
-    cpu_us: microseconds of processor time for a row, in all processes; None if nobody tells.
+    cpu_us: microseconds of processor time per row, in all processes; None if unknown.
     """
 
     name: str
@@ -37,14 +37,17 @@ class Rate:
     bar: Bar | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """JSON-ready."""
         return asdict(self)
 
 
 @record
-class Ground:
-    """What all groups measure on: a session, a store, a subspace for queues, how many
-    messages of how many bytes, and how many runs count; one more goes before several."""
+class Setup:
+    """A session, a store, the root of the queues, and how much to measure.
+
+    rows, size: messages in a queue, and the bytes of each payload.
+    runs: runs that count; several runs are preceded by a warm-up.
+    """
 
     spark: SparkSession
     db: fdb.Database
@@ -54,12 +57,12 @@ class Ground:
     runs: int
 
     def queue(self, name: str, **options: Unpack[Options]) -> Queue:
-        """A fresh queue."""
+        """Create a queue."""
         options.setdefault("levels", LEVELS)
         return Queue.create(self.db, name, root=self.root, **options)
 
     def filled(self, name: str, **options: Unpack[Options]) -> Queue:
-        """A fresh queue with all rows as messages."""
+        """Create a queue with all rows as messages."""
         queue = self.queue(name, **options)
         payload = bytes(self.size)
         for begin in range(0, self.rows, BATCH):
@@ -71,19 +74,19 @@ class Ground:
         return queue
 
     def read(self, queue: Queue, **options: str) -> DataFrame:
-        """A table of a queue."""
+        """A queue as a table."""
         named = {**pipeline.options(self.db, queue), **options}
         return self.spark.read.format("fdbqueue").options(**named).load()
 
     def constants(self) -> DataFrame:
-        """As many rows of the same columns, from a data source that has nothing to do."""
+        """A table of the same size and columns, from a data source that does nothing."""
         options = {"rows": str(self.rows), "size": str(self.size)}
         return self.spark.read.format("constants").options(**options).load()
 
     def measured(self, name: str, action: Callable[[], object], at_least: float = 0) -> Rate:
-        """The median of the runs of what goes through all rows.
+        """Run an action that reads or writes all rows; returns the median of the runs.
 
-        at_least: the bar, in rows a second, if there is one.
+        at_least: the bar in rows per second, if there is one.
         """
         if self.runs > 1:
             action()

@@ -1,1 +1,1 @@
-"""Commands that look after a whole store."""
+"""Commands that monitor and maintain a whole store."""

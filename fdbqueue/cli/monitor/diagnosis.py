@@ -1,4 +1,4 @@
-"""What ``fdbq doctor`` makes of what it has seen: plain values in, findings out."""
+"""The diagnosis of ``fdbq doctor``: plain values in, findings out."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ OK, WARNING, PROBLEM = "ok", "warning", "problem"
 SLOW_MS = 250
 FREE_BYTES = 1_000_000_000
 NEARLY_FULL = 0.9
-LAPSED_MS = 10_000
-"""How long a lapsed lease may wait for a receiver that takes it back."""
+EXPIRED_MS = 10_000
+"""How long an expired lease may wait until a consumer reclaims it."""
 UNATTENDED_MS = 15 * 60_000
 STAGED_MS = 15 * 60_000
-"""How long a write may add nothing to what it has staged."""
+"""How long a write may stage nothing new."""
 SKEW_SECONDS = 2.0
 BAD_SKEW_SECONDS = 30.0
 
 
 @record
 class Finding:
-    """One line of the report. ``check`` is what was looked at; ``advice`` a command or a hint."""
+    """One line of the report. ``advice`` is a command or a hint."""
 
     state: str
     check: str
@@ -44,11 +44,11 @@ class Finding:
 
 @record
 class Seen:
-    """A queue as the doctor saw it; times are in milliseconds.
+    """What the doctor found out about a queue; times are in milliseconds.
 
-    waiting_ms: age of the oldest ready message. overdue_ms: for how long the leases that have
-    lapsed have done so. staged: sinks with how many rows are staged for them and not decided, and
-    for how long none was added. verified is None where that was not wanted.
+    waiting_ms: age of the oldest ready message. overdue_ms: time since each expired lease ended.
+    staged: each sink with its undecided rows, and the time since the last was added. verified: None
+    if the queue was not verified.
     """
 
     name: str
@@ -64,43 +64,43 @@ class Seen:
 
 
 def latency(commit_ms: float, begin_ms: float) -> Finding:
-    """How fast the store answers."""
+    """The latency of the store."""
     detail = f"begin {begin_ms:.1f} ms, commit {commit_ms:.1f} ms"
     if max(commit_ms, begin_ms) <= SLOW_MS:
         return Finding(OK, "latency", "store", detail)
     return Finding(
-        WARNING, "latency", "store", detail, "the store or the way to it is slow: look at its load"
+        WARNING, "latency", "store", detail, "the store or the network is slow: check its load"
     )
 
 
 def pace(versions_per_second: float) -> Finding:
-    """Whether the database's version advances as the wall clock does: leases count it."""
+    """Whether the database's version advances as fast as the wall clock; leases depend on it."""
     share = versions_per_second / 1_000_000
-    detail = f"the database's version advances {share:.2f} million a second"
+    detail = f"the database's version advances {share:.2f} million per second"
     if 0.8 <= share <= 1.25:
         return Finding(OK, "clock", "store", detail)
     return Finding(
         WARNING,
         "clock",
         "store",
-        f"{detail}, not one",
-        "leases last longer or shorter than they say; was there a recovery just now? run it again",
+        f"{detail}, not 1",
+        "leases last longer or shorter than they should; after a recovery, run fdbq doctor again",
     )
 
 
 def unreadable(name: str, problem: str) -> Finding:
-    """A queue that this release cannot read, or something in it."""
+    """A queue with data that this release cannot read."""
     return Finding(
         PROBLEM,
         "readable",
         name,
         problem,
-        "use the release that wrote it; what nobody can read goes with fdbq queue delete",
+        "use the release that wrote it, or remove the queue with fdbq queue delete",
     )
 
 
 def skew(seconds: float) -> Finding:
-    """How far this machine's wall clock is from the cluster's."""
+    """The difference between this machine's wall clock and the cluster's."""
     detail = f"this machine's clock is {abs(seconds):.1f} s " + (
         "ahead of" if seconds > 0 else "behind"
     )
@@ -112,31 +112,35 @@ def skew(seconds: float) -> Finding:
         "clock",
         "machine",
         detail,
-        "up to a minute, delays and times to live are wrong by as much, and beyond that the "
-        "cluster's clock is used in its place: set the clock, run ntpd or chronyd",
+        "set this machine's clock, and run ntpd or chronyd: delays and times to live are wrong by "
+        "this much (beyond a minute, fdbqueue uses the cluster's clock instead)",
     )
 
 
 def space(free: int, path: str) -> Finding:
-    """Whether an embedded store has room to grow."""
-    detail = f"{free / 1e9:,.1f} GB free beside {path}"
+    """The free disk space of an embedded store."""
+    detail = f"{free / 1e9:,.1f} GB free in {path}"
     if free >= FREE_BYTES:
         return Finding(OK, "disk", "store", detail)
-    return Finding(PROBLEM, "disk", "store", detail, "make room, or move the store")
+    return Finding(PROBLEM, "disk", "store", detail, "free some space, or move the store")
 
 
 def durability(synchronous: str) -> Finding:
-    """Whether an embedded store forces its commits to the disk."""
+    """Whether an embedded store syncs its commits to disk."""
     detail = f"FDBQUEUE_SYNCHRONOUS is {synchronous}"
     if synchronous == "full":
         return Finding(OK, "durability", "store", detail)
     return Finding(
-        WARNING, "durability", "store", detail, "a power cut may lose the last commits: use full"
+        WARNING,
+        "durability",
+        "store",
+        detail,
+        "a power cut may lose the latest commits; full prevents that",
     )
 
 
 def cluster(status: Mapping[str, Any]) -> Iterator[Finding]:
-    """What a cluster's own status says."""
+    """The findings of a cluster's own status."""
     database = status.get("client", {}).get("database_status", {})
     if not database.get("available", True):
         yield Finding(PROBLEM, "cluster", "store", "the database is not available",
@@ -149,7 +153,7 @@ def cluster(status: Mapping[str, Any]) -> Iterator[Finding]:
     inner = status.get("cluster", {})
     limited = inner.get("qos", {}).get("performance_limited_by", {})
     if limited.get("name", "workload") != "workload":
-        yield Finding(WARNING, "limits", "store", f"it slows clients down: "
+        yield Finding(WARNING, "limits", "store", f"the cluster limits its clients: "
                       f"{limited.get('description', limited['name'])}",
                       "fdbcli --exec 'status details'")  # fmt: skip
     for message in [*inner.get("messages", []), *status.get("client", {}).get("messages", [])]:
@@ -158,7 +162,7 @@ def cluster(status: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def queue(seen: Seen) -> Iterator[Finding]:
-    """What is wrong with a queue; nothing where all is well."""
+    """The findings about a queue."""
     name, depth, quoted = seen.name, seen.depth, shlex.quote(seen.name)
     if seen.options.paused:
         yield Finding(WARNING, "pause", name, f"it is paused with {_messages(depth.ready)} ready",
@@ -174,16 +178,16 @@ def queue(seen: Seen) -> Iterator[Finding]:
         )
     if seen.stale:
         yield Finding(WARNING, "consumers", name,
-                      f"{terminal.count(seen.stale, 'consumer')} gave no sign of life lately",
+                      f"{terminal.count(seen.stale, 'consumer')} without a recent heartbeat",
                       f"fdbq consumer evict {quoted}")  # fmt: skip
-    stuck = [overdue for overdue in seen.overdue_ms if overdue > LAPSED_MS]
+    stuck = [overdue for overdue in seen.overdue_ms if overdue > EXPIRED_MS]
     if stuck:
         yield Finding(
             WARNING,
             "leases",
             name,
-            f"{terminal.count(len(stuck), 'lease')} lapsed, the first {terminal.age(max(stuck))} "
-            "ago, and nobody took the messages back",
+            f"{terminal.count(len(stuck), 'lease')} expired, the first {terminal.age(max(stuck))} "
+            "ago, and no consumer reclaims the messages",
             f"fdbq sweep {quoted}",
         )
     yield from _limits(seen)
@@ -204,7 +208,7 @@ def _unattended(seen: Seen) -> bool:
 
 
 def _staged(seen: Seen) -> Iterator[Finding]:
-    """A write that runs stages rows, too; one that adds none for long has most likely died."""
+    """Staged rows: a running write has them too, but a write that stages no more has died."""
     for sink, rows, idle_ms in seen.staged:
         detail = (
             f"{terminal.count(rows, 'row')} staged for sink {sink!r} and not enqueued, the last "
@@ -218,7 +222,7 @@ def _staged(seen: Seen) -> Iterator[Finding]:
             "sinks",
             seen.name,
             detail,
-            f"if its write has died, make it again, and fdbq sink forget {shlex.quote(seen.name)} "
+            f"if the write has died, repeat it, then run fdbq sink forget {shlex.quote(seen.name)} "
             f"{shlex.quote(sink)}",
         )
 
@@ -250,8 +254,8 @@ def _verified(seen: Seen) -> Iterator[Finding]:
         yield Finding(PROBLEM, "counters", seen.name, f"{first}{more}",
                       f"fdbq queue verify {quoted} --repair")  # fmt: skip
     if seen.verified.unchecked:
-        yield Finding(WARNING, "counters", seen.name, "too large to be checked in full",
-                      f"fdbq queue verify {quoted}, when less is going on")  # fmt: skip
+        yield Finding(WARNING, "counters", seen.name, "too large to be checked completely",
+                      f"fdbq queue verify {quoted}, at a quieter time")  # fmt: skip
 
 
 def _messages(number: int) -> str:

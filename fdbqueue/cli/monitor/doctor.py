@@ -1,4 +1,4 @@
-"""``fdbq doctor``: looks at everything, and says what to do."""
+"""``fdbq doctor``: checks everything, and says what to do."""
 
 from __future__ import annotations
 
@@ -12,40 +12,34 @@ from typing import Annotated
 import fdbqueue
 
 from ...errors import CorruptData, FormatTooNew, QueueNotFound
-from .. import home, terminal
-from ..commands import consumers, leases, queues
-from ..declarations import Argument, Option
-from ..parameters import AsJson, complete_queue
+from .. import context, terminal
+from ..declarations import Option
+from ..messages import leases
+from ..parameters import AnyQueueNames, AsJson
+from ..queues import consumers, overview
 from . import diagnosis, status, store_status
 from .diagnosis import OK, PROBLEM, Finding, Seen
 
 PACE_SECONDS = 1.0
-"""How long the versions of the database are watched."""
-LEASES_LOOKED_AT = 10_000
+"""How long the database's version is observed."""
+MAX_LEASES = 10_000
 
 
 def doctor(
-    names: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="QUEUE…",
-            help="Names of queues; all where none is given.",
-            autocompletion=complete_queue,
-        ),
-    ] = None,
+    names: AnyQueueNames = None,
     quick: Annotated[
-        bool, Option("--quick", help="Do not verify the queues, which reads all of them.")
+        bool,
+        Option("--quick", help="Do not verify the queues, which would read all of their data."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the store and the queues, and say what to do.
 
-    Whether the store is well and answers soon; whether the clocks of this machine and of the
-    database agree; and of every queue: whether it is paused, unattended, full or nearly so; dead
-    letters; consumers that look dead; leases that have lapsed and that nobody takes back; and
-    whether the counters equal a scan, and all else is as fdbq queue verify wants it.
+    For the store: its health, its latency, and whether its clock agrees with this machine's. For
+    each queue: whether it is paused, full, nearly full or without consumers; dead letters; dead
+    consumers; expired leases that nobody reclaims; and everything that fdbq queue verify checks.
 
-    Changes nothing. Ends with 1 if there is a problem; warnings end with 0.
+    Changes nothing. The exit code is 1 if there is a problem, and 0 if there are only warnings.
 
     \b
     Examples:
@@ -54,34 +48,33 @@ def doctor(
     """
     from fdbqueue.store.binding import DEFAULT
 
-    db = home.opened()
+    db = context.connect()
     began = store_status.version(db)
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db)]
-    every = names or home.names(db)
-    looked = 0
-    with terminal.progress("queues", len(every) or None) as bar:
+    every = names or context.queue_names(db)
+    checked = 0
+    with terminal.progress("queues", len(every)) as update:
         for seen in _look(db, every, quick):
             findings += [seen] if isinstance(seen, Finding) else diagnosis.queue(seen)
-            looked += 1
-            bar.update(bar.task_ids[0], completed=looked, done=looked)
-    if names and looked < len(set(names)):
-        known = fdbqueue.survey(db, names, root=home.space())
+            checked += 1
+            update(checked)
+    if names and checked < len(set(names)):
+        known = fdbqueue.survey(db, names, root=context.subspace())
         raise QueueNotFound(name=next(name for name in names if name not in known))
     findings.insert(1, _pace(db, began))
-    ill = {finding.subject for finding in findings if finding.state != OK} & {*every}
-    well = looked - len(ill)
-    if looked:
-        how = "looked at" if quick else "verified"
-        detail = f"{terminal.count(looked, 'queue')} {how}, {well:,} without any finding"
-        findings.append(Finding(OK, "queues", "store", detail))
-    sick = any(finding.state == PROBLEM for finding in findings)
-    if as_json:
-        terminal.print_json(
-            {"ok": not sick, "findings": [finding.to_json() for finding in findings]}
+    noted = {finding.subject for finding in findings if finding.state != OK} & {*every}
+    if checked:
+        how = "checked" if quick else "verified"
+        detail = (
+            f"{terminal.count(checked, 'queue')} {how}, {checked - len(noted):,} without findings"
         )
+        findings.append(Finding(OK, "queues", "store", detail))
+    ok = all(finding.state != PROBLEM for finding in findings)
+    if as_json:
+        terminal.print_json({"ok": ok, "findings": [finding.to_json() for finding in findings]})
     else:
         _print(findings)
-    if sick:
+    if not ok:
         raise terminal.Exit(1)
 
 
@@ -116,20 +109,16 @@ def _pace(db: fdbqueue.fdb.Database, began: tuple[int, float]) -> Finding:
 
 
 def _look(db: fdbqueue.fdb.Database, names: list[str], quick: bool) -> Iterator[Seen | Finding]:
-    for start in range(0, len(names), queues.LISTED_AT_ONCE):
-        surveyed = fdbqueue.survey(
-            db, names[start : start + queues.LISTED_AT_ONCE], root=home.space()
-        )
-        for name, found in surveyed.items():
-            try:
-                if found.unreadable is not None:
-                    yield diagnosis.unreadable(name, found.unreadable)
-                else:
-                    yield _seen(db, home.queue(name), found, quick)
-            except QueueNotFound:  # deleted meanwhile
-                continue
-            except (CorruptData, FormatTooNew) as error:
-                yield diagnosis.unreadable(name, str(error))
+    for name, found in overview.surveyed(db, names):
+        try:
+            if found.unreadable is not None:
+                yield diagnosis.unreadable(name, found.unreadable)
+            else:
+                yield _seen(db, context.queue(name), found, quick)
+        except QueueNotFound:  # it was deleted a moment ago
+            continue
+        except (CorruptData, FormatTooNew) as error:
+            yield diagnosis.unreadable(name, str(error))
 
 
 def _seen(
@@ -151,12 +140,13 @@ def _seen(
         waiting_ms=None if oldest is None else now_ms - oldest,
         overdue_ms=[
             now_ms - each.delivery.expires_at_ms
-            for each in islice(leases.pages(db, queue), LEASES_LOOKED_AT)
+            for each in islice(leases.all_leases(db, queue), MAX_LEASES)
             if each.lapsed
         ],
         consumers=len(present),
         stale=len(consumers.stale(db, present)),
-        target_exists=target is None or bool(fdbqueue.survey(db, [target], root=home.space())),
+        target_exists=target is None
+        or bool(fdbqueue.survey(db, [target], root=context.subspace())),
         staged=[
             (sink, each.rows, now_ms - each.changed_at_ms)
             for sink, each in undecided_rows(db, queue).items()

@@ -1,4 +1,4 @@
-"""``fdbq status``: which store is used, and whether and how fast it answers."""
+"""``fdbq status``: the store, and whether it responds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import fdbqueue
 
 from ...errors import StoreError
 from ...values.records import record
-from .. import durations, home, terminal
+from .. import context, durations, terminal
 from ..declarations import Option
 from ..parameters import AsJson
 
@@ -19,7 +19,7 @@ ROUNDS = 5
 
 @record
 class Latency:
-    """Milliseconds until a transaction had its read version, one value, and its commit."""
+    """Milliseconds for a transaction's read version, one read, and its commit."""
 
     begin_ms: float
     read_ms: float
@@ -37,14 +37,14 @@ def status(
         Option(
             metavar="DURATION",
             parser=durations.at_least(0.001),
-            help="Seconds to wait for a cluster's first answer.",
+            help="How long to wait for a cluster.",
         ),
     ] = 10.0,
 ) -> None:
-    """Show which store is used, and whether it answers.
+    """Show which store fdbq uses, and whether it responds.
 
-    Prints the store and its engine, the versions, the number of queues, and the latency of a
-    transaction, as the median of five. Writes nothing. Ends with 1 if the store does not answer.
+    Prints the store, its engine, the versions, the number of queues, and the median latency of five
+    transactions. Writes nothing. The exit code is 1 if the store does not respond.
 
     \b
     Examples:
@@ -63,8 +63,8 @@ def status(
         "fdbqueue": fdbqueue.__version__,
     }
     try:
-        db = home.opened(timeout=timeout)
-        queues = len(home.names(db))
+        db = context.connect(timeout=timeout)
+        queues = len(context.queue_names(db))
         latency = measure(db)
     except StoreError as error:
         if as_json:
@@ -90,7 +90,7 @@ def status(
 
 
 def measure(db: fdbqueue.fdb.Database) -> Latency:
-    """The median latencies of some transactions that commit, and change nothing."""
+    """The median latencies of transactions that commit without writing."""
     rounds = [_round(db) for _ in range(ROUNDS)]
     begin, read, commit = (
         sorted(column)[ROUNDS // 2] * 1000 for column in zip(*rounds, strict=True)
@@ -108,7 +108,7 @@ def _round(db: fdbqueue.fdb.Database) -> tuple[float, float, float]:
     times.append(time.perf_counter())
     tr.snapshot.get(probe).wait()
     times.append(time.perf_counter())
-    # A write conflict without a write makes it a commit that the store has to decide.
+    # A write conflict without a write forces a commit that the store has to decide.
     tr.add_write_conflict_key(probe)
     tr.commit().wait()
     times.append(time.perf_counter())

@@ -1,4 +1,4 @@
-"""What the store says of itself: used by doctor and top."""
+"""What the store reports about itself, for doctor and top."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READ_MS = 2_000
 
 
 def status(db: fdbqueue.fdb.Database) -> dict[str, Any]:
-    """The status of a cluster; empty where there is none to be had."""
+    """The status of a cluster; empty if there is none."""
     tr = db.create_transaction()
     try:
         tr.options.set_timeout(READ_MS)
@@ -25,16 +25,16 @@ def status(db: fdbqueue.fdb.Database) -> dict[str, Any]:
 
 
 def version(db: fdbqueue.fdb.Database) -> tuple[int, float]:
-    """A version of the database that is new, and this machine's clock then, in seconds.
+    """A current version of the database, and this machine's clock at that time, in seconds.
 
-    That of a commit: read versions of an idle cluster are old.
+    It is a commit version, because the read versions of an idle cluster are old.
     """
     from fdbqueue.schema.keys import DEFAULT_ROOT
 
     while True:
         tr = db.create_transaction()
         try:
-            # A write conflict without a write makes it a commit the store has to decide.
+            # A write conflict without a write forces a commit that the store has to decide.
             tr.add_write_conflict_key(DEFAULT_ROOT.pack(("latency probe",)))
             before = time.time()
             tr.commit().wait()
@@ -44,7 +44,7 @@ def version(db: fdbqueue.fdb.Database) -> tuple[int, float]:
 
 
 def skew(db: fdbqueue.fdb.Database) -> float | None:
-    """Seconds that this machine's clock is ahead of the cluster's; None where it keeps none."""
+    """Seconds that this machine's clock is ahead of the cluster's; None if it has none."""
     from fdbqueue.store.clocks import TIME_KEEPER, parse_note
 
     tr = db.create_transaction()

@@ -14,15 +14,15 @@ from typing import Annotated
 import fdbqueue
 
 from ...errors import QueueNotFound
-from .. import durations, home, json_schema, terminal
-from ..commands import queues
+from .. import context, durations, json_schema, terminal
 from ..declarations import Option
+from ..queues import overview
 from . import store_status
 from .top_screen import Board, Look, Row, draw
 
 TICK_SECONDS = 0.1
 DETAILED = 100
-"""Queues that are all looked at closely; of more, those on the screen."""
+"""With more queues than this, only those on the screen get their details read."""
 STATUS_SECONDS = 5.0
 
 _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "left",
@@ -34,24 +34,24 @@ def top(
     interval: Annotated[
         float,
         Option(
-            metavar="DURATION", parser=durations.at_least(0.2), help="Seconds between two looks."
+            metavar="DURATION", parser=durations.at_least(0.2), help="Time between two updates."
         ),
     ] = 2.0,
 ) -> None:
-    """Watch all queues live: depths, rates, the oldest message, consumers, leases, conflicts.
+    """Watch all queues live: depths, rates, oldest messages, consumers and conflicts.
 
     \b
     Keys:
       left, right   sort by another column
-      r             the other way round
-      up, down      choose a queue, to see its levels and consumers
-      PgUp, PgDn    ten queues further
-      /             show only queues whose names have a text in them
+      r             reverse the order
+      up, down      select a queue, to see its levels and consumers
+      PgUp, PgDn    move by ten queues
+      /             show only queues whose names contain a text
       ?             help
-      space         look now
+      space         update now
       q, Ctrl-C     quit
 
-    The rates are messages a second since the look before. Conflicts are those of the whole
+    Rates are messages per second since the previous update. Conflicts are those of the whole
     cluster; the embedded engine does not count them. In a pipe, use fdbq queue list --watch.
 
     \b
@@ -59,12 +59,14 @@ def top(
       fdbq top --interval 1
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise terminal.Refused("top needs a terminal; elsewhere: fdbq queue list --watch 2")
+        raise terminal.CommandError(
+            "fdbq top needs a terminal: use fdbq queue list --watch 2 instead"
+        )
     from rich.text import Text
 
     from ..screen import Screen
 
-    db = home.opened()
+    db = context.connect()
     watcher = Watcher(db, interval)
     board = Board()
     with Screen(keys=True) as screen:
@@ -96,16 +98,16 @@ def top(
 
 
 def _pressed(seconds: float) -> list[str]:
-    """The keys that are pressed within some seconds."""
+    """The keys pressed within some seconds."""
     readable, _, _ = select.select([sys.stdin], [], [], seconds)
     if not readable:
         return []
     data = os.read(sys.stdin.fileno(), 64)
-    return parse_keys(data) if data else ["q"]  # the terminal is gone
+    return parse_keys(data) if data else ["q"]  # the terminal has closed
 
 
 def parse_keys(data: bytes) -> list[str]:
-    """The keys in what a terminal sends: names of arrows, else characters."""
+    """Decode the keys that a terminal sent: names of special keys, and characters."""
     keys = []
     while data:
         code = next((code for code in (data[:4], data[:3]) if code in _ARROWS), b"")
@@ -115,7 +117,7 @@ def parse_keys(data: bytes) -> list[str]:
 
 
 class Watcher:
-    """Looks at the queues again and again, in a thread of its own: the screen never waits."""
+    """Reads the queues repeatedly in its own thread, so that the screen never blocks."""
 
     def __init__(self, db: fdbqueue.fdb.Database, interval: float) -> None:
         self.look = Look(str(fdbqueue.describe(db)), time.time(), began=False)
@@ -128,7 +130,7 @@ class Watcher:
         self._status: tuple[float, float | None] = (0.0, None)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="fdbq-top", daemon=True).start()
 
     def _run(self) -> None:
@@ -142,13 +144,13 @@ class Watcher:
             self.failed = error
 
     def _rows(self) -> list[Row]:
-        found = [*queues.surveyed(self._db)]
+        found = [*overview.surveyed(self._db)]
         now = time.monotonic()
         rows = []
         for name, seen in found:
             rate_in, rate_out = self._rates(name, seen, now)
-            close = len(found) <= DETAILED or name in self.wanted
-            oldest_ms, consumers = self._closely(name) if close else (None, {})
+            detailed = len(found) <= DETAILED or name in self.wanted
+            oldest_ms, consumers = self._details(name) if detailed else (None, {})
             rows.append(
                 Row(name, seen.levels, seen.options.paused, rate_in, rate_out, oldest_ms, consumers)
             )
@@ -165,12 +167,12 @@ class Watcher:
             return 0.0, 0.0
         return max(0, depth.enqueued - enqueued) / passed, max(0, depth.done - done) / passed
 
-    def _closely(self, name: str) -> tuple[int | None, dict[str, int]]:
-        queue = home.queue(name)
+    def _details(self, name: str) -> tuple[int | None, dict[str, int]]:
+        queue = context.queue(name)
         try:
             oldest = queue.ready_since_ms(self._db)
             present = queue.consumers(self._db)
-        except QueueNotFound:  # deleted meanwhile
+        except QueueNotFound:  # it was deleted a moment ago
             return None, {}
         states = Counter(json_schema.consumer_state(each) or "registered" for each in present)
         age = None if oldest is None else fdbqueue.Clock().wall_ms() - oldest

@@ -1,4 +1,4 @@
-"""What ``fdbq top`` shows, from what was seen and what was pressed: plain values in, lines out."""
+"""The screen of ``fdbq top``: plain values and keys in, lines out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DETAIL_LINES = 3 + LEVEL_LINES
 HELP = "←→ sort by  r reverse  ↑↓ PgUp PgDn queue  / filter  ? help  q quit"
 KEYS = (
     "left, right    sort by another column",
-    "r              the other way round",
-    "up, down       choose a queue, to see its levels and consumers",
-    "PgUp, PgDn     ten queues further",
-    "/              show only queues whose names have a text in them; Enter ends it, Esc clears it",
-    "space          look now",
-    "?              this help; any key ends it",
+    "r              reverse the order",
+    "up, down       select a queue, to see its levels and consumers",
+    "PgUp, PgDn     move by ten queues",
+    "/              show only queues whose names contain a text; Enter accepts, Esc clears",
+    "space          update now",
+    "?              this help; any key closes it",
     "q, Ctrl-C      quit",
 )
 PAGE = 10
@@ -31,7 +31,7 @@ PAGE = 10
 
 @record
 class Row:
-    """A queue, as it was seen; rates are messages a second since the look before."""
+    """A queue; rates are messages per second since the previous update."""
 
     name: str
     levels: Mapping[int, Depth]
@@ -43,15 +43,15 @@ class Row:
 
     @property
     def depth(self) -> Depth:
-        """How many messages are in which state."""
+        """The number of messages in each state."""
         return sum(self.levels.values(), Depth())
 
 
 @record
 class Look:
-    """Everything that was seen at one time; ``began`` is false before there was any look.
+    """Everything read at one time; ``began`` is false until the first read.
 
-    conflicts: transactions a second that met one; None: not known.
+    conflicts: conflicted transactions per second; None if unknown.
     """
 
     store: str
@@ -62,7 +62,7 @@ class Look:
 
 
 class Column(NamedTuple):
-    """A column: its title, its width, what it sorts by, and what it shows."""
+    """A column: its title, width, sort key, and text."""
 
     title: str
     width: int
@@ -121,7 +121,7 @@ def short(number: float) -> str:
 
 @dataclass(slots=True)
 class Board:
-    """What the user has chosen: the column to sort by, which way, and a queue."""
+    """The user's choices: sort column and order, filter, and selected queue."""
 
     column: int = 1
     descending: bool = True
@@ -132,7 +132,7 @@ class Board:
     helping: bool = False
 
     def press(self, key: str, rows: Sequence[Row]) -> bool:
-        """Do what a key is for; returns false for one that is for nothing."""
+        """Handle a key; returns false for a key without a function."""
         if self.helping or (key == "?" and not self.typing):
             self.helping = not self.helping
             return True
@@ -164,7 +164,7 @@ class Board:
         return True
 
     def _type(self, key: str) -> bool:
-        """Take a key as a part of the filter."""
+        """Handle a key while the user types a filter."""
         if key in ("\r", "\n", "escape"):
             self.typing = False
             self.filter = "" if key == "escape" else self.filter
@@ -179,12 +179,12 @@ class Board:
         self.descending = column != 0
 
     def ordered(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows as they are to stand; equal ones by name."""
+        """The matching rows in order; equal ones by name."""
         by_name = sorted((row for row in rows if self.filter in row.name), key=lambda row: row.name)
         return sorted(by_name, key=COLUMNS[self.column].key, reverse=self.descending)
 
     def visible(self, rows: Sequence[Row], height: int) -> list[Row]:
-        """The rows that there is room for; the chosen one is among them."""
+        """The rows that fit on the screen, the selected one among them."""
         ordered = self.ordered(rows)
         room = max(1, height - 4 - DETAIL_LINES)
         if ordered and self.chosen not in {row.name for row in ordered}:
@@ -195,7 +195,7 @@ class Board:
 
 
 class Line(NamedTuple):
-    """One line of the screen, and how it looks."""
+    """A line of the screen and its style."""
 
     text: str
     style: str = ""
@@ -214,9 +214,9 @@ def draw(board: Board, look: Look, width: int, height: int, now: float) -> list[
         for row in rows
     ]
     if look.rows and not rows:
-        lines.append(Line("no queue has that in its name", "dim"))
+        lines.append(Line("no queue matches", "dim"))
     if not look.rows:
-        text = "no queues: fdbq queue create makes one" if look.began else "looking…"
+        text = "no queues: create one with fdbq queue create" if look.began else "reading…"
         lines.append(Line(text, "dim"))
     chosen = next((row for row in rows if row.name == board.chosen), None)
     details = _details(chosen, width) if chosen is not None else []
@@ -240,7 +240,7 @@ def _title(look: Look, now: float) -> Line:
     late = now - look.at
     if late > 10:
         age = terminal.age(int(late * 1000))
-        return Line(f"fdbq top  {look.store}  it has not answered for {age}", "bold red")
+        return Line(f"fdbq top  {look.store}  no response for {age}", "bold red")
     return Line(f"fdbq top  {look.store}", "bold")
 
 

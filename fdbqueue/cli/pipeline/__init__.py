@@ -1,1 +1,16 @@
-"""What the jobs of ``fdbq pipeline`` print and ask."""
+"""``fdbq pipeline …``: Spark jobs on queues."""
+
+from ..declarations import Group
+from .check import check
+from .drain import drain
+from .load import load
+from .replay import replay
+from .report import report
+
+app = Group(
+    name="pipeline",
+    help="Spark jobs on queues; needs Java and fdbqueue[spark].",
+    no_args_is_help=True,
+)
+for job in (load, drain, replay, report, check):
+    app.command()(job)

@@ -1,13 +1,13 @@
-"""``fdbq pipeline check``: the guarantees verified over histories."""
+"""``fdbq pipeline check``: verifies the guarantees in delivery histories."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from .. import home, terminal
-from ..commands import history
+from .. import context, terminal
 from ..declarations import Argument, Option
+from ..messages import history
 from ..parameters import AsJson, complete_queue
 from . import session as pipeline_session
 
@@ -18,27 +18,23 @@ if TYPE_CHECKING:
 def check(
     names: Annotated[
         list[str] | None,
-        Argument(metavar="[QUEUE]...", help="Queues.", autocompletion=complete_queue),
+        Argument(metavar="QUEUE…", help="The queues.", autocompletion=complete_queue),
     ] = None,
     runs: Annotated[
         list[Path] | None,
-        Option(
-            "--run", metavar="DIRECTORY", help="A history of tools/chaos instead; may be repeated."
-        ),
+        Option("--run", metavar="DIRECTORY", help="A history of tools/chaos instead. Repeatable."),
     ] = None,
     max_attempts: Annotated[
         int | None,
-        Option(
-            metavar="N", min=1, help="The most attempts that any message of the queues may have."
-        ),
+        Option(metavar="N", min=1, help="The limit of attempts of the queues."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify the guarantees over the delivery history of queues, or over histories of tools/chaos.
+    """Verify the guarantees in the delivery history of queues, or in histories of tools/chaos.
 
-    The queues may be in use meanwhile. A queue keeps a history if its option history_seconds says
-    for how long. Of every kind of violation the first is printed with the history that shows it;
-    the exit code is 1 if there is any. docs/spark.md tells what is checked.
+    The queues may be in use. A queue keeps a history for as long as its option history_seconds
+    says. For each kind of violation, fdbq prints the first one with the history that shows it. The
+    exit code is 1 if there is any violation. docs/spark.md lists what is checked.
 
     \b
     Examples:
@@ -47,20 +43,20 @@ def check(
       fdbq pipeline check --run histories/first --run histories/second
     """
     if bool(names) == bool(runs):
-        raise terminal.Refused("name queues, or histories with --run")
+        raise terminal.CommandError("give QUEUE, or a history with --run")
     if names:
-        db = home.opened()
-        queues = [home.queue(name) for name in dict.fromkeys(names)]
+        db = context.connect()
+        queues = [context.queue(name) for name in dict.fromkeys(names)]
         for queue in queues:
-            history.check(db, queue)
+            history.check_kept(db, queue)
     spark, session = pipeline_session.start("check")
-    with pipeline_session.told("tasks") as tell:
+    with pipeline_session.progress("tasks") as update:
         if names:
             verdict = spark.check(
-                db, queues, max_attempts=max_attempts, spark=session, progress=tell
+                db, queues, max_attempts=max_attempts, spark=session, progress=update
             )
         else:
-            verdict = spark.check_runs(runs or [], spark=session, progress=tell)
+            verdict = spark.check_runs(runs or [], spark=session, progress=update)
     if as_json:
         terminal.print_json(verdict.to_json())
     else:

@@ -1,4 +1,4 @@
-"""``fdbq pipeline drain``: what is ready in a queue becomes files."""
+"""``fdbq pipeline drain``: writes ready messages to files."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import asdict
 from enum import Enum
 from typing import Annotated
 
-from .. import home, terminal
+from .. import context, terminal
 from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
 from . import session as pipeline_session
 
 
 class Format(Enum):
-    """What the files are."""
+    """The format of the files."""
 
     PARQUET = "parquet"
     JSON = "json"
@@ -21,7 +21,7 @@ class Format(Enum):
 
 
 class Payload(Enum):
-    """What payloads are."""
+    """The type of the payload column."""
 
     BYTES = "bytes"
     STRING = "string"
@@ -29,7 +29,7 @@ class Payload(Enum):
 
 
 class BadPayloads(Enum):
-    """What to do with a payload that is something else."""
+    """What to do with a payload of another type."""
 
     FAIL = "fail"
     NULL = "null"
@@ -37,60 +37,60 @@ class BadPayloads(Enum):
 
 def drain(
     name: QueueName,
-    path: Annotated[str, Argument(metavar="PATH", help="A directory for the files.")],
+    path: Annotated[str, Argument(metavar="PATH", help="The directory of the files.")],
     format: Annotated[
         Format, Option(metavar="FORMAT", help="parquet, json or orc.")
     ] = Format.PARQUET,
     payload: Annotated[
-        Payload, Option(metavar="KIND", help="What payloads are: bytes, string or json.")
+        Payload, Option(metavar="KIND", help="The payload's type: bytes, string or json.")
     ] = Payload.BYTES,
     schema: Annotated[
         str | None,
         Option(
             metavar="COLUMNS",
-            help="Of payloads that are JSON, like 'carrier STRING, delay INT'.",
+            help="The schema of JSON payloads, such as 'carrier STRING, delay INT'.",
         ),
     ] = None,
     bad_payloads: Annotated[
         BadPayloads,
-        Option(metavar="WHAT", help="At a payload that does not fit: fail, or null."),
+        Option(metavar="WHAT", help="For a payload of another type: fail, or null."),
     ] = BadPayloads.FAIL,
     header_columns: Annotated[
         str | None,
-        Option(metavar="COLUMNS", help="Headers as columns, like 'region, tries BIGINT'."),
+        Option(metavar="COLUMNS", help="Headers as columns, such as 'region, tries BIGINT'."),
     ] = None,
     columns: Annotated[
         str | None,
-        Option(metavar="NAMES", help="Only these columns, like 'id,payload,priority'."),
+        Option(metavar="NAMES", help="Only these columns, such as 'id,payload,priority'."),
     ] = None,
     max_messages: Annotated[
-        int | None, Option("--batch", metavar="N", min=1, help="Messages in a batch at most.")
+        int | None, Option("--batch", metavar="N", min=1, help="At most N messages in a batch.")
     ] = None,
     consumer: Annotated[
         str | None,
-        Option(metavar="NAME", help="The consumer that plans them; else one of the path."),
+        Option(metavar="NAME", help="The consumer's name; by default derived from the path."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take what is ready, and write it to files, each message exactly once.
+    """Take all ready messages and write them to files, each message exactly once.
 
-    What is in the queue at the end is told, and why it was left: it is delayed, came meanwhile, or
-    others have it.
+    At the end, fdbq prints how many messages are left in the queue and why: they are delayed,
+    arrived during the job, or are leased.
 
-    However often it is interrupted: run it again with the same path, and it goes on. A message is
-    done when it is in the files, and in the log that Spark keeps beside them (_spark_metadata):
-    read the directory by that log, as Spark does.
+    To continue after an interruption, run it again with the same path. A message is done once it is
+    in a file and in Spark's log of the files (_spark_metadata). Spark reads the directory by that
+    log; other readers should, too.
 
     \b
     Examples:
       fdbq pipeline drain orders /data/orders
       fdbq pipeline drain flights /data/flights --payload json --schema 'carrier STRING, delay INT'
     """
-    db = home.opened()
-    queue = home.queue(name)
+    db = context.connect()
+    queue = context.queue(name)
     queue.options(db)
     spark, session = pipeline_session.start("drain")
-    with pipeline_session.told("messages") as tell:
+    with pipeline_session.progress("messages") as update:
         done = spark.drain(
             db,
             queue,
@@ -104,7 +104,7 @@ def drain(
             consumer=consumer,
             max_messages=max_messages,
             spark=session,
-            progress=tell,
+            progress=update,
         )
     if as_json:
         terminal.print_json(

@@ -1,18 +1,18 @@
-"""``fdbq pipeline load``: files of Parquet, JSON or CSV become messages."""
+"""``fdbq pipeline load``: enqueues the rows of files."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Annotated
 
-from .. import durations, home, terminal
+from .. import context, durations, terminal
 from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
 from . import session as pipeline_session
 
 
 class BadRows(Enum):
-    """What to do with a row that is no message."""
+    """What to do with an invalid row."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -23,68 +23,67 @@ def load(
     paths: Annotated[list[str], Argument(metavar="PATH…", help="Files or directories.")],
     format: Annotated[
         str | None,
-        Option(metavar="FORMAT", help="parquet, json, csv or orc; else by the ending."),
+        Option(metavar="FORMAT", help="parquet, json, csv or orc; by default from the file names."),
     ] = None,
     payload: Annotated[
         str | None,
         Option(
             metavar="SQL",
-            help="The payload: an expression on the columns. Else the column payload, or, where "
-            "there is none, the whole row as JSON.",
+            help="The payload, as an expression of the columns. By default the column payload, or "
+            "the whole row as JSON if there is no such column.",
         ),
     ] = None,
     priority: Annotated[
-        str | None, Option(metavar="SQL", help="The priority, like 'IF(delay > 60, 9, 4)'.")
+        str | None, Option(metavar="SQL", help="The priority, such as 'IF(delay > 60, 9, 4)'.")
     ] = None,
     header: Annotated[
         list[str] | None,
-        Option(metavar="NAME=SQL", help="A header; can be given several times."),
+        Option(metavar="NAME=SQL", help="A header. Repeatable."),
     ] = None,
     delay: Annotated[
-        str | None, Option(metavar="SQL", help="Seconds before which it is not delivered.")
+        str | None, Option(metavar="SQL", help="Seconds until the message is delivered.")
     ] = None,
-    ttl: Annotated[
-        str | None, Option(metavar="SQL", help="Seconds after which it is delivered no more.")
-    ] = None,
+    ttl: Annotated[str | None, Option(metavar="SQL", help="Time to live in seconds.")] = None,
     key: Annotated[str | None, Option(metavar="SQL", help="The ordering key.")] = None,
     dedup_id: Annotated[str | None, Option(metavar="SQL", help="The dedup id.")] = None,
     unique: Annotated[str | None, Option(metavar="SQL", help="The unique key.")] = None,
     schema: Annotated[
         str | None,
-        Option(metavar="COLUMNS", help="Of the files, like 'carrier STRING, delay INT'."),
+        Option(metavar="COLUMNS", help="The files' schema, such as 'carrier STRING, delay INT'."),
     ] = None,
     option: Annotated[
         list[str] | None,
-        Option(metavar="NAME=VALUE", help="Of Spark's reader, like 'sep=;'."),
+        Option(
+            metavar="NAME=VALUE", help="An option of Spark's reader, such as 'sep=;'. Repeatable."
+        ),
     ] = None,
     load_id: Annotated[
         str | None,
         Option(
             "--id",
             metavar="NAME",
-            help="A name of the load: loads of one name enqueue once, and one that was "
-            "interrupted is gone on with.",
+            help="A name for the load. Loads with the same name enqueue only once; an interrupted "
+            "one resumes.",
         ),
     ] = None,
     bad_rows: Annotated[
         BadRows,
-        Option(metavar="WHAT", help="At a row that is no message: fail, or skip it."),
+        Option(metavar="WHAT", help="For an invalid row: fail, or skip it."),
     ] = BadRows.FAIL,
     timeout: Annotated[
         float,
         Option(
             metavar="DURATION",
             parser=durations.at_least(0),
-            help="How long to wait for room in the queue.",
+            help="How long to wait for room in a full queue.",
         ),
     ] = 3600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue every row of files, each once: Parquet, JSON (an object to a line), CSV or ORC.
+    """Enqueue every row of Parquet, JSON (one object per line), CSV or ORC files exactly once.
 
-    The rows are staged first, and become messages only when all were read: a row that is no
-    message ends the load, and nothing is enqueued. With --bad-rows skip, such rows are left out
-    and counted.
+    Rows are staged first and become messages once all of them have been read, so an invalid row
+    ends the load with nothing enqueued. With --bad-rows skip, invalid rows are skipped and counted.
 
     \b
     Examples:
@@ -103,11 +102,11 @@ def load(
     }
     headers = dict(_pair("--header", each, "NAME=SQL") for each in header or [])
     options = dict(_pair("--option", each, "NAME=VALUE") for each in option or [])
-    db = home.opened()
-    queue = home.queue(name)
+    db = context.connect()
+    queue = context.queue(name)
     queue.options(db)
     spark, session = pipeline_session.start("load")
-    with pipeline_session.told("rows") as tell:
+    with pipeline_session.progress("rows") as update:
         done = spark.load(
             db,
             queue,
@@ -121,10 +120,10 @@ def load(
             bad_rows=bad_rows.value,
             timeout=timeout,
             spark=session,
-            progress=tell,
+            progress=update,
         )
     for sample in done.samples:
-        terminal.complain(f"left out: {sample}")
+        terminal.print_error(f"skipped: {sample}")
     if as_json:
         terminal.print_json(
             {
@@ -139,18 +138,18 @@ def load(
             }
         )
     elif done.before:
-        print(f"load {terminal.visible(done.id)} was complete before: nothing was enqueued")
+        print(f"load {terminal.visible(done.id)} was complete already; nothing was enqueued")
     else:
         known = done.rows - done.new
         print(
             f"loaded {pipeline_session.rate(done.rows, 'row', done.size, done.seconds)}"
-            + (f"; {terminal.count(known, 'row')} were there before" if known else "")
-            + (f"; {terminal.count(done.rejected, 'row')} left out" if done.rejected else "")
+            + (f"; {terminal.count(known, 'row')} existed already" if known else "")
+            + (f"; {terminal.count(done.rejected, 'row')} skipped" if done.rejected else "")
         )
 
 
 def _pair(option: str, text: str, shape: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise terminal.Refused(f"{option} {text}: write {shape}")
+        raise terminal.CommandError(f"{option} {text}: write {shape}")
     return name, value

@@ -1,4 +1,4 @@
-"""``fdbq pipeline report``: what the delivery history of queues says, as a table and as a page."""
+"""``fdbq pipeline report``: a report on delivery history, as a table and as a page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from .. import durations, home, terminal
-from ..commands import history
-from ..declarations import Argument, Option
-from ..parameters import AsJson, complete_queue
+from .. import context, durations, terminal
+from ..declarations import Option
+from ..messages import history
+from ..parameters import AsJson, QueueNames
 from . import session as pipeline_session
 
 if TYPE_CHECKING:
@@ -18,40 +18,35 @@ if TYPE_CHECKING:
 
 Moment = datetime.fromisoformat
 
-QueueNames = Annotated[
-    list[str],
-    Argument(metavar="QUEUE...", help="Names of queues.", autocompletion=complete_queue),
-]
-
 
 def report(
     names: QueueNames,
     html: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Also write a page with plots, which needs no other."),
+        Option(metavar="FILE", help="Also write a self-contained page with plots."),
     ] = None,
     since: Annotated[
         datetime | None,
-        Option(metavar="TIME", parser=Moment, help="Only what happened from then."),
+        Option(metavar="TIME", parser=Moment, help="Only what happened at this time or later."),
     ] = None,
     until: Annotated[
         datetime | None,
-        Option(metavar="TIME", parser=Moment, help="Only what happened before then."),
+        Option(metavar="TIME", parser=Moment, help="Only what happened before this time."),
     ] = None,
     span: Annotated[
         float | None,
         Option(
             metavar="DURATION",
             parser=durations.at_least(0.001),
-            help="The length of the spans that throughput is told in.",
+            help="The interval of the throughput figures.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Report on delivery history: waiting and service times, redeliveries, throughput, balance.
 
-    A queue keeps a history if its option history_seconds says for how long. Every figure is
-    defined in docs/spark.md.
+    A queue keeps a history for as long as its option history_seconds says. docs/spark.md defines
+    every figure.
 
     \b
     Examples:
@@ -59,14 +54,14 @@ def report(
       fdbq pipeline report orders payments --html report.html
       fdbq pipeline report orders --since 2026-05-01T12:00 --json
     """
-    db = home.opened()
-    queues = [home.queue(name) for name in dict.fromkeys(names)]
+    db = context.connect()
+    queues = [context.queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
-        history.check(db, queue)
+        history.check_kept(db, queue)
     spark, session = pipeline_session.start("report")
-    with pipeline_session.told("tasks") as tell:
+    with pipeline_session.progress("tasks") as update:
         found = spark.report(
-            db, queues, spark=session, since=since, until=until, width=span, progress=tell
+            db, queues, spark=session, since=since, until=until, width=span, progress=update
         )
     if html is not None:
         html.write_text(found.to_html(), "utf-8")

@@ -1,4 +1,4 @@
-"""What the jobs of ``fdbq pipeline`` have in common: Spark, and how far it is."""
+"""The Spark session and the progress bar of the jobs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _MEGABYTE = 1_000_000
 
 
 def start(job: str) -> tuple[ModuleType, Callable[[], SparkSession]]:
-    """``fdbqueue.spark``, and what makes a session that says nothing: what fails is told in a
-    line. The job calls it when it has checked its options."""
+    """``fdbqueue.spark``, and a function that starts a silent session.
+
+    The job calls the function once it has checked its options. Errors are reported in one line.
+    """
     from fdbqueue import spark
 
     def session() -> SparkSession:
         spark.check_java()
-        terminal.note("starting Spark, which takes some seconds")
+        terminal.note("starting Spark, which takes a few seconds")
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
         with _silent_children():
             return spark.local(
@@ -39,12 +41,14 @@ def start(job: str) -> tuple[ModuleType, Callable[[], SparkSession]]:
 
 @contextmanager
 def _silent_children() -> Iterator[None]:
-    """Processes that are started meanwhile say nothing on standard error, as long as they live:
-    Java warns of its own modules there, and Spark's Python shows where an error came from."""
+    """Discard the standard error of processes that are started in this block.
+
+    Java prints warnings about its own modules there, and Spark's Python prints tracebacks.
+    """
     sys.stderr.flush()
     try:
         kept = os.dup(2)
-    except OSError:  # it is closed, so nobody hears them
+    except OSError:  # it is closed already
         yield
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -58,16 +62,15 @@ def _silent_children() -> Iterator[None]:
 
 
 @contextmanager
-def told(unit: str) -> Iterator[Callable[[Step], None]]:
-    """A progress bar on standard error, and what tells it how far a job is."""
-    with terminal.progress(unit, 1) as bar:
+def progress(unit: str) -> Iterator[Callable[[Step], None]]:
+    """Show a progress bar; yields the function that a job calls with its progress."""
+    with terminal.progress(unit, 1) as update:
 
-        def tell(step: Step) -> None:
+        def report(step: Step) -> None:
             total = max(step.total, step.done) or None
-            done = step.done if step.unit == unit else 0
-            bar.update(bar.task_ids[0], total=total, completed=step.done, done=done)
+            update(step.done if step.unit == unit else 0, completed=step.done, total=total)
 
-        yield tell
+        yield report
 
 
 def rate(rows: int, unit: str, size: int | None, seconds: float) -> str:

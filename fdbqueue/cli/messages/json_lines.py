@@ -1,10 +1,9 @@
 """Messages as JSON lines, as ``fdbq enqueue`` reads them.
 
-A line is an object with ``payload`` (a string) or ``payload_base64`` (any bytes), and perhaps
-``priority``, ``headers`` and the other arguments of an enqueue; or an array of such objects, which
-may be spread over lines with an object on each. What else ``receive``, ``peek`` and their like
-print is accepted and not used, so that their output can be enqueued again; any other name is an
-error.
+A line is an object with ``payload`` (a string) or ``payload_base64`` (any bytes), and optionally
+``priority``, ``headers`` and the other arguments of an enqueue. It can also be an array of such
+objects, or part of an array with one object per line. Names that only ``receive``, ``peek`` and
+other commands print are ignored, so that you can enqueue their output. Any other name is an error.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from fdbqueue.values.content import check_payload
 from fdbqueue.values.model import NewMessage
 from fdbqueue.values.options import QueueOptions
 
-from ..values.records import record
-from .json_schema import PRINTED
+from ...values.records import record
+from ..json_schema import PRINTED
 
 CHUNK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 64_000_000
-"""The largest payload, every byte of it written as an escape, and room for the headers."""
+"""Enough for the largest payload with every byte escaped, and its headers."""
 MAX_BATCH = 1_000
 MAX_BATCH_BYTES = 1_000_000
-"""Payloads of a batch that has more than one message."""
+"""Payload bytes of a batch with more than one message."""
 
 PAYLOADS = ("payload", "payload_base64")
 ARGUMENTS = frozenset(
@@ -50,22 +49,22 @@ ARGUMENTS = frozenset(
     }
 )
 _MOMENTS = {"due_at": "at", "ttl_ends_at": "ttl_ends_at"}
-"""Names of moments, and the arguments that they are."""
+"""Names whose values are times, and the arguments they stand for."""
 _INSTEAD = {"due_at": "delay", "delay": "at", "ttl_ends_at": "ttl", "ttl": "ttl_ends_at"}
-"""What a line that says the one does not take from the command line."""
+"""For each name, the argument that it replaces if the command line gives it."""
 _NOTHING = {"delay": 0.0, "at": None, "ttl": None, "ttl_ends_at": None}
 _KNOWN = PRINTED | ARGUMENTS | frozenset(PAYLOADS)
 
 
 class BadLine(InvalidInput):
-    """Raised when a line is not a message; ``number`` counts from 1."""
+    """Raised when a line is not a message; ``number`` starts at 1."""
 
     text = "line {number:,}: {problem}"
 
 
 @record
 class Place:
-    """Behind some lines of the input: how many, of how many bytes, with which digest."""
+    """A position in the input: the number, size and digest of the lines before it."""
 
     lines: int = 0
     size: int = 0
@@ -73,7 +72,7 @@ class Place:
 
     @classmethod
     def parse(cls, stored: bytes) -> Place:
-        """A place from its stored form; empty is the beginning. Raises ``ValueError``."""
+        """Decode a place; empty bytes are the beginning. Raises ``ValueError``."""
         if not stored:
             return cls()
         try:
@@ -83,7 +82,7 @@ class Place:
             raise ValueError(str(error)) from None
 
     def pack(self) -> bytes:
-        """The stored form."""
+        """Encode the place."""
         return json.dumps([self.lines, self.size, self.sha256]).encode()
 
 
@@ -92,7 +91,7 @@ START = Place()
 
 @record
 class Batch:
-    """Messages of consecutive lines, and the number of each line; ``until`` is behind them."""
+    """Messages of consecutive lines, the number of each line, and the place after them."""
 
     messages: list[NewMessage]
     numbers: list[int]
@@ -102,8 +101,8 @@ class Batch:
 class Reader:
     """Turns lines into messages.
 
-    given: what is for lines that do not say it themselves.
-    digest: whether the places have digests, so that an import can be gone on with.
+    given: arguments for lines that do not specify them.
+    digest: whether places include a digest, as a resumable import needs.
     """
 
     def __init__(
@@ -115,22 +114,22 @@ class Reader:
         self._digest = hashlib.sha256() if digest else None
 
     def skip(self, stream: BinaryIO) -> bool:
-        """Pass what lies before ``since``; returns whether it is what was there then."""
+        """Skip the input before ``since``; returns whether it is unchanged."""
         left = self.since.size
         assert self._digest is not None
         while left and (chunk := stream.read(min(left, CHUNK_BYTES))):
             self._digest.update(chunk)
             left -= len(chunk)
-        if left == 1:  # the end of a last line that had none
+        if left == 1:  # the line end that the last line lacked
             self._digest.update(b"\n")
             left = 0
         return not left and self.since.sha256 in ("", self._digest.hexdigest())
 
     def batches(self, stream: BinaryIO) -> Iterator[Batch]:
-        """Batches that are small enough for a transaction, as soon as their lines are there.
+        """Batches that fit in a transaction, as soon as their lines have arrived.
 
-        Raises ``BadLine`` for what is no message; what is one, but none for this queue, is for
-        ``blame`` to find.
+        Raises ``BadLine`` for a line that is not a message. If the queue rejects a message,
+        ``blame`` finds its line.
         """
         number, size = self.since.lines, self.since.size
         for lines in _chunks(stream):
@@ -144,7 +143,7 @@ class Reader:
                 for n, message in enumerate(found):
                     held += len(message.payload)
                     full = held > MAX_BATCH_BYTES or len(messages) == MAX_BATCH
-                    # There is no place within a line to go on with.
+                    # A resumable batch ends with a whole line.
                     if messages and full and not (n and self._digest):
                         size += sum(map(len, raw)) + len(raw)
                         yield Batch(messages, numbers, self._place(number - 1, size, raw))
@@ -158,7 +157,7 @@ class Reader:
                 yield Batch(messages, numbers, place)
 
     def blame(self, batch: Batch) -> None:
-        """Raise ``BadLine`` for the first message of a batch that the queue cannot take."""
+        """Raise ``BadLine`` for the first message of a batch that the queue rejects."""
         from fdbqueue.queue.validation import draft
         from fdbqueue.values.serializers import BUILT_IN
 
@@ -201,9 +200,9 @@ class Reader:
 
 
 def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Whole lines, as many as are there: waits for the first, never for more.
+    """Chunks of whole lines; waits until there is one, and for no more.
 
-    A line that is too long ends it without being read to its end; its length refuses it.
+    Stops inside a line that is too long; the caller rejects it.
     """
     read = getattr(stream, "read1", stream.read)
     pieces: list[bytes] = []
@@ -220,8 +219,10 @@ def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def objects(line: bytes) -> list[dict[str, Any]]:
-    """The objects in a line: one, those of an array, or what an array has there if each of its
-    objects is on a line of its own. Raises ``ValueError`` with what is wrong."""
+    """The objects in a line: one object, an array, or a line of an array with one object per line.
+
+    Raises ``ValueError``.
+    """
     text = line.strip()
     if text in (b"", b"[", b"]"):
         return []
@@ -234,7 +235,7 @@ def objects(line: bytes) -> list[dict[str, Any]]:
 
 
 def json_value(line: bytes) -> Any:
-    """The JSON in a line; raises ``ValueError`` with what is wrong."""
+    """Parse a line of JSON; raises ``ValueError``."""
     try:
         return json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -248,7 +249,7 @@ def json_value(line: bytes) -> Any:
 def _check_names(value: dict[str, Any]) -> None:
     for name in value.keys() - _KNOWN:
         names = ", ".join(sorted(ARGUMENTS | {*PAYLOADS}))
-        raise ValueError(f"unknown name {name!r}; a message has {names}")
+        raise ValueError(f"unknown name {name!r}; known names are {names}")
 
 
 def _moment(name: str, text: object) -> datetime:
@@ -257,13 +258,13 @@ def _moment(name: str, text: object) -> datetime:
     except ValueError:
         moment = datetime.min
     if moment.tzinfo is None:
-        raise ValueError(f"{name} must be a time with its zone, like 2030-01-31T08:00+01:00")
+        raise ValueError(f"{name} must be a time with its zone, such as 2030-01-31T08:00+01:00")
     return moment
 
 
 def _payload(value: dict[str, Any]) -> bytes:
     if ("payload" in value) == ("payload_base64" in value):
-        raise ValueError("a message has either payload or payload_base64")
+        raise ValueError("a message needs either payload or payload_base64")
     name = "payload" if "payload" in value else "payload_base64"
     text = value[name]
     if not isinstance(text, str):
@@ -273,6 +274,6 @@ def _payload(value: dict[str, Any]) -> bytes:
             return base64.b64decode(text, validate=True)
         return text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{name} has half of a surrogate pair") from None
+        raise ValueError(f"{name} contains half of a surrogate pair") from None
     except ValueError as error:
         raise ValueError(f"{name} is not base64: {error}") from None

@@ -1,4 +1,4 @@
-"""Running a worker that a program defines."""
+"""``fdbq worker``."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from .. import terminal
+from . import terminal
+from .declarations import Argument, Option
 
 MAX_PROCESSES = 256
 
 
-class _Harmless(logging.Formatter):
-    """Log lines that do nothing to a terminal and cannot be forged: what fails may quote a message.
+class _SafeFormatter(logging.Formatter):
+    """Writes log records that are safe in a terminal and cannot be forged by a message.
 
-    A record is one line, and the lines of a traceback are set off from it.
+    A record is one line; the lines of its traceback are indented.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -31,40 +30,40 @@ class _Harmless(logging.Formatter):
 def worker(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="MODULE:NAME",
-            help="The worker: a name in a module that can be imported from here.",
+            help="The worker: its name in a module that is importable from this directory.",
         ),
     ],
     concurrency: Annotated[
         int | None,
-        typer.Option(
-            "--concurrency", "-c", metavar="N", help="Messages handled at once, by each process."
+        Option(
+            "--concurrency", "-c", metavar="N", help="Messages that each process handles at once."
         ),
     ] = None,
     processes: Annotated[
         int,
-        typer.Option(
+        Option(
             "--processes",
             "-p",
             metavar="N",
             min=1,
             max=MAX_PROCESSES,
-            help="Processes to run; one that dies is started again.",
+            help="Number of processes; one that dies is restarted.",
         ),
     ] = 1,
     reload: Annotated[
         bool,
-        typer.Option("--reload", help="Start anew when a Python file below here changes."),
+        Option("--reload", help="Restart when a Python file below this directory changes."),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log what the worker does, not only failures.")
+        bool, Option("--verbose", "-v", help="Log everything the worker does, not only failures.")
     ] = False,
 ) -> None:
     """Run a worker until it is stopped.
 
-    SIGTERM or Ctrl-C lets it finish what it handles and give back the rest; a second one stops it
-    at once. What it works on is said on standard error first.
+    On SIGTERM or Ctrl-C it finishes the messages it is handling and releases all others; on a
+    second signal it stops at once. It starts by printing its queues and store to standard error.
 
     \b
     Examples:
@@ -72,7 +71,7 @@ def worker(
       fdbq worker shop.orders:worker --concurrency 32 --processes 4
       fdbq worker shop.orders:worker --reload
     """
-    from ...worker import runner, supervisor  # the store is chosen when this is imported
+    from ..worker import runner, supervisor  # --store must be known
 
     if processes > 1 or reload:
         given = [target, *(["--concurrency", str(concurrency)] if concurrency else [])]
@@ -82,9 +81,9 @@ def worker(
         watched = Path.cwd() if reload else None
         code = supervisor.Supervisor(command, processes, watched, terminal.note).run()
         if code:
-            raise typer.Exit(code)
+            raise terminal.Exit(code)
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(_Harmless("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     runner.run(target, concurrency, terminal.note)

@@ -1,4 +1,4 @@
-"""``fdbq bench …``: how fast the store and the queues on it are."""
+"""``fdbq bench …``: the speed of the store and of its queues."""
 
 from __future__ import annotations
 
@@ -17,64 +17,58 @@ from ..parameters import AsJson
 
 app = Group(
     name="bench",
-    help="Measure how fast the store is, and how fast queues are on it.",
-    epilog="It writes below a subspace of its own beside all queues, and removes it in the end, "
-    "also after Ctrl-C. But it does load the store: not at the rush hour.",
+    help="Measure how fast the store and its queues are.",
+    epilog="A benchmark writes to its own subspace, away from all queues, and removes it at the "
+    "end, even after Ctrl-C. It does load the store, so avoid busy hours.",
 )
 
 Seconds = Annotated[
     float,
-    Option(
-        metavar="DURATION", parser=durations.at_least(0.1), help="How long each run is measured."
-    ),
+    Option(metavar="DURATION", parser=durations.at_least(0.1), help="Duration of each run."),
 ]
 WarmUp = Annotated[
     float,
-    Option(
-        metavar="DURATION", parser=durations.at_least(0), help="How long each run warms up before."
-    ),
+    Option(metavar="DURATION", parser=durations.at_least(0), help="Warm-up before each run."),
 ]
 JsonFile = Annotated[
     Path | None,
-    Option(metavar="FILE", help="Write all figures to this file, as JSON."),
+    Option(metavar="FILE", help="Also write all figures to this file, as JSON."),
 ]
 
 EXPECTED_RATE = 2_500
 
 
 @app.callback(invoke_without_command=True)
-def _bench(context: typer.Context) -> None:
-    """Without a command, this is fdbq bench quick."""
-    if context.invoked_subcommand is None:
+def _bench(ctx: typer.Context) -> None:
+    """Without a command, this runs fdbq bench quick."""
+    if ctx.invoked_subcommand is None:
         quick()
 
 
 @app.command()
 def quick(
     processes: Annotated[
-        int, Option(metavar="N", min=1, max=64, help="Processes where several are at work.")
+        int, Option(metavar="N", min=1, max=64, help="Processes in steps that use several.")
     ] = 4,
     seconds: Annotated[
         float,
-        Option(
-            metavar="DURATION", parser=durations.at_least(0.1), help="How long each step takes."
-        ),
+        Option(metavar="DURATION", parser=durations.at_least(0.1), help="Duration of each step."),
     ] = 1.0,
     size: Annotated[
         int,
-        Option("--bytes", metavar="N", min=8, max=1_000_000, help="Bytes of each payload."),
+        Option("--bytes", metavar="N", min=8, max=1_000_000, help="Size of each payload."),
     ] = 100,
     batch: Annotated[
         int,
-        Option(metavar="N", min=2, max=500, help="Messages of a batch; at most 2 MB fit in one."),
+        Option(metavar="N", min=2, max=500, help="Messages in a batch of at most 2 MB."),
     ] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how fast this store is: enqueue, receive and acknowledge, batches, latency.
+    """Measure enqueue, receive and acknowledge, batches and latency, in about ten seconds.
 
-    For one process and for several; the times are those of a call. The last line is the time from
-    the return of an enqueue until a consumer that waits has the message. It takes some ten seconds,
-    and checks that no message was lost or doubled.
+    Each step runs with one process and with several; its times are per call. The last line is the
+    time from the return of an enqueue until a waiting consumer has the message. The benchmark also
+    checks that no message is lost or delivered twice.
 
     \b
     Examples:
@@ -83,13 +77,13 @@ def quick(
       fdbq --store /tmp/trial.fdbq bench quick --json
     """
     from ...store.binding import DEFAULT
-    from ..bench import quick as quick_
+    from . import quick as quick_
 
     terminal.note(f"on {DEFAULT}")
     steps = []
     if not as_json:
         _print_step("", "processes", "batch", "messages/s", "p50 ms", "p99 ms")
-    with _ending_well():
+    with _interrupted_by_sigterm():
         for step in quick_.run(processes, seconds, size, batch):
             steps.append(step.to_json())
             if not as_json:
@@ -115,33 +109,31 @@ def _print_step(name: str, *texts: str) -> None:
 @app.command()
 def beats(
     consumers: Annotated[
-        str, typer.Option(metavar="N,…", help="Numbers of consumers that are there.")
+        str, Option(metavar="N,…", help="Numbers of registered consumers.")
     ] = "10,10000",
     as_json: AsJson = False,
 ) -> None:
-    """Measure what a process's sign of life costs, beside few consumers and beside many.
+    """Measure the cost of a process's heartbeat, with few consumers and with many.
 
-    First all consumers belong to the process that beats, then each to a process of its own.
+    First all consumers belong to the process that beats, then each has its own process.
 
     \b
     Examples:
       fdbq bench beats
       fdbq bench beats --consumers 10,1000 --json
     """
-    from ..bench import heartbeats as beats_
+    from . import heartbeats as beats_
 
     counts = [_positive(text, 100_000) for text in consumers.split(",")]
     found = []
     if not as_json:
-        _print_step(
-            "", "consumers", "processes", "rows", "most rows", "written", "round trips", "p50 ms"
-        )
-    with _ending_well():
+        _print_step("", "consumers", "rows", "most rows", "round trips", "p50 ms")
+    with _interrupted_by_sigterm():
         for each in beats_.run(counts):
             found.append(each.to_json())
             if not as_json:
                 _print_step(
-                    "sign of life",
+                    "heartbeat",
                     f"{each.consumers:,}",
                     each.processes,
                     f"{each.rows:g}",
@@ -158,13 +150,13 @@ def beats(
 def schemes(
     names: Annotated[
         list[str] | None,
-        Argument(metavar="SCHEME…", help="Which; all where none is given."),
+        Argument(metavar="SCHEME…", help="The schemes; by default all."),
     ] = None,
     consumers: Annotated[
         str, Option(metavar="N,…", help="Numbers of consumer processes.")
     ] = "1,2,4,8,16,32",
     producers: Annotated[
-        int, Option(metavar="N", min=0, help="Processes that enqueue meanwhile.")
+        int, Option(metavar="N", min=0, help="Processes that enqueue at the same time.")
     ] = 0,
     batch: Annotated[int, Option(metavar="N", min=1, help="Messages in one call.")] = 1,
     seconds: Seconds = 4.0,
@@ -175,43 +167,45 @@ def schemes(
             metavar="SHARE",
             min=0.0,
             max=0.5,
-            help="Share of calls that meet a fault; on the embedded engine alone.",
+            help="Share of calls that fail; only on the embedded engine.",
         ),
     ] = 0.0,
     backlog: Annotated[
-        int | None, Option(metavar="N", min=0, help="Messages to begin with.")
+        int | None, Option(metavar="N", min=0, help="Messages in the queue at the start.")
     ] = None,
     plot: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Write a picture; needs fdbqueue[plot]."),
+        Option(metavar="FILE", help="Also write a plot; needs fdbqueue[plot]."),
     ] = None,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare ways to dequeue, over the number of consumers, on a queue that is full.
+    """Compare ways to dequeue from a full queue, by number of consumers.
 
-    first, auto, staged and relaxed are the values of a queue's option contention; "plain recipe"
-    and "published staged" are published recipes that pop, and lose what a crash interrupts.
+    first, auto, staged and relaxed are the values of a queue's option contention. "plain recipe"
+    and "published staged" are published recipes without leases: they lose what a crash interrupts.
 
     \b
     Examples:
       fdbq bench schemes auto relaxed --consumers 1,8 --seconds 2
       fdbq bench schemes --plot bench.png --json-file bench.json
     """  # fmt: skip
-    from ..bench import measure, report
-    from ..bench.schemes import SCHEMES
+    from . import measure, report
+    from .schemes import SCHEMES
 
     wanted = names or [*SCHEMES]
     for name in wanted:
         if name not in SCHEMES:
-            raise terminal.Refused(f"{name!r} is no scheme; there are {', '.join(SCHEMES)}")
+            raise terminal.CommandError(
+                f"unknown scheme {name!r}; the schemes are {', '.join(SCHEMES)}"
+            )
     counts = [*map(_positive, consumers.split(","))]
     if plot is not None:
         report.check_plot()
     if backlog is None:
         backlog = int((seconds + warm_up) * EXPECTED_RATE * min(batch, 10))
     figures: list[measure.Figures] = []
-    with _ending_well():
+    with _interrupted_by_sigterm():
         for count in counts:
             for name in wanted:
                 terminal.note(f"{name}, {terminal.count(count, 'consumer')} …")
@@ -231,7 +225,7 @@ def schemes(
 
 def _positive(text: str, most: int = 256) -> int:
     if not text.strip().isdecimal() or not 0 < int(text) <= most:
-        raise terminal.Refused(f"--consumers: {text!r} is no number from 1 to {most:,}")
+        raise terminal.CommandError(f"--consumers: {text!r} is not a number from 1 to {most:,}")
     return int(text)
 
 
@@ -239,38 +233,38 @@ def _positive(text: str, most: int = 256) -> int:
 def bars(
     only: Annotated[
         str | None,
-        Option(
-            metavar="GROUP,…", help="Of enqueue, dequeue, batches, backlog and faults only these."
-        ),
+        Option(metavar="GROUP,…", help="Only these of enqueue, dequeue, batches, backlog, faults."),
     ] = None,
     seconds: Seconds = 4.0,
     warm_up: WarmUp = 1.0,
     repeat: Annotated[
         int,
-        Option(metavar="N", min=1, help="Runs of each kind, in turns; the median counts."),
+        Option(metavar="N", min=1, help="Runs of each kind, of which the median counts."),
     ] = 3,
     consumers: Annotated[int, Option(metavar="N", min=1, max=256, help="Consumer processes.")] = 16,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure every figure that fdbqueue promises, and say whether it holds; else end with 1.
+    """Measure every figure that fdbqueue promises; the exit code is 1 if one does not hold.
 
-    It takes some minutes, and for a while there are a million messages.
+    It takes some minutes, and holds a million messages for a while.
 
     \b
     Examples:
       fdbq bench bars
       fdbq bench bars --only enqueue,faults --seconds 2 --repeat 1
     """
-    from ..bench import bars as bars_
-    from ..bench import report
-    from ..bench.measure import Plan
+    from . import bars as bars_
+    from . import report
+    from .measure import Plan
 
     groups = None if only is None else [name.strip() for name in only.split(",")]
     for name in groups or []:
         if name not in bars_.GROUPS:
-            raise terminal.Refused(f"{name!r} is no group; there are {', '.join(bars_.GROUPS)}")
-    with _ending_well():
+            raise terminal.CommandError(
+                f"unknown group {name!r}; the groups are {', '.join(bars_.GROUPS)}"
+            )
+    with _interrupted_by_sigterm():
         results, runs = bars_.run(
             Plan("staged", consumers, 0, seconds, warm_up), repeat, groups, terminal.note
         )
@@ -291,40 +285,42 @@ def bars(
 def spark(
     only: Annotated[
         str | None,
-        Option(metavar="GROUP,…", help="Of browse, write and consume only these."),
+        Option(metavar="GROUP,…", help="Only these of browse, write, consume."),
     ] = None,
-    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages of each queue.")] = 300_000,
+    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 300_000,
     size: Annotated[
         int,
-        Option("--bytes", metavar="N", min=0, max=50_000, help="Bytes of each payload."),
+        Option("--bytes", metavar="N", min=0, max=50_000, help="Size of each payload."),
     ] = 100,
     repeat: Annotated[
-        int, Option(metavar="N", min=1, help="Runs of each kind; the median counts.")
+        int, Option(metavar="N", min=1, help="Runs of each kind, of which the median counts.")
     ] = 3,
     cores: Annotated[int, Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the data source on Spark, beside one that does nothing; end with 1 if it is slow.
+    """Measure the Spark data source against one that does nothing.
 
-    It needs fdbqueue[spark] and Java. Rows go from and to queues of this store.
+    Needs fdbqueue[spark] and Java. The exit code is 1 if a promised figure does not hold.
 
     \b
     Examples:
       fdbq bench spark
       fdbq bench spark --only browse --rows 1000000 --bytes 500
     """
-    from ..bench import report
-    from ..bench import spark as pipeline
+    from . import report
+    from . import spark as pipeline
 
     groups = None if only is None else [name.strip() for name in only.split(",")]
     for name in groups or []:
         if name not in pipeline.GROUPS:
-            raise terminal.Refused(f"{name!r} is no group; there are {', '.join(pipeline.GROUPS)}")
+            raise terminal.CommandError(
+                f"unknown group {name!r}; the groups are {', '.join(pipeline.GROUPS)}"
+            )
     found = []
     if not as_json:
         print(f"{'':<50}{'rows/s':>12}{'CPU µs/row':>14}")
-    with _ending_well():
+    with _interrupted_by_sigterm():
         for rate in pipeline.run(rows, size, repeat, groups, f"local[{cores}]"):
             found.append(rate)
             if not as_json:
@@ -344,8 +340,8 @@ def spark(
 
 
 @contextmanager
-def _ending_well() -> Iterator[None]:
-    """Have SIGTERM end it as Ctrl-C does, so that what it wrote is removed."""
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a benchmark like Ctrl-C, so that it removes its data."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Many messages from standard input, for ``fdbq enqueue``: batch by batch, once for each line."""
+"""An import: messages from standard input, enqueued batch by batch."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from typing import BinaryIO
 
 import fdbqueue
 
-from ..errors import InvalidInput, QueueError
-from ..store.binding import FAILURES
-from . import csv_lines, json_lines, resume_state, terminal
+from ...errors import InvalidInput, QueueError
+from ...store.binding import FAILURES
+from .. import terminal
+from . import csv_lines, json_lines, resume_state
 
 INTERRUPTED_SECONDS = 5.0
-"""How long an interrupted import waits for the batch that is under way."""
+"""How long an interrupted import waits for its running transaction."""
 
 
 @dataclass(slots=True)
-class Enqueued:
-    """What an import has done so far."""
+class Progress:
+    """The progress of an import."""
 
     messages: int = 0
     new: int = 0
@@ -33,22 +34,22 @@ class Enqueued:
 
     @property
     def known(self) -> int:
-        """Messages that were there already, by their dedup ids or unique keys."""
+        """Messages that existed already, by their dedup ids or unique keys."""
         return self.messages - self.new
 
 
-def enqueue_lines(
+def run(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
     given: fdbqueue.NewMessage,
     resume: str | None,
     as_csv: bool,
-) -> Enqueued:
-    """Enqueue what standard input has, batch by batch."""
+) -> Progress:
+    """Enqueue the messages on standard input, batch by batch."""
     options = queue.options(db)
     options.level(given.priority)
     stream: BinaryIO = csv_lines.stream(sys.stdin.buffer) if as_csv else sys.stdin.buffer
-    done = Enqueued()
+    done = Progress()
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         if resume is None:
@@ -56,46 +57,48 @@ def enqueue_lines(
             _batches(reader, stream, done, lambda batch: queue.enqueue_many(db, batch.messages).new)
         else:
             state = stack.enter_context(resume_state.opened(resume, queue.name))
-            before = _go_on(db, queue, state, options, given, stream, done)
+            before = _resume(db, queue, state, options, given, stream, done)
             if before and not done.messages:
-                terminal.note(f"there was nothing left to enqueue: {resume} says it is all there")
+                terminal.note(f"nothing left to enqueue: the import of {resume} is complete")
                 return done
     if not done.messages:
-        terminal.note("there were no messages on standard input: nothing was enqueued")
+        terminal.note("no messages on standard input; nothing was enqueued")
         return done
     seconds = time.monotonic() - started
     rate = f" ({done.messages / seconds:,.0f}/s)" if seconds > 1 else ""
-    known = f"; {done.known:,} were there already" if done.known else ""
+    known = f"; {done.known:,} existed already" if done.known else ""
     terminal.note(f"enqueued {terminal.count(done.new, 'message')} in {seconds:.1f} s{rate}{known}")
     return done
 
 
-def _go_on(
+def _resume(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
     state: resume_state.State,
     options: fdbqueue.QueueOptions,
     given: fdbqueue.NewMessage,
     stream: BinaryIO,
-    done: Enqueued,
+    done: Progress,
 ) -> int:
-    """Enqueue what an import has not enqueued yet, each batch together with its place.
+    """Enqueue the rest of an import, storing the place of each batch together with it.
 
-    Returns how many lines it had before.
+    Returns how many lines were enqueued before.
     """
     source = fdbqueue.Import(queue, state.name)
     stored = source.place(db)
     try:
         since = json_lines.Place.parse(stored) if stored else state.done or json_lines.Place()
     except ValueError:
-        raise terminal.Refused(f"import {state.name} of another release", 1) from None
+        raise terminal.CommandError(
+            f"import {state.name} was started by another release", 1
+        ) from None
     reader = json_lines.Reader(options, given, since, digest=True)
     if not reader.skip(stream):
-        raise terminal.Refused(
-            f"the input is not that of the import: its first {since.lines:,} lines were others"
+        raise terminal.CommandError(
+            f"this is not the input of the import: its first {since.lines:,} lines differ"
         )
     if since.lines:
-        terminal.note(f"{terminal.count(since.lines, 'line')} before were done")
+        terminal.note(f"resuming after {terminal.count(since.lines, 'line')}")
     place, ended = stored, since
 
     def put(batch: json_lines.Batch) -> int:
@@ -115,10 +118,10 @@ def _go_on(
 def _batches(
     reader: json_lines.Reader,
     stream: BinaryIO,
-    done: Enqueued,
+    done: Progress,
     put: Callable[[json_lines.Batch], int],
 ) -> None:
-    """Put batch after batch, and read the next one meanwhile."""
+    """Enqueue batch by batch, reading the next one at the same time."""
     under_way: tuple[json_lines.Batch, Future[int]] | None = None
 
     def settle() -> None:
@@ -137,27 +140,27 @@ def _batches(
             done.size = batch.until.size
 
     try:
-        with terminal.progress("messages enqueued", _size(stream)) as bar:
+        with terminal.progress("messages enqueued", _size(stream)) as update:
             try:
                 for batch in reader.batches(stream):
                     settle()
                     under_way = batch, _start(put, batch)
-                    bar.update(bar.task_ids[0], completed=done.size, done=done.messages)
+                    update(done.messages, completed=done.size)
             finally:
                 if under_way is not None and isinstance(sys.exception(), KeyboardInterrupt):
                     under_way[1].exception(INTERRUPTED_SECONDS)
                 settle()
     except InvalidInput as error:
-        raise terminal.Refused(f"{error}; {_before(done.messages)}") from None
+        raise terminal.CommandError(f"{error}; {_before(done.messages)}") from None
     except (QueueError, *FAILURES) as error:
-        raise terminal.Refused(f"{error}; {_before(done.messages)}", exit_code=1) from None
+        raise terminal.CommandError(f"{error}; {_before(done.messages)}", exit_code=1) from None
     except (KeyboardInterrupt, TimeoutError):
         known = terminal.count(done.messages, "message")
-        raise terminal.Refused(f"interrupted; at least {known} enqueued", 130) from None
+        raise terminal.CommandError(f"interrupted; at least {known} enqueued", 130) from None
 
 
 def _start(put: Callable[[json_lines.Batch], int], batch: json_lines.Batch) -> Future[int]:
-    """Put a batch in a thread that nobody has to wait for."""
+    """Enqueue a batch in a daemon thread, which never delays the end of the process."""
     future: Future[int] = Future()
 
     def run() -> None:
@@ -180,7 +183,7 @@ def _before(enqueued: int) -> str:
 
 
 def _size(stream: BinaryIO) -> int | None:
-    """How many bytes there are to read, if that can be known."""
+    """The size of the input, if known."""
     if not stream.seekable():
         return None
     found = os.fstat(stream.fileno())

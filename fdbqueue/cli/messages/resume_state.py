@@ -1,7 +1,7 @@
-"""The state file of an import that can be gone on with: ``fdbq enqueue --resume FILE``.
+"""The state file of a resumable import: ``fdbq enqueue --resume FILE``.
 
-The file only names the import, and says in the end that it is done. How far it has come is stored
-in the queue, in the transactions that enqueue: so there is nothing to lose between the two.
+The file contains only the name of the import and, at the end, that it is complete. The transactions
+that enqueue store its progress in the queue, so the two cannot get out of step.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from . import terminal
+from .. import terminal
 from .json_lines import Place
 
 
 @dataclass(slots=True)
 class State:
-    """What the state file says; ``done`` is where the import has ended."""
+    """The content of a state file; ``done`` is where a complete import ended."""
 
     path: str
     queue: str
@@ -29,23 +29,23 @@ class State:
     done: Place | None = None
 
     def finish(self, place: Place) -> None:
-        """Say that the import has ended there."""
+        """Record that the import is complete."""
         self.done = place
         _write(self)
 
 
 @contextmanager
 def opened(path: str, queue: str) -> Iterator[State]:
-    """The state of an import into a queue; made where there is none. One process at a time."""
+    """Open the state file of an import into a queue, or create it; one process at a time."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise terminal.Refused(f"--resume {path}: {error.strerror}") from None
+        raise terminal.CommandError(f"--resume {path}: {error.strerror}") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise terminal.Refused(f"--resume {path}: another import uses it", 1) from None
+            raise terminal.CommandError(f"--resume {path}: another import is using it", 1) from None
         yield _read(path, queue)
     finally:
         os.close(descriptor)
@@ -65,9 +65,11 @@ def _read(path: str, queue: str) -> State:
             path, stored["queue"], stored["import"], None if done is None else Place(*done)
         )
     except (ValueError, KeyError, TypeError):
-        raise terminal.Refused(f"--resume {path}: not the state of an import") from None
+        raise terminal.CommandError(f"--resume {path}: not a state file of an import") from None
     if state.queue != queue:
-        raise terminal.Refused(f"--resume {path}: that import is into queue {state.queue!r}")
+        raise terminal.CommandError(
+            f"--resume {path}: this import belongs to queue {state.queue!r}"
+        )
     return state
 
 
@@ -78,7 +80,7 @@ def _write(state: State) -> None:
         "import": state.name,
         "done": None if done is None else [done.lines, done.size, done.sha256],
     }
-    # In place, under the lock: a new file would have another one.
+    # Write in place: replacing the file would lose the lock.
     with open(state.path, "r+b") as file:
         file.write(json.dumps(stored).encode().ljust(512) + b"\n")
         file.flush()

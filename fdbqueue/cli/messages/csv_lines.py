@@ -1,8 +1,8 @@
-"""Messages as CSV, turned into the JSON lines that ``fdbq enqueue`` reads.
+"""Messages as CSV, converted to the JSON lines that ``fdbq enqueue`` reads.
 
-The first row names the columns. Those with the names of JSON lines are what they are there; any
-other is a header of the message, whose value is text; ``header.`` before its name is left out.
-An empty cell says nothing.
+The first row names the columns. A column with a name of JSON lines means the same as there. Any
+other column is a header of the message, with a string value; a prefix ``header.`` of its name is
+removed. Empty cells are ignored.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
+from ..json_schema import PRINTED
 from .json_lines import ARGUMENTS, MAX_LINE_BYTES, PAYLOADS, BadLine
-from .json_schema import PRINTED
 
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "priority": (int, "a whole number"),
@@ -27,9 +27,9 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 class _CsvStream(io.RawIOBase):
-    """Reads CSV in UTF-8 from a stream, and is read as JSON lines: a line for each row.
+    """Reads CSV in UTF-8 and yields JSON lines, one for each row.
 
-    Raises ``BadLine`` with the number of the row; the names are row 1.
+    Raises ``BadLine`` with the number of the row; the row of names is row 1.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -42,14 +42,14 @@ class _CsvStream(io.RawIOBase):
         return True
 
     def read1(self, size: int = -1) -> bytes:
-        """Some bytes, as soon as there are any; none at the end."""
+        """The next bytes, as soon as there are any; empty at the end."""
         if not self._held:
             self._held = next(self._lines, b"")
         found, self._held = self._held[:size], self._held[size:]
         return found
 
     def read(self, size: int = -1) -> bytes:
-        """As ``read1``."""
+        """Like ``read1``."""
         return self.read1(size)
 
     def _converted(self, text: io.TextIOWrapper) -> Iterator[bytes]:
@@ -68,7 +68,7 @@ class _CsvStream(io.RawIOBase):
 
 
 def stream(source: BinaryIO) -> BinaryIO:
-    """The messages of CSV as JSON lines."""
+    """Convert a stream of CSV to a stream of JSON lines."""
     return cast(BinaryIO, _CsvStream(source))
 
 
@@ -78,13 +78,13 @@ def _names(row: list[str]) -> list[str]:
     if twice:
         raise ValueError(f"two columns are named {min(twice)!r}")
     if not set(names) & set(PAYLOADS):
-        raise ValueError("the first row names the columns, and one of them is payload")
+        raise ValueError("the first row must name the columns, one of them payload")
     return names
 
 
 def _object(names: list[str], row: list[str]) -> dict[str, Any]:
     if len(row) != len(names):
-        raise ValueError(f"{len(row)} cells, but there are {len(names)} columns")
+        raise ValueError(f"{len(row)} cells for {len(names)} columns")
     found: dict[str, Any] = {}
     headers: dict[str, Any] = {}
     for name, cell in zip(names, row, strict=True):

@@ -1,4 +1,4 @@
-"""``fdbq history …``: what became of messages, for queues that keep a history."""
+"""``fdbq history …``: the transitions of messages, for queues that keep a history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import fdbqueue
 
-from .. import home, json_schema, terminal
+from .. import context, json_schema, terminal
 from ..declarations import Group, Option
 from ..parameters import AsJson, QueueName
 
@@ -20,7 +20,7 @@ FOLLOW_SECONDS = 0.5
 
 app = Group(
     name="history",
-    help="Follow or export the transitions of messages, if the queue keeps them.",
+    help="Follow or export the transitions of messages, if the queue keeps a history.",
     no_args_is_help=True,
 )
 
@@ -29,16 +29,16 @@ app = Group(
 def tail(
     name: QueueName,
     max_events: Annotated[
-        int, Option("--max", metavar="N", min=0, help="Of the past, at most the last N.")
+        int, Option("--max", metavar="N", min=0, help="Start with the last N transitions.")
     ] = 20,
     follow: Annotated[
-        bool, Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")
+        bool, Option("--follow", "-f", help="Print new transitions as they happen, until Ctrl-C.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the last transitions of a queue's messages, the oldest first.
 
-    A queue keeps a history if its option history_seconds says for how long.
+    A queue keeps a history for as long as its option history_seconds says.
 
     \b
     Examples:
@@ -46,11 +46,19 @@ def tail(
       fdbq history tail orders
       fdbq history tail orders --max 0 --follow --json
     """
-    db = home.opened()
-    queue = home.queue(name)
-    check(db, queue)
+    db = context.connect()
+    queue = context.queue(name)
+    check_kept(db, queue)
     try:
-        last = _past(db, queue, max_events, as_json, follow)
+        last = b""
+        kept: deque[fdbqueue.Event] = deque(maxlen=min(max_events, sys.maxsize))
+        for event in _events(db, queue, last):
+            kept.append(event)
+            last = event.stamp
+        for event in kept:
+            _print(event, as_json)
+        if not kept and not follow:
+            terminal.note(f"queue {name} has no history yet")
         while follow:
             terminal.flush()
             for event in _events(db, queue, last):
@@ -63,28 +71,12 @@ def tail(
             raise
 
 
-def _past(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, max_events: int, as_json: bool, follow: bool
-) -> bytes:
-    """Print the last events that there are; returns the stamp of the last one."""
-    last = b""
-    kept: deque[fdbqueue.Event] = deque(maxlen=min(max_events, sys.maxsize))
-    for event in _events(db, queue, b""):
-        kept.append(event)
-        last = event.stamp
-    for event in kept:
-        _print(event, as_json)
-    if not kept and not follow:
-        terminal.note(f"queue {queue.name} has no history yet")
-    return last
-
-
 @app.command()
 def export(
     name: QueueName,
     after: Annotated[
         str | None,
-        Option(metavar="STAMP", help="Only what follows a line with this stamp."),
+        Option(metavar="STAMP", help="Only what follows the line with this stamp."),
     ] = None,
 ) -> None:
     """Print the whole history of a queue as JSON lines, the oldest first.
@@ -97,27 +89,26 @@ def export(
     try:
         stamp = bytes.fromhex(after or "")
     except ValueError:
-        raise terminal.Refused(f"--after {after}: a stamp is hexadecimal") from None
-    db = home.opened()
-    queue = home.queue(name)
-    check(db, queue)
+        raise terminal.CommandError(f"--after {after}: a stamp is hexadecimal") from None
+    db = context.connect()
+    queue = context.queue(name)
+    check_kept(db, queue)
     printed = 0
-    with terminal.progress("lines", None) as bar:
+    with terminal.progress("lines") as update:
         for event in _events(db, queue, stamp):
             terminal.print_json(json_schema.event_json(event))
             printed += 1
             if printed % PAGE == 0:
-                bar.update(bar.task_ids[0], done=printed)
+                update(printed)
     if not printed:
-        terminal.note(f"queue {name} has no history after that" if after else
-                      f"queue {name} has no history yet")  # fmt: skip
+        terminal.note(f"queue {name} has no history {'after that stamp' if after else 'yet'}")
 
 
-def check(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> None:
-    """Refuse a queue that keeps no history, and has none of before."""
+def check_kept(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> None:
+    """Raise ``CommandError`` if a queue keeps no history and has none from earlier."""
     if queue.options(db).history_seconds is None and not queue.history(db, 1):
-        raise terminal.Refused(
-            f"queue {queue.name!r} keeps no history: "
+        raise terminal.CommandError(
+            f"queue {queue.name!r} keeps no history. To keep it for a day: "
             f"fdbq queue set {shlex.quote(queue.name)} history_seconds=86400",
             1,
         )

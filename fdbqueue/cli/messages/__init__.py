@@ -1,0 +1,1 @@
+"""Commands that enqueue, receive, show and settle messages."""

@@ -1,0 +1,188 @@
+"""``fdbq enqueue``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import Annotated
+
+import fdbqueue
+from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
+
+from .. import context, durations, terminal
+from ..declarations import Argument, Option
+from ..parameters import AsJson, QueueName
+
+
+def enqueue(
+    name: QueueName,
+    payload: Annotated[str | None, Argument(metavar="PAYLOAD", help="The payload as text.")] = None,
+    file: Annotated[
+        str | None, Option(metavar="FILE", help="Read the payload from a file, byte for byte.")
+    ] = None,
+    priority: Annotated[
+        int, Option(metavar="N", help="The priority, 0 to 9; 9 is the most urgent.")
+    ] = DEFAULT_PRIORITY,
+    header: Annotated[
+        list[str] | None,
+        Option(metavar="NAME=VALUE", help="A header. Repeatable."),
+    ] = None,
+    delay: Annotated[
+        float,
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="Deliver the message after this delay.",
+        ),
+    ] = 0.0,
+    at: Annotated[
+        str | None,
+        Option(
+            metavar="TIME",
+            help="Deliver the message at this time, such as 2030-01-31T08:00+01:00.",
+        ),
+    ] = None,
+    ttl: Annotated[
+        float | None,
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="Time to live: the message expires after this.",
+        ),
+    ] = None,
+    max_attempts: Annotated[
+        int | None,
+        Option(
+            metavar="N", help="Dead letter after N failed attempts, instead of the queue's limit."
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        Option(
+            metavar="KEY",
+            help="Ordering key: messages with the same key are delivered one after another.",
+        ),
+    ] = None,
+    dedup_id: Annotated[
+        str | None,
+        Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently."),
+    ] = None,
+    unique: Annotated[
+        str | None,
+        Option(
+            metavar="KEY", help="Enqueue nothing while the queue holds a message with this key."
+        ),
+    ] = None,
+    content_type: Annotated[
+        str | None,
+        Option(metavar="TYPE", help="The payload's content type, such as application/json."),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Make the import resumable: run it again with the same FILE to continue it.",
+        ),
+    ] = None,
+    as_csv: Annotated[
+        bool,
+        Option("--csv", help="Read CSV from standard input; its first row names the columns."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Enqueue one message, or many from standard input.
+
+    Without PAYLOAD and --file, fdbq reads standard input: one JSON object per line with "payload"
+    (text) or "payload_base64", and optionally "priority", "headers", "delay" or "due_at", "ttl" or
+    "ttl_ends_at", "max_attempts", "backoff", "key", "dedup_id", "unique" and "content_type". The
+    options of the command apply to lines that do not specify them. You can enqueue the --json
+    output of peek, receive, browse and dead list: the messages get new ids and no attempts. An
+    invalid line ends the import; the error says how many messages before it were enqueued.
+
+    With --csv, standard input is CSV with a column "payload" and optional columns with the other
+    names above. Any other column becomes a header. Empty cells are ignored.
+
+    With --resume, every line is enqueued exactly once, however often the import is interrupted or
+    killed. Run it again with the same FILE and the same input, and it continues after the last line
+    that is in the queue: the transactions that enqueue also store the progress.
+
+    \b
+    Examples:
+      fdbq enqueue orders 'order 17' --priority 7 --header region=eu
+      fdbq enqueue orders 'reminder' --delay 1h --ttl 2h
+      fdbq enqueue orders --file order.json
+      fdbq enqueue orders < messages.jsonl
+      fdbq enqueue orders --resume import.state < messages.jsonl
+      fdbq enqueue orders --csv < messages.csv
+    """
+    given = fdbqueue.NewMessage(
+        b"",
+        priority,
+        dict(map(_header, header or [])),
+        delay=delay,
+        at=None if at is None else durations.instant(at),
+        ttl=ttl,
+        max_attempts=max_attempts,
+        key=key,
+        dedup_id=dedup_id,
+        unique=unique,
+        content_type=content_type,
+    )
+    db = context.connect()
+    queue = context.queue(name)
+    if payload is not None and file is not None:
+        raise terminal.CommandError("give PAYLOAD or --file, not both")
+    if payload is None and file is None:
+        if sys.stdin.isatty():
+            raise terminal.CommandError("give PAYLOAD, --file, or JSON lines on standard input")
+        if dedup_id is not None or unique is not None:
+            raise terminal.CommandError(
+                "--dedup-id and --unique are for one message: put them into the lines instead"
+            )
+        from . import imports  # --store must be known
+
+        done = imports.run(db, queue, given, resume, as_csv)
+        if as_json:
+            terminal.print_json({"queue": name, "enqueued": done.new, **_known(done.known)})
+        return
+    if resume is not None or as_csv:
+        option = "--csv" if as_csv else "--resume"
+        raise terminal.CommandError(f"{option} is only for messages on standard input")
+    data = _encoded(payload) if payload is not None else _contents(file)
+    ids = queue.enqueue_many(db, [replace(given, payload=data)])
+    if as_json:
+        known = _known(1 - ids.new)
+        terminal.print_json({"queue": name, "enqueued": ids.new, **known, "id": ids[0]})
+    else:
+        print(ids[0])
+        if not ids.new:
+            terminal.note("the message existed already; nothing was enqueued")
+
+
+def _known(count: int) -> dict[str, int]:
+    """The JSON field for messages that existed already, if there are any."""
+    return {"known": count} if count else {}
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise terminal.CommandError(f"--header {text}: write NAME=VALUE")
+    return name, value
+
+
+def _encoded(payload: str) -> bytes:
+    try:
+        return os.fsencode(payload)
+    except UnicodeEncodeError:
+        raise terminal.CommandError("PAYLOAD contains half of a surrogate pair") from None
+
+
+def _contents(file: str | None) -> bytes:
+    assert file is not None
+    try:
+        with open(file, "rb") as stream:
+            return stream.read(MAX_PAYLOAD + 1)
+    except OSError as error:
+        raise terminal.CommandError(f"--file {file}: {error.strerror}") from None

@@ -1,0 +1,123 @@
+"""``fdbq receive``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import fdbqueue
+
+from ...errors import QueueError, TransactionTooLarge
+from .. import context, durations, json_schema, terminal
+from ..declarations import Option
+from ..parameters import AsJson, QueueName
+from .inspection import message_table
+
+BATCH = 500
+
+
+def receive(
+    name: QueueName,
+    max_messages: Annotated[
+        int, Option("--max", metavar="N", min=1, help="Receive at most N messages.")
+    ] = 1,
+    lease: Annotated[
+        float | None,
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="How long the leases last; by default as the queue's option lease says.",
+        ),
+    ] = None,
+    wait: Annotated[
+        float,
+        Option(
+            metavar="DURATION",
+            parser=durations.seconds,
+            help="How long to wait for the first message.",
+        ),
+    ] = 0.0,
+    ack: Annotated[
+        bool, Option("--ack", help="Acknowledge the messages once they are printed.")
+    ] = False,
+    consumer: Annotated[str, Option(metavar="NAME", help="The consumer's name in listings.")] = "",
+    subscription: Annotated[
+        str | None, Option(metavar="NAME", help="Receive what this subscription selects.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Receive messages: the most urgent first, then in order of arrival.
+
+    Each message is leased. It is delivered again when its lease expires, unless you acknowledge it
+    with --ack, or later with fdbq ack and the token of its lease. With --json, each message is an
+    object on a line, with its token.
+
+    \b
+    Examples:
+      fdbq receive orders --ack
+      fdbq receive orders --max 10 --wait 60 --json
+      fdbq receive orders --lease 10m --json | tee work.jsonl
+    """
+    if ack and 1 in terminal.closed:
+        raise terminal.CommandError(
+            "standard output is closed, so acknowledged messages would be lost: omit --ack"
+        )
+    db = context.connect()
+    queue = context.queue(name)
+    source = queue if subscription is None else queue.subscriptions.open(db, subscription)
+
+    def take(count: int, seconds: float) -> list[fdbqueue.Delivery]:
+        return source.receive_many(db, count, lease=lease, wait=seconds, consumer=consumer)
+
+    received = 0
+    with terminal.termination_raises():
+        for deliveries in _batches(take, max_messages, wait):
+            received += len(deliveries)
+            try:
+                _print(deliveries, as_json)
+            except BaseException:
+                # Release what was not printed, without counting an attempt.
+                with contextlib.suppress(QueueError):
+                    queue.release_many(db, deliveries, delay=0)
+                raise
+            if ack:
+                queue.ack_many(db, deliveries)
+    if not received:
+        paused = " (it is paused)" if queue.options(db).paused else ""
+        terminal.note(f"queue {name} is empty{paused}")
+    elif not ack and not as_json:
+        seconds = queue.options(db).lease if lease is None else lease
+        terminal.note(
+            f"leased {terminal.count(received, 'message')} for {seconds:g} s; use --ack to "
+            "acknowledge at once, or --json to see the tokens that fdbq ack takes"
+        )
+
+
+def _print(deliveries: list[fdbqueue.Delivery], as_json: bool) -> None:
+    if as_json:
+        for delivery in deliveries:
+            terminal.print_json(json_schema.delivery_json(delivery))
+    else:
+        terminal.print_table(*message_table([delivery.message for delivery in deliveries]))
+    terminal.flush()
+
+
+def _batches(
+    take: Callable[[int, float], list[fdbqueue.Delivery]], max_messages: int, wait: float
+) -> Iterator[list[fdbqueue.Delivery]]:
+    """Deliveries in batches that fit in a transaction, until there are enough or no more."""
+    batch = BATCH
+    while max_messages:
+        try:
+            found = take(min(batch, max_messages), wait)
+        except TransactionTooLarge:
+            if batch == 1:
+                raise
+            batch = max(1, batch // 8)
+            continue
+        if not found:
+            return
+        yield found
+        max_messages -= len(found)
+        wait = 0.0

@@ -1,0 +1,154 @@
+"""``fdbq queue purge``, ``move`` and ``copy``: bulk operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Annotated, Any
+
+import fdbqueue
+
+from .. import context, listings, terminal
+from ..declarations import Argument, Option
+from ..parameters import AsJson, Change, DryRun, QueueName, QueueNames, Selecting, complete_queue
+
+
+class State(Enum):
+    """The state of the messages that an operation takes."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    DEAD = "dead"
+
+
+StateOption = Annotated[
+    State, Option("--state", metavar="STATE", help="Take ready, delayed or dead messages.")
+]
+Target = Annotated[
+    str, Argument(metavar="TARGET", help="The target queue.", autocompletion=complete_queue)
+]
+
+
+def purge(
+    names: QueueNames,
+    selector: Selecting = None,
+    state: StateOption = State.READY,
+    *,
+    change: Change,
+) -> None:
+    """Remove all ready messages, or those that match, without delivering them.
+
+    Leased messages stay with their consumers. Use --state to remove dead letters or delayed
+    messages instead.
+
+    \b
+    Examples:
+      fdbq queue purge orders --dry-run
+      fdbq queue purge orders mail --selector "region = 'test'" --yes
+      fdbq queue purge orders --state delayed
+    """
+    db = context.connect()
+    queues = [context.queue(name) for name in dict.fromkeys(names)]
+    found = {queue.name: _count(db, queue, selector, state) for queue in queues}
+    if not change.dry_run:
+        messages = terminal.count(sum(found.values()), f"{state.value} message")
+        change.confirm(f"Remove {messages} of {terminal.queues(found)}?")
+    results: list[dict[str, Any]] = []
+    for queue in queues:
+        count = found[queue.name]
+        if not change.dry_run:
+            counts = _purging(db, queue, selector, state)
+            count = terminal.follow(counts, "messages removed", count)
+        results.append({"queue": queue.name, **change.counted("purged", count)})
+        if not change.as_json:
+            messages = terminal.count(count, "message")
+            verb = change.verb("purge", "purged")
+            print(f"{verb} {messages} of queue {terminal.visible(queue.name)}")
+    if change.as_json:
+        listings.print_results(results)
+
+
+def _purging(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, selector: str | None, state: State
+) -> Iterator[int]:
+    if selector is None and state is State.READY:
+        return queue.purging(db)
+    return _taken(queue.removing(db, selector or "TRUE", state=state.value))
+
+
+def _taken(progress: Iterable[fdbqueue.Progress]) -> Iterator[int]:
+    return (each.taken for each in progress)
+
+
+def _count(
+    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, selector: str | None, state: State
+) -> int:
+    """How many messages match; a selector has to test each of them."""
+    if selector is None:
+        return int(getattr(queue.depth(db), state.value))
+    counts = queue.counting(db, selector, state=state.value)
+    return terminal.follow(_taken(counts), "messages matched")
+
+
+def move(
+    name: QueueName,
+    target: Target,
+    selector: Selecting = None,
+    state: StateOption = State.READY,
+    *,
+    change: Change,
+) -> None:
+    """Move all ready messages, or those that match, to another queue.
+
+    One transaction removes a message here and adds it there. There it has a new id and no attempts.
+    To continue after an interruption, run the same command again.
+
+    \b
+    Examples:
+      fdbq queue move orders orders-eu --selector "region = 'eu'"
+      fdbq queue move orders parked --state dead --yes
+    """
+    db = context.connect()
+    queue = context.queue(name)
+    count = _count(db, queue, selector, state)
+    context.queue(target).options(db)  # raises QueueNotFound
+    if not change.dry_run:
+        messages = terminal.count(count, f"{state.value} message")
+        change.confirm(f"Move {messages} of queue {name!r} to queue {target!r}?")
+        moving = queue.moving(db, target, selector, state=state.value)
+        count = terminal.follow(_taken(moving), "messages moved", count)
+    change.print_result(
+        {"queue": name, "target": target, **change.counted("moved", count)},
+        f"{change.verb('move', 'moved')} {terminal.count(count, 'message')} "
+        f"of queue {name} to queue {target}",
+    )
+
+
+def copy(
+    name: QueueName,
+    target: Target,
+    selector: Selecting = None,
+    state: StateOption = State.READY,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy all ready messages, or those that match, to another queue.
+
+    \b
+    Example:
+      fdbq queue copy orders orders-test --selector "priority > 6"
+    """
+    db = context.connect()
+    queue = context.queue(name)
+    context.queue(target).options(db)  # raises QueueNotFound
+    change = Change(dry_run=dry_run, as_json=as_json)
+    if dry_run:
+        count = _count(db, queue, selector, state)
+    else:
+        copying = queue.copying(db, target, selector, state=state.value)
+        count = terminal.follow(_taken(copying), "messages copied")
+    change.print_result(
+        {"queue": name, "target": target, **change.counted("copied", count)},
+        f"{change.verb('copy', 'copied')} {terminal.count(count, 'message')} "
+        f"of queue {name} to queue {target}",
+    )

@@ -1,0 +1,180 @@
+"""``fdbq queue …``: create, change, pause and delete queues."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import fdbqueue
+from fdbqueue.values.options import QueueOptions
+
+from .. import context, durations, listings, terminal
+from ..declarations import Argument, Group, Option
+from ..parameters import AsJson, Change, QueueName, QueueNames
+from . import bulk, options, overview, verification
+
+app = Group(
+    name="queue",
+    help="Create, list, show, change, purge, verify and delete queues.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def create(
+    names: Annotated[list[str], Argument(metavar="QUEUE…", help="Names of the new queues.")],
+    levels: Annotated[
+        int, Option(metavar="N", help="Number of priority levels, 1 to 256.")
+    ] = QueueOptions().levels,
+    max_attempts: Annotated[
+        int,
+        Option(metavar="N", help="Failed attempts that make a dead letter; 0: no limit."),
+    ] = QueueOptions().max_attempts or 0,
+    lease: Annotated[
+        float,
+        Option(metavar="DURATION", parser=durations.seconds, help="How long a lease lasts."),
+    ] = QueueOptions().lease,
+    setting: Annotated[
+        list[str] | None,
+        Option("--set", metavar="NAME=VALUE", help="Any option of fdbq queue set. Repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create queues with the same options. If one of them exists already, create none.
+
+    \b
+    Examples:
+      fdbq queue create orders
+      fdbq queue create mail letters
+      fdbq queue create mail --levels 3 --max-attempts 10 --set history_seconds=1d
+      fdbq queue create jobs --set max_messages=100000 --set when_full=block
+    """
+    given = {
+        "levels": levels,
+        "max_attempts": max_attempts or None,
+        "lease": lease,
+        **options.parse(setting or []),
+    }
+    from fdbqueue.store.binding import DEFAULT  # --store must be known
+
+    new_store = DEFAULT.path is not None and not os.path.exists(DEFAULT.path)
+    db = context.connect(create=True)
+
+    def create_all(to: fdbqueue.fdb.Transaction | fdbqueue.fdb.Database) -> list[fdbqueue.Queue]:
+        root = context.subspace()
+        return [
+            fdbqueue.Queue.create(to, each, root=root, **given) for each in dict.fromkeys(names)
+        ]
+
+    queues = create_all(db) if len(set(names)) == 1 else fdbqueue.transactional(create_all)(db)
+    if new_store:
+        terminal.note(f"created a new store: {DEFAULT.path}")
+    if as_json:
+        listings.print_results(
+            [{"queue": each.name, "options": each.options(db).to_json()} for each in queues]
+        )
+    for each in () if as_json else queues:
+        print(f"created queue {terminal.visible(each.name)}")
+
+
+@app.command("set")
+def set_(
+    name: QueueName,
+    settings: Annotated[
+        list[str],
+        Argument(metavar="NAME=VALUE…", help="Options to change; none removes a limit."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change options of a queue; all others stay.
+
+    Consumers and producers follow the change at once. You cannot change the number of levels. A
+    backoff is JSON: the name of a wait strategy of tenacity, and its parameters.
+
+    \b
+    Options:
+      max_attempts, lease, backoff, expired, dead_letter_queue, dedup_window, history_seconds,
+      contention, window, max_payload, compression, compress_from, max_messages, max_bytes,
+      when_full, resume_at, dropped, auto_delete, auto_delete_after
+
+    \b
+    Examples:
+      fdbq queue set orders max_attempts=10 lease=60
+      fdbq queue set orders max_messages=none
+      fdbq queue set orders 'backoff={"wait": "wait_exponential_jitter", "max": 60}'
+    """
+    changes = options.parse(settings)
+    stored = context.queue(name).set_options(context.connect(), **changes).to_json()
+    if as_json:
+        terminal.print_json({"queue": name, "options": stored})
+    else:
+        for option in changes:
+            print(f"{option} = {options.shown(stored[option])}")
+
+
+@app.command()
+def pause(name: QueueName, as_json: AsJson = False) -> None:
+    """Stop delivery from a queue. You can still enqueue, and settle leased messages.
+
+    Consumers wait as if the queue were empty.
+
+    \b
+    Example:
+      fdbq queue pause orders
+    """
+    context.queue(name).pause(context.connect())
+    terminal.print_result(as_json, {"queue": name, "paused": True}, f"paused queue {name}")
+
+
+@app.command()
+def resume(name: QueueName, as_json: AsJson = False) -> None:
+    """Resume delivery from a paused queue, and wake its consumers.
+
+    \b
+    Example:
+      fdbq queue resume orders
+    """
+    context.queue(name).resume(context.connect())
+    terminal.print_result(as_json, {"queue": name, "paused": False}, f"resumed queue {name}")
+
+
+@app.command()
+def delete(names: QueueNames, *, change: Change) -> None:
+    """Delete queues and everything in them.
+
+    \b
+    Examples:
+      fdbq queue delete mail letters --yes
+      fdbq queue delete orders --dry-run
+      fdbq queue delete orders --yes
+    """
+    db = context.connect()
+    queues = [context.queue(name) for name in dict.fromkeys(names)]
+    # The overview can also read a queue that is unusable.
+    held = {each.name: overview.held(overview.of(db, each).depth) for each in queues}
+    messages = terminal.count(sum(held.values()), "message")
+    if change.dry_run:
+        if change.as_json:
+            listings.print_results(
+                [
+                    {"queue": name, "deleted": False, "would_delete": count}
+                    for name, count in held.items()
+                ]
+            )
+        else:
+            print(terminal.visible(f"would delete {terminal.queues(held)} with {messages}"))
+        return
+    change.confirm(f"Delete {terminal.queues(held)} with {messages}?")
+    for queue in queues:
+        queue.delete(db)
+        if not change.as_json:
+            print(f"deleted queue {terminal.visible(queue.name)}")
+    if change.as_json:
+        listings.print_results([{"queue": name, "deleted": True} for name in held])
+
+
+app.command("list")(overview.list_)
+for command in (
+    overview.show, bulk.purge, bulk.move, bulk.copy, verification.verify
+):  # fmt: skip
+    app.command()(command)

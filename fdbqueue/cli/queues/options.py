@@ -1,0 +1,48 @@
+"""Queue options on the command line, as ``NAME=VALUE``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from fdbqueue.values.options import QueueOptions
+
+from .. import durations, terminal
+
+DURATIONS = ("lease", "dedup_window", "history_seconds", "auto_delete_after")
+NAMES = [each.name for each in fields(QueueOptions) if each.name != "paused"]
+
+
+def parse(settings: Iterable[str]) -> dict[str, Any]:
+    """Parse texts such as ``max_attempts=3`` and ``max_messages=none``."""
+    return dict(map(_setting, settings))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals:
+        raise terminal.CommandError(f"{text}: write NAME=VALUE")
+    if name == "paused":
+        raise terminal.CommandError("paused: use fdbq queue pause and fdbq queue resume")
+    if name not in NAMES:
+        raise terminal.CommandError(f"unknown option {name!r}; the options are {', '.join(NAMES)}")
+    seconds = durations.parse(value.strip()) if name in DURATIONS else None
+    return name, _value(value.strip()) if seconds is None else seconds
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("none", ""):
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, dict | int | float | bool) else text
+
+
+def shown(value: Any) -> str:
+    """The value of an option as text."""
+    return terminal.dumps(value) if isinstance(value, dict) else terminal.cell(value)

@@ -1,0 +1,200 @@
+"""``fdbq queue list`` and ``show``: the state of queues."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from enum import Enum
+from typing import Annotated
+
+import fdbqueue
+from fdbqueue.values.options import QueueOptions
+
+from ...errors import QueueNotFound
+from .. import context, listings, terminal
+from ..declarations import Argument, Option
+from ..parameters import Limit, ListOutput, Output, QueueName
+from . import options
+
+BATCH = 1_000
+"""Queues read in one transaction."""
+STATES = ("ready", "delayed", "leased", "dead", "done", "enqueued")
+
+
+class Column(Enum):
+    """What a list of queues is sorted by."""
+
+    NAME = "name"
+    READY = "ready"
+    DELAYED = "delayed"
+    LEASED = "leased"
+    DEAD = "dead"
+    DONE = "done"
+    ENQUEUED = "enqueued"
+
+
+def list_(
+    prefix: Annotated[
+        str, Argument(metavar="PREFIX", help="Only queues whose names start with this.")
+    ] = "",
+    sort: Annotated[
+        Column,
+        Option(metavar="COLUMN", help="Sort by name, or by ready, delayed, … in falling order."),
+    ] = Column.NAME,
+    non_empty: Annotated[
+        bool, Option("--non-empty", help="Only queues that hold messages in any state.")
+    ] = False,
+    after: Annotated[
+        str | None, Option(metavar="QUEUE", help="Continue after this one; only by name.")
+    ] = None,
+    limit: Limit = None,
+    *,
+    output: ListOutput,
+) -> None:
+    """List queues with the number of their messages in each state.
+
+    Numbers within names sort by value: mail-2 comes before mail-10.
+
+    \b
+    Examples:
+      fdbq queue list
+      fdbq queue list mail- --non-empty --sort ready
+      fdbq queue list --watch 2
+      fdbq queue list --json | jq '.[] | select(.dead > 0) | .queue'
+    """
+    if after is not None and sort is not Column.NAME:
+        raise terminal.CommandError("--after works only with --sort name")
+    db = context.connect()
+
+    def look() -> listings.Listing:
+        names = [each for each in context.queue_names(db) if each.startswith(prefix)]
+        if after is not None:
+            names = [each for each in names if natural(each) > natural(after)]
+        found = [*surveyed(db, names)]
+        if non_empty:
+            found = [each for each in found if held(each[1].depth)]
+        found.sort(key=lambda each: natural(each[0]))
+        if sort is not Column.NAME:
+            found.sort(key=lambda each: -int(getattr(each[1].depth, sort.value)))
+        shown, cut = listings.first(found, limit)
+        more = listings.more("queue", len(shown), shown[-1][0], len(found)) if cut else None
+        if prefix or non_empty or after is not None:
+            return _listing(shown, "no queue matches", more)
+        empty = f"no queues in {fdbqueue.describe(db)}: create one with fdbq queue create"
+        return _listing(shown, empty, more)
+
+    listings.show(look, output)
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A sort key that orders numbers within names by value."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return [(0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts]
+
+
+def held(depth: fdbqueue.Depth) -> int:
+    """How many messages a queue holds."""
+    return depth.ready + depth.delayed + depth.leased + depth.dead
+
+
+def _listing(
+    found: Sequence[tuple[str, fdbqueue.queue.overview.Surveyed]], empty: str, more: str | None
+) -> listings.Listing:
+    rows = [[name, *(getattr(seen.depth, state) for state in STATES)] for name, seen in found]
+    headers = ["queue", *STATES]
+    notes = ["unreadable" if s.unreadable else "paused" * s.options.paused for _, s in found]
+    if any(notes):
+        headers.append("")
+        rows = [[*row, note] for row, note in zip(rows, notes, strict=True)]
+    values = [
+        {
+            "queue": name,
+            **asdict(seen.depth),
+            "paused": note == "paused",
+            "unreadable": note == "unreadable",
+        }
+        for (name, seen), note in zip(found, notes, strict=True)
+    ]
+    return listings.Listing(headers, rows, values, empty, more)
+
+
+def surveyed(
+    db: fdbqueue.fdb.Database, names: Sequence[str] | None = None
+) -> Iterator[tuple[str, fdbqueue.queue.overview.Surveyed]]:
+    """Queues by name, by default all, with their state; some hundred in each transaction."""
+    names = context.queue_names(db) if names is None else names
+    for start in range(0, len(names), BATCH):
+        batch = names[start : start + BATCH]
+        yield from fdbqueue.survey(db, batch, root=context.subspace()).items()
+
+
+def of(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.queue.overview.Surveyed:
+    """The state of one queue; raises ``QueueNotFound``."""
+    for _, seen in surveyed(db, [queue.name]):
+        return seen
+    raise QueueNotFound(name=queue.name)
+
+
+def show(name: QueueName, *, output: Output) -> None:
+    """Show a queue's options, and its messages by priority level.
+
+    Only --json includes options that have their default.
+
+    \b
+    Examples:
+      fdbq queue show orders --watch 1
+      fdbq queue show orders --json | jq .options
+    """
+    db = context.connect()
+    queue = context.queue(name)
+
+    def look() -> listings.Fields:
+        from fdbqueue.queue.bulk.sinks import undecided_rows
+
+        found = of(db, queue)
+        staged = undecided_rows(db, queue) if found.unreadable is None else {}
+        return _fields(name, found, sum(sink.rows for sink in staged.values()))
+
+    listings.show(look, output)
+
+
+def _fields(name: str, found: fdbqueue.queue.overview.Surveyed, staged: int) -> listings.Fields:
+    stored = found.options
+    levels = sorted(found.levels.items())
+    columns = (*STATES, "ready_bytes")
+    return listings.Fields(
+        [
+            ("queue", name),
+            *([("unreadable", found.unreadable)] if found.unreadable is not None else []),
+            ("levels", stored.levels),
+            ("max attempts", stored.max_attempts or "no limit"),
+            ("lease", f"{stored.lease:g} s"),
+            *_changed_options(stored),
+            *((state.replace("_", " "), count) for state, count in asdict(found.depth).items()),
+            *([("staged rows", f"{staged:,} (fdbq sink list)")] if staged else []),
+        ],
+        {
+            "queue": name,
+            "unreadable": found.unreadable,
+            "options": stored.to_json(),
+            "depth": asdict(found.depth),
+            "staged": staged,
+            "levels": {str(level): asdict(depth) for level, depth in levels},
+        },
+        listings.Listing(
+            ["level", *(each.replace("_", " ") for each in columns)],
+            [(level, *(getattr(depth, each) for each in columns)) for level, depth in levels],
+            [],
+            "",
+        ),
+    )
+
+
+def _changed_options(stored: QueueOptions) -> Iterator[tuple[str, str]]:
+    default = QueueOptions()
+    for each in fields(QueueOptions):
+        value = getattr(stored, each.name)
+        shown_always = each.name in ("levels", "max_attempts", "lease")
+        if not shown_always and value != getattr(default, each.name):
+            yield each.name.replace("_", " "), options.shown(value)

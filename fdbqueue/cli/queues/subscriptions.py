@@ -1,0 +1,183 @@
+"""``fdbq subscription …``: the subscriptions of a queue."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from .. import context, json_schema, listings, terminal
+from ..declarations import Argument, Group, Option
+from ..parameters import (
+    AsJson,
+    Change,
+    ListOutput,
+    Output,
+    Page,
+    QueueName,
+    Selecting,
+    SubscriptionName,
+)
+
+PLACES = "first, now (after all existing messages), or a message's id."
+
+app = Group(
+    name="subscription",
+    help="Create, list, show, move and delete subscriptions.",
+    no_args_is_help=True,
+)
+
+
+class Mode(Enum):
+    """What a subscription does with a message."""
+
+    ACQUIRE = "acquire"
+    BROWSE = "browse"
+
+
+@app.command()
+def create(
+    name: QueueName,
+    subscription: Annotated[str, Argument(metavar="NAME", help="Name of the new subscription.")],
+    mode: Annotated[
+        Mode,
+        Option(metavar="MODE", help="acquire takes messages; browse sees each of them once."),
+    ] = Mode.ACQUIRE,
+    selector: Selecting = None,
+    exclusive: Annotated[bool, Option("--exclusive", help="Allow one consumer at a time.")] = False,
+    auto_close: Annotated[
+        bool,
+        Option("--auto-close", help="Delete it once it has reached the end of the queue."),
+    ] = False,
+    start: Annotated[str, Option(metavar="PLACE", help=f"Where it starts: {PLACES}")] = "first",
+    as_json: AsJson = False,
+) -> None:
+    """Create a subscription.
+
+    \b
+    Examples:
+      fdbq subscription create orders eu --selector "region = 'eu'"
+      fdbq subscription create orders audit --mode browse --start now
+    """
+    db = context.connect()
+    queue = context.queue(name)
+    if any(each.name == subscription for each in queue.subscriptions.list(db)):
+        raise terminal.CommandError(
+            f"queue {name!r} already has a subscription {subscription!r}", 1
+        )
+    made = queue.subscribe(
+        db,
+        subscription,
+        mode=mode.value,
+        selector=selector,
+        exclusive=exclusive,
+        auto_close=auto_close,
+        start=start,
+    )
+    terminal.print_result(
+        as_json,
+        {"queue": name, **json_schema.subscription_json(made.definition(db))},
+        f"created subscription {subscription}",
+    )
+
+
+@app.command("list")
+def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
+    """List the subscriptions of a queue.
+
+    \b
+    Example:
+      fdbq subscription list orders
+    """
+    db = context.connect()
+    queue = context.queue(name)
+
+    def look() -> listings.Listing:
+        subscriptions = queue.subscriptions.list(db)
+        found, more = listings.page(subscriptions, lambda each: each.name, "subscription", page)
+        return listings.Listing(
+            ["name", "mode", "exclusive", "auto close", "selector"],
+            [
+                (
+                    each.name,
+                    each.mode.value,
+                    each.exclusive,
+                    each.auto_close,
+                    "" if each.selector is None else each.selector.text,
+                )
+                for each in found
+            ],
+            [json_schema.subscription_json(each) for each in found],
+            f"queue {name} has no subscriptions",
+            more,
+        )
+
+    listings.show(look, output)
+
+
+@app.command()
+def show(name: QueueName, subscription: SubscriptionName, *, output: Output) -> None:
+    """Show a subscription, and the index of the last message it has passed in each level.
+
+    \b
+    Examples:
+      fdbq subscription show orders eu
+      fdbq subscription show orders audit --watch 1
+    """
+    db = context.connect()
+    found = context.queue(name).subscriptions.open(db, subscription)
+
+    def look() -> listings.Fields:
+        value = json_schema.subscription_json(found.definition(db))
+        places = {str(level): index for level, index in sorted(found.places(db).items()) if index}
+        fields = [
+            *((field.replace("_", " "), text) for field, text in value.items()),
+            *((f"passed in level {level}", index) for level, index in places.items()),
+        ]
+        return listings.Fields(fields, {"queue": name, **value, "places": places})
+
+    listings.show(look, output)
+
+
+@app.command()
+def seek(
+    name: QueueName,
+    subscription: SubscriptionName,
+    place: Annotated[str, Argument(metavar="PLACE", help=f"Where to continue: {PLACES}")],
+    as_json: AsJson = False,
+) -> None:
+    """Move a subscription to another place in its queue.
+
+    A message's id moves it only within the level of that message.
+
+    \b
+    Examples:
+      fdbq subscription seek orders audit first
+      fdbq subscription seek orders audit 05-000000000001-83ca4e58174f03bb
+    """
+    db = context.connect()
+    context.queue(name).subscriptions.open(db, subscription).seek(db, place)
+    terminal.print_result(
+        as_json,
+        {"queue": name, "subscription": subscription, "place": place},
+        f"subscription {subscription} continues at {place}",
+    )
+
+
+@app.command()
+def delete(name: QueueName, subscription: SubscriptionName, *, change: Change) -> None:
+    """Delete a subscription and its position. Its messages and leases stay.
+
+    \b
+    Examples:
+      fdbq subscription delete orders eu --dry-run
+      fdbq subscription delete orders eu --yes
+    """
+    db = context.connect()
+    found = context.queue(name).subscriptions.open(db, subscription)
+    if not change.dry_run:
+        change.confirm(f"Delete subscription {subscription!r} of queue {name!r}?")
+        found.remove(db)
+    change.print_result(
+        {"queue": name, "subscription": subscription, "deleted": not change.dry_run},
+        f"{change.verb('delete', 'deleted')} subscription {subscription}",
+    )
