@@ -1,7 +1,7 @@
 """Metrics for Prometheus. Needs ``fdbqueue[metrics]``.
 
-``QueueCollector`` tells how queues stand, read from the store when they are asked for, so it runs
-once, wherever. ``WorkerMetrics`` counts what a worker does, in its process.
+``QueueCollector`` reads the state of queues from the store at each scrape, so one process anywhere is
+enough. ``WorkerMetrics`` counts what a worker does, in the worker's process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CODES = {1020: "conflict", 1021: "unknown result", 1007: "too old", 1031: "timed
 
 @record
 class _Look:
-    """One queue as one transaction sees it."""
+    """One queue, as one transaction reads it."""
 
     queue: str
     depths: dict[int, Depth]
@@ -45,12 +45,12 @@ class _Look:
 
 
 class QueueCollector(Collector):
-    """How queues stand: depth by state and level, age of the oldest, totals, consumers by state.
+    """Collects depths by state and level, the age of the oldest message, totals, and consumers.
 
-    queues: which, or a function that tells, so that new ones come in by themselves.
+    queues: the queues, or a function that returns them, so that new queues are included.
 
-    One transaction per queue and question, of snapshot reads: no conflicts. A queue that is
-    deleted meanwhile is left out. Register it with a registry of prometheus_client.
+    Register it with a registry of prometheus_client. A scrape takes one transaction of snapshot
+    reads for each queue, without conflicts. Deleted queues are skipped.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class QueueCollector(Collector):
         self._queues = queues if callable(queues) else lambda: queues
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics, read now."""
+        """Read the metrics."""
         looks = [look for queue in self._queues() if (look := self._look(queue))]
         yield from _depths(looks)
         yield from _totals(looks)
@@ -70,7 +70,7 @@ class QueueCollector(Collector):
             labels=["queue"],
         )
         consumers = GaugeMetricFamily(
-            "fdbqueue_consumers", "Consumers, by the list they stand on.", labels=["queue", "state"]
+            "fdbqueue_consumers", "Consumers by state.", labels=["queue", "state"]
         )
         for look in looks:
             oldest_ms = look.now_ms if look.oldest_ms is None else look.oldest_ms
@@ -102,10 +102,10 @@ class QueueCollector(Collector):
 
 def _depths(looks: Sequence[_Look]) -> Iterator[Metric]:
     messages = GaugeMetricFamily(
-        "fdbqueue_messages", "Messages, by level and state.", labels=["queue", "level", "state"]
+        "fdbqueue_messages", "Messages by level and state.", labels=["queue", "level", "state"]
     )
     sizes = GaugeMetricFamily(
-        "fdbqueue_ready_bytes", "Payloads of the ready messages.", labels=["queue"]
+        "fdbqueue_ready_bytes", "Payload bytes of the ready messages.", labels=["queue"]
     )
     for look in looks:
         for level, depth in sorted(look.depths.items()):
@@ -121,10 +121,10 @@ def _depths(looks: Sequence[_Look]) -> Iterator[Metric]:
 
 def _totals(looks: Sequence[_Look]) -> Iterator[Metric]:
     enqueued = CounterMetricFamily(
-        "fdbqueue_enqueued", "Messages that ever came in.", labels=["queue"]
+        "fdbqueue_enqueued", "Messages enqueued so far.", labels=["queue"]
     )
     ended = CounterMetricFamily(
-        "fdbqueue_ended", "Messages that have ended, by how.", labels=["queue", "state"]
+        "fdbqueue_ended", "Messages ended so far, by final state.", labels=["queue", "state"]
     )
     for look in looks:
         total = sum(look.depths.values(), Depth())
@@ -136,21 +136,21 @@ def _totals(looks: Sequence[_Look]) -> Iterator[Metric]:
 
 
 class WorkerMetrics:
-    """What a worker does: messages by outcome, latencies, redeliveries, and transactions retried.
+    """Counts a worker's messages by outcome, latencies, redeliveries and retried transactions.
 
-    Give it to ``Worker(metrics=...)``. One for a process: the names are registered once.
+    Pass it to ``Worker(metrics=...)``. Create one per process, because it registers its names.
     """
 
     def __init__(self, metrics: CollectorRegistry = REGISTRY) -> None:
         self._handled = prometheus.Counter(
             "fdbqueue_handled",
-            "Messages that were handled, by what became of them.",
+            "Handled messages, by outcome.",
             ["queue", "outcome"],
             registry=metrics,
         )
         self._redelivered = prometheus.Counter(
             "fdbqueue_redelivered",
-            "Messages that were handled and had been delivered before.",
+            "Handled messages that had been delivered before.",
             ["queue"],
             registry=metrics,
         )
@@ -170,7 +170,7 @@ class WorkerMetrics:
         )
         self._retried = prometheus.Counter(
             "fdbqueue_transactions_retried",
-            "Transactions of this process that had to be retried, by why.",
+            "Retried transactions of this process, by reason.",
             ["reason"],
             registry=metrics,
         )
@@ -183,7 +183,7 @@ class WorkerMetrics:
         started_ms: int,
         seconds: float,
     ) -> None:
-        """Count an attempt: what became of each message, when it began and how long it took."""
+        """Count an attempt: the outcome of each message, when it started and how long it took."""
         self._handling.labels(queue).observe(seconds)
         for delivery, outcome in ended:
             self._handled.labels(queue, outcome.value).inc()

@@ -1,9 +1,9 @@
-"""A testing kit for programs that use queues; needs pytest.
+"""A testing kit for programs that use queues. Needs pytest.
 
-``pytest_plugins = ["fdbqueue.testing"]`` in a ``conftest.py`` gives the fixtures: ``fdbqueue_db``,
-``fdbqueue_root``, ``fdbqueue_clock`` and ``fdbqueue_queue``. They run on whatever store the process
-uses: with the embedded engine each test has a store of its own, with a FoundationDB server a
-subspace of its own, cleared afterwards.
+Put ``pytest_plugins = ["fdbqueue.testing"]`` into a ``conftest.py`` to get the fixtures
+``fdbqueue_db``, ``fdbqueue_root``, ``fdbqueue_clock`` and ``fdbqueue_queue``. With the embedded
+engine each test gets its own store. On a cluster each test gets its own subspace, which is cleared
+afterwards.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _SEARCHED = 10_000
 
 @dataclass
 class ManualClock(Clock):
-    """Both clocks of a queue, moved forward by hand: ``clock.seconds += 61`` lets a minute pass.
+    """A clock that the test moves: after ``clock.seconds += 61``, a minute has passed.
 
-    wall_only: seconds by which the wall clock alone is ahead, as that of a machine that is wrong;
-        more than a minute is not believed.
+    wall_only: seconds that only the wall clock is ahead, like that of a misconfigured machine.
+        fdbqueue ignores a wall clock that is wrong by more than a minute.
     """
 
     seconds: float = 0.0
@@ -70,7 +70,7 @@ class ManualClock(Clock):
 
 @pytest.fixture
 def fdbqueue_db(tmp_path: Path) -> Iterator[fdb.Database]:
-    """A database: an embedded store of the test's own, closed afterwards, or the server at hand."""
+    """A database: the test's own embedded store, closed afterwards, or the configured cluster."""
     if binding.DEFAULT.engine is Engine.EMBEDDED:
         db = binding.open(tmp_path / "test.fdbq")
         yield db
@@ -81,7 +81,7 @@ def fdbqueue_db(tmp_path: Path) -> Iterator[fdb.Database]:
 
 @pytest.fixture
 def fdbqueue_root(fdbqueue_db: fdb.Database) -> Iterator[fdb.Subspace]:
-    """A fresh subspace, cleared afterwards, to give as ``root``."""
+    """An empty subspace to use as ``root``, cleared afterwards."""
     root = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
     yield root
     fdbqueue_db.clear_range_startswith(root.key())
@@ -89,7 +89,7 @@ def fdbqueue_root(fdbqueue_db: fdb.Database) -> Iterator[fdb.Subspace]:
 
 @pytest.fixture
 def fdbqueue_clock() -> ManualClock:
-    """A clock that the test moves; that of ``fdbqueue_queue``."""
+    """The clock of ``fdbqueue_queue``, which the test moves."""
     return ManualClock()
 
 
@@ -97,7 +97,7 @@ def fdbqueue_clock() -> ManualClock:
 def fdbqueue_queue(
     fdbqueue_db: fdb.Database, fdbqueue_root: fdb.Subspace, fdbqueue_clock: ManualClock
 ) -> Callable[..., Queue]:
-    """Makes queues: ``fdbqueue_queue("orders", levels=3)``."""
+    """A function that creates queues: ``fdbqueue_queue("orders", levels=3)``."""
 
     def make(name: str = "test", **options: Unpack[Options]) -> Queue:
         return Queue.create(fdbqueue_db, name, root=fdbqueue_root, clock=fdbqueue_clock, **options)
@@ -117,11 +117,11 @@ def drain(
     batch: int | None = None,
     failures: bool = False,
 ) -> list[Message]:
-    """Handle all that is ready in this thread, as a worker would; returns what was handled.
+    """Handle all ready messages in this thread, as a worker would; returns the handled ones.
 
-    handler, transactional, batch: as ``Worker.add``.
-    failures: whether a handler may fail: then messages are tried again as the queue's policy
-        says, until nothing is ready. Else its first exception ends the call, and is raised.
+    handler, transactional, batch: as in ``Worker.add``.
+    failures: whether handlers may fail. If true, failed messages are retried by the queue's policy
+        until none is ready. If false, the first exception of a handler is raised.
 
     Raises ``InvalidArgument``.
     """
@@ -157,7 +157,7 @@ def drain(
 
 
 def assert_depth(db: fdb.Database, queue: Queue, **expected: int) -> None:
-    """Assert counters of ``Depth``: those that are named, whatever the others are."""
+    """Assert the named counters of ``Depth``; all others are ignored."""
     __tracebackhide__ = True
     depth = queue.depth(db)
     found = {name: getattr(depth, name) for name in expected}
@@ -173,10 +173,10 @@ def assert_enqueued(
     headers: dict[str, HeaderValue] | None = None,
     count: int | None = None,
 ) -> list[Message]:
-    """Assert that ready messages are as described; returns them, in the order of delivery.
+    """Assert that matching messages are ready; returns them in the order of delivery.
 
-    payload: as the queue's serializer gives it. headers: those that matter.
-    count: how many such messages there are; at least one where None.
+    payload: the value after the queue's serializer. headers: those that must be equal.
+    count: the number of matching messages; None: at least one.
     """
     __tracebackhide__ = True
     ready = queue.peek(db, _SEARCHED)

@@ -1,4 +1,4 @@
-"""Prints the cluster file of the FoundationDB that fdbqueue would use here, if it answers."""
+"""Prints the cluster file that fdbqueue would use here, if the cluster responds."""
 
 from __future__ import annotations
 

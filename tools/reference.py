@@ -1,7 +1,7 @@
-"""Writes what the documentation takes from the code: run it after a change of either.
+"""Generates the parts of the documentation that come from the code. Run it after changing either.
 
-docs/cli.md is written whole; in the other pages, what stands between a comment that names this
-file and the comment "end". A test compares.
+It generates all of docs/cli.md, and in other pages the text between a comment that names this file
+and the comment "end". A test fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def pages() -> dict[Path, str]:
-    """Every page that has something from the code, as it should be."""
+    """Every page with generated text, as it should be."""
     docs = ROOT / "docs"
     return {
         docs / "cli.md": cli(),
@@ -34,7 +34,7 @@ def pages() -> dict[Path, str]:
 def _with(page: Path, name: str, text: str) -> str:
     begin, end = rf"(<!-- {name}: [^>]*-->\n)", r"(<!-- end -->)"
     found = re.sub(begin + ".*?" + end, lambda m: m[1] + text + m[2], page.read_text(), flags=re.S)
-    assert text in found, f"{page} has no place for {name}"
+    assert text in found, f"{page} has no comment for {name}"
     return found
 
 
@@ -42,7 +42,7 @@ def _with(page: Path, name: str, text: str) -> str:
 
 
 def states() -> str:
-    """The states and transitions: a picture, and a table."""
+    """The states and transitions as a diagram and a table."""
     lines = ["```mermaid", "stateDiagram-v2"]
     for edge in TRANSITIONS:
         source = edge.source.value if edge.source else "[*]"
@@ -59,7 +59,7 @@ def states() -> str:
 
 
 def moves() -> str:
-    """The lists of consumers and the moves between them: a picture."""
+    """The lists of consumers and the moves between them as a diagram."""
     lines = ["```mermaid", "stateDiagram-v2"]
     for move in MOVES:
         source, target = (
@@ -83,17 +83,21 @@ def kinds() -> str:
 
 
 def cli() -> str:
-    """The page of the command line."""
+    """The page on the command line."""
     command = typer.main.get_command(app)
     parts = [
         "# The command line",
         "",
-        "Written by tools/reference.py from the help of the commands.",
+        "Manage queues, messages and consumers from a shell with `fdbq`. This page lists every command.",
         "",
-        "Exit codes: 0 done, 1 failed, 2 wrong usage or invalid input, 130 interrupted. An error",
-        "is one line on standard error that starts with `fdbq:`. A DURATION is a number of",
-        "seconds, or like `250ms`, `15m`, `1h30m`, `7d`. What --json prints is described in",
-        "[json.md](json.md).",
+        "- Exit codes are 0 for success, 1 for a failure, 2 for wrong usage or invalid input, and 130",
+        "  for an interrupt. An error is one line on standard error that starts with `fdbq:`.",
+        "- A DURATION is a number of seconds, or for example `250ms`, `15m`, `1h30m` or `7d`.",
+        "- [json.md](json.md) describes what `--json` prints.",
+        "- A command that removes or moves something asks first. Use `--dry-run` to see what it would",
+        "  do, and `--yes` to skip the question.",
+        "",
+        "tools/reference.py generates this page from the help of the commands.",
         "",
     ]
     return "\n".join([*parts, *_command(command, "fdbq", 2)]).rstrip() + "\n"

@@ -1,5 +1,5 @@
-# Sourced by the scripts in tools/: goes to the project, sees to its virtual environment, .venv,
-# and puts it first on the PATH. Installs again only when pyproject.toml has changed.
+# Sourced by the scripts in tools/: changes to the project, creates its virtual environment .venv,
+# and puts it first on the PATH. Reinstalls only after pyproject.toml has changed.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -24,16 +24,16 @@ if ! suitable .venv/bin/python; then
         fail "Python 3.11 or later is needed; python3 is $(python3 --version 2>&1 || true)"
     say "Creating a virtual environment in .venv ($("$python" --version))"
     "$python" -m venv --clear .venv ||
-        fail "could not create .venv; Debian and Ubuntu have what is missing in python3-venv"
+        fail "could not create .venv; on Debian and Ubuntu, install python3-venv"
 fi
 
 wanted="$(cksum <pyproject.toml) $PWD"
 if [[ $(cat .venv/installed 2>/dev/null) != "$wanted" ]]; then
-    say "Installing fdbqueue and its tools into .venv (again when pyproject.toml changes)"
-    # As a plain path, which type checkers follow, too.
+    say "Installing fdbqueue and its tools into .venv (repeated when pyproject.toml changes)"
+    # As a plain path, which type checkers can follow.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
         --config-settings editable_mode=compat ||
-        fail "the installation failed; run ${0} again once the package index can be reached"
+        fail "the installation failed; run ${0} again when the package index is reachable"
     printf '%s\n' "$wanted" >.venv/installed
 fi
 

@@ -55,7 +55,7 @@ def test_an_unknown_queue_is_named(fdbq: Fdbq, name: str, arguments: tuple[str, 
 
 
 def test_an_existing_queue_is_not_created_again(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
-    assert "exists already" in fdbq.refused("queue", "create", name, code=FAILURE)
+    assert "already exists" in fdbq.refused("queue", "create", name, code=FAILURE)
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,11 @@ AT_WORK = "fdbqueue.queue.administration"
 
 
 @pytest.mark.parametrize("module", MOMENTS)
-def test_an_interrupt_of_the_start_ends_it_without_a_word(fdbq: Fdbq, module: str) -> None:
+def test_an_interrupt_of_the_start_ends_it_without_a_word(
+    fdbq: Fdbq, name: str, module: str
+) -> None:
     with subprocess.Popen(
-        [sys.executable, "-X", "importtime", FDBQ, "queue", "list"],
+        [sys.executable, "-X", "importtime", FDBQ, "receive", name, "--wait", "60"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=fdbq.environment,

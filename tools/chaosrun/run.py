@@ -1,4 +1,4 @@
-"""A run of chaos: start, torture, heal, drain, check, report."""
+"""A chaos run: start, inject faults, repair, drain, check, report."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
-    parser.add_argument("--seconds", type=float, default=60, help="how long to torture")
-    parser.add_argument("--operations", type=int, help="end after so many operations")
+    parser.add_argument("--seconds", type=float, default=60, help="how long to inject faults")
+    parser.add_argument("--operations", type=int, help="stop after this many operations")
     parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=2, help="of each process")
-    parser.add_argument("--faults", type=float, default=0.01, help="rate of faults of the store")
-    parser.add_argument("--every", type=float, default=0.8, help="seconds between misfortunes")
-    parser.add_argument("--pace", type=float, default=0.0, help="seconds between operations")
-    parser.add_argument("--strike-server", action="store_true", help="tools/fdbserver, too")
-    parser.add_argument("--spark", action="store_true", help="a Spark query takes part")
-    parser.add_argument("--history", help="directory for the histories, which are then kept")
-    parser.add_argument("--check", help="only check the histories of a directory")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each process")
+    parser.add_argument("--faults", type=float, default=0.01, help="share of store calls that fail")
+    parser.add_argument("--every", type=float, default=0.8, help="seconds between two disturbances")
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds between two operations")
+    parser.add_argument("--strike-server", action="store_true", help="also disturb tools/fdbserver")
+    parser.add_argument("--spark", action="store_true", help="include a Spark query")
+    parser.add_argument("--history", help="keep the histories in this directory")
+    parser.add_argument("--check", help="only check the histories in this directory")
     return parser.parse_args()
 
 

@@ -51,11 +51,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__)
     parser.add_argument("--messages", type=_positive, default=150_000, help="flights to enqueue")
     parser.add_argument("--producers", type=_positive, default=2, help="producer processes")
-    parser.add_argument("--workers", type=_positive, default=3, help="workers, and one to kill")
     parser.add_argument(
-        "--no-spark", dest="spark", action="store_false", help="only the first half"
+        "--workers", type=_positive, default=3, help="workers, in addition to one that is killed"
     )
-    parser.add_argument("--report", type=Path, default=PAGE, help="where to write the report page")
+    parser.add_argument(
+        "--no-spark", dest="spark", action="store_false", help="run only the first part"
+    )
+    parser.add_argument("--report", type=Path, default=PAGE, help="the file of the report page")
     return parser.parse_args()
 
 
