@@ -1,7 +1,7 @@
 """Metrics for Prometheus. Needs ``fdbqueue[metrics]``.
 
-``QueueCollector`` reads the state of queues from the store at each scrape, so one process anywhere is
-enough. ``WorkerMetrics`` counts what a worker does, in the worker's process.
+``QueueCollector`` reads the state of queues from the store at each scrape: one process is enough.
+``WorkerMetrics`` counts what a worker does, in the worker's process.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def _call(words: Sequence[str]) -> object:
         app, taken = part(left)
         path = " ".join(["fdbq", *left[:taken]])
         return app(args=[*left[taken:]], prog_name=path, standalone_mode=False)
-    app = application(outlined=words in (["--help"], ["-h"]))
+    app = application(words in (["--help"], ["-h"]))
     return app(args=[*words], prog_name="fdbq", standalone_mode=False)
 
 

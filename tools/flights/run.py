@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--messages", type=_positive, default=150_000, help="flights to enqueue")
     parser.add_argument("--producers", type=_positive, default=2, help="producer processes")
     parser.add_argument(
-        "--workers", type=_positive, default=3, help="workers, in addition to one that is killed"
+        "--workers", type=_positive, default=3, help="workers besides the killed one"
     )
     parser.add_argument(
         "--no-spark", dest="spark", action="store_false", help="run only the first part"
