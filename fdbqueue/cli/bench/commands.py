@@ -127,7 +127,9 @@ def beats(
     counts = [_positive(text, 100_000) for text in consumers.split(",")]
     found = []
     if not as_json:
-        _print_step("", "consumers", "rows", "most rows", "round trips", "p50 ms")
+        _print_step(
+            "", "consumers", "processes", "rows", "most rows", "written", "round trips", "p50 ms"
+        )
     with _interrupted_by_sigterm():
         for each in beats_.run(counts):
             found.append(each.to_json())
