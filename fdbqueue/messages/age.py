@@ -12,9 +12,8 @@ from ..store.binding import fdb, transactional
 
 @transactional
 def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> int | None:
-    """When the oldest of the first ready messages of the levels was enqueued; None without any.
-
-    By the enqueuers' wall clocks, in milliseconds. Snapshot reads in one round trip: no conflicts.
+    """When the oldest of the levels' first ready messages was enqueued, by its producer's wall
+    clock in milliseconds; None if there are none. Snapshot reads in one round trip: no conflicts.
     """
     ranges = [scope.keys.ready_level(level) for level in levels]
     found = [
@@ -29,6 +28,6 @@ def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> 
 
 @transactional
 def ready_since_ms(tr: fdb.Transaction, scope: Scope) -> int | None:
-    """As ``enqueued_at_ms``, of all levels that have ready messages. One round trip more."""
+    """As ``enqueued_at_ms``, of all levels with ready messages. One more round trip."""
     depths = counters.depths(tr, scope.keys)
     return enqueued_at_ms(tr, scope, [level for level, depth in depths.items() if depth.ready])

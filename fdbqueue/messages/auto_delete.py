@@ -1,7 +1,6 @@
-"""Whether a queue has been of no use for a while, so that it may go.
+"""Deleting a queue that has been unused for a while, as Qpid deletes auto-delete queues.
 
-As a queue of Qpid that deletes itself when its last consumer leaves: nothing is left in it but
-perhaps dead letters, no consumer waits, it has no subscription and no consumer takes plans of it.
+Unused: no messages but dead letters, no waiting consumer, no subscription, no consumer of plans.
 """
 
 from __future__ import annotations
@@ -25,11 +24,7 @@ _IN_USE = (
 
 @transactional
 def drained(tr: fdb.Transaction, scope: Scope) -> bool:
-    """Whether nothing is ready, delayed or leased, nobody waits and nothing is subscribed
-    or planned for.
-
-    One round trip. Conflicts with whatever changes that. Whoever removes a subscription asks this.
-    """
+    """Whether the queue is unused now. One round trip; conflicts with whatever changes that."""
     reads = [
         tr.get_range(keys.start, keys.stop, limit=1, streaming_mode=fdb.StreamingMode.exact)
         for keys in map(scope.keys.kind, _IN_USE)
@@ -39,10 +34,10 @@ def drained(tr: fdb.Transaction, scope: Scope) -> bool:
 
 @transactional
 def delete_if_idle(tr: fdb.Transaction, scope: Scope) -> bool:
-    """Delete the queue if it deletes itself and has been idle for long enough; returns whether.
+    """Delete an auto-delete queue that has been unused for long enough; returns whether it did.
 
-    Remembers since when it has been drained, with the number of messages that had come in: one
-    that came and went meanwhile starts the time again.
+    Stores since when the queue has been unused, with the number of messages enqueued until then:
+    another message restarts the time.
     """
     options = scope.options
     if not options.auto_delete:

@@ -1,7 +1,7 @@
-"""Dead letters: messages that are delivered no more, kept for a person to look at.
+"""Dead letters: messages that are not delivered any more, kept for a person to inspect.
 
-They lie in a store of the queue, or go to another queue as ordinary messages that remember how
-they died. Where that other queue does not exist, or takes no payload of that size, they stay here.
+The queue keeps them itself, or sends them to another queue, as ordinary messages that remember how
+they died. They stay here if that queue does not exist or does not take payloads of their size.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .enqueue import append, index_allocation
 from .transaction_budget import STEP_BYTES, fitting
 
 BATCH = 100
-"""Dead letters that one transaction goes through."""
+"""The most dead letters that one transaction reads."""
 
 _DEAD_LETTER = {
     State.LEASED: DEAD_LETTER,
@@ -55,11 +55,11 @@ def add(
     source: State,
     messages: Sequence[tuple[StoredMessage, str]],
 ) -> None:
-    """Make dead letters of messages, already removed from where they stood, each with a reason.
+    """Make dead letters of messages, already removed from their places, each with a reason.
 
-    source: the state that they were in. They are ordered by the read version at which they died.
-    Writes blindly, unless they go to another queue: then two round trips, which conflict with the
-    deletion of that queue.
+    source: the state they were in. Dead letters are ordered by the read version at which they died.
+    Writes blindly, except to another queue: then two round trips, which conflict with the deletion
+    of that queue.
     """
     if not messages:
         return
@@ -72,10 +72,10 @@ def add(
         _forward(tr, scope, other, source, leaving)
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     for message, reason in messages:
-        grave = DeadRecord(version, message.position.random)
+        record = DeadRecord(version, message.position.random)
         letter = DeadLetter(message.envelope, reason, now_ms)
-        tr[lookup.key(scope.keys, grave)] = pack_dead(letter, message.position)
-        lookup.point(tr, scope.keys, message, grave)
+        tr[lookup.key(scope.keys, record)] = pack_dead(letter, message.position)
+        lookup.point(tr, scope.keys, message, record)
     transitions.record(tr, scope, _DEAD_LETTER[source], [message for message, _ in messages])
 
 
@@ -83,12 +83,12 @@ def add(
 def read(
     tr: fdb.Transaction, scope: Scope, limit: int, after: str | None = None
 ) -> list[DeadMessage]:
-    """The dead letters in the order of their deaths, as many as fit in a batch, one at least.
+    """Dead letters in the order of their deaths; stops at 8 MB, but never before the first one.
 
     Snapshot reads, no conflicts.
     """
-    graves = scope.keys.kind(Kind.DEAD)
-    begin = graves.start
+    records = scope.keys.kind(Kind.DEAD)
+    begin = records.start
     if after is not None:
         found = lookup.find(tr.snapshot, scope, lookup.look(tr.snapshot, scope.keys, after))
         if found is None or not isinstance(found.place, DeadRecord):
@@ -97,7 +97,7 @@ def read(
     rows: list[tuple[Position, DeadLetter]] = []
     room = BATCH_BYTES
     mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
-    for kv in tr.snapshot.get_range(begin, graves.stop, limit=limit, streaming_mode=mode):
+    for kv in tr.snapshot.get_range(begin, records.stop, limit=limit, streaming_mode=mode):
         row = unpack_dead(kv.value)
         room -= len(kv.value) + row[1].envelope.chunk_bytes
         if room < 0 and rows:
@@ -114,10 +114,10 @@ def read(
 
 
 def newest_version(tr: fdb.Transaction, scope: Scope) -> int:
-    """The version that no dead letter has died after; a snapshot read. That of the transaction,
-    or a later one where the letters were copied from another cluster."""
-    graves = scope.keys.kind(Kind.DEAD)
-    last = tr.snapshot.get_range(graves.start, graves.stop, limit=1, reverse=True)
+    """The version after which no dead letter has died: the transaction's, or a later one if the
+    dead letters were copied from another cluster. A snapshot read."""
+    records = scope.keys.kind(Kind.DEAD)
+    last = tr.snapshot.get_range(records.start, records.stop, limit=1, reverse=True)
     return max([scope.version(tr), *(scope.keys.parse_dead(kv.key)[0] for kv in last)])
 
 
@@ -130,10 +130,10 @@ def page(
     wanted: Callable[[Message], bool],
     limit: int = BATCH,
 ) -> tuple[list[tuple[DeadRecord, StoredMessage]], bytes]:
-    """Of up to ``limit`` dead letters from the key ``begin`` on (empty: the first) the wanted ones.
+    """The wanted ones of up to ``limit`` dead letters from the key ``begin`` on (empty: the first).
 
-    until: the version after which they died too late. Returns them, and the key to go on from,
-    empty at the end. Conflicts with whatever changes the letters that it goes through.
+    until: the last version to consider. Returns them, and the key to continue from, empty at the
+    end. Conflicts with whatever changes a dead letter that it reads.
     """
     keys = scope.keys
     rows = tr.get_range(
@@ -144,47 +144,46 @@ def page(
     ).to_list()
     read = ((kv, *unpack_dead(kv.value)) for kv in rows)
     each = (((kv, position, letter), letter.envelope) for kv, position, letter in read)
-    looked = list(fitting(each, STEP_BYTES))
+    taken = list(fitting(each, STEP_BYTES))
     found = []
-    for (kv, position, letter), envelope in looked:
+    for (kv, position, letter), envelope in taken:
         message = envelope.properties(position)
         if wanted(replace(message, death=letter.death(scope.name, message.id))):
             found.append((DeadRecord(*keys.parse_dead(kv.key)), StoredMessage(position, envelope)))
-    more = len(rows) == limit or len(looked) < len(rows)
-    return found, looked[-1][0][0].key + b"\x00" if more else b""
+    more = len(rows) == limit or len(taken) < len(rows)
+    return found, taken[-1][0][0].key + b"\x00" if more else b""
 
 
 @transactional
 def redrive(
-    tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[DeadRecord, StoredMessage]]
+    tr: fdb.Transaction, scope: Scope, records: Sequence[tuple[DeadRecord, StoredMessage]]
 ) -> int:
     """Make dead letters ready again, behind all others of their level, with no attempts made.
 
-    They keep their ids. One that had a unique key takes it again; while another message has it,
-    it stays where it is, as does one that this release cannot read. A message whose time to live
-    is over lives on without one. Returns how many became ready. The caller has read them
-    with a conflict. One round trip.
+    They keep their ids, and lose their times to live. A dead letter stays if another message has
+    its unique key, or if this release cannot read it. Returns how many became ready. The caller has
+    read them with a conflict. One round trip.
     """
     keys = scope.keys
-    graves = [each for each in graves if each[1].envelope.opaque is None]
+    records = [each for each in records if each[1].envelope.opaque is None]
     held = [
         tr.get(keys.unique(message.envelope.unique)) if message.envelope.unique else None
-        for _, message in graves
+        for _, message in records
     ]
     looks = {
         level: index_allocation.look(tr, keys, level)
-        for level in {message.position.level for _, message in graves}
+        for level in {message.position.level for _, message in records}
     }
     taken: set[str] = set()
     entries = []
-    for (grave, message), holder in zip(graves, held, strict=True):
+    for (record, message), holder in zip(records, held, strict=True):
         unique = message.envelope.unique
         if unique and holder is not None:
             if holder.present() or unique in taken:
                 continue
             taken.add(unique)
             tr[keys.unique(unique)] = message.id.encode()
-        del tr[lookup.key(keys, grave)]
+        del tr[lookup.key(keys, record)]
         envelope = replace(message.envelope, id=message.id, attempts=0, expires_at_ms=None)
         entries.append((message.position.level, envelope))
     for message in append.append(tr, scope, entries, REDRIVE, looks):
@@ -194,13 +193,13 @@ def redrive(
 
 @transactional
 def purge(
-    tr: fdb.Transaction, scope: Scope, graves: Sequence[tuple[DeadRecord, StoredMessage]]
+    tr: fdb.Transaction, scope: Scope, records: Sequence[tuple[DeadRecord, StoredMessage]]
 ) -> int:
     """Remove dead letters for good; returns how many. Writes blindly."""
-    for grave, _ in graves:
-        del tr[lookup.key(scope.keys, grave)]
-    transitions.record(tr, scope, PURGE_DEAD, [message for _, message in graves])
-    return len(graves)
+    for record, _ in records:
+        del tr[lookup.key(scope.keys, record)]
+    transitions.record(tr, scope, PURGE_DEAD, [message for _, message in records])
+    return len(records)
 
 
 def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:

@@ -1,8 +1,7 @@
 """Messages that wait for their time, by the wall clock.
 
-One that was scheduled takes a position only when its time has come, behind all others of its level
-then, so that no cursor misses it. One that was delivered before and rests keeps the position that
-it had, and returns to it.
+A scheduled message takes a position when it is due, behind all others of its level, so that no
+cursor misses it. A message that was delivered before returns to its position.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from .transaction_budget import SIDE_BYTES, fitting, weight
 
 SOON_MS = 10_000
 MAX_PROMOTED = 100
-"""Due messages that one look makes ready."""
+"""The most due messages that one transaction makes ready."""
 
 
 def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
-    """Issue a snapshot read of the messages whose time has come; it reads as it is iterated."""
+    """Issue a snapshot read of the messages that are due."""
     until = scope.keys.delayed_until(scope.now_ms(tr))
     return tr.snapshot.get_range(
         until.start, until.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.want_all
@@ -37,25 +36,23 @@ def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
 
 @transactional
 def schedule(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
-    """Keep a new message, which has a level and no index, until its time. Writes blindly."""
+    """Keep a new message, with a level and no index, until it is due. Writes blindly."""
     _put(tr, scope, SCHEDULE, due_ms, message)
 
 
 @transactional
 def defer(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
-    """Keep a message, whose lease was ended, until it returns to its position. Writes blindly."""
+    """Keep a message, whose lease has ended, until it returns to its position. Writes blindly."""
     lookup.point(tr, scope.keys, message, Due(due_ms, message.position.random))
     _put(tr, scope, DEFER, due_ms, message)
 
 
 @transactional
 def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int, int]:
-    """Make messages ready whose time has come; returns how many, how many were due, and the
-    weight of these.
+    """Make due messages ready; returns how many became ready, how many were due, and their weight.
 
-    A message whose time to live is over goes the way of those. A second round trip if there are
-    any. Reads just the keys of these messages with a conflict: conflicts with others who promote
-    or cancel them.
+    Expired ones are removed. One more round trip if any are due. Conflicts only with others that
+    promote or cancel the same messages.
     """
     seen = ((kv.key, *_unpacked(scope, kv.key, kv.value)) for kv in looked)
     each = (((key, position), envelope) for key, position, envelope in seen)
@@ -88,14 +85,14 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     for message in append.append(tr, scope, entries, PROMOTE, looks):
         lookup.point(tr, scope.keys, message, message.position)
     placed = len(fresh) + len(resting)
-    # The end of one with an ordering key lets the next one become ready.
+    # When one with an ordering key ends, the next one becomes ready.
     ready = placed + sum(each.envelope.key is not None for each in expired)
     size = sum(weight(message.envelope) for message in (*fresh, *resting, *expired))
     return ready, placed + len(expired) + len(unreadable), size
 
 
 def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelope]:
-    """A delayed message. One that cannot be read gets the least urgent place."""
+    """A delayed message; an unreadable one goes to the least urgent level."""
     try:
         return unpack_delayed(value)
     except (CorruptData, FormatTooNew):
@@ -118,9 +115,9 @@ def _put(
 
 
 def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
-    """Write a message that is for later, and tell who sleeps; the rest is the caller's."""
+    """Write a delayed message, and wake sleepers if it is due soon. The caller does the rest."""
     key = scope.keys.delayed(Due(due_ms, message.position.random))
     tr[key] = pack_delayed(message.position, message.envelope)
     if due_ms < scope.now_ms(tr) + SOON_MS:
-        # Who sleeps must learn of what is due before its next look by itself.
+        # It is due before sleepers would look on their own.
         tr.add(scope.keys.change, pack_index(1))

@@ -1,4 +1,4 @@
-"""Changing the priority and the time of messages that wait."""
+"""Changing the priority and the time of waiting messages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from .lookup import Found
 def edit(
     tr: fdb.Transaction, scope: Scope, found: Found, priority: int | None, due_ms: int | None
 ) -> None:
-    """Give a message that waits another priority, another time to be due, or both.
+    """Change the priority of a waiting message, the time it is due, or both.
 
-    found: read with a conflict, and not a dead letter. due_ms: 0: as soon as it can be.
+    found: read with a conflict, and not a dead letter. due_ms: 0 for as soon as possible.
 
-    One that comes into another level goes behind all others there; it keeps its id. Raises
-    ``InvalidPriority``, and ``InvalidArgument`` for a time for one that waits for another message
-    of its ordering key.
+    In another level it goes behind all others; it keeps its id. Raises ``InvalidPriority``, and
+    ``InvalidArgument`` for a time if the message waits for its ordering key.
     """
     old, place = found.message, found.place
     priority = old.envelope.priority if priority is None else priority
@@ -42,14 +41,14 @@ def edit(
             raise InvalidArgument(
                 argument="delay",
                 value=due_ms,
-                problem="the message waits for another one of its ordering key",
+                problem="the message waits for its ordering key, not for a time",
             )
         tr[lookup.key(scope.keys, place)] = pack_delayed(new.position, envelope)
         counters.shift(tr, scope.keys, State.READY, old.position.level, level, envelope.size)
         return
     if level != old.position.level and old.position.index:
         (new,) = index_allocation.assign(tr, scope, [(level, envelope)])
-        # Nobody else may take its index while it is not there.
+        # No other message may take its index while it is away.
         tr.max(scope.keys.tail(level), pack_index(new.position.index))
     if isinstance(place, Due):
         del tr[scope.keys.delayed(place)]
@@ -68,7 +67,7 @@ def edit(
 
 
 def _put(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int) -> None:
-    """Keep a message until its time; where that has come, make it ready."""
+    """Keep a message until it is due; make it ready if it is due already."""
     now_ms = scope.now_ms(tr)
     due = Due(due_ms or now_ms, message.position.random)
     lookup.point(tr, scope.keys, message, due)
@@ -78,7 +77,7 @@ def _put(tr: fdb.Transaction, scope: Scope, message: StoredMessage, due_ms: int)
 
 
 def editable(found: Found | None) -> bool:
-    """Whether a message that was looked for waits, and can be read."""
+    """Whether a message waits, and can be read."""
     return (
         found is not None
         and found.message.envelope.opaque is None

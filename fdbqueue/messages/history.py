@@ -1,7 +1,7 @@
-"""Delivery history: one line per transition, for queues that keep one.
+"""Delivery history: one line for each transition, if the queue's options say so.
 
-A line's key is the versionstamp of its commit, so lines stand in the order in which things
-happened, and writing one reads nothing and conflicts with nobody.
+The key of a line is the versionstamp of its commit, so lines are in the order of commits, and
+writing one neither reads nor conflicts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..store.clocks import VERSIONS_PER_SECOND
 from ..values.model import Event
 from ..values.states import State, Transition
 
-# Tells apart, and keeps in order, the lines of one transaction: they are all written here.
+# Orders the lines of one transaction.
 _numbers = itertools.count()
 
 
@@ -24,9 +24,9 @@ _numbers = itertools.count()
 def record(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> None:
-    """Write one line for every message that has made a transition. Writes blindly.
+    """Write one line for each message that made a transition. Writes blindly.
 
-    Whoever takes messages removes the lines that are too old, so that history does not grow.
+    Taking messages also removes lines that are too old.
     """
     if transition.source is State.READY:
         trim(tr, scope)
@@ -46,7 +46,7 @@ def record(
 
 @transactional
 def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Event]:
-    """Lines of history, the oldest first. A snapshot read, no conflicts."""
+    """Lines of history, oldest first. A snapshot read, no conflicts."""
     lines = scope.keys.events_after(after)
     return [
         Event(scope.keys.event_stamp(kv.key), *unpack_event(kv.value))
@@ -56,10 +56,7 @@ def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Ev
 
 @transactional
 def trim(tr: fdb.Transaction, scope: Scope) -> None:
-    """Remove the lines that are older than the queue keeps them, by the database's version.
-
-    One range clear; writes blindly.
-    """
+    """Remove lines older than the queue keeps them, by the database's version. Writes blindly."""
     kept = scope.options.history_seconds
     if kept is not None:
         oldest = scope.version(tr) - int(kept * VERSIONS_PER_SECOND)

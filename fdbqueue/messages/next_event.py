@@ -1,4 +1,4 @@
-"""What will happen to a queue by itself, and when."""
+"""When the next delayed message is due or the next lease expires."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..store.clocks import VERSIONS_PER_SECOND
 
 
 class Reads(NamedTuple):
-    """The reads of what comes next, issued and not awaited."""
+    """The reads, issued and not awaited."""
 
     delayed: fdb.FDBRange
     expiry: fdb.FDBRange
 
 
 def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
-    """Issue snapshot reads of the first delayed message and the first lease to lapse."""
+    """Issue snapshot reads of the first delayed message and the first lease to expire."""
 
     def first(kind: Kind) -> fdb.FDBRange:
         keys = scope.keys.kind(kind)
@@ -31,9 +31,9 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
 
 
 def next_event_seconds(tr: fdb.Transaction, scope: Scope, looked: Reads) -> float | None:
-    """Seconds until the next delayed message is due or the next lease may lapse; None if none.
+    """Seconds until the next delayed message is due or the next lease may expire; None if none.
 
-    A consumer that waits need not look before, unless it is woken.
+    Until then a waiting consumer needs to look only if it is woken.
     """
     now_ms = scope.now_ms(tr)
     times = [(scope.keys.parse_delayed(kv.key).due_ms - now_ms) / 1000 for kv in looked.delayed]

@@ -1,8 +1,8 @@
-"""Payloads: compressed where the queue's options say so, in chunks where they exceed one value.
+"""Payloads: compressed if the queue's options say so, in chunks if they exceed one value.
 
-The chunks of a payload stand under a random name that the envelope keeps. They are written with
-the message, never changed, and removed by the transaction that ends it; so whoever has read the
-envelope, with whatever isolation, can read them at snapshot isolation in the same transaction.
+Chunks are stored under a random name that the envelope holds. They are written with the message,
+never changed, and removed by the transaction that ends it. So a transaction that has read the
+envelope can read them at snapshot isolation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME_BYTES = 12
 
 @transactional
 def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
-    """Compress the payload and write its chunks, as far as called for; returns what to store.
+    """Compress the payload and write its chunks where needed; returns the envelope to store.
 
     Writes blindly. Raises ``PayloadTooLarge``, before anything is written.
     """
@@ -51,7 +51,7 @@ def store(tr: fdb.Transaction, scope: Scope, envelope: Envelope) -> Envelope:
 def reads(
     tr: fdb.Transaction, keys: QueueKeys, messages: Sequence[StoredMessage]
 ) -> list[fdb.FDBRange | None]:
-    """Issue snapshot reads of the chunks of messages, without waiting for them."""
+    """Issue snapshot reads of the chunks of messages."""
     return [
         tr.snapshot.get_range(
             keys.chunks(message.envelope.chunks).start,
@@ -77,7 +77,7 @@ def load(
 
 
 def plain(envelope: Envelope) -> Envelope:
-    """An envelope whose payload was read, as before it was stored: to be stored elsewhere."""
+    """An envelope whose payload was read, as it was before it was stored."""
     if envelope.content is None:
         return envelope
     return replace(
@@ -92,7 +92,7 @@ def plain(envelope: Envelope) -> Envelope:
 
 
 def remove(tr: fdb.Transaction, keys: QueueKeys, envelope: Envelope) -> None:
-    """Remove the chunks of a message that ends. Blind."""
+    """Remove the chunks of a message that ends. Writes blindly."""
     if envelope.chunks:
         chunks = keys.chunks(envelope.chunks)
         tr.clear_range(chunks.start, chunks.stop)

@@ -1,4 +1,4 @@
-"""As much as one transaction can carry: a transaction takes 10,000,000 bytes."""
+"""How much fits into one transaction, which takes at most 10,000,000 bytes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ..schema.codec.envelopes import Envelope
 T = TypeVar("T")
 
 SIDE_BYTES = 500_000
-"""For what a receiver does beside taking messages, which may be up to 8,000,000 bytes."""
+"""What a receiver does besides taking messages, which may have up to 8,000,000 bytes."""
 STEP_BYTES = 4_000_000
-"""For what a transaction does that does nothing else."""
+"""What a transaction does that does nothing else."""
 _OVERHEAD = 1_000
 
 
 def weight(envelope: Envelope) -> int:
-    """About how many bytes a transaction writes that moves a message, chunks and all."""
+    """About how many bytes it takes to move a message with its chunks."""
     return len(envelope.payload) + envelope.chunk_bytes + _OVERHEAD
 
 
 def fitting(items: Iterable[tuple[T, Envelope]], room: int) -> Iterator[tuple[T, Envelope]]:
-    """The first items whose envelopes and payloads fit into ``room`` bytes: one at least.
+    """The first items whose envelopes and payloads fit into ``room`` bytes; at least one.
 
-    Chunks count too: whoever sends a message to another queue has to copy them.
+    Chunks count, because sending a message to another queue copies them.
     """
     for n, (item, envelope) in enumerate(items):
         room -= weight(envelope)

@@ -19,8 +19,8 @@ from .handle import Handle, Transactor, finished
 MAX_LISTED = 10_000
 
 Wanted = Selector | str | Callable[[Message], bool] | None
-Graves = Sequence[tuple[DeadRecord, StoredMessage]]
-Step = Callable[[fdb.Transaction, Scope, Graves], int]
+Records = Sequence[tuple[DeadRecord, StoredMessage]]
+Step = Callable[[fdb.Transaction, Scope, Records], int]
 
 
 class DeadLetters(Handle):
@@ -130,9 +130,9 @@ class DeadLetters(Handle):
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _redriven(self, tr: fdb.Transaction, scope: Scope, graves: Graves) -> int:
-        waiting = wakeups.look(tr, self._keys, max(1, len(graves)))
-        count = dead_letters.redrive(tr, scope, graves)
+    def _redriven(self, tr: fdb.Transaction, scope: Scope, records: Records) -> int:
+        waiting = wakeups.look(tr, self._keys, max(1, len(records)))
+        count = dead_letters.redrive(tr, scope, records)
         if count:
             wakeups.wake(tr, self._keys, waiting)
         return count
@@ -140,12 +140,12 @@ class DeadLetters(Handle):
     def _by_id(self, tr: fdb.Transaction, message_ids: Sequence[str], step: Step) -> int:
         scope = self._scope(tr)
         looks = [lookup.look(tr, self._keys, message_id) for message_id in message_ids]
-        graves = []
+        records = []
         for looked in looks:
             match lookup.find(tr, scope, looked):
                 case lookup.Found(place=DeadRecord() as record, message=message):
-                    graves.append((record, message))
-        return step(tr, scope, graves) if graves else 0
+                    records.append((record, message))
+        return step(tr, scope, records) if records else 0
 
     def _through(
         self,
@@ -160,10 +160,10 @@ class DeadLetters(Handle):
         def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
             scope = self._scope(tr)
             last = dead_letters.newest_version(tr, scope) if until is None else until
-            graves, following = dead_letters.page(
+            records, following = dead_letters.page(
                 tr, scope, begin, last, wanted, at_once or dead_letters.BATCH
             )
-            return step(tr, scope, graves) if graves else 0, following, last
+            return step(tr, scope, records) if records else 0, following, last
 
         while True:
             count, begin, until = once.run(db, self._keys.once, one, wrote=lambda done: done[0] > 0)
