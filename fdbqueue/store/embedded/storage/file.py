@@ -14,7 +14,6 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import quote
 
 from ..errors import (
     NewerFormat,
@@ -34,6 +33,8 @@ FORMAT = 2
 SYNCHRONOUS_MODES = ("full", "normal")
 # How long SQLite itself waits for a lock. The commit lock keeps writers apart, so only a
 # checkpoint that restarts the log, or recovery after a crash, is ever waited for here.
+_ESCAPED = {ord(sign): f"%{ord(sign):02x}" for sign in "%?#"}
+"""What has a meaning in a URI of SQLite."""
 BUSY_SECONDS = 10.0
 PAGE_BYTES = 4096
 _CACHE_KIB = 16 * 1024
@@ -111,7 +112,9 @@ def _require_writable(path: str) -> None:
 
 
 def _check_identity(path: str) -> None:
-    connection = sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=BUSY_SECONDS)
+    connection = sqlite3.connect(
+        f"file:{path.translate(_ESCAPED)}?mode=rw", uri=True, timeout=BUSY_SECONDS
+    )
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         found = connection.execute("PRAGMA user_version").fetchone()[0]
