@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..consumers import registry, wakeups
 from ..consumers.registry import Consumer
@@ -20,10 +20,12 @@ from ..store.binding import fdb
 from ..values.durations import Seconds
 from ..values.model import Event, LeasedMessage, MessageState, Swept
 from . import housekeeping
-from .bulk.plans import Plans
-from .dead_letters import DeadLetters
 from .handle import Handle, Transactor
 from .validation import due
+
+if TYPE_CHECKING:  # imported by those who use them: most programs use neither
+    from .bulk.plans import Plans
+    from .dead_letters import DeadLetters
 
 R = TypeVar("R")
 
@@ -40,12 +42,16 @@ class Tending(Handle):
     @cached_property
     def dead(self) -> DeadLetters:
         """The queue's dead letters."""
+        from .dead_letters import DeadLetters
+
         letters = DeadLetters(self.name, self._root, self._clock)
         return letters.within(self._keys.once.timeout)
 
     @cached_property
     def plans(self) -> Plans:
         """The plans of the queue: what streams have in hand."""
+        from .bulk.plans import Plans
+
         return Plans(self)
 
     # -- one message -------------------------------------------------------------------------

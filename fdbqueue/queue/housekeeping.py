@@ -8,7 +8,6 @@ from typing import TypeVar
 from ..consumers import promotion, registry
 from ..errors import ExpiredBacklog
 from ..messages import auto_delete, history, time_to_live
-from ..messages.streams import undecided
 from ..schema import once
 from ..store.binding import fdb
 from ..values.model import Swept
@@ -45,6 +44,8 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
         if not begin:
             break
     evict_dead(handle, db)
+
+    from ..messages.streams import undecided  # most programs stage nothing
 
     def expire(tr: fdb.Transaction) -> tuple[int, bytes]:
         return undecided.expire(tr, handle._scope(tr), begin)

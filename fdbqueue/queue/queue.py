@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 from ..consumers import promotion, wakeups
 from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
@@ -28,9 +28,11 @@ from .bulk.operations import Moving
 from .consume import Consuming
 from .handle import Transactor, check_transaction, composed, finished
 from .housekeeping import past_backlog
-from .subscription import Subscription
-from .subscriptions import Subscriptions, check_levels, look_through
 from .validation import draft
+
+if TYPE_CHECKING:  # imported by those who subscribe
+    from .subscription import Subscription
+    from .subscriptions import Subscriptions
 
 S = TypeVar("S")
 
@@ -481,6 +483,8 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         meanwhile may be missing, and what arrives behind it comes too. Snapshot reads: no
         conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
+        from .subscriptions import check_levels, look_through
+
         wanted = check_levels(levels, self.options(db).levels)
         return look_through(self, db, wanted)
 
@@ -489,6 +493,8 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
     @property
     def subscriptions(self) -> Subscriptions:
         """The subscriptions of the queue: list, open and remove them."""
+        from .subscriptions import Subscriptions
+
         return Subscriptions(self)
 
     def subscribe(

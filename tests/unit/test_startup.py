@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import sys
 sys.argv = ["fdbq", *sys.argv[1:]]
@@ -20,29 +22,72 @@ NOT_NEEDED = {
     "asyncio",
     "click",
     "concurrent.futures",
+    "decimal",
     "difflib",
+    "fdbqueue.messages.streams.planning",
+    "fdbqueue.messages.streams.staging",
     "fdbqueue.testing",
     "fdbqueue.worker",
+    "hashlib",
     "importlib.abc",
     "importlib.resources",
     "lark",
     "opentelemetry",
+    "pathlib",
+    "pydantic",
     "pyspark",
     "pytest",
     "rich",
     "tenacity",
     "typer",
+    "urllib.parse",
 }
+COMMANDS = [
+    "queue create orders",
+    "queue list",
+    "enqueue orders hello",
+    "peek orders",
+    "receive orders --ack",
+    "dead list orders",
+]
+NOT_FOR_HELP = {"fdb", "fdbqueue.store.binding", "lark", "pydantic", "rich"}
+
+
+def imported(line: str, status: int = 0, **environment: str) -> set[str]:
+    """The modules that a process has in the end."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("FDB")}
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *line.split()],
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == status, ran.stderr
+    return set(ran.stderr.split())
 
 
 def test_a_command_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
-    store = {"FDBQUEUE_STORE": f"embedded:{tmp_path}/store.fdbq"}
-    for each in [("create", "orders"), ("list",)]:
-        ran = subprocess.run(
-            [sys.executable, "-c", SCRIPT, "queue", *each],
-            env={**os.environ, **store},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    assert not NOT_NEEDED & set(ran.stderr.split())
+    for line in COMMANDS:
+        found = imported(line, FDBQUEUE_STORE=f"embedded:{tmp_path}/store.fdbq")
+        assert not NOT_NEEDED & found, line
+
+
+@pytest.mark.parametrize(("line", "status"), [("queue --help", 0), ("queue list --bad-option", 2)])
+def test_help_and_wrong_usage_import_no_more_than_typer_itself(line: str, status: int) -> None:
+    assert not NOT_FOR_HELP & imported(line, status)
+
+
+def test_a_command_on_a_cluster_does_not_import_the_engine(tmp_path: Path) -> None:
+    cluster = tmp_path / "fdb.cluster"
+    cluster.write_text("test:test@127.0.0.1:1")
+    script = "import sys\ntry: import fdbqueue.store.binding\nexcept Exception as error:\n"
+    script += "    assert 'libfdb_c' in str(error), error\nprint(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "FDBQUEUE_STORE": str(cluster)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not {"sqlite3", "fdbqueue.store.embedded.capi"} & set(ran.stdout.split())
