@@ -55,5 +55,5 @@ def promote_all(tr: fdb.Transaction, scope: Scope, looked: Looked) -> Promoted:
         size += more
     promoted = Promoted(returned + ready, lapsed + due, max(0, size - SIDE_BYTES))
     if promoted.ready:
-        wakeups.wake(tr, scope.keys, wakeups.look(tr, scope.keys, promoted.ready))
+        wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, promoted.ready))
     return promoted

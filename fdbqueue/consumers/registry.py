@@ -26,7 +26,7 @@ from .states import ConsumerState
 MAX_EVICTED = 100
 """Dead consumers that one transaction removes."""
 MAX_WAITERS = 20
-"""Consumers without a session that one transaction looks at."""
+"""Consumers without a session that one transaction reads."""
 
 
 @record

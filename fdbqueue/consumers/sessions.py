@@ -33,7 +33,7 @@ DEAD_SECONDS = 15.0
 """A process counts as dead when its last sign of life is older than this by both clocks."""
 BEAT_SECONDS = DEAD_SECONDS / 3
 MAX_SESSIONS = 20
-"""Expired sessions that one transaction looks at."""
+"""Expired sessions that one transaction reads."""
 
 _DEAD_VERSIONS = int(DEAD_SECONDS * VERSIONS_PER_SECOND)
 

@@ -1,29 +1,28 @@
 """Waking consumers that sleep: no wake-up is lost, no herd, and no enqueue conflicts for it.
 
-An enqueue cannot know by a snapshot read who sleeps when it commits, and reading it with a
-conflict would make business transactions fail whenever some consumer goes to sleep. So everything
-that becomes ready also adds to one key, CHANGE, blindly (``queue.life``), and of the consumers
-that sleep exactly one watches it: the guard. Each of the others watches its own place on the list
-of those who sleep, and is woken by its removal. So a wake-up that comes too late, for a consumer
-that has left, writes nothing that stays.
+An enqueue cannot know by a snapshot read who sleeps when it commits, and reading it with a conflict
+would make business transactions fail whenever a consumer goes to sleep. So everything that becomes
+ready also adds to one key, CHANGE, blindly, and of the consumers that sleep exactly one watches it:
+the guard. Each of the others watches its own place on the list of sleepers, and is woken by its
+removal. So a wake-up that comes too late, for a consumer that has left, leaves nothing behind.
 
-- Whoever goes to sleep reads GUARD with a conflict, and becomes the guard if there is none. So as
-  long as somebody sleeps there is a guard.
-- The guard looks at the queue whenever CHANGE is not what its last look saw, so a message that
-  commits at any time after the look is noticed, however early its transaction began.
-- Watches are set in a transaction of their own, which compares what it finds with what the look
-  saw: a watch is an ordinary read, and in the look's own transaction every arrival would abort it.
-- The list is in the order of priority, and then of how long a consumer has waited. One that has
-  been served goes to the end, and if it is the guard, makes the one that has waited longest the
-  guard and wakes it: so equal consumers are served in turns, also where messages come one by one.
-- Else the guard keeps the role, awake or asleep, until it leaves, or can take no more while more is
+- A consumer that goes to sleep reads GUARD with a conflict, and becomes the guard if there is none.
+  So while any consumer sleeps there is a guard.
+- The guard fetches whenever CHANGE is not what it read at its last fetch, so a message that commits
+  at any time after that is noticed, however early its transaction began.
+- Watches are set in a transaction of their own, which compares what it finds with what the fetch
+  saw: a watch is an ordinary read, and in the fetch itself every arrival would abort it.
+- The list is ordered by priority, then by how long a consumer has waited. One that has been served
+  goes to the end, and if it is the guard, it makes the one that has waited longest the guard and
+  wakes it: so equal consumers are served in turns, also where messages come one by one.
+- Else the guard keeps its role, awake or asleep, until it leaves, or can take no more while more is
   ready. Then it makes the next sleeper the guard, and wakes it; it reads the list with a conflict,
-  so that nobody who falls asleep at the same time is overlooked.
+  so that it overlooks nobody who falls asleep at the same time.
 
-One message for many sleepers wakes the guard alone. Who makes more than one message ready wakes as
-many others as there are messages besides; that only saves time, so stale reads do no harm.
-A guard that died is replaced by the next consumer that goes to sleep, or when it is evicted: until
-then, sleepers find messages when they look by themselves.
+One message for many sleepers wakes the guard alone. An operation that makes several ready wakes as
+many others as there are messages besides; that only saves time, so stale reads do no harm. A guard
+that died is replaced by the next consumer that goes to sleep, or when it is evicted: until then,
+sleepers fetch by themselves.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ MAX_WOKEN = 100
 
 
 class Watched(NamedTuple):
-    """A key to watch, and what it was when somebody went to sleep."""
+    """A key to watch, and what it was when the consumer went to sleep."""
 
     key: bytes
     seen: bytes | None
@@ -95,42 +94,42 @@ class Sleeper(NamedTuple):
         return keys.sleeper(self.consumer.priority, self.since, self.consumer.id)
 
 
-class Looked(NamedTuple):
-    """The reads of ``look``, issued and not awaited; None where nobody is to be woken."""
+class Reads(NamedTuple):
+    """What ``reads`` issued; None where no other is to be woken."""
 
     others: int
-    waiting: fdb.FDBRange | None = None
+    sleepers: fdb.FDBRange | None = None
     guard: fdb.Value | None = None
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys, count: int) -> Looked:
+def reads(tr: fdb.Transaction, keys: QueueKeys, count: int) -> Reads:
     """Issue snapshot reads of whom to wake, besides the guard, for ``count`` messages.
 
     Reads nothing for one message: for that the guard wakes by itself.
     """
     others = min(count - 1, MAX_WOKEN)
     if others < 1:
-        return Looked(0)
-    return Looked(others, _first(tr.snapshot, keys, others + 1), tr.snapshot.get(keys.guard))
+        return Reads(0)
+    return Reads(others, _first(tr.snapshot, keys, others + 1), tr.snapshot.get(keys.guard))
 
 
 @transactional
-def wake(tr: fdb.Transaction, keys: QueueKeys, looked: Looked) -> int:
-    """Wake the consumers that ``look`` found; returns how many. Writes blindly."""
-    if looked.waiting is None or looked.guard is None:
+def wake(tr: fdb.Transaction, keys: QueueKeys, reads: Reads) -> int:
+    """Wake the consumers that were read; returns how many. Writes blindly."""
+    if reads.sleepers is None or reads.guard is None:
         return 0
-    role = role_of(looked.guard)
+    role = role_of(reads.guard)
     guard = None if role is None else role.id
-    chosen = [kv.key for kv in looked.waiting if keys.parse_sleeper(kv.key)[-1] != guard]
-    for key in chosen[: looked.others]:
+    chosen = [kv.key for kv in reads.sleepers if keys.parse_sleeper(kv.key)[-1] != guard]
+    for key in chosen[: reads.others]:
         # If it has left or moved meanwhile, there is nothing to remove.
         del tr[key]
-    return len(chosen[: looked.others])
+    return len(chosen[: reads.others])
 
 
 @transactional
 def ring(tr: fdb.Transaction, keys: QueueKeys) -> None:
-    """Let the guard look at the queue, for another reason than a message. Writes blindly."""
+    """Let the guard fetch, for another reason than a message. Writes blindly."""
     tr.add(keys.change, pack_index(1))
 
 
@@ -153,10 +152,10 @@ def register(
     served: bool = False,
     since: int | None = None,
 ) -> Signal:
-    """Go to sleep: stand on the list of the interested, as the guard if there is none.
+    """Go to sleep on the list of the interested, as the guard if there is none.
 
     served: whether the consumer takes something in the same transaction: then it goes to the end.
-    since: the version since when it has waited, where it knows better.
+    since: the version since which it has waited, if it knows better.
 
     The caller has taken, in the same transaction, all that was ready. Returns what to wait for.
     One round trip, or a second one to see whether a guard of another process is alive; conflicts
@@ -179,7 +178,7 @@ def register(
         if heir.consumer.priority >= consumer.priority
     ]
     if served and heirs:
-        # Whoever leaves, or is woken, meanwhile is no heir.
+        # One that leaves or is woken meanwhile is no heir.
         tr.add_read_conflict_key(heirs[0].key(keys))
         _call(tr, keys, heirs[0])
         return (asleep,)
@@ -270,8 +269,8 @@ def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
 
 
 def wait(watches: Sequence[Watch], seconds: float) -> bool:
-    """Wait until a watch fires, for at most ``seconds``; returns whether one did. Errors count as
-    fired: whoever waits looks again, and so loses nothing."""
+    """Wait until a watch fires, for at most ``seconds``; returns whether one did. An error
+    counts as fired: the sleeper then fetches again, and so loses nothing."""
     fired = threading.Event()
     for watch in watches:
         watch.on_ready(lambda _: fired.set())

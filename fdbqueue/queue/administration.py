@@ -157,7 +157,7 @@ class Tending(Handle):
             found = lookup.find(tr, scope, lookup.look(tr, self._keys, message_id))
             if found is None or not editing.editable(found):
                 return False
-            waiting = wakeups.look(tr, self._keys, 1)
+            waiting = wakeups.reads(tr, self._keys, 1)
             editing.edit(tr, scope, found, priority, due_ms)
             wakeups.wake(tr, self._keys, waiting)
             return True
@@ -276,7 +276,7 @@ class Tending(Handle):
         if not paused:
             # Those that sleep look again: the first by itself, the others as they are woken.
             wakeups.ring(tr, self._keys)
-            wakeups.wake(tr, self._keys, wakeups.look(tr, self._keys, wakeups.MAX_WOKEN))
+            wakeups.wake(tr, self._keys, wakeups.reads(tr, self._keys, wakeups.MAX_WOKEN))
 
 
 def _check_state(state: str) -> None:

@@ -131,7 +131,7 @@ class DeadLetters(Handle):
     # -- parts -------------------------------------------------------------------------------
 
     def _redriven(self, tr: fdb.Transaction, scope: Scope, records: Records) -> int:
-        waiting = wakeups.look(tr, self._keys, max(1, len(records)))
+        waiting = wakeups.reads(tr, self._keys, max(1, len(records)))
         count = dead_letters.redrive(tr, scope, records)
         if count:
             wakeups.wake(tr, self._keys, waiting)

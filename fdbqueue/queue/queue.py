@@ -402,7 +402,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         def put(tr: fdb.Transaction, resuming: bool) -> admission.Admitted:
             scope = self._scope(tr)
             looked = admission.look(tr, scope, drafts)
-            waiting = wakeups.look(tr, self._keys, sum(each.due_ms is None for each in drafts))
+            waiting = wakeups.reads(tr, self._keys, sum(each.due_ms is None for each in drafts))
             admitted = admission.admit(tr, scope, drafts, looked, resuming)
             if admitted.new:
                 wakeups.wake(tr, self._keys, waiting)

@@ -113,7 +113,7 @@ class Settling(Handle):
 
         def release(tr: fdb.Transaction) -> None:
             scope = self._scope(tr)
-            waiting = wakeups.look(tr, self._keys, max(1, len(deliveries)))
+            waiting = wakeups.reads(tr, self._keys, max(1, len(deliveries)))
             # Also for what rests: who waits must learn when to look again.
             settle.release(tr, scope, deliveries, rest, error)
             wakeups.wake(tr, self._keys, waiting)

@@ -1,4 +1,4 @@
-"""A worker's membership among the consumers of one queue: what it takes, and when it sleeps."""
+"""A worker as a consumer of a queue or a subscription: what it fetches, and when it sleeps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ..consumers import line, receiving, registry, wakeups
 from ..consumers.credit import Credit
 from ..consumers.line import Asked
 from ..consumers.states import ConsumerState
-from ..errors import QueueError
+from ..errors import LeaseLost, QueueError
 from ..messages import next_event
 from ..messages.delivery import scan
 from ..queue.queue import Queue
+from ..queue.subscription import Subscription
 from ..schema import once
 from ..schema.codec.consumers import ConsumerRef
 from ..schema.scope import Scope, StoredMessage
@@ -30,15 +31,15 @@ log = logging.getLogger("fdbqueue.worker")
 
 
 @record
-class Taken:
-    """What a look at the queue brought.
+class Fetched:
+    """What a worker found in a queue.
 
-    signal: what to wait for before the next look.
-    asleep: whether there was room for more, so that no look is needed before the signal.
-    returned: whether the messages that were at hand have been given back.
+    signal: what to wait for before the next fetch.
+    asleep: whether there was room for more, so that no fetch is needed before the signal.
+    returned: whether the prefetched messages have been given back.
     seconds: when something will become ready by itself; None if nothing will.
     short: whether there is a message that the credit is too small for, though there is some.
-    alone: whether there is one that is to be handled beside no other.
+    alone: whether there is one that must be handled beside no other.
     """
 
     deliveries: list[Delivery]
@@ -50,18 +51,18 @@ class Taken:
     alone: bool = False
 
 
-_Looked: TypeAlias = tuple[Taken, wakeups.Signal]
+_Unarmed: TypeAlias = tuple[Fetched, wakeups.Signal]
 
 
-def _wrote(looked: _Looked | None) -> bool:
-    return looked is not None and bool(looked[0].deliveries or looked[0].returned)
+def _wrote(found: _Unarmed | None) -> bool:
+    return found is not None and bool(found[0].deliveries or found[0].returned)
 
 
 class _Evicted(Exception):
     """Raised when the consumer is not registered any more."""
 
 
-class Member:
+class QueueConsumer:
     """One registered consumer. Not for several threads at once."""
 
     def __init__(
@@ -118,59 +119,61 @@ class Member:
             former, self._ref = self._ref, None
             self.session.unregister(self.keys, former)
 
-    def take(
+    def fetch(
         self,
         credit: Credit,
         most: int,
-        at_hand: Sequence[Delivery] = (),
+        prefetched: Sequence[Delivery] = (),
         *,
         begins: bool = True,
-    ) -> Taken:
-        """Look at the queue: take what there is credit for; sleep if that was all.
+    ) -> Fetched:
+        """Take what there is credit for; sleep if that was all.
 
-        at_hand: deliveries to give back first, if something more urgent is ready.
+        prefetched: deliveries to give back first, if something more urgent is ready.
         begins: whether a message can be begun at once, beside no other.
 
         One transaction; where there is a line, or the queue's mode is to have one, the messages
         come through it, and one transaction follows. A message that the credit has no room for is
-        left, and somebody else is woken for it.
+        left, and another consumer is woken for it.
         """
         while True:
             if self.evicted:
                 self.join()
             try:
-                return self._take(credit, most, at_hand, begins)
+                return self._fetch(credit, most, prefetched, begins)
             except _Evicted:
                 self.join()
 
-    def _take(self, credit: Credit, most: int, at_hand: Sequence[Delivery], begins: bool) -> Taken:
+    def _fetch(
+        self, credit: Credit, most: int, prefetched: Sequence[Delivery], begins: bool
+    ) -> Fetched:
         room, attempts = credit.room(most), 0
 
-        def look(tr: fdb.Transaction) -> _Looked | None:
+        def take(tr: fdb.Transaction) -> _Unarmed | None:
             nonlocal attempts
             attempts += 1
-            lines = room and credit.bytes is None and not at_hand
+            lines = room and credit.bytes is None and not prefetched
             if lines and self._stands_in_line(tr, crowded=attempts > 1):
                 return None
-            return self._look(tr, credit, most, at_hand, begins)
+            return self._take(tr, credit, most, prefetched, begins)
 
         first: list[Delivery] = []
-        looked = self._run(look, wrote=_wrote)
-        if looked is None:
+        found = self._run(take, wrote=_wrote)
+        if found is None:
             asked = self._asked(room, begins)
             first = receiving.receive(self.db, self.queue._access, asked, 0.0)
             left = credit
             for delivery in first:
                 left = left.taken(len(delivery.payload))
             try:
-                looked = self._run(
-                    lambda tr: self._look(tr, left, most, (), begins, served=bool(first)),
+                found = self._run(
+                    lambda tr: self._take(tr, left, most, (), begins, served=bool(first)),
                     wrote=_wrote,
                 )
             except _Evicted:
-                return Taken(first, asleep=False)
-        taken, signal = looked
-        return replace(taken, deliveries=first + taken.deliveries, signal=self._armed(signal))
+                return Fetched(first, asleep=False)
+        fetched, signal = found
+        return replace(fetched, deliveries=first + fetched.deliveries, signal=self._armed(signal))
 
     def _armed(self, signal: wakeups.Signal) -> Sequence[wakeups.Watch]:
         """Watches; none where that fails: what was taken must not be lost for it."""
@@ -188,15 +191,15 @@ class Member:
         lined = mode == "staged" or (mode == "auto" and crowded)
         return lined and registry.superior(tr, scope, self.priority) is None
 
-    def _look(
+    def _take(
         self,
         tr: fdb.Transaction,
         credit: Credit,
         most: int,
-        at_hand: Sequence[Delivery],
+        prefetched: Sequence[Delivery],
         begins: bool,
         served: bool = False,
-    ) -> _Looked:
+    ) -> _Unarmed:
         scope, me = self.queue._scope(tr), self.ref
         registered = registry.registered(tr, self.keys, me)
         coming = next_event.reads(tr, scope)
@@ -204,17 +207,16 @@ class Member:
             raise _Evicted
         above = registry.superior(tr, scope, self.priority)
         if above is not None:
-            signal = wakeups.defer(tr, scope, me, above)
-            return Taken([]), signal
+            return Fetched([]), wakeups.defer(tr, scope, me, above)
         room, returned = credit.room(most), False
-        if at_hand:
+        if prefetched:
             head = self._head(tr)
             returned = outranked(
-                head.position.level if head else None, [d.message.level for d in at_hand]
+                head.position.level if head else None, [d.message.level for d in prefetched]
             )
         if returned:
-            self.queue.release_many(tr, at_hand, delay=0)
-            for delivery in at_hand:
+            self.queue.release_many(tr, prefetched, delay=0)
+            for delivery in prefetched:
                 credit = credit.settled(len(delivery.payload))
             room = credit.room(most)
         fitting = self._fitting(tr, credit, room)
@@ -231,11 +233,11 @@ class Member:
         else:
             served = served or bool(found)
             signal = wakeups.register(tr, scope, me, served=served)
-        # The guard alone looks when something becomes ready by itself: no herd then, either.
+        # The guard alone fetches when something becomes ready by itself: no herd then, either.
         guards = len(signal) > 1 and not scope.options.paused
         if guards:
             registry.evict_waiters(tr, scope)
-        taken = Taken(
+        fetched = Fetched(
             found,
             asleep=not (full or alone or more),
             returned=returned,
@@ -243,11 +245,17 @@ class Member:
             short=full and fitting < room,
             alone=alone,
         )
-        return taken, signal
+        return fetched, signal
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Return messages to their places, at once and without a failed attempt."""
-        self.queue.release_many(self.db, deliveries, delay=0)
+        """Return messages to their places at once and without a failed attempt, as far as their
+        leases still hold."""
+        while deliveries:
+            try:
+                self.queue.release_many(self.db, deliveries, delay=0)
+                return
+            except LeaseLost as error:
+                deliveries = [each for each in deliveries if each.id != error.message_id]
 
     def _head(self, tr: fdb.Transaction) -> StoredMessage | None:
         """The first message that is ready, without its payload. A snapshot read."""
@@ -258,17 +266,17 @@ class Member:
         """How many messages there is credit for, of up to ``room``."""
         if credit.bytes is None or not room:
             return room
-        looked = 0
+        inspected = 0
 
         def sizes() -> Iterator[int]:
-            nonlocal looked
+            nonlocal inspected
             for kv in scan.first(tr, self.keys, room):
-                looked += 1
+                inspected += 1
                 (message,) = scan.standing(self.keys, [kv])
                 yield message.envelope.size
 
         fitting = credit.admits(sizes())
-        return fitting if fitting < looked else room
+        return fitting if fitting < inspected else room
 
     def _receive(self, tr: fdb.Transaction, most: int, begins: bool) -> list[Delivery]:
         asked = self._asked(most, begins)
@@ -280,5 +288,51 @@ class Member:
     def _run(
         self, body: Callable[[fdb.Transaction], R], *, wrote: Callable[[R], bool] = lambda _: False
     ) -> R:
-        """Most of what a member writes does no harm if it is written twice."""
+        """Most of what a consumer writes does no harm if it is written twice."""
         return once.run(self.db, self.keys.once, body, wrote=wrote)
+
+
+class SubscriptionConsumer(QueueConsumer):
+    """A consumer of a subscription. It stands on no list: whether a message concerns it only its
+    selector tells, so it fetches whenever something becomes ready."""
+
+    def __init__(
+        self,
+        db: fdb.Database,
+        queue: Queue,
+        subscription: Subscription,
+        name: str,
+        priority: int,
+        lease: float | None,
+        handlers: int = 1,
+    ) -> None:
+        super().__init__(db, queue, name, priority, lease, handlers)
+        self.subscription = subscription
+
+    def _register(self, tr: fdb.Transaction, scope: Scope, session: bytes) -> ConsumerRef:
+        return registry.register(tr, scope, session, self.name, self.priority, listed=False)
+
+    def _fetch(
+        self, credit: Credit, most: int, prefetched: Sequence[Delivery], begins: bool
+    ) -> Fetched:
+        """Take what matches and there is credit for. Spans transactions.
+
+        The watch is armed first, so whatever becomes ready meanwhile is noticed.
+        """
+        room = credit.room(most)
+        if not room:
+            return Fetched([], asleep=False)
+        before, seconds = self._run(self._before)
+        signal = self._armed(before)
+        begins = begins and self.handlers == 1
+        found = self.subscription._receive_many(self.db, room, self.lease, 0.0, self.name, begins)
+        asleep = len(found) < room
+        return Fetched(found, signal, asleep=asleep, seconds=seconds)
+
+    def _before(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
+        scope = self.queue._scope(tr)
+        registered = registry.registered(tr, self.keys, self.ref)
+        coming = next_event.reads(tr, scope)
+        if not registered.present():
+            raise _Evicted
+        return wakeups.changes(tr, self.keys), next_event.next_event_seconds(tr, scope, coming)

@@ -22,9 +22,9 @@ class Turn:
 def next_turn(turn: Turn, waiting: Sequence[bool], runs: Sequence[int]) -> Turn | None:
     """The turn after which one message of ``turn.queue`` is handled; None if nothing waits.
 
-    waiting: which queues have messages at hand. runs: the bounded run of each queue.
+    waiting: which queues have prefetched messages. runs: the bounded run of each queue.
 
-    Round robin: a queue keeps its turn until its run is over, or it has nothing at hand.
+    Round robin: a queue keeps its turn until its run is over, or it has nothing prefetched.
     """
     if turn.left > 0 and waiting[turn.queue]:
         return Turn(turn.queue, turn.left - 1)
@@ -37,27 +37,27 @@ def next_turn(turn: Turn, waiting: Sequence[bool], runs: Sequence[int]) -> Turn 
     return None
 
 
-def worth_taking(room: int, window: int, at_hand: int) -> bool:
-    """Whether to fetch more: not one by one while there is something at hand."""
-    return room > 0 and (at_hand == 0 or 2 * room >= window)
+def worth_taking(room: int, window: int, prefetched: int) -> bool:
+    """Whether to fetch more: not one by one while something is prefetched."""
+    return room > 0 and (prefetched == 0 or 2 * room >= window)
 
 
-def time_to_refresh(handled: int, refresh_after: int | None, at_hand: int) -> bool:
-    """Whether to look for messages more urgent than those at hand.
+def time_to_refresh(handled: int, refresh_after: int | None, prefetched: int) -> bool:
+    """Whether to check for messages more urgent than those prefetched.
 
     After Curator's minItemsBeforeRefresh: not before ``refresh_after`` messages have been handled
-    since the last look; never where that is None.
+    since the last check; never where that is None.
     """
-    return refresh_after is not None and at_hand > 0 and handled >= refresh_after
+    return refresh_after is not None and prefetched > 0 and handled >= refresh_after
 
 
-def outranked(first_ready: int | None, at_hand: Iterable[int]) -> bool:
-    """Whether a ready message is more urgent than one at hand; levels, 0 the most urgent."""
-    return first_ready is not None and first_ready < max(at_hand, default=0)
+def outranked(first_ready: int | None, prefetched: Iterable[int]) -> bool:
+    """Whether a ready message is more urgent than a prefetched one; levels, 0 the most urgent."""
+    return first_ready is not None and first_ready < max(prefetched, default=0)
 
 
 def extend_every(leases: Iterable[float]) -> float:
-    """Seconds between two extensions of leases: two may fail before one of them lapses."""
+    """Seconds between two extensions of leases: two may fail before one of them expires."""
     return max(0.05, min(leases) / 3)
 
 

@@ -1,4 +1,4 @@
-"""One queue's part in a worker: what is at hand, in hand, and how much more may come.
+"""What a worker holds of one queue: prefetched, running, and how much more it may hold.
 
 Every method is called with the worker's lock held.
 """
@@ -16,7 +16,7 @@ from ..queue.subscription import Subscription
 from ..values.backoff import Stored
 from ..values.model import Delivery
 from ..values.records import record
-from .consumer import Member, Taken
+from .consumer import Fetched, QueueConsumer
 from .decisions import time_to_refresh, worth_taking
 from .handlers import Handler
 
@@ -36,48 +36,46 @@ class Policy:
 
 
 @dataclass
-class Lane:
-    """One queue that a worker serves."""
+class Buffer:
+    """One queue, or subscription, that a worker handles."""
 
     queue: Queue
     policy: Policy
     credit: Credit
     subscription: Subscription | None = None
-    member: Member | None = None
-    at_hand: list[Delivery] = field(default_factory=list)
+    consumer: QueueConsumer | None = None
+    prefetched: list[Delivery] = field(default_factory=list)
     """Taken and not yet begun, in the order of delivery."""
-    in_hand: dict[bytes, Delivery] = field(default_factory=dict)
+    running: dict[bytes, Delivery] = field(default_factory=dict)
     """Being handled, by the token of the lease."""
     lost: set[bytes] = field(default_factory=set)
-    """Tokens in hand whose lease is known to be gone."""
-    waiting: Taken | None = None
-    """The last look, while what it left is not known to have changed."""
-    look_at: float = 0.0
-    """When to look at the queue by oneself; by ``time.monotonic``."""
-    looked_at: float = 0.0
-    """When the queue was last looked at; by ``time.monotonic``."""
+    """Tokens of running messages whose lease is known to be gone."""
+    latest: Fetched | None = None
+    """The latest fetch, while what it left is not known to have changed."""
+    fetch_at: float = 0.0
+    """When to fetch in any case; by ``time.monotonic``."""
     handled: int = 0
-    """Messages handled since the last look for more urgent ones."""
-    news: threading.Condition = field(default_factory=threading.Condition)
-    """Something for the feeder to do; of the worker's lock."""
+    """Messages handled since the last check for more urgent ones."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    """There may be something to fetch; of the worker's lock."""
     short: bool = False
     """Whether the credit is too small for the next message, until one is settled."""
     arrived: dict[bytes, float] = field(default_factory=dict)
-    """When what is at hand was taken, by the token of the lease and ``time.monotonic``."""
+    """When each prefetched message was taken, by its token and ``time.monotonic``."""
     stalled: bool = False
-    """Whether what was at hand has gone back, as no handler came to it; until one does."""
+    """Whether prefetched messages went back because no handler was free; until one is."""
     alone: bool = False
-    """Whether the next message is to be handled beside no other."""
+    """Whether the next message must be handled beside no other."""
 
-    def afresh(self) -> Lane:
-        """A lane for the same, that has taken nothing yet."""
-        return Lane(self.queue, self.policy, self.credit, self.subscription)
+    def empty(self) -> Buffer:
+        """A buffer for the same that holds nothing yet."""
+        return Buffer(self.queue, self.policy, self.credit, self.subscription)
 
-    def widened(self, window: int) -> Lane:
-        """A lane for the same that may hold so many messages."""
+    def resized(self, window: int) -> Buffer:
+        """A buffer for the same that may hold so many messages."""
         own = self.credit != Credit(messages=self.policy.window)
         credit = self.credit if own else Credit(messages=window)
-        return Lane(self.queue, replace(self.policy, window=window), credit, self.subscription)
+        return Buffer(self.queue, replace(self.policy, window=window), credit, self.subscription)
 
     @property
     def room(self) -> int:
@@ -86,122 +84,121 @@ class Lane:
 
     @property
     def can_begin(self) -> bool:
-        """Whether a message can be begun now: not before a look that is due for urgent ones."""
-        return bool(self.at_hand) and not self._refreshes
+        """Whether a message can be begun now: not before a check that is due for urgent ones."""
+        return bool(self.prefetched) and not self._refreshes
 
     @property
     def _refreshes(self) -> bool:
-        return time_to_refresh(self.handled, self.policy.refresh_after, len(self.at_hand))
+        return time_to_refresh(self.handled, self.policy.refresh_after, len(self.prefetched))
 
     def due(self, now: float, free: bool = True) -> bool:
-        """Whether to look at the queue now. ``free``: whether nothing is being handled."""
-        if now >= self.look_at or self._refreshes:
+        """Whether to fetch now. ``free``: whether nothing is being handled."""
+        if now >= self.fetch_at or self._refreshes:
             return True
-        asleep = self.waiting is not None and self.waiting.asleep
+        asleep = self.latest is not None and self.latest.asleep
         if asleep or self.short or self.stalled or (self.alone and not free):
             return False
-        return worth_taking(self.room, self.policy.window, len(self.at_hand))
+        return worth_taking(self.room, self.policy.window, len(self.prefetched))
 
-    def looking(self) -> list[Delivery]:
-        """Begin a look; returns what is to be given back if something more urgent is ready.
+    def begin_fetch(self) -> list[Delivery]:
+        """Begin a fetch; returns what is to be given back if something more urgent is ready.
 
-        That is taken from what is at hand, so that nobody begins with it meanwhile.
+        No handler can begin with that meanwhile.
         """
-        self.waiting, self.look_at = None, float("inf")
-        self.looked_at = time.monotonic()
+        self.latest, self.fetch_at = None, float("inf")
         if not self._refreshes:
             return []
         self.handled = 0
-        exchanged, self.at_hand = self.at_hand, []
+        exchanged, self.prefetched = self.prefetched, []
         return exchanged
 
-    def looked(self, taken: Taken, exchanged: list[Delivery], until: float) -> None:
-        """End a look: keep what it brought."""
-        if taken.returned:
+    def end_fetch(self, fetched: Fetched, exchanged: list[Delivery], until: float) -> None:
+        """End a fetch: keep what it brought."""
+        if fetched.returned:
             self.gave_back(exchanged)
         else:
-            self.at_hand.extend(exchanged)
-        for delivery in taken.deliveries:
+            self.prefetched.extend(exchanged)
+        for delivery in fetched.deliveries:
             self.credit = self.credit.taken(len(delivery.payload))
-        self.at_hand.extend(taken.deliveries)
+        self.prefetched.extend(fetched.deliveries)
         now, arrived = time.monotonic(), self.arrived
-        self.arrived = {each.token: arrived.get(each.token, now) for each in self.at_hand}
-        self.at_hand.sort(key=lambda delivery: delivery.message.level)
-        self.short, self.alone = taken.short, taken.alone
-        self.waiting, self.look_at = taken, min(until, self.look_at)
+        self.arrived = {each.token: arrived.get(each.token, now) for each in self.prefetched}
+        self.prefetched.sort(key=lambda delivery: delivery.message.level)
+        self.short, self.alone = fetched.short, fetched.alone
+        self.latest, self.fetch_at = fetched, min(until, self.fetch_at)
 
-    def look_failed(self, exchanged: list[Delivery], seconds: float) -> None:
-        """End a look that has failed; the next one is not before ``seconds`` have passed."""
-        self.at_hand.extend(exchanged)
-        self.waiting = Taken([])
-        self.look_at = time.monotonic() + seconds
+    def fetch_failed(self, exchanged: list[Delivery], seconds: float) -> None:
+        """End a fetch that has failed; the next one is not before ``seconds`` have passed."""
+        self.prefetched.extend(exchanged)
+        self.latest = Fetched([])
+        self.fetch_at = time.monotonic() + seconds
 
     def lose_returned(self, exchanged: list[Delivery], message_id: str) -> None:
-        """End a look that found that a lease is gone of what it was to give back."""
+        """End a fetch that was to give back a message whose lease is gone."""
         gone = [delivery for delivery in exchanged if delivery.id == message_id]
         self.gave_back(gone)
-        self.look_failed([delivery for delivery in exchanged if delivery not in gone], 0.0)
-        # Nothing of the rest is begun before the look has been made after all.
+        self.fetch_failed([delivery for delivery in exchanged if delivery not in gone], 0.0)
+        # Nothing of the rest is begun before the check has been made after all.
         self.handled = self.policy.refresh_after or 0
 
     def begin(self) -> list[Delivery]:
-        """Take the next message, or the next batch, in hand."""
+        """Begin with the next message, or the next batch."""
         exclusive = self.suspect
         if exclusive is not None:
-            self.at_hand.remove(exclusive)
-            self.in_hand[exclusive.token] = exclusive
+            self.prefetched.remove(exclusive)
+            self.running[exclusive.token] = exclusive
             return [exclusive]
         # One that was delivered before is handled by itself: a batch may have failed of it.
         count = 1
-        while count < min(self.policy.handler.batch or 1, len(self.at_hand)):
-            if any(each.message.redelivered for each in self.at_hand[count - 1 : count + 1]):
+        while count < min(self.policy.handler.batch or 1, len(self.prefetched)):
+            if any(each.message.redelivered for each in self.prefetched[count - 1 : count + 1]):
                 break
             count += 1
-        begun, self.at_hand = self.at_hand[:count], self.at_hand[count:]
-        self.in_hand.update((delivery.token, delivery) for delivery in begun)
+        begun, self.prefetched = self.prefetched[:count], self.prefetched[count:]
+        self.running.update((delivery.token, delivery) for delivery in begun)
         return begun
 
     @property
     def suspect(self) -> Delivery | None:
-        """A message at hand that is to be handled beside no other."""
-        return next((each for each in self.at_hand if each.begun), None)
+        """A prefetched message that must be handled beside no other."""
+        return next((each for each in self.prefetched if each.begun), None)
 
     def end(self, deliveries: Iterable[Delivery]) -> None:
-        """Messages in hand are settled, or lost: their credit comes back."""
+        """Running messages are settled, or lost: their credit comes back."""
         for delivery in deliveries:
-            if self.in_hand.pop(delivery.token, None) is not None:
+            if self.running.pop(delivery.token, None) is not None:
                 self.handled += 1
                 self.short = False
                 self.credit = self.credit.settled(len(delivery.payload))
             self.lost.discard(delivery.token)
 
     def give_up_waiting(self, before: float) -> list[Delivery]:
-        """Take from what is at hand what has been there since ``before``, to be given back."""
-        old = [each for each in self.at_hand if self.arrived.get(each.token, before) < before]
+        """Take out what was prefetched before a moment, to be given back."""
+        old = [each for each in self.prefetched if self.arrived.get(each.token, before) < before]
         if old:
-            self.at_hand = [each for each in self.at_hand if each not in old]
+            self.prefetched = [each for each in self.prefetched if each not in old]
             self.gave_back(old)
             self.stalled = True
         return old
 
     def gave_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Messages that were at hand are in the queue again, or lost."""
+        """Prefetched messages are in the queue again, or lost."""
         for delivery in deliveries:
             self.short = False
             self.credit = self.credit.settled(len(delivery.payload))
 
     def holds(self, delivery: Delivery) -> bool:
-        """Whether a message is in hand, and its lease not known to be gone."""
-        return delivery.token in self.in_hand and delivery.token not in self.lost
+        """Whether a message is running, and its lease not known to be gone."""
+        return delivery.token in self.running and delivery.token not in self.lost
 
     def lose(self, token: bytes) -> bool:
         """A lease is gone; returns whether the message was still held."""
-        for delivery in self.at_hand:
+        for delivery in self.prefetched:
             if delivery.token == token:
-                self.at_hand.remove(delivery)
+                self.prefetched.remove(delivery)
                 self.gave_back([delivery])
                 return True
-        if token in self.in_hand and token not in self.lost:
+        if token in self.running and token not in self.lost:
             self.lost.add(token)
             return True
         return False
@@ -214,17 +211,17 @@ class Lane:
     def extended(self, deliveries: Iterable[Delivery]) -> None:
         """Leases end later."""
         renewed = {delivery.token: delivery for delivery in deliveries}
-        self.at_hand = [renewed.get(held.token, held) for held in self.at_hand]
-        for token in renewed.keys() & self.in_hand.keys():
-            self.in_hand[token] = renewed[token]
+        self.prefetched = [renewed.get(held.token, held) for held in self.prefetched]
+        for token in renewed.keys() & self.running.keys():
+            self.running[token] = renewed[token]
 
     def held(self) -> list[Delivery]:
         """All whose leases are to be extended."""
         return [
-            *self.at_hand,
-            *(delivery for token, delivery in self.in_hand.items() if token not in self.lost),
+            *self.prefetched,
+            *(delivery for token, delivery in self.running.items() if token not in self.lost),
         ]
 
     def ring(self, seconds: float = 0.0) -> None:
-        """Something has become ready, or may have: look after so many seconds at the latest."""
-        self.look_at = min(self.look_at, time.monotonic() + seconds)
+        """Something may have become ready: fetch after so many seconds at the latest."""
+        self.fetch_at = min(self.fetch_at, time.monotonic() + seconds)

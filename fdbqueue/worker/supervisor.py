@@ -42,7 +42,7 @@ class Supervisor:
     """Runs a command in several processes.
 
     command: what to run. reload: the directory whose source files are watched; none where None.
-    tell: called with a line for whoever looks on.
+    tell: called with each line to show.
     """
 
     def __init__(
@@ -182,9 +182,9 @@ def stop_with_parent(stop: Callable[[], object]) -> None:
     if parent is None or not parent.isdigit():
         return
 
-    def look() -> None:
+    def watch() -> None:
         while os.getppid() == int(parent):
             time.sleep(1.0)
         stop()
 
-    threading.Thread(target=look, name="fdbqueue-parent", daemon=True).start()
+    threading.Thread(target=watch, name="fdbqueue-parent", daemon=True).start()

@@ -25,8 +25,8 @@ from ..values.durations import Seconds, patience
 from ..values.options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
 from .decisions import RUN
 from .handlers import Handler
-from .prefetch import Lane, Policy
-from .threads import Crew
+from .prefetch import Buffer, Policy
+from .runtime import Runtime
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ class Worker:
     priority: a consumer of lower priority receives only while all of higher priority can take no
         more.
     prefetch: how many messages of a queue may be held besides those that are handled.
-    shutdown: seconds that a graceful stop gives to the messages in hand.
+    shutdown: seconds that a graceful stop gives to running messages.
     metrics: where to count, see ``fdbqueue.metrics``; nothing is counted where None.
 
     Threads that it starts end with ``stop``; nothing runs before ``run``, or before it is entered
@@ -85,8 +85,8 @@ class Worker:
         self.shutdown = patience("shutdown", shutdown)
         self.metrics = metrics
         self.connection = Connection(db)
-        self._lanes: list[Lane] = []
-        self._crew: Crew | None = None
+        self._buffers: list[Buffer] = []
+        self._runtime: Runtime | None = None
         self._stops = 0
         self._signal: int | None = None
         self._wake: socket.socket | None = None
@@ -100,14 +100,14 @@ class Worker:
 
     @concurrency.setter
     def concurrency(self, count: int) -> None:
-        if self._crew is not None:
+        if self._runtime is not None:
             raise InvalidArgument(
                 argument="concurrency", value=count, problem="the worker runs already"
             )
         before, self._concurrency = self._concurrency, _whole("concurrency", count, 1, 1_000)
         try:
-            self._lanes = [
-                lane.widened(self._window(lane.policy.handler.batch)) for lane in self._lanes
+            self._buffers = [
+                each.resized(self._window(each.policy.handler.batch)) for each in self._buffers
             ]
         except InvalidArgument:
             self._concurrency = before
@@ -124,17 +124,17 @@ class Worker:
             f"worker {self.name} on {describe(self.db)}: {self.concurrency:,} at once, "
             f"{self.prefetch:,} prefetched"
         ]
-        for lane in self._lanes:
-            handler = lane.policy.handler
+        for buffer in self._buffers:
+            handler = buffer.policy.handler
             name = getattr(handler.function, "__qualname__", repr(handler.function))
-            subscription = _name(lane.subscription)
+            subscription = _name(buffer.subscription)
             details = [
                 *([f"subscription {subscription}"] if subscription else []),
                 *(["transactional"] if handler.transactional else []),
                 *([f"batches of {handler.batch:,}"] if handler.batch else []),
-                f"lease {lane.policy.lease:g} s",
+                f"lease {buffer.policy.lease:g} s",
             ]
-            lines.append(f"queue {lane.queue.name}: {name} ({', '.join(details)})")
+            lines.append(f"queue {buffer.queue.name}: {name} ({', '.join(details)})")
         return lines
 
     # -- what it handles ---------------------------------------------------------------------
@@ -169,8 +169,8 @@ class Worker:
         lease: seconds; the queue's own where None. Extended as long as the handler runs.
         credit: how much it holds at most, in messages and bytes, waiting or handled;
             ``concurrency`` + ``prefetch`` messages where None.
-        refresh_after: how many messages are handled before a look for more urgent ones; those at
-            hand are given back if there are any. Never where None.
+        refresh_after: how many messages are handled before a check for more urgent ones; if there
+            are any, prefetched messages are given back. Never where None.
         subscription: an acquiring subscription of the queue, to handle only what its selector
             matches. Then there is no priority, no credit in bytes, and no ``refresh_after``.
         timeout: seconds that the handler may take, an hour if nothing else is said; no end where
@@ -179,7 +179,7 @@ class Worker:
 
         Raises ``InvalidArgument``, ``InvalidOptions``, ``QueueNotFound``.
         """
-        if self._crew is not None:
+        if self._runtime is not None:
             raise InvalidArgument(argument="queue", value=queue, problem="the worker runs already")
         if subscription is not None and (refresh_after is not None or (credit and credit.bytes)):
             raise InvalidArgument(
@@ -187,7 +187,7 @@ class Worker:
                 value=subscription,
                 problem="goes with neither refresh_after nor a credit in bytes",
             )
-        taken = {(lane.queue._keys.prefix, _name(lane.subscription)) for lane in self._lanes}
+        taken = {(each.queue._keys.prefix, _name(each.subscription)) for each in self._buffers}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
         call = Handler.of(handler, transactional=transactional, batch=batch)
@@ -209,10 +209,10 @@ class Worker:
             else check_seconds("timeout", timeout, 0.001, MAX_LEASE_SECONDS),
         )
         self.connection.lost_after = min(
-            seconds, *(lane.policy.lease for lane in self._lanes), LOST_SECONDS
+            seconds, *(each.policy.lease for each in self._buffers), LOST_SECONDS
         )
         credit = credit or Credit(messages=policy.window)
-        self._lanes.append(Lane(queue, policy, credit, subscription))
+        self._buffers.append(Buffer(queue, policy, credit, subscription))
         return self
 
     def _window(self, batch: int | None) -> int:
@@ -242,9 +242,9 @@ class Worker:
     def run(self) -> None:
         """Handle messages until ``stop`` is called, or SIGTERM or SIGINT arrives.
 
-        The first of them stops gracefully: nothing more is taken, what is at hand is given back,
-        and what is in hand is finished, for at most ``shutdown`` seconds. The second stops at
-        once. Messages in hand are then given back, if the store answers; else their leases lapse.
+        The first of them stops gracefully: the worker takes no more, gives prefetched messages
+        back, and finishes the running ones, for at most ``shutdown`` seconds. The second stops at
+        once. Running messages are then given back, if the store answers; else their leases expire.
         """
         sleeper, self._wake = socket.socketpair()
         self._wake.setblocking(False)
@@ -265,27 +265,27 @@ class Worker:
     def stop(self) -> None:
         """Stop gracefully; the second call stops at once. Returns immediately; any thread."""
         self._stops += 1
-        crew, wake = self._crew, self._wake
-        if self._stops > 1 and crew is not None:
-            crew.hurry()
+        runtime, wake = self._runtime, self._wake
+        if self._stops > 1 and runtime is not None:
+            runtime.stop_at_once()
         if wake is not None:
             with contextlib.suppress(OSError):
                 wake.send(b".")
 
     def __enter__(self) -> Self:
-        if not self._lanes:
+        if not self._buffers:
             raise InvalidArgument(argument="worker", value=self.name, problem="it has no handler")
-        self._crew = Crew(self, [lane.afresh() for lane in self._lanes])
-        self._crew.start()
+        self._runtime = Runtime(self, [buffer.empty() for buffer in self._buffers])
+        self._runtime.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        assert self._crew is not None
+        assert self._runtime is not None
         self._stops = max(1, self._stops)
         try:
-            self._crew.stop(self.shutdown)
+            self._runtime.stop(self.shutdown)
         finally:
-            self._crew, self._stops, self._signal = None, 0, None
+            self._runtime, self._stops, self._signal = None, 0, None
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         # No lock here, nor a log line: whatever it interrupts may hold one.

@@ -17,7 +17,7 @@ from fdbqueue.schema.keys import RootKeys
 from fdbqueue.schema.scope import Scope
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker.consumer import Member
+from fdbqueue.worker.consumer import QueueConsumer
 from tests.consumers import process, register
 
 Database = fdb.Database
@@ -191,7 +191,7 @@ def test_who_unregisters_leaves_nothing_behind_nor_does_a_wake_up_that_comes_lat
     consumer = register(db, queue, "brief", 7)
     wakeups.register(db, scope, consumer)
     tr = db.create_transaction()
-    assert wakeups.wake(tr, keys, wakeups.look(tr, keys, 2)) == 1
+    assert wakeups.wake(tr, keys, wakeups.reads(tr, keys, 2)) == 1
     if not stale:
         tr.commit().wait()
     registry.unregister(db, keys, consumer)
@@ -239,7 +239,7 @@ class Counter:
 def test_a_beat_costs_the_same_with_ten_consumers_and_with_a_thousand(
     db: Database, queue: Queue, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member = Member(db, queue, "beating", 0, None)
+    member = QueueConsumer(db, queue, "beating", 0, None)
     member.join()
     member.session.beat(always=True)
     costs = []
@@ -280,8 +280,8 @@ def test_all_consumers_of_a_process_share_one_session(
 def test_a_process_that_was_taken_for_dead_notices_and_registers_anew(
     db: Database, queue: Queue, space: fdb.Subspace, clock: ManualClock
 ) -> None:
-    member = Member(db, queue, "slow", 0, None)
-    signal = member.take(Credit(), 1).signal
+    member = QueueConsumer(db, queue, "slow", 0, None)
+    signal = member.fetch(Credit(), 1).signal
     former = member.ref
     # When another process declares it dead
     clock.seconds += 16
@@ -289,7 +289,7 @@ def test_a_process_that_was_taken_for_dead_notices_and_registers_anew(
     # Then it is woken, and what comes next finds it
     assert wakeups.wait(signal, DEADLINE)
     queue.enqueue(db, b"a")
-    assert len(member.take(Credit(), 1).deliveries) == 1
+    assert len(member.fetch(Credit(), 1).deliveries) == 1
     assert member.ref.session != former.session
     assert [one.id for one in queue.consumers(db)] == [member.ref.id]
     member.leave()
@@ -299,7 +299,7 @@ def test_a_process_that_was_taken_for_dead_notices_and_registers_anew(
 def test_a_beat_after_death_makes_consumers_register_in_a_new_session(
     db: Database, queue: Queue, root: RootKeys, clock: ManualClock
 ) -> None:
-    member = Member(db, queue, "slow", 0, None)
+    member = QueueConsumer(db, queue, "slow", 0, None)
     member.join()
     former = member.ref
     clock.seconds += 16
@@ -307,7 +307,7 @@ def test_a_beat_after_death_makes_consumers_register_in_a_new_session(
     assert not member.evicted
     member.session.beat(always=True)
     assert member.evicted
-    member.take(Credit(), 1)
+    member.fetch(Credit(), 1)
     assert not member.evicted
     assert [one.id for one in queue.consumers(db)] == [member.ref.id]
     assert member.ref.session != former.session
@@ -316,12 +316,15 @@ def test_a_beat_after_death_makes_consumers_register_in_a_new_session(
 def test_a_consumer_that_a_person_evicted_returns_in_the_same_session(
     db: Database, queue: Queue
 ) -> None:
-    member, other = Member(db, queue, "one", 0, None), Member(db, queue, "two", 0, None)
+    member, other = (
+        QueueConsumer(db, queue, "one", 0, None),
+        QueueConsumer(db, queue, "two", 0, None),
+    )
     for each in (member, other):
-        each.take(Credit(), 1)
+        each.fetch(Credit(), 1)
     session = other.ref.session
     queue.evict(db, next(one for one in queue.consumers(db) if one.id == member.ref.id))
-    member.take(Credit(), 1)
+    member.fetch(Credit(), 1)
     assert {one.session for one in queue.consumers(db)} == {session}
     assert len(queue.consumers(db)) == 2
 
@@ -329,9 +332,12 @@ def test_a_consumer_that_a_person_evicted_returns_in_the_same_session(
 def test_a_consumer_that_could_not_leave_is_removed_at_the_next_beat(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    staying, leaving = Member(db, queue, "staying", 0, None), Member(db, queue, "leaving", 0, None)
+    staying, leaving = (
+        QueueConsumer(db, queue, "staying", 0, None),
+        QueueConsumer(db, queue, "leaving", 0, None),
+    )
     for each in (staying, leaving):
-        each.take(Credit(), 1)
+        each.fetch(Credit(), 1)
 
     def fail(*given: object) -> None:
         raise fdb.FDBError(1031)
@@ -363,7 +369,7 @@ def test_thousands_of_consumers_of_a_dead_process_are_removed_in_bounded_steps(
         queue._run(db, add)
     clock.seconds += 16
     # When another process beats
-    member = Member(db, queue, "alive", 0, None)
+    member = QueueConsumer(db, queue, "alive", 0, None)
     member.join()
     most, steps = 0, registry.evict_expired
 
@@ -390,7 +396,7 @@ def test_the_first_beat_of_a_process_finds_sessions_that_died_without_consumers(
     for _ in range(50):
         process(db, queue)
     clock.seconds += 16
-    member = Member(db, queue, "alive", 0, None)
+    member = QueueConsumer(db, queue, "alive", 0, None)
     member.join()
     member.session.beat(always=True)
     assert sessions_left(db, root) == 2
@@ -410,12 +416,12 @@ def test_a_queue_that_was_deleted_does_not_keep_the_session_of_a_dead_process(
 def test_a_fork_has_a_session_of_its_own(db: Database, queue: Queue) -> None:
     if DEFAULT.engine is not Engine.EMBEDDED:
         pytest.skip("a cluster's client does not outlive a fork")
-    member = Member(db, queue, "parent", 0, None)
+    member = QueueConsumer(db, queue, "parent", 0, None)
     member.join()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        mine = Member(db, queue, "child", 0, None)
+        mine = QueueConsumer(db, queue, "child", 0, None)
         mine.join()
         os.write(writing, pickle.dumps((mine.ref, os.getpid())))
         os._exit(0)

@@ -19,7 +19,7 @@ from fdbqueue.store.connection import ConnectionState
 from fdbqueue.store.embedded import StoreFull
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
-from fdbqueue.worker.consumer import Member
+from fdbqueue.worker.consumer import QueueConsumer
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 from tests.patience import DEADLINE
 
@@ -449,7 +449,7 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
     db: Database, queue: Queue
 ) -> None:
     counted = FlakyDatabase(db, [])
-    members = [Member(counted, queue, f"{n}", 0, None) for n in range(64)]  # type: ignore[arg-type]
+    members = [QueueConsumer(counted, queue, f"{n}", 0, None) for n in range(64)]  # type: ignore[arg-type]
     woken: list[int] = []
     watches: list[Sequence[wakeups.Watch]] = []
     done = threading.Semaphore(0)
@@ -459,7 +459,7 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
         woken.append(n)
         for watch in watches[n]:
             watch.cancel()
-        taken = members[n].take(Credit(messages=2), 2)
+        taken = members[n].fetch(Credit(messages=2), 2)
         if taken.deliveries:
             queue.ack_many(counted, taken.deliveries)  # type: ignore[arg-type]
         done.release()
@@ -470,7 +470,7 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
 
     for n, member in enumerate(members):
         member.join()
-        watches.append(member.take(Credit(messages=2), 2).signal)
+        watches.append(member.fetch(Credit(messages=2), 2).signal)
         for watch in watches[n]:
             watch.on_ready(partial(awake, n))
     before = counted.commits
@@ -490,19 +490,22 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
 def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(
     db: Database, queue: Queue
 ) -> None:
-    small, other = Member(db, queue, "small", 0, None), Member(db, queue, "other", 0, None)
+    small, other = (
+        QueueConsumer(db, queue, "small", 0, None),
+        QueueConsumer(db, queue, "other", 0, None),
+    )
     for member in (small, other):
         member.join()
     queue.enqueue_many(db, [b"x" * 60, b"x" * 50, b"x" * 10])
     credit = Credit(bytes=100)
-    asleep = other.take(Credit(bytes=1).taken(1), 9)
+    asleep = other.fetch(Credit(bytes=1).taken(1), 9)
     assert asleep.deliveries == []
-    other.take(Credit(), 0)
-    first = small.take(credit, 9)
+    other.fetch(Credit(), 0)
+    first = small.fetch(credit, 9)
     assert [len(d.payload) for d in first.deliveries] == [60]
     credit = credit.taken(60)
-    assert small.take(credit, 9).deliveries == []
-    assert [len(d.payload) for d in other.take(Credit(), 9).deliveries] == [50, 10]
+    assert small.fetch(credit, 9).deliveries == []
+    assert [len(d.payload) for d in other.fetch(Credit(), 9).deliveries] == [50, 10]
 
 
 def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
@@ -561,10 +564,10 @@ def test_a_worker_with_arguments_that_make_no_sense_is_refused(
 def test_a_late_acknowledgement_of_what_was_given_back_is_fenced(
     db: Database, queue: Queue
 ) -> None:
-    member = Member(db, queue, "one", 0, None)
+    member = QueueConsumer(db, queue, "one", 0, None)
     member.join()
     queue.enqueue(db, b"a")
-    (delivery,) = member.take(Credit(), 1).deliveries
+    (delivery,) = member.fetch(Credit(), 1).deliveries
     member.give_back([delivery])
     with pytest.raises(LeaseLost):
         queue.ack(db, delivery)
@@ -603,11 +606,11 @@ def test_a_paused_queue_with_due_messages_is_not_looked_at_without_end(
     queue.enqueue(db, b"a", delay=1)
     queue.pause(db)
     clock.seconds += 2
-    member = Member(db, queue, "one", 0, None)
+    member = QueueConsumer(db, queue, "one", 0, None)
     member.join()
-    assert member.take(Credit(), 1).seconds is None
+    assert member.fetch(Credit(), 1).seconds is None
     queue.resume(db)
-    assert len(member.take(Credit(), 1).deliveries) == 1
+    assert len(member.fetch(Credit(), 1).deliveries) == 1
 
 
 def test_what_a_worker_would_give_back_and_has_lost_is_forgotten(

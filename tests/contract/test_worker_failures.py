@@ -21,8 +21,8 @@ from fdbqueue.errors import InvalidArgument
 from fdbqueue.schema import once
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
-from fdbqueue.worker import threads
-from fdbqueue.worker.consumer import Member
+from fdbqueue.worker import state
+from fdbqueue.worker.consumer import QueueConsumer
 from tests.patience import DEADLINE
 
 Database = fdb.Database
@@ -50,13 +50,13 @@ def queue(db: Database, space: fdb.Subspace) -> Queue:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The queues that workers have looked at, one after another."""
     looked: list[str] = []
-    take = Member.take
+    take = QueueConsumer.fetch
 
-    def counted(self: Member, *given: Any, **options: Any) -> Any:
+    def counted(self: QueueConsumer, *given: Any, **options: Any) -> Any:
         looked.append(self.queue.name)
         return take(self, *given, **options)
 
-    monkeypatch.setattr(Member, "take", counted)
+    monkeypatch.setattr(QueueConsumer, "fetch", counted)
     return looked
 
 
@@ -146,7 +146,7 @@ def test_what_waits_too_long_for_a_handler_goes_to_who_is_free(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a worker whose only handler is busy, and that holds another message
-    monkeypatch.setattr(threads, "WAITS_SECONDS", 0.05)
+    monkeypatch.setattr(state, "WAITS_SECONDS", 0.05)
     entered, gate = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -210,14 +210,14 @@ def test_one_queue_of_a_worker_never_waits_for_another(
 ) -> None:
     # Given a queue from which taking takes for ever
     stuck, gate, handled = Queue.create(db, "stuck", root=space), threading.Event(), []
-    take = Member.take
+    take = QueueConsumer.fetch
 
-    def slow(self: Member, *given: Any, **options: Any) -> Any:
+    def slow(self: QueueConsumer, *given: Any, **options: Any) -> Any:
         if self.queue.name == "stuck":
             assert gate.wait(DEADLINE)
         return take(self, *given, **options)
 
-    monkeypatch.setattr(Member, "take", slow)
+    monkeypatch.setattr(QueueConsumer, "fetch", slow)
     worker = Worker(db, 1).add(stuck, lambda message: None)
     try:
         with worker.add(queue, lambda message: handled.append(message.payload)):
@@ -341,10 +341,10 @@ def test_a_batch_worker_is_not_held_up_by_a_stream_of_arrivals(
     for n in range(there):
         queue.enqueue(db, b"%d" % n)
     arriving = Arriving(db, lambda: queue.enqueue(db, b"more", delay=delay))
-    member = Member(arriving, queue, "one", 0, None)  # type: ignore[arg-type]
+    member = QueueConsumer(arriving, queue, "one", 0, None)  # type: ignore[arg-type]
     member.join()
     before = arriving.commits
-    taken = member.take(Credit(messages=1000), 1000)
+    taken = member.fetch(Credit(messages=1000), 1000)
     assert len(taken.deliveries) >= there
     assert arriving.commits - before <= 2
 
@@ -420,9 +420,9 @@ def test_a_signal_stops_a_worker_whatever_lock_it_interrupts(db: Database, queue
 
     def interrupt() -> None:
         eventually(lambda: queue.consumers(db))
-        working = worker._crew
+        working = worker._runtime
         assert working is not None
-        with working.lock, handler.lock or working.lock:
+        with working.state.lock, handler.lock or working.state.lock:
             os.kill(os.getpid(), signal.SIGTERM)
             until = time.monotonic() + DEADLINE
             while not worker._stops and time.monotonic() < until:
@@ -469,9 +469,9 @@ def test_what_was_in_hand_when_processes_died_is_handled_beside_no_other(
     queue = Queue.create(db, "q", root=space, lease=60, clock=clock, max_attempts=1)
     queue.enqueue_many(db, [b"%d" % n for n in range(6)])
     for number in "12":
-        dead = Member(db, queue, number, 0, None, handlers=4)
+        dead = QueueConsumer(db, queue, number, 0, None, handlers=4)
         dead.join()
-        while dead.take(Credit(messages=6), 6, begins=False).deliveries:
+        while dead.fetch(Credit(messages=6), 6, begins=False).deliveries:
             pass
         dead.leave()
         clock.seconds += 61
@@ -507,11 +507,11 @@ def test_a_message_that_kills_its_process_is_found_among_those_that_it_was_handl
     queue.enqueue_many(db, [b"poison" if n == 7 else b"%d" % n for n in range(16)])
     deaths = 0
     while queue.depth(db).dead + queue.depth(db).done < 16:
-        member = Member(db, queue, "one", 0, None, handlers=8)
+        member = QueueConsumer(db, queue, "one", 0, None, handlers=8)
         member.join()
         held: list[Delivery] = []
         credit = Credit(messages=16)
-        while taken := member.take(credit, 16, begins=not held).deliveries:
+        while taken := member.fetch(credit, 16, begins=not held).deliveries:
             held += taken
             credit = Credit(messages=16, used_messages=len(held))
             if taken[0].begun:
@@ -534,15 +534,15 @@ def test_a_message_that_is_to_be_handled_alone_does_not_wait_long_for_a_long_han
     db: Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a worker with a handler that takes long, and a message that was lost twice
-    monkeypatch.setattr(threads, "WAITS_SECONDS", 0.05)
+    monkeypatch.setattr(state, "WAITS_SECONDS", 0.05)
     clock, entered, gate = ManualClock(), threading.Event(), threading.Event()
     queue = Queue.create(db, "q", root=space, lease=60, clock=clock)
     slow = Queue.create(db, "slow", root=space, lease=1)
     queue.enqueue(db, b"suspect")
     for number in "12":
-        dead = Member(db, queue, number, 0, None, handlers=4)
+        dead = QueueConsumer(db, queue, number, 0, None, handlers=4)
         dead.join()
-        assert dead.take(Credit(messages=6), 6, begins=False).deliveries
+        assert dead.fetch(Credit(messages=6), 6, begins=False).deliveries
         dead.leave()
         clock.seconds += 61
         queue.sweep(db)

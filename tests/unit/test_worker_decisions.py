@@ -50,32 +50,32 @@ def test_weights_are_runs_of_different_length() -> None:
     assert order in ("aabbbbaabbbb", "bbbbaabbbbaa")
 
 
-def test_nothing_at_hand_is_nobodys_turn() -> None:
+def test_nothing_prefetched_is_nobodys_turn() -> None:
     assert next_turn(Turn(), [False, False], [1, 1]) is None
 
 
-@given(room=st.integers(0, 20), window=st.integers(1, 20), at_hand=st.integers(0, 20))
+@given(room=st.integers(0, 20), window=st.integers(1, 20), prefetched=st.integers(0, 20))
 def test_more_is_fetched_before_hands_are_idle_but_not_one_by_one(
-    room: int, window: int, at_hand: int
+    room: int, window: int, prefetched: int
 ) -> None:
-    worth = worth_taking(room, window, at_hand)
+    worth = worth_taking(room, window, prefetched)
     if worth:
         assert room > 0
-    if room and not at_hand:
+    if room and not prefetched:
         assert worth
-    if worth and at_hand:
+    if worth and prefetched:
         assert room >= window / 2
 
 
 def test_more_urgent_messages_are_looked_for_after_as_many_as_agreed() -> None:
-    assert not time_to_refresh(handled=4, refresh_after=5, at_hand=3)
-    assert time_to_refresh(handled=5, refresh_after=5, at_hand=3)
-    assert not time_to_refresh(handled=5, refresh_after=5, at_hand=0), "nothing to give back"
-    assert not time_to_refresh(handled=99, refresh_after=None, at_hand=3)
-    assert time_to_refresh(handled=0, refresh_after=0, at_hand=3), "before each message"
+    assert not time_to_refresh(handled=4, refresh_after=5, prefetched=3)
+    assert time_to_refresh(handled=5, refresh_after=5, prefetched=3)
+    assert not time_to_refresh(handled=5, refresh_after=5, prefetched=0), "nothing to give back"
+    assert not time_to_refresh(handled=99, refresh_after=None, prefetched=3)
+    assert time_to_refresh(handled=0, refresh_after=0, prefetched=3), "before each message"
 
 
-def test_only_a_more_urgent_level_outranks_what_is_at_hand() -> None:
+def test_only_a_more_urgent_level_outranks_what_is_prefetched() -> None:
     assert outranked(2, [1, 3])
     assert not outranked(3, [1, 3])
     assert not outranked(None, [1, 3])

@@ -106,7 +106,7 @@ def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) 
 
 def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
     """Release deliveries, and wake consumers for them."""
-    waiting = wakeups.look(tr, scope.keys, len(deliveries))
+    waiting = wakeups.reads(tr, scope.keys, len(deliveries))
     settle.release(tr, scope, deliveries, 0.0, None)
     wakeups.wake(tr, scope.keys, waiting)
 

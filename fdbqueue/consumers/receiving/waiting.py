@@ -287,7 +287,7 @@ class _Stand:
         if self.woken:
             wakeups.withdraw(tr, self.keys, ConsumerRef(self.ticket.claim))
             if not served.exhausted:
-                wakeups.wake(tr, self.keys, wakeups.look(tr, self.keys, 1))
+                wakeups.wake(tr, self.keys, wakeups.reads(tr, self.keys, 1))
 
     # -- leaving -----------------------------------------------------------------------------
 

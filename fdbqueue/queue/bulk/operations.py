@@ -218,7 +218,7 @@ class Moving(Handle):
         if target is None:
             return bulk.page(tr, scope, None, operation, begin, end)
         there = target._scope(tr)
-        waiting = wakeups.look(tr, there.keys, bulk.PAGE_ROWS)
+        waiting = wakeups.reads(tr, there.keys, bulk.PAGE_ROWS)
         done = bulk.page(tr, scope, there, operation, begin, end)
         if done[0] and operation.state is not State.DELAYED:
             wakeups.wake(tr, there.keys, waiting)

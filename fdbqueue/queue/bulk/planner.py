@@ -295,7 +295,7 @@ def _gap(book: OpenPlans, mark: Mark) -> str | None:
 
 
 def give_back(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> int:
-    waiting = wakeups.look(tr, scope.keys, planning.CLAIM_MESSAGES)
+    waiting = wakeups.reads(tr, scope.keys, planning.CLAIM_MESSAGES)
     given, _ = plans.release(tr, scope, book, batch)
     wakeups.wake(tr, scope.keys, waiting)
     return given

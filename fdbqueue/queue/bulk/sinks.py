@@ -359,7 +359,7 @@ def _step(
     if found.batch != batch:
         return found
     page = staging.page(tr, scope, sink.name, found, attempts, pace.share)
-    waiting = wakeups.look(tr, scope.keys, len(page.rows))
+    waiting = wakeups.reads(tr, scope.keys, len(page.rows))
     following = staging.publish(tr, scope, sink.name, found, page, resuming)
     if following.new > found.new:
         wakeups.wake(tr, scope.keys, waiting)

@@ -1,0 +1,144 @@
+"""The thread that fetches the messages of one queue for a worker."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+
+from ..errors import LeaseLost, QueueError
+from ..store.binding import FAILURES, fdb
+from ..values import backoff
+from ..values.model import Delivery
+from .consumer import Fetched, QueueConsumer, SubscriptionConsumer
+from .prefetch import Buffer
+from .state import State
+
+log = logging.getLogger("fdbqueue.worker")
+
+POLL_SECONDS = 5.0
+"""How often a worker fetches by itself, which heals what a dead consumer was told."""
+SOON_SECONDS = 0.02
+"""How long to wait at least for what becomes ready by itself: clocks may disagree about it."""
+UNWATCHED_SECONDS = 1.0
+"""How long to wait before the next fetch where a watch failed, as at the limit of watches."""
+AFTER_FAILURE = backoff.store(
+    {"wait": "wait_exponential_jitter", "multiplier": 0.1, "max": POLL_SECONDS, "jitter": 0.1}
+)
+
+
+class Fetcher:
+    """Fetches messages of one queue until the worker stops."""
+
+    def __init__(self, state: State, buffer: Buffer) -> None:
+        self.state = state
+        self.buffer = buffer
+        self._failures = 0
+
+    def run(self) -> None:
+        """Fetch whenever it is due; at the end give back what is prefetched."""
+        buffer, state = self.buffer, self.state
+        while self._wait():
+            with state.lock:
+                past, exchanged = buffer.latest, buffer.begin_fetch()
+                begins = state.is_free()
+            _disarm(past)
+            try:
+                self._fetch(exchanged, begins)
+                self._failures = 0
+            except LeaseLost as error:
+                with state.lock:
+                    buffer.lose_returned(exchanged, error.message_id)
+            except (*FAILURES, QueueError) as error:
+                self._failed(exchanged, error)
+            except BaseException as error:
+                log.exception("the worker met an error that it does not know")
+                self._failed(exchanged, error)
+        self._leave()
+
+    def _wait(self) -> bool:
+        """Wait until a fetch is due; False when it is time to leave."""
+        buffer, state = self.buffer, self.state
+        with state.lock:
+            while not state.stopping:
+                now, usable = time.monotonic(), state.worker.connection.usable
+                if usable and buffer.due(now, state.is_free()):
+                    return True
+                until = min(POLL_SECONDS, max(0.0, buffer.fetch_at - now))
+                buffer.changed.wait(until if usable else None)
+        return False
+
+    def _fetch(self, exchanged: list[Delivery], begins: bool) -> None:
+        buffer = self.buffer
+        if buffer.consumer is None:
+            consumer = self._consumer()
+            consumer.join()
+            buffer.consumer = consumer
+        fetched = buffer.consumer.fetch(
+            buffer.credit, buffer.policy.window, exchanged, begins=begins
+        )
+        seconds = POLL_SECONDS if fetched.seconds is None else fetched.seconds
+        seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
+        with self.state.lock:
+            buffer.end_fetch(fetched, exchanged, time.monotonic() + seconds)
+            self.state.work.notify_all()
+        for watch in fetched.signal:
+            watch.on_ready(partial(self._rung, fetched))
+
+    def _consumer(self) -> QueueConsumer:
+        worker, buffer = self.state.worker, self.buffer
+        options = (worker.name, worker.priority, buffer.policy.lease, worker.concurrency)
+        if buffer.subscription is None:
+            return QueueConsumer(worker.db, buffer.queue, *options)
+        return SubscriptionConsumer(worker.db, buffer.queue, buffer.subscription, *options)
+
+    def _rung(self, fetched: Fetched, watch: object) -> None:
+        after = UNWATCHED_SECONDS if _has_failed(watch) else 0.0
+        with self.state.lock:
+            if self.buffer.latest is fetched:
+                self.buffer.ring(after)
+                self.buffer.changed.notify()
+
+    def _failed(self, exchanged: list[Delivery], error: BaseException) -> None:
+        log.warning("cannot take from %s: %s", self.buffer.queue.name, error)
+        self.state.worker.connection.suspect()
+        self._failures += 1
+        with self.state.lock:
+            seconds = backoff.seconds(AFTER_FAILURE, min(self._failures, 20))
+            self.buffer.fetch_failed(exchanged, seconds)
+            self.state.work.notify_all()
+
+    def _leave(self) -> None:
+        """Give back what is prefetched and unregister; other consumers are woken for it."""
+        buffer, state = self.buffer, self.state
+        with state.lock:
+            past, deliveries = buffer.latest, buffer.prefetched
+            buffer.prefetched, buffer.latest = [], None
+            buffer.gave_back(deliveries)
+        _disarm(past)
+        try:
+            if buffer.consumer is not None:
+                buffer.consumer.give_back(deliveries)
+                buffer.consumer.leave()
+        except Exception as error:
+            log.warning("%s is not told that a worker is gone: %s", buffer.queue.name, error)
+        finally:
+            with state.lock:
+                state.fetching -= 1
+                state.ended.notify_all()
+
+
+def _disarm(fetched: Fetched | None) -> None:
+    if fetched is not None:
+        for watch in fetched.signal:
+            watch.cancel()
+
+
+def _has_failed(watch: object) -> bool:
+    """Whether a watch that is ready has not fired."""
+    try:
+        if hasattr(watch, "wait"):  # else it had fired before it was armed
+            watch.wait()
+    except fdb.FDBError:
+        return True
+    return False

@@ -1,0 +1,129 @@
+"""The threads that call handlers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from ..values.model import Delivery
+from ..values.states import Outcome
+from .attempt import Ended, attempt, failed
+from .state import Job, State
+
+log = logging.getLogger("fdbqueue.worker")
+
+
+class HandlerThreads:
+    """Calls handlers, each in a thread, and replaces threads whose handler takes too long."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.db = state.worker.db
+
+    def start(self) -> None:
+        """Start a thread for each message that may be handled at once."""
+        for n in range(self.state.worker.concurrency):
+            self.state.spawn(self._run, f"handler-{n}")
+
+    def replace_stuck(self) -> None:
+        """Put another thread in the place of each whose handler takes longer than it may."""
+        late, state = [], self.state
+        with state.lock:
+            now = time.monotonic()
+            for job in list(state.jobs):
+                limit = job.buffer.policy.timeout
+                if limit is not None and now - job.began >= limit:
+                    job.overdue = True
+                    state.jobs.discard(job)
+                    state.stuck.add(job)
+                    held = [each for each in job.deliveries if job.buffer.holds(each)]
+                    late.append(Job(job.buffer, held, job.began, job.current))
+            state.jobs.update(late)
+        for job in late:
+            log.error("%s: a handler is stuck; it is replaced", job.buffer.queue.name)
+            job.began = now
+            state.spawn(partial(self._run, job), "handler-again")
+
+    def _run(self, first: Job | None = None) -> None:
+        """Handle messages until it is time to go; ``first`` is a job another thread is stuck in."""
+        job, state = first or self._wait(), self.state
+        while job is not None:
+            work = self._continue if job is first else self._handle
+            try:
+                work(job)
+            except BaseException:
+                name = job.buffer.queue.name
+                log.exception("%s: a settlement failed; its lease will expire", name)
+                state.worker.connection.suspect()
+            with state.lock:
+                if job.overdue:
+                    state.stuck.discard(job)
+                    return  # Another thread has its place.
+                state.end(job)
+            job = self._wait()
+
+    def _wait(self) -> Job | None:
+        """Wait for something to handle; None when it is time to go."""
+        with self.state.lock:
+            while not self.state.stopping:
+                job = self.state.next_job()
+                if job is not None:
+                    return job
+                self.state.work.wait()
+        return None
+
+    def _handle(self, job: Job) -> None:
+        self._begin(job, job.deliveries)
+        ended = attempt(self.db, job.buffer.queue, job.buffer.policy, job.deliveries)
+        if ended is None:
+            self._one_by_one(job, job.deliveries)
+        else:
+            self._report(job, ended)
+
+    def _one_by_one(self, job: Job, deliveries: Sequence[Delivery]) -> None:
+        """Handle the messages of a batch by themselves, as far as they are still held."""
+        buffer, state = job.buffer, self.state
+        for n, delivery in enumerate(deliveries):
+            if state.stopping and buffer.consumer is not None:
+                with state.lock:
+                    rest = [each for each in deliveries[n:] if buffer.holds(each)]
+                    buffer.end(rest)
+                buffer.consumer.give_back(rest)
+                return
+            if self._begin(job, [delivery]):
+                ended = attempt(self.db, buffer.queue, buffer.policy, [delivery])
+                self._report(job, ended or [])
+                with state.lock:
+                    if not job.overdue:
+                        state.settled(buffer, [delivery])
+
+    def _continue(self, job: Job) -> None:
+        """Continue with a job that another thread is stuck in."""
+        buffer, late = job.buffer, list(job.current)
+        rest = [each for each in job.deliveries if each not in late]
+        if len(late) > 1:
+            rest = late + rest
+        elif late:
+            error = TimeoutError(f"the handler took longer than {buffer.policy.timeout:g} s")
+            self._report(job, failed(self.db, buffer.queue, buffer.policy, late, error))
+        self._one_by_one(job, rest)
+
+    def _begin(self, job: Job, deliveries: Sequence[Delivery]) -> bool:
+        """Note that a handler is called; false if what it is called with is not held any more."""
+        with self.state.lock:
+            job.began, job.current = time.monotonic(), deliveries
+            return not job.overdue and all(job.buffer.holds(each) for each in deliveries)
+
+    def _report(self, job: Job, ended: Ended) -> None:
+        """Log and count what became of messages."""
+        queue, seconds = job.buffer.queue, time.monotonic() - job.began
+        for delivery, outcome in ended:
+            if outcome is Outcome.LOST:
+                about = {"queue": queue.name, "message_id": delivery.id}
+                log.warning("the lease of message %s was lost", delivery.id, extra=about)
+        metrics = self.state.worker.metrics
+        if metrics is not None:
+            began_ms = queue._clock.wall_ms() - int(seconds * 1000)
+            metrics.ended(queue.name, ended, began_ms, seconds)

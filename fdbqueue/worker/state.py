@@ -1,0 +1,156 @@
+"""What the threads of a worker share, behind one lock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..store.binding import fdb
+from ..store.connection import Connection
+from ..values.model import Delivery
+from .decisions import Turn, next_turn
+from .prefetch import Buffer
+
+WAITS_SECONDS = 10.0
+"""How long a message waits for a handler at least before it is given back, or for others to end."""
+
+
+@dataclass(eq=False)
+class Job:
+    """What one thread handles: a message, a batch, or the messages of a batch one by one."""
+
+    buffer: Buffer
+    deliveries: list[Delivery]
+    began: float = 0.0
+    """When the handler was called; by ``time.monotonic``."""
+    current: Sequence[Delivery] = ()
+    """What it was called with."""
+    overdue: bool = False
+    """Whether it takes longer than it may: another thread has its place."""
+
+
+class Settings(Protocol):
+    """The worker whose threads these are."""
+
+    db: fdb.Database
+    name: str
+    priority: int
+    concurrency: int
+    connection: Connection
+    metrics: Any
+
+
+class State:
+    """What is fetched and handled. Methods are called with the lock held, unless they say so."""
+
+    def __init__(self, worker: Settings, buffers: Iterable[Buffer]) -> None:
+        self.worker = worker
+        self.buffers = list(buffers)
+        self.lock = threading.Lock()
+        self.work = threading.Condition(self.lock)
+        """There may be something for a handler to do."""
+        self.ended = threading.Condition(self.lock)
+        """A message or a thread has ended."""
+        self.stopping = False
+        self.fetching = len(self.buffers)
+        """Queues whose prefetched messages have not yet been given back for good."""
+        self.jobs: set[Job] = set()
+        """What the handlers do."""
+        self.stuck: set[Job] = set()
+        """What handlers do whose place another thread has taken."""
+        self.threads: list[threading.Thread] = []
+        self._turn = Turn()
+        self._waits_since: float | None = None
+        """Since when a message waits to be handled beside no other; by ``time.monotonic``."""
+        self._hasty = False
+        """Whether it has waited for too long, until no job is left."""
+        for buffer in self.buffers:
+            buffer.changed = threading.Condition(self.lock)
+
+    def spawn(self, target: Callable[[], object], name: str) -> threading.Thread:
+        """Start a thread. Needs no lock."""
+        # Daemons: a handler that never returns must not keep a process alive that was told to end.
+        thread = threading.Thread(target=target, name=f"fdbqueue-{name}", daemon=True)
+        thread.start()
+        self.threads.append(thread)
+        return thread
+
+    def notify(self) -> None:
+        """Wake all threads."""
+        for buffer in self.buffers:
+            buffer.changed.notify_all()
+        self.work.notify_all()
+        self.ended.notify_all()
+
+    def next_job(self) -> Job | None:
+        """Begin what a handler is to do next; None if nothing waits, or the worker stops."""
+        runs = [buffer.policy.run for buffer in self.buffers]
+        turn = None if self.stopping else next_turn(self._turn, self._can_begin(), runs)
+        if turn is None:
+            return None
+        self._turn = turn
+        buffer = self.buffers[turn.queue]
+        job = Job(buffer, buffer.begin(), time.monotonic())
+        self.jobs.add(job)
+        return job
+
+    def end(self, job: Job) -> None:
+        """A job is done, and its messages are settled."""
+        self.jobs.discard(job)
+        self._hasty = self._hasty and bool(self.jobs)
+        self.settled(job.buffer, job.deliveries)
+
+    def settled(self, buffer: Buffer, deliveries: Iterable[Delivery]) -> None:
+        """Messages are settled, or lost: there is room for others."""
+        buffer.end(deliveries)
+        self._wake()
+
+    def is_free(self) -> bool:
+        """Whether a message that came now could be begun beside no other."""
+        if self._hasty:
+            return self.worker.concurrency > len(self.jobs)
+        if self.jobs:
+            return False
+        return self.worker.concurrency > 1 or not any(each.prefetched for each in self.buffers)
+
+    def hurry_exclusive(self) -> None:
+        """Let no message wait long to be handled beside no other, as handlers may take hours: then
+        it is handled beside those."""
+        wanted = any(each.alone or each.suspect is not None for each in self.buffers)
+        if not wanted or not self.jobs:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = time.monotonic()
+        elif time.monotonic() - self._waits_since > WAITS_SECONDS:
+            self._hasty = True
+            self._wake()
+
+    def running(self) -> list[Delivery]:
+        """What is being handled."""
+        return [delivery for buffer in self.buffers for delivery in buffer.running.values()]
+
+    def _wake(self) -> None:
+        self.ended.notify_all()
+        self.work.notify_all()
+        for buffer in self.buffers:
+            buffer.stalled = False
+            if buffer.due(time.monotonic(), self.is_free()):
+                buffer.changed.notify()
+
+    def _can_begin(self) -> list[bool]:
+        """With which queues a handler can begin. A message that may have killed its consumers is
+        handled beside no other: running jobs end first, and prefetched messages wait."""
+        ready = [buffer.can_begin for buffer in self.buffers]
+        if self.worker.concurrency == 1 or self._hasty:
+            return ready
+        suspects = [buffer.suspect is not None for buffer in self.buffers]
+        if any(suspects):
+            return [suspect and not self.jobs for suspect in suspects]
+        if any(buffer.alone for buffer in self.buffers) or any(
+            delivery.begun for job in self.jobs for delivery in job.deliveries
+        ):
+            return [False] * len(self.buffers)
+        return ready
