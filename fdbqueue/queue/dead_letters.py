@@ -1,4 +1,4 @@
-"""The dead letters of a queue, as ``Queue.dead`` gives them: look, redrive, purge."""
+"""The dead letters of a queue, as ``Queue.dead`` offers them: list, redrive, purge."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..schema import once
 from ..schema.codec.lookup import DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
+from ..values.content import check_count
 from ..values.model import DeadMessage, Message, MessageState
 from ..values.selector import Selector
 from .handle import Handle, Transactor, finished
@@ -24,38 +25,35 @@ Step = Callable[[fdb.Transaction, Scope, Records], int]
 
 
 class DeadLetters(Handle):
-    """The messages in a queue's own store of dead letters.
+    """The dead letters that a queue keeps itself.
 
-    Those that the option ``dead_letter_queue`` sends to another queue are messages of that queue.
+    Those that ``dead_letter_queue`` sends to another queue are ordinary messages of that queue.
     """
 
     def list(self, tr: Transactor, limit: int = 100, after: str | None = None) -> list[DeadMessage]:
-        """Up to ``limit`` dead letters, in the order of their deaths; they end early at 8,000,000
-        bytes, but with one at least, if there is one.
+        """Up to ``limit`` dead letters in the order of their deaths. Stops at 8 MB, but always
+        returns at least one if there are any.
 
-        after: the id of the last one of an earlier list, to go on behind it.
+        after: the id of the last one of the previous page.
 
         Snapshot reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
-        if type(limit) is not int or not 0 < limit <= MAX_LISTED:
-            raise InvalidArgument(
-                argument="limit", value=limit, problem=f"must be 1 to {MAX_LISTED:,}"
-            )
+        check_count("limit", limit, MAX_LISTED)
         return self._read(tr, lambda tr: dead_letters.read(tr, self._scope(tr), limit, after))
 
     def show(self, tr: Transactor, message_id: str) -> DeadMessage | None:
         """The dead letter with an id; None if there is none. Snapshot reads: no conflicts.
 
-        Raises ``InvalidArgument`` if it is no id, ``QueueNotFound``.
+        Raises ``InvalidArgument`` if it is not an id, ``QueueNotFound``.
         """
 
-        def look(tr: fdb.Transaction) -> MessageState | None:
+        def read(tr: fdb.Transaction) -> MessageState | None:
             scope = self._scope(tr)
             looked = lookup.look(tr.snapshot, self._keys, message_id)
             found = lookup.find(tr.snapshot, scope, looked)
             return None if found is None else lookup.state(tr, scope, found)
 
-        found = self._read(tr, look)
+        found = self._read(tr, read)
         if found is None or found.death is None:
             return None
         return DeadMessage(found.message, found.death)
@@ -67,15 +65,15 @@ class DeadLetters(Handle):
         *,
         progress: Callable[[int], object] | None = None,
     ) -> int:
-        """Deliver dead letters again; returns how many are ready again.
+        """Make dead letters ready again; returns how many.
 
-        wanted: which of them: a selector, or a function of the message (it sees the ``death``, not
-            the payload, and must not raise); all where None.
-        progress: called after each transaction with how many are ready again so far.
+        wanted: which ones: a selector, or a function of the message, which sees its ``death`` but
+            not its payload and must not raise; None for all.
+        progress: called after each transaction with how many are ready so far.
 
-        Each goes behind all others of its level, with its id and no attempts made; one with a
-        unique key that another message has by now stays. Spans transactions of up to 100 letters
-        each; those that die meanwhile are left. ``redriving`` does the same a transaction at a
+        Each keeps its id and goes behind all others of its level, with no attempts made; it stays
+        dead if another message now has its unique key. Spans transactions of up to 100 dead
+        letters; leaves those that die meanwhile. ``redriving`` does the same one transaction at a
         time. Raises ``InvalidSelector``, ``QueueNotFound``.
         """
         return finished(self.redriving(db, wanted), progress, 0)
@@ -83,25 +81,22 @@ class DeadLetters(Handle):
     def redriving(
         self, db: fdb.Database, wanted: Wanted = None, *, at_once: int | None = None
     ) -> Iterator[int]:
-        """``redrive`` as it is iterated over: yields how many are ready again after each
-        transaction. Nothing is done before the first is asked for.
+        """``redrive`` as an iterator: yields how many are ready after each transaction. Nothing
+        happens before the first step.
 
-        at_once: letters that one transaction goes through, 1 to 100, or as many where None:
-            whoever waits between two redrives at its own pace.
+        at_once: how many dead letters one transaction reads, 1 to 100; None for 100. With fewer, a
+            caller that pauses between the steps redrives at its own pace.
         """
         at_once = dead_letters.BATCH if at_once is None else at_once
-        if type(at_once) is not int or not 0 < at_once <= dead_letters.BATCH:
-            raise InvalidArgument(
-                argument="at_once", value=at_once, problem=f"must be 1 to {dead_letters.BATCH}"
-            )
+        check_count("at_once", at_once, dead_letters.BATCH)
         now_ms = partial(self._clock.now_ms, db)
         return self._through(db, _predicate(wanted, now_ms), self._redriven, at_once)
 
     def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
-        """Deliver the dead letters with these ids again, as ``redrive`` does; returns how many.
+        """Make the dead letters with these ids ready again, as ``redrive`` does; returns how many.
 
-        Ids that no dead letter has do not count. One transaction; three round trips. Conflicts
-        with whatever changes these letters. Raises ``InvalidArgument``, ``QueueNotFound``.
+        Ignores ids of other messages. One transaction; three round trips. Conflicts with whatever
+        changes these dead letters. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         wanted = _ids(message_ids)
         return self._run(tr, lambda tr: self._by_id(tr, wanted, self._redriven), wrote=bool)
@@ -118,7 +113,7 @@ class DeadLetters(Handle):
         return finished(self.purging(db, wanted), progress, 0)
 
     def purging(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
-        """``purge`` as it is iterated over; as ``redriving``."""
+        """``purge`` as an iterator; as ``redriving``."""
         return self._through(
             db, _predicate(wanted, partial(self._clock.now_ms, db)), dead_letters.purge
         )
@@ -154,7 +149,7 @@ class DeadLetters(Handle):
         step: Step,
         at_once: int | None = None,
     ) -> Iterator[int]:
-        """Apply a step to the dead letters that there are now, some in each transaction."""
+        """Apply a step to the present dead letters, a page in each transaction."""
         begin, until, total = b"", None, 0
 
         def one(tr: fdb.Transaction) -> tuple[int, bytes, int]:
@@ -188,6 +183,6 @@ def _predicate(wanted: Wanted, now_ms: Callable[[], int]) -> Callable[[Message],
 def _ids(message_ids: Iterable[str]) -> list[str]:
     if isinstance(message_ids, str):
         raise InvalidArgument(
-            argument="message_ids", value=message_ids, problem="give a list of ids"
+            argument="message_ids", value=message_ids, problem="pass a list of ids"
         )
     return list(dict.fromkeys(message_ids))

@@ -1,14 +1,16 @@
-"""Doing at once what happens to a queue by itself, in as many transactions as it takes."""
+"""Housekeeping now, in as many transactions as it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from ..consumers import promotion, registry
 from ..errors import ExpiredBacklog
 from ..messages import auto_delete, history, time_to_live
 from ..schema import once
+from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.model import Swept
 from .handle import Handle, composed
@@ -17,45 +19,19 @@ R = TypeVar("R")
 
 
 def sweep(handle: Handle, db: fdb.Database) -> Swept:
-    """Promote what is due, dispose of what has expired, remove consumers that are dead and what was
-    staged a week ago, and delete the queue if it is to go."""
+    """Promote what is due, remove expired messages, dead consumers and rows staged a week ago, and
+    delete the queue if it is unused and has ``auto_delete``."""
     keys = handle._keys.once
-    promoted, expired, begin = 0, 0, b""
-    while True:
-        done = once.run(
-            db, keys, lambda tr: _promote(tr, handle), wrote=lambda done: done.moved > 0
-        )
+    promoted = 0
+    while (done := once.run(db, keys, partial(_promote, handle), wrote=_moved)).moved:
         promoted += done.ready
-        if not done.moved:
-            break
-
-    def skip(tr: fdb.Transaction) -> int:
-        return time_to_live.skip_unreadable(tr, handle._scope(tr))
-
-    while once.run(db, keys, skip, wrote=bool):
+    while once.run(db, keys, partial(_skip_unreadable, handle), wrote=bool):
         pass
-
-    def dispose(tr: fdb.Transaction) -> tuple[int, bytes]:
-        return time_to_live.sweep(tr, handle._scope(tr), begin)
-
-    while True:
-        count, begin = once.run(db, keys, dispose, wrote=lambda done: done[0] > 0)
-        expired += count
-        if not begin:
-            break
+    expired = _pages(handle, db, time_to_live.sweep)
     evict_dead(handle, db)
-
     from ..messages.streams import undecided  # most programs stage nothing
 
-    def expire(tr: fdb.Transaction) -> tuple[int, bytes]:
-        return undecided.expire(tr, handle._scope(tr), begin)
-
-    staged, begin = 0, b""
-    while True:
-        count, begin = once.run(db, keys, expire, wrote=lambda done: done[0] > 0)
-        staged += count
-        if not begin:
-            break
+    staged = _pages(handle, db, undecided.expire)
     deleted = composed(
         db,
         handle._root_keys.once,
@@ -66,9 +42,9 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
 
 
 def evict_dead(handle: Handle, db: fdb.Database, *, first: bool = False) -> list[bytes]:
-    """Remove consumers of dead processes, below the whole root; returns those of the queue.
+    """Remove consumers of dead processes from all queues of the root; returns those of the queue.
 
-    first: whether to end with the first transaction that removes any of the queue.
+    first: whether to stop after the first transaction that removes any of the queue.
     """
     found: list[bytes] = []
     while True:
@@ -84,7 +60,7 @@ def evict_dead(handle: Handle, db: fdb.Database, *, first: bool = False) -> list
 
 
 def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:
-    """Take messages; where too many before them have expired, once those are disposed of."""
+    """Take messages, after removing expired ones if too many of them come first."""
     while True:
         try:
             return take()
@@ -92,7 +68,33 @@ def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:
             sweep(handle, db)
 
 
-def _promote(tr: fdb.Transaction, handle: Handle) -> promotion.Promoted:
+def _promote(handle: Handle, tr: fdb.Transaction) -> promotion.Promoted:
     scope = handle._scope(tr)
     history.trim(tr, scope)
     return promotion.promote_all(tr, scope, promotion.look(tr, scope))
+
+
+def _moved(done: promotion.Promoted) -> bool:
+    return done.moved > 0
+
+
+def _skip_unreadable(handle: Handle, tr: fdb.Transaction) -> int:
+    return time_to_live.skip_unreadable(tr, handle._scope(tr))
+
+
+def _pages(
+    handle: Handle,
+    db: fdb.Database,
+    step: Callable[[fdb.Transaction, Scope, bytes], tuple[int, bytes]],
+) -> int:
+    """Take a step from page to page to the end; returns the sum of the counts."""
+    total, begin = 0, b""
+
+    def page(tr: fdb.Transaction) -> tuple[int, bytes]:
+        return step(tr, handle._scope(tr), begin)
+
+    while True:
+        count, begin = once.run(db, handle._keys.once, page, wrote=lambda done: done[0] > 0)
+        total += count
+        if not begin:
+            return total

@@ -1,4 +1,4 @@
-"""Many queues at one look, for whoever watches over all of them."""
+"""An overview of many queues in one read."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..values.records import record
 from .handle import Transactor, composed
 
 NAMES = 10_000
-"""Names of queues that one transaction reads."""
+"""How many names of queues one transaction reads."""
 
 
 @record
 class Surveyed:
-    """A queue as ``survey`` saw it: its options, and the depth of its levels.
+    """A queue in a ``survey``: its options, and the depth of its levels.
 
-    unreadable: why this release cannot use the queue, such as that a newer one has made it; its
-        options are then not known, and stand at their defaults. None where it can.
+    unreadable: why this release cannot use the queue, for instance because a newer one created it;
+        its options are then the defaults. None if it can.
     """
 
     options: QueueOptions
@@ -44,9 +44,9 @@ def list_queues(
 ) -> list[str]:
     """The names of all queues below ``root``, sorted. Snapshot reads: no conflicts.
 
-    timeout: seconds that it may take, with a database; None: as long as it takes.
+    timeout: how long it may take, in seconds, with a database; None for no limit.
 
-    With a database it spans transactions, of 10,000 names each. Raises ``OperationTimedOut``,
+    With a database it spans transactions of 10,000 names each. Raises ``OperationTimedOut``,
     ``InvalidArgument``.
     """
     limit = durations.limit("timeout", timeout)
@@ -72,18 +72,18 @@ def survey(
     root: fdb.Subspace = DEFAULT_ROOT,
     timeout: Seconds | None = None,
 ) -> dict[str, Surveyed]:
-    """The options and depths of several queues, read at once; without those that do not exist.
+    """The options and depths of several queues, read at once; leaves out missing ones.
 
-    timeout: seconds that it may take, with a database; None: as long as it takes.
+    timeout: how long it may take, in seconds, with a database; None for no limit.
 
-    One round trip, whatever their number: some hundred at most belong into one transaction.
-    Snapshot reads: no conflicts. A queue that cannot be read is among them, and hides no other.
+    One round trip; pass at most some hundred names. Snapshot reads: no conflicts. An unreadable
+    queue is listed like the others.
     Raises ``InvalidName``, ``InvalidArgument``, ``OperationTimedOut``.
     """
     root_keys = RootKeys(root, durations.limit("timeout", timeout))
     keys = {name: root_keys.queue(check_name(name)) for name in names}
 
-    def look(tr: fdb.Transaction) -> dict[str, Surveyed]:
+    def read(tr: fdb.Transaction) -> dict[str, Surveyed]:
         looks = [
             (name, tr.snapshot.get(queue.meta), counters.look(tr, queue))
             for name, queue in keys.items()
@@ -101,4 +101,4 @@ def survey(
                 found[name] = Surveyed(options, levels, unreadable)
         return found
 
-    return composed(tr, root_keys.once, look, wrote=lambda _: False)
+    return composed(tr, root_keys.once, read, wrote=lambda _: False)

@@ -1,4 +1,4 @@
-"""Subscriptions as users hold them: each call is one step or several, each in a transaction."""
+"""Subscriptions as users hold them: each call takes one or more steps, each a transaction."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
 from ..subscriptions import acquire, browse, cursors, delivery, exclusive, registry
 from ..subscriptions.acquire import Found
-from ..subscriptions.cursors import MAX_WALKED
+from ..subscriptions.cursors import MAX_SCANNED
 from ..subscriptions.start_position import Place
+from ..values.content import check_count
 from ..values.durations import Seconds, patience
 from ..values.model import Delivery, Message
 from ..values.options import check_lease, check_name
@@ -31,12 +32,12 @@ R = TypeVar("R")
 
 MAX_MESSAGES = 10_000
 POLL_SECONDS = 5.0
-"""How often a waiting consumer looks by itself: for leases that lapse, and their like."""
+"""How often a waiting consumer looks on its own, for expired leases and the like."""
 
 
 @record
 class _Step(Generic[R]):
-    """What one transaction of a call came to."""
+    """The result of one transaction of a call."""
 
     results: list[R]
     found: Found
@@ -48,9 +49,9 @@ class _Step(Generic[R]):
 class Subscription:
     """A handle on one subscription, from ``Queue.subscribe`` or ``Queue.subscriptions.open``.
 
-    Threads can share it and it can be pickled. It stands for one consumer: an exclusive
-    subscription serves one handle at a time, and a pickled one is another. Its methods raise
-    ``SubscriptionNotFound`` once the subscription was removed or has closed itself.
+    Threads can share it, and it can be pickled. Each handle is one consumer: an exclusive
+    subscription serves one handle at a time, and a pickled copy is another one. The methods raise
+    ``SubscriptionNotFound`` once the subscription is removed or has closed itself.
     """
 
     def __init__(self, queue: Handle, name: str) -> None:
@@ -66,18 +67,18 @@ class Subscription:
         return f"Subscription({self._queue.name!r}, {self.name!r})"
 
     def definition(self, tr: Transactor) -> Definition:
-        """What the subscription is. No conflicts but with a change of it."""
+        """The definition of the subscription. Conflicts only with a change of it."""
         return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
 
     def places(self, tr: Transactor) -> dict[int, int]:
-        """How far it has come: by level, the index of the last message that it has passed (see
-        ``Position``); 0 before the first. Not of use where it takes every message. A snapshot
+        """How far the subscription has come: by level, the index of the last message behind it
+        (see ``Position``); 0 at the start. Meaningless for one that takes every message. A snapshot
         read, no conflicts."""
 
         def look(tr: fdb.Transaction) -> dict[int, int]:
             scope = self._queue._scope(tr)
             self._known(scope)
-            found = cursors.places_of(tr, scope, self.name)
+            found = cursors.positions(tr, scope, self.name)
             return {level: scope.keys.passed(place) for level, place in found.items()}
 
         return self._run(tr, look, lambda _: False)
@@ -92,7 +93,7 @@ class Subscription:
         wait: Seconds = 0.0,
         consumer: str = "",
     ) -> Delivery | None:
-        """Lease the first message that matches; as ``receive_many`` for one message."""
+        """Lease the first matching message; as ``receive_many`` for one message."""
         found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer)
         return found[0] if found else None
 
@@ -105,20 +106,19 @@ class Subscription:
         wait: Seconds = 0.0,
         consumer: str = "",
     ) -> list[Delivery]:
-        """Lease up to ``max_messages`` first messages that match; none if there are none.
+        """Lease the first ``max_messages`` matching messages; an empty list if there are none.
 
-        The arguments are those of ``Queue.receive_many``, and so is what to do with a delivery.
-        Messages that do not match are passed, once: with a database in as many transactions as
-        it takes. None is returned only if at some instant there was no match (with a selector
-        that reads the age: none but perhaps one that came of age during the call).
+        The arguments are those of ``Queue.receive_many``, and deliveries are settled as there.
+        Messages that do not match are skipped, once; with a database, in as many transactions as it
+        takes. The list is empty only if at some instant nothing matched (with a selector that reads
+        the age, a message may have come of age during the call).
 
-        Two round trips, and more to pass more than a hundred messages. Conflicts with whoever
-        takes one of the messages or adds any before the last of them, and with other consumers
-        of the subscription that are receiving; not with those that take what it passes. With a
-        database, an attempt after a conflict goes by the order of the moment at which it began:
-        else a stream of arrivals that do not match could hold it up for ever. With a
-        transaction, raises ``TransactionTooLarge`` if it has to pass more than a thousand.
-        Raises ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
+        Two round trips, and more to skip more than a hundred messages. Conflicts with takers of
+        the same messages, with messages added before the last of them, and with other consumers
+        of the subscription; not with takers of skipped messages. With a database, a retry after a
+        conflict keeps the order of its start, so that arrivals cannot delay it for ever. With a
+        transaction, raises ``TransactionTooLarge`` if it would skip more than a thousand. Raises
+        ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
         return self._receive_many(tr, max_messages, lease, wait, consumer)
 
@@ -131,8 +131,8 @@ class Subscription:
         consumer: str,
         begins: bool = True,
     ) -> list[Delivery]:
-        """begins: whether the caller begins at once with a message that it is given alone."""
-        _check_count("max_messages", max_messages)
+        """begins: whether the caller handles a message that comes alone at once."""
+        check_count("max_messages", max_messages, MAX_MESSAGES)
         wait = _patience(tr, wait)
         seconds = None if lease is None else check_lease("lease", lease)
         if consumer:
@@ -144,9 +144,9 @@ class Subscription:
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
 
     def get(self, tr: fdb.Transaction) -> Message | None:
-        """Remove and return the first message that matches, without a lease, in the transaction
-        that writes its effect; None if there is none. Of a browsing subscription, the next
-        message, which stays.
+        """Remove and return the first matching message in the transaction that writes its effect,
+        without a lease; None if there is none. A browsing subscription returns the next message and
+        leaves it.
 
         As ``receive``. Raises ``InvalidArgument`` for a database: see ``get_at_most_once``.
         """
@@ -154,8 +154,8 @@ class Subscription:
         return self._get(tr)
 
     def get_at_most_once(self, db: fdb.Database) -> Message | None:
-        """As ``get``, in a transaction of its own: the message is gone then, or the place has
-        moved on, whatever becomes of the process."""
+        """As ``get``, in a transaction of its own: even if the process then dies, the message is
+        gone, or the browser is past it."""
         return self._get(db)
 
     def _get(self, tr: Transactor) -> Message | None:
@@ -167,27 +167,26 @@ class Subscription:
         return found[0] if found else None
 
     def browse(self, tr: Transactor, limit: int = 100, *, wait: Seconds = 0.0) -> list[Message]:
-        """The next messages of a browsing subscription, at most ``limit``; they stay.
+        """The next messages of a browsing subscription, at most ``limit``; they stay in the queue.
 
-        Each is given once, in order within its level; in the caller's transaction, the place
-        moves on if that commits. A message that is leased when the browser comes by is not seen,
-        also if it comes back later. Round trips as ``receive_many``. Conflicts with other moves
-        of the same subscription and with whoever adds a message to a level before the last one
-        that it passes there; not with arrivals behind it, so it gets on in a busy queue.
-        Raises ``SubscriptionHeld``, ``InvalidArgument``, ``TransactionTooLarge``.
+        Each is returned once, in order within its level; in the caller's transaction, once that
+        commits. A message that is leased when the browser reaches it is skipped, even if it returns
+        later. Round trips as ``receive_many``. Conflicts with other moves of the same subscription
+        and with messages added to a level before the last one read there, but not with arrivals
+        behind it. Raises ``SubscriptionHeld``, ``InvalidArgument``, ``TransactionTooLarge``.
         """
-        _check_count("limit", limit)
+        check_count("limit", limit, MAX_MESSAGES)
         wait = _patience(tr, wait)
-        return self._consume(tr, Mode.BROWSE, limit, wait, delivery.look)
+        return self._consume(tr, Mode.BROWSE, limit, wait, delivery.load)
 
     # -- looking after -----------------------------------------------------------------------
 
     def seek(self, tr: Transactor, to: str) -> None:
-        """Go to another place: "first", "now" (behind all that is there) or a message's id.
+        """Move to another place: "first", "now" (behind all messages) or a message's id.
 
-        An id places the cursor of that message's level alone. What an acquiring subscription
-        leaves behind and comes back later is found nevertheless. Conflicts with other moves of the
-        same subscription; forward, also with enqueues that are under way.
+        An id moves the cursor of that message's level only. An acquiring subscription still finds
+        messages that return behind its cursor later. Conflicts with other moves of the same
+        subscription; a move forward also with concurrent enqueues.
         """
         place = Place.of("to", to)
 
@@ -199,11 +198,10 @@ class Subscription:
         self._run(tr, move)
 
     def set_selector(self, tr: Transactor, selector: str | None) -> None:
-        """Change what the subscription is about.
+        """Change the selector.
 
-        An acquiring subscription looks at the whole queue again; a browsing one goes on from its
-        place. Conflicts with every operation on the queue that is under way. Raises
-        ``InvalidSelector``.
+        An acquiring subscription reads the whole queue again; a browsing one continues where it
+        is. Conflicts with every concurrent operation on the queue. Raises ``InvalidSelector``.
         """
         wanted = None if selector is None else Selector(selector)
 
@@ -218,19 +216,19 @@ class Subscription:
         self._run(tr, change)
 
     def close(self, tr: Transactor) -> None:
-        """Let another consumer use an exclusive subscription at once. It stays; see ``remove``."""
+        """Let another consumer use an exclusive subscription now. It is not removed."""
 
         def release(tr: fdb.Transaction) -> None:
-            exclusive.give_up(tr, self._queue._scope(tr), self.name, self._consumer)
+            exclusive.release(tr, self._queue._scope(tr), self.name, self._consumer)
 
         self._run(tr, release)
 
     def remove(self, tr: Transactor) -> None:
-        """Remove the subscription and its place for everybody; its leases go on.
+        """Remove the subscription for all consumers. Its leases stay valid.
 
-        With the last one goes a queue that deletes itself (``auto_delete``), if nothing is left in
-        it but dead letters and no consumer waits; messages keep it, until a sweep finds them gone.
-        Conflicts with every operation on the queue that is under way.
+        Removing the last subscription also deletes a queue with ``auto_delete`` that holds nothing
+        but dead letters and has no waiting consumer; otherwise a later sweep deletes it. Conflicts
+        with every concurrent operation on the queue.
         """
 
         def remove(tr: fdb.Transaction) -> None:
@@ -269,7 +267,7 @@ class Subscription:
             taken = step(tr)
             if taken.found.unfinished:
                 raise TransactionTooLarge(
-                    problem=f"more than {MAX_WALKED:,} messages, or 2 MB of them, do not match; "
+                    problem=f"more than {MAX_SCANNED:,} messages, or 2 MB of them, do not match: "
                     "call it with a database"
                 )
             return taken.results
@@ -281,7 +279,7 @@ class Subscription:
                 tr,
                 self._once,
                 _attempts(step, resume=resume, waits=left > 0),
-                # To move a cursor twice does no harm.
+                # Moving a cursor twice does no harm.
                 wrote=lambda taken: bool(taken.results or taken.closed),
             )
             if taken.found.unfinished:
@@ -312,16 +310,16 @@ class Subscription:
             raise InvalidArgument(
                 argument="subscription",
                 value=self.name,
-                problem=f"its mode is {definition.mode.value!r}: use its method for that",
+                problem=f"its mode is {definition.mode.value!r}: use the methods of that mode",
             )
         held = exclusive.read(tr, scope, self.name) if definition.exclusive else None
         promotion.promote(tr, scope, promotion.look(tr, scope))
         if held is not None:
-            exclusive.take(tr, scope, self.name, self._consumer, held)
+            exclusive.hold(tr, scope, self.name, self._consumer, held)
         if scope.options.paused and mode is Mode.ACQUIRE:
             found = Found([], True, {})
         elif mode is Mode.BROWSE:
-            found = browse.onward(tr, scope, definition, limit)
+            found = browse.advance(tr, scope, definition, limit)
         else:
             found = acquire.first(tr, scope, definition, limit, strict=strict, resume=resume)
         closed = found.empty and definition.auto_close and not scope.options.paused
@@ -336,8 +334,8 @@ class Subscription:
 
 
 def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Step[R]]:
-    """A step whose first attempt is strict. After a conflict it is not: arrivals that do not even
-    match would make it fail again and again."""
+    """A step whose first attempt is strict, and whose retries are not: otherwise arrivals that do
+    not even match could make it fail again and again."""
     first = iter((True,))
     return lambda tr: step(tr, strict=next(first, False), **terms)
 
@@ -345,17 +343,10 @@ def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Ste
 # -- arguments --------------------------------------------------------------------------------
 
 
-def _check_count(argument: str, value: object) -> None:
-    if type(value) is not int or not 0 < value <= MAX_MESSAGES:
-        raise InvalidArgument(
-            argument=argument, value=value, problem=f"must be 1 to {MAX_MESSAGES:,}"
-        )
-
-
 def _patience(tr: Transactor, wait: object) -> float:
     seconds = patience("wait", wait)
     if seconds and isinstance(tr, fdb.Transaction):
         raise InvalidArgument(
-            argument="wait", value=wait, problem="waiting spans transactions: give a database"
+            argument="wait", value=wait, problem="waiting spans transactions: pass a database"
         )
     return seconds

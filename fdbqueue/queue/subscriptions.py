@@ -1,4 +1,4 @@
-"""The subscriptions of a queue: making, opening and listing them."""
+"""The subscriptions of a queue: creating, opening and listing them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Subscriptions:
         self._queue = queue
 
     def list(self, tr: Transactor) -> list[Definition]:
-        """What subscriptions there are, by name. Conflicts with a change of them alone."""
+        """The subscriptions, by name. Conflicts only with a change of them."""
         return self._queue._read(tr, lambda tr: [*self._queue._scope(tr).subscriptions])
 
     def open(self, tr: Transactor, name: str) -> Subscription:
-        """A handle on a subscription that exists; raises ``SubscriptionNotFound``."""
+        """A handle on an existing subscription; raises ``SubscriptionNotFound``."""
         subscription = Subscription(self._queue, name)
         subscription.definition(tr)
         return subscription
@@ -49,7 +49,7 @@ class Subscriptions:
         auto_close: bool | None = None,
         start: str = FIRST,
     ) -> Subscription:
-        """Open a subscription, and make it if it does not exist; see ``Queue.subscribe``."""
+        """Open a subscription, and create it if needed; see ``Queue.subscribe``."""
         place = Place.of("start", start)
         given = {
             "mode": None if mode is None else _mode(mode),
@@ -108,7 +108,7 @@ def look_through(queue: Handle, db: fdb.Database, levels: Iterable[int]) -> Iter
 
 
 def check_levels(levels: Iterable[int] | None, count: int) -> list[int]:
-    """Levels in their order, all where None; raises ``InvalidArgument``."""
+    """Levels in order; None for all. Raises ``InvalidArgument``."""
     if levels is None:
         return list(range(count))
     wanted = sorted(set(levels))

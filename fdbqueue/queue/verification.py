@@ -1,4 +1,4 @@
-"""Verify and repair: whether what is stored is what the queue promises, while it is in use."""
+"""Verification and repair of what a queue stores, while it is in use."""
 
 from __future__ import annotations
 
@@ -23,29 +23,25 @@ Pages = Callable[[Audit, bytes], bytes]
 
 
 def verify(db: fdb.Database, queue: Queue, *, repair: bool = False) -> Verification:
-    """Check the stored state of a queue; returns every deviation, and what could not be checked.
+    """Check the stored state of a queue; returns every defect, and what could not be checked.
 
-    repair: mend what can be mended without a guess: counters, expiries, TAIL, and cursors and
-        chunks that belong to nothing. The others need a person.
+    repair: repair what needs no guess: counters, expiries, TAIL, and orphaned cursors and chunks.
+        Other defects need a person.
 
-    The queue may be in use. Spans transactions of at most 500 messages or 5 MB each, but for what
-    must be read at one version: the scans that counters are compared with (one level's ready
-    messages, all leases, all dead letters), a plan with its leases, and the search for the owners
-    of chunks. A queue too large to be read so in four seconds has that named in ``unchecked``.
-    Every deviation that is reported was there at one version of the database: none comes from
-    looking at two.
+    The queue may be in use. Spans transactions of at most 500 messages or 5 MB each, except for
+    what must be read at one version: the scans behind the counters (one level's ready messages, all
+    leases, all dead letters), a plan with its leases, and the search for owners of chunks. Whatever
+    takes longer than four seconds is listed in ``unchecked``. Each defect existed at one version of
+    the database; none results from comparing two.
 
-    Reads at snapshot isolation, so it disturbs nobody; a page that is repaired is read again with
-    conflicts. Raises ``QueueNotFound``.
+    Snapshot reads: no conflicts; a page to repair is read again with conflicts. Raises
+    ``QueueNotFound``.
     """
     return _Verifier(db, queue, repair).run()
 
 
 def rebuild_counters(db: fdb.Database, queue: Queue) -> Verification:
-    """Set the counters of a queue to what a scan finds, while it is in use.
-
-    As the same part of ``verify`` with ``repair``.
-    """
+    """Set the counters of a queue to what a scan finds, as ``verify`` with ``repair`` does."""
     verifier = _Verifier(db, queue, repair=True)
     verifier.counters()
     return verifier.result()
@@ -85,7 +81,7 @@ class _Verifier:
         return Verification(found, unchecked, self.messages, self.staged)
 
     def counters(self) -> None:
-        """The states first: what was enqueued is their sum."""
+        """The states come first: the number of enqueued messages is their sum."""
         for level in range(self.queue.options(self.db).levels):
             check = partial(audit.counted, kind=Kind.READY, level=level)
             self.whole(f"counters of the ready messages of level {level}", check)
@@ -96,7 +92,7 @@ class _Verifier:
         self.whole("sums of the counters", audit.conserved)
 
     def plans(self) -> None:
-        """Plan after plan, each with its leases at one version."""
+        """Each plan with its leases at one version."""
         try:
             self.pages(auditplans.complete)
         except audit.TooLong:

@@ -1,8 +1,8 @@
-"""Which queues there are, and what they are: META and the subscriptions, read once and cached.
+"""The catalogue of queues: META and the subscriptions, read once and cached.
 
-``\\xff/metadataVersion`` comes with the read version, so a handle learns without a round trip that
-what it has cached is stale. A change of META writes it, and conflicts with every transaction that
-relied on what was there before.
+``\\xff/metadataVersion`` comes with the read version, so a handle learns without a round trip
+whether its cache is stale. A change of META writes it, and conflicts with every transaction that
+relied on the old one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .scope import Chore, Scope
 FORMAT_VERSION = 2
 """1 had no identity."""
 IDENTITY_BYTES = 16
-"""Random; names a queue for ever, so that another one of the same name is not taken for it."""
+"""Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
 
 _STAMP_OPERAND = bytes(14)
@@ -34,7 +34,7 @@ _CHANGES = "_fdbqueue_changes"
 
 @transactional
 def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions) -> None:
-    """Create a queue. Raises ``QueueExists``. Conflicts with another creation of the name."""
+    """Create a queue. Raises ``QueueExists``. Conflicts with another creation of that name."""
     if tr.get(root.name(name)).present():
         raise QueueExists(name=name)
     tr[root.name(name)] = b""
@@ -43,9 +43,9 @@ def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions
 
 @transactional
 def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
-    """Store other options. Conflicts with every operation on the queue that is under way.
+    """Store other options, and keep what a later release has stored with them.
 
-    What a later release has stored beside them stays. One round trip.
+    One round trip. Conflicts with every concurrent operation on the queue.
     """
     stored = json.loads(tr.get(scope.keys.meta).value or b"{}")
     given = kept(stored.get("options"), options)
@@ -54,10 +54,9 @@ def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
 
 @transactional
 def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
-    """Delete a queue and all that is in it. Raises ``QueueNotFound``.
+    """Delete a queue with everything in it. Raises ``QueueNotFound``.
 
-    Conflicts with every operation on the queue that is under way, so that none of them can leave
-    something behind.
+    Conflicts with every concurrent operation on the queue, so that none leaves anything behind.
     """
     if not tr.get(root.name(name)).present():
         raise QueueNotFound(name=name)
@@ -69,9 +68,9 @@ def delete(tr: fdb.Transaction, root: RootKeys, name: str) -> None:
 
 @transactional
 def names(tr: fdb.Transaction, root: RootKeys, after: str | None, limit: int) -> list[str]:
-    """The names of up to ``limit`` queues (0: of all), sorted. A snapshot read, no conflicts.
+    """The names of up to ``limit`` queues (0: all), sorted. A snapshot read, no conflicts.
 
-    after: the name behind which to go on.
+    after: the last name of the previous page.
     """
     entries = root.names()
     begin = entries.start if after is None else root.name(after) + b"\x00"
@@ -82,15 +81,15 @@ def names(tr: fdb.Transaction, root: RootKeys, after: str | None, limit: int) ->
 
 @transactional
 def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
-    """Say that the subscriptions have changed. Conflicts as ``change``; writes no key of META."""
+    """Invalidate cached subscriptions. Conflicts as ``change``, but writes no key of META."""
     tr.add_write_conflict_key(keys.meta)
     _touch(tr)
 
 
 class Entry:
-    """One queue as a handle knows it, and its scope as it was read last.
+    """A handle's view of one queue, with the last scope it has read.
 
-    identity: that of the queue which it must be; of any with its name where None.
+    identity: that of the only queue to accept; None for any with the name.
     """
 
     __slots__ = ("_read", "clock", "identity", "keys", "name", "root", "strays")
@@ -105,7 +104,7 @@ class Entry:
         self._read: tuple[bytes | None, Scope] | None = None
 
     def only(self, identity: str) -> Entry:
-        """The same queue, as long as no other has its name."""
+        """The same queue, accepting no other with its name."""
         entry = Entry(self.name, self.root, self.keys, self.clock)
         entry.identity = identity
         return entry
@@ -118,13 +117,13 @@ class Entry:
     def scope(self, tr: fdb.Transaction) -> Scope:
         """The queue's options and subscriptions, and what follows from them.
 
-        No round trip of its own while what was read last is valid, else one. Conflicts with a
-        change of the options or the subscriptions and the deletion of the queue. Raises
-        ``QueueNotFound``, ``QueueReplaced``, ``FormatTooNew``, ``StoreForked``.
+        One round trip, none while the cache is valid. Conflicts with a change of the options or the
+        subscriptions and with the deletion of the queue. Raises ``QueueNotFound``,
+        ``QueueReplaced``, ``FormatTooNew``, ``StoreForked``.
         """
         if binding.forked:
             binding.check_process()
-        # In a transaction that changes it itself, reading it would fail the commit.
+        # A transaction that has written it itself could not commit after reading it.
         stamp = None if _CHANGES in tr.__dict__ else tr.snapshot.get(METADATA_VERSION).value
         read = self._read  # Another thread may replace it meanwhile.
         if read is not None and stamp is not None and read[0] == stamp:
@@ -151,7 +150,7 @@ class Entry:
 
 
 def _touch(tr: fdb.Transaction) -> None:
-    """Tell every handle that what it has cached is stale."""
+    """Invalidate every handle's cache."""
     tr.__dict__[_CHANGES] = True
     tr.set_versionstamped_value(METADATA_VERSION, _STAMP_OPERAND)
 

@@ -1,7 +1,7 @@
-"""What the subscriptions of a queue are, as they are stored.
+"""The definitions of a queue's subscriptions, as they are stored.
 
-They lie below the operations because whoever puts a message back has to know whose cursor may
-have passed it: they are read with META, cached with it, and a change of them is one of META.
+Requeuing a message needs them, to find the cursors that are ahead of it. They are read and cached
+with META, and changing one invalidates META.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 
 
 class Mode(Enum):
-    """What a subscription does with a message: takes it, or looks at it."""
+    """Whether a subscription takes messages or only reads them."""
 
     ACQUIRE = "acquire"
     BROWSE = "browse"
@@ -32,9 +32,9 @@ class Mode(Enum):
 class Definition(NamedTuple):
     """A subscription as it is stored.
 
-    selector: which messages it is about; all where None.
+    selector: which messages it wants; None for all.
     exclusive: whether it serves one consumer at a time.
-    auto_close: whether it removes itself once it has seen the end of the queue.
+    auto_close: whether it removes itself at the end of the queue.
     """
 
     name: str
@@ -45,16 +45,16 @@ class Definition(NamedTuple):
 
     @property
     def skips(self) -> bool:
-        """Whether it takes messages and leaves others: then its cursor must not pass a match."""
+        """Whether it takes some messages and leaves others; its cursor must not skip a match."""
         return self.mode is Mode.ACQUIRE and self.selector is not None
 
     @property
     def timed(self) -> bool:
-        """Whether a message that does not match now may match later, where it stands."""
+        """Whether a waiting message may begin to match later."""
         return self.selector is not None and self.selector.timed
 
     def matches(self, message: Message, now_ms: int) -> bool:
-        """Whether it is about a message, at ``now_ms`` of the wall clock."""
+        """Whether it wants a message, at ``now_ms`` of the wall clock."""
         return self.selector is None or self.selector.matches(message, now_ms)
 
 
@@ -65,14 +65,13 @@ def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
 
 
 def parse(keys: QueueKeys, looked: fdb.FDBRange) -> tuple[Definition, ...]:
-    """Definitions in the order of their names, without those that this release cannot read: no
-    other subscription depends on them, nor does the queue."""
+    """Definitions in the order of their names, without any that this release cannot read."""
     found = []
     for kv in looked:
         try:
             found.append(_parse(keys.parse_subscription(kv.key), kv.value))
         except (CorruptData, FormatTooNew) as error:
-            log.warning("left out: %s", error)
+            log.warning("ignoring a subscription: %s", error)
     return tuple(found)
 
 

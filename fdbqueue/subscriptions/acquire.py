@@ -1,4 +1,4 @@
-"""Taking what a selector matches, in strict order of priority, and leaving the rest."""
+"""Taking the messages that a selector matches, in strict order of priority."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb, transactional
 from ..values.records import record
-from .cursors import MAX_WALKED_BYTES, Walk
+from .cursors import MAX_SCANNED_BYTES, CursorScan
 
-WORTHWHILE = 16
-"""Messages that a cursor passes at once. A move conflicts with enqueues at these indexes and with
-other consumers of the subscription; to look at a few messages again costs less."""
-WORTHWHILE_BYTES = 50_000
+MIN_SKIPPED = 16
+"""How many messages a cursor skips at once. A move conflicts with enqueues at these indexes and
+with other consumers of the subscription; reading a few messages again costs less."""
+MIN_SKIPPED_BYTES = 50_000
 
 
 @record
 class Found:
-    """What a walk has found, whether it has seen the end of the queue, and how far it has come."""
+    """What a scan found, whether it saw the end of the queue, and how far it came."""
 
     messages: list[StoredMessage]
     ended: bool
@@ -28,19 +28,19 @@ class Found:
 
     @property
     def empty(self) -> bool:
-        """Whether there was nothing to find."""
+        """Whether nothing matches."""
         return self.ended and not self.messages
 
     @property
     def unfinished(self) -> bool:
-        """Whether to go on in another transaction: nothing was found, and the end not seen."""
+        """Whether to continue in another transaction: nothing found, and the end not seen."""
         return not self.messages and not self.ended
 
 
 def enough(messages: Sequence[StoredMessage], limit: int) -> bool:
-    """Whether a transaction has found as many messages as it is to give, or can carry."""
+    """Whether a transaction has as many messages as were asked for, or as it can carry."""
     chunks = sum(message.envelope.chunk_bytes for message in messages)
-    return len(messages) == limit or chunks >= MAX_WALKED_BYTES
+    return len(messages) == limit or chunks >= MAX_SCANNED_BYTES
 
 
 @transactional
@@ -53,47 +53,45 @@ def first(
     strict: bool = True,
     resume: Mapping[int, bytes] | None = None,
 ) -> Found:
-    """The first messages that match, read with a conflict on each, and not yet removed.
+    """The first matching messages, each read with a conflict, and not yet removed.
 
-    strict: whether to conflict with the arrival of something more urgent, and of anything where
-        there are less than ``limit``. Else the order, and that there are no more, holds for the
-        moment at which the transaction began.
-    resume: the places that an earlier transaction of the call has come to, for a selector that
-        reads the age.
+    strict: conflict with the arrival of a more urgent message, and of any if fewer than ``limit``
+        match. Otherwise the order, and the end, are those at the start of the transaction.
+    resume: where an earlier transaction of the call stopped, for a selector that reads the age.
 
-    Where it passes enough messages that do not match to be worth it, it moves the cursor behind
-    them. It does not do so if the selector reads the age of messages: what does not match now may
-    match later. Such a subscription looks at all of them again each time.
+    Moves the cursor behind messages that do not match, if there are enough of them. If the selector
+    reads the age, the cursor stays, since a message may match later; each call then reads all
+    messages again.
 
-    Two round trips, and one for each hundred messages of a level that it passes. Conflicts with
-    whoever takes one of the messages, adds one before the last of its level, or moves the cursor.
+    Two round trips, and one more for each hundred skipped messages of a level. Conflicts with
+    others that take one of the messages, add one before the last of its level, or move the cursor.
     """
-    walk = Walk(tr, scope, definition.name, limit, resume if definition.timed else None)
+    messages = CursorScan(tr, scope, definition.name, limit, resume if definition.timed else None)
     now_ms = scope.now_ms(tr)
     taken: list[StoredMessage] = []
     skipped: Counter[int] = Counter()
     weight: Counter[int] = Counter()
     expired: list[StoredMessage] = []
-    for standing in walk:
-        if not time_to_live.deliverable(standing, now_ms):
-            tr.add_read_conflict_key(scope.keys.ready(standing.position))
-            expired.append(standing)
-        elif definition.matches(standing.envelope.properties(standing.position), now_ms):
-            if standing.envelope.alone and taken:
+    for message in messages:
+        if not time_to_live.deliverable(message, now_ms):
+            tr.add_read_conflict_key(scope.keys.ready(message.position))
+            expired.append(message)
+        elif definition.matches(message.envelope.properties(message.position), now_ms):
+            if message.envelope.alone and taken:
                 break
-            tr.add_read_conflict_key(scope.keys.ready(standing.position))
-            taken.append(standing)
-            if standing.envelope.alone or enough(taken, limit):
+            tr.add_read_conflict_key(scope.keys.ready(message.position))
+            taken.append(message)
+            if message.envelope.alone or enough(taken, limit):
                 break
         else:
-            skipped[standing.position.level] += 1
-            weight[standing.position.level] += len(standing.envelope.payload)
+            skipped[message.position.level] += 1
+            weight[message.position.level] += len(message.envelope.payload)
     time_to_live.remove_undeliverable(tr, scope, expired)
-    found = Found(taken, walk.ended, walk.reached)
+    found = Found(taken, messages.ended, messages.reached)
     if not definition.timed:
         for level, count in skipped.items():
-            if found.unfinished or count >= WORTHWHILE or weight[level] >= WORTHWHILE_BYTES:
-                walk.move(level)
+            if found.unfinished or count >= MIN_SKIPPED or weight[level] >= MIN_SKIPPED_BYTES:
+                messages.move(level)
     if strict or (definition.auto_close and found.empty):
-        walk.rely_on_ends()
+        messages.rely_on_ends()
     return found

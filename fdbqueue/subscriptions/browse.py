@@ -1,4 +1,4 @@
-"""Looking at every message once, in order, and leaving it where it is."""
+"""Looking at each message once, in order, and leaving it in place."""
 
 from __future__ import annotations
 
@@ -8,41 +8,40 @@ from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb, transactional
 from .acquire import Found, enough
-from .cursors import Walk
+from .cursors import CursorScan
 
 PAGE = 100
-"""Messages that one transaction of a plain look reads."""
+"""How many messages one transaction reads without a subscription."""
 
 
 @transactional
-def onward(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int) -> Found:
-    """The next messages that match, and move the cursors behind them.
+def advance(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int) -> Found:
+    """The next matching messages; moves the cursors behind them.
 
-    A message is judged once, when the browser comes by. Round trips as in ``acquire.first``.
-    Conflicts with another move of the same cursors and with whoever adds a message to a level
-    before the last one that was passed there; with nobody who takes one. If the subscription
-    closes itself for what this returns, also with any arrival.
+    Each message is matched once. Round trips as in ``acquire.first``. Conflicts with other moves of
+    the same cursors, and with messages added to a level before the last one read there; never with
+    takers. If the subscription closes itself as a result, also with any arrival.
     """
-    walk = Walk(tr, scope, definition.name, limit)
+    messages = CursorScan(tr, scope, definition.name, limit)
     now_ms = scope.now_ms(tr)
     seen: list[StoredMessage] = []
-    for standing in walk:
-        if standing.envelope.expired(now_ms):
+    for message in messages:
+        if message.envelope.expired(now_ms):
             continue
-        if definition.matches(standing.envelope.properties(standing.position), now_ms):
-            seen.append(standing)
+        if definition.matches(message.envelope.properties(message.position), now_ms):
+            seen.append(message)
             if enough(seen, limit):
                 break
-    for level in walk.passed:
-        walk.move(level)
-    found = Found(seen, walk.ended, walk.reached)
+    for level in messages.passed:
+        messages.move(level)
+    found = Found(seen, messages.ended, messages.reached)
     if definition.auto_close and found.empty:
-        walk.rely_on_ends()
+        messages.rely_on_ends()
     return found
 
 
 def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list[StoredMessage]:
-    """The next messages of a level from a place on; none at its end. Snapshot, no conflicts."""
+    """The next messages of a level, from a place on; none at its end. Snapshot, no conflicts."""
     within = keys.ready_from(level, place)
     found = tr.snapshot.get_range(
         within.start, within.stop, limit=PAGE, streaming_mode=fdb.StreamingMode.want_all

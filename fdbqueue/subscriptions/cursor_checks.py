@@ -1,5 +1,4 @@
-"""Whether the cursors that are stored are those of the subscriptions, and no message can get
-behind one."""
+"""Checks of cursors, for ``verify``."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from ..schema.keys import Kind
 
 
 def cursors(audit: Audit, begin: bytes) -> bytes:
-    """Every cursor belongs to a subscription, and TAIL has come as far: else a message could be
+    """Every cursor belongs to a subscription, and is not beyond TAIL, or a message could be
     enqueued behind it."""
     keys = audit.scope.keys
     names = {definition.name for definition in audit.scope.subscriptions}
@@ -26,7 +25,7 @@ def cursors(audit: Audit, begin: bytes) -> bytes:
             audit.report("cursor orphaned", name, detail, partial(audit.tr.clear, kv.key))
         elif level is not None and kv.value > keys.place_after(unpack_index(tails[level].value)):
             index = keys.parse_place(kv.value)
-            detail = f"in level {level} it stands at {index}, beyond TAIL"
+            detail = f"in level {level} it is at {index}, beyond TAIL"
             raised = partial(audit.tr.max, keys.tail(level), pack_index(index))
             audit.report("tail behind cursor", name, detail, raised)
     return following

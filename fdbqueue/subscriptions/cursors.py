@@ -1,17 +1,15 @@
-"""Cursors: how far a subscription has come in each level, and how it moves on.
+"""Cursors: how far a subscription has come in each level.
 
-A cursor holds the next place to inspect, and no pointer into any list: what it points at may be
-gone. What makes a move safe is a fence. The move reads the cursor and the messages that it passes
-with conflicts; it raises TAIL to the index that it passes, and writes the FENCE keys up to it as a
-conflict range. A message that was about to take one of these indexes either commits first, and
-then the move fails and sees it, or commits later, and then its enqueue fails, since it read its
-FENCE key, and takes a higher index.
+A cursor is the next place to read; the message there may be gone. A fence makes a move safe. The
+move reads the cursor and the skipped messages with conflicts, raises TAIL to the last skipped
+index, and writes the FENCE keys up to it as a conflict range. An enqueue that takes one of these
+indexes either commits first, and the move fails and sees its message, or it commits later, and
+fails because it read its FENCE key, and takes a higher index.
 
-The read conflicts leave out the messages themselves: only the gaps between them matter, where
-another might appear. One that is taken or removed meanwhile is no harm to whoever passes it, and
-one that comes back moves the cursor itself; so a cursor and the consumers before it do not
-disturb each other. The gap behind the last message matters only to who relies on there being no
-more: else a cursor at the end of a busy queue would conflict with every arrival, and never move.
+The read conflicts cover only the gaps between messages, where another could appear. A skipped
+message may be taken or removed, and one that returns moves the cursor itself, so a cursor and the
+consumers ahead of it do not conflict. The gap behind the last message counts only for callers that
+rely on the end; otherwise a cursor at the end of a busy queue would conflict with every arrival.
 """
 
 from __future__ import annotations
@@ -25,24 +23,23 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Position
 
-MAX_WALKED = 1_000
-"""Messages that one transaction inspects at most."""
-MAX_WALKED_BYTES = 2_000_000
-"""Bytes of messages after which a transaction inspects no more."""
+MAX_SCANNED = 1_000
+"""The most messages that one transaction reads."""
+MAX_SCANNED_BYTES = 2_000_000
+"""How many bytes of messages one transaction reads before it stops."""
 
 _FIRST_PAGE = 16
 _PAGE = 100
 
 
-class Walk:
-    """One transaction's way from the cursors of a subscription on, the most urgent level first.
+class CursorScan:
+    """A scan from the cursors of a subscription on, the most urgent level first.
 
-    Iterating gives the ready messages in order, until ``ended`` (there are no more) or as many as
-    one transaction inspects. Whoever goes on to a message depends on there being no other before
-    it in its level: the read conflicts say just that, and grow with the iteration. ``reached`` has
-    the place behind the last message given, per level; it is the next place to inspect.
+    Yields ready messages in order until ``ended``, or as many as one transaction reads. Each step
+    adds read conflicts: no other message may appear before the yielded one in its level.
+    ``reached`` is the place behind the last yielded message, by level.
 
-    Two round trips, one for the cursors and one for the first messages of all levels, and one for
+    Two round trips, for the cursors and for the first messages of all levels, and one more for
     each further page of a level.
     """
 
@@ -66,14 +63,14 @@ class Walk:
         self.ended = False
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        places = {**places_of(self._tr, self._scope, self._subscription), **self._resume}
+        places = {**positions(self._tr, self._scope, self._subscription), **self._resume}
         pages = {level: self._read(level, place, self._page) for level, place in places.items()}
         for level, place in places.items():
-            for standing, stored in self._level(level, place, pages[level]):
+            for message, stored in self._level(level, place, pages[level]):
                 self._count += 1
                 self._bytes += stored
-                yield standing
-                if self._count >= MAX_WALKED or self._bytes >= MAX_WALKED_BYTES:
+                yield message
+                if self._count >= MAX_SCANNED or self._bytes >= MAX_SCANNED_BYTES:
                     return
         self.ended = True
 
@@ -86,7 +83,7 @@ class Walk:
     def _level(
         self, level: int, place: bytes, page: fdb.FDBRange
     ) -> Iterator[tuple[StoredMessage, int]]:
-        """The messages of a level, and how many bytes were read for each."""
+        """The messages of a level, each with its stored size in bytes."""
         keys, limit = self._scope.keys, self._page
         self._tr.add_read_conflict_key(keys.cursor(self._subscription, level))
         self.reached[level] = place
@@ -103,8 +100,8 @@ class Walk:
             if len(found) < limit:
                 self._ends.append((gap.start, gap.stop))
                 return
-            # As many as there is room for, by the size of those before.
-            left = MAX_WALKED_BYTES - self._bytes
+            # As many as fit, by the size of those so far.
+            left = MAX_SCANNED_BYTES - self._bytes
             limit = min(_PAGE, max(4, left * self._count // max(self._bytes, 1)))
             page = self._read(level, self.reached[level], limit)
 
@@ -113,12 +110,12 @@ class Walk:
             self._tr.add_read_conflict_range(begin, end)
 
     def rely_on_ends(self) -> None:
-        """Depend on there being no more, in every level that was walked to its end."""
+        """Conflict with arrivals in every level that was read to its end."""
         for begin, end in self._ends:
             self._exclude(begin, end)
 
     def move(self, level: int) -> None:
-        """Move the level's cursor behind the last message that was given."""
+        """Move the level's cursor behind the last yielded message."""
         if level in self.passed:
             place, index = self.reached[level], self.passed[level]
             put(self._tr, self._scope.keys, self._subscription, level, place, index)
@@ -127,17 +124,17 @@ class Walk:
 def put(
     tr: fdb.Transaction, keys: QueueKeys, subscription: str, level: int, place: bytes, index: int
 ) -> None:
-    """Set a cursor to a place that has passed all indexes up to ``index`` or a part of it.
+    """Set a cursor to a place behind all indexes before ``index`` and perhaps a part of ``index``.
 
-    Whoever has read what lies before calls this; an enqueue at one of these indexes that is under
-    way fails, and TAIL lets none begin there any more, whatever becomes of what was passed.
+    The caller has read the messages before it. Concurrent enqueues at these indexes fail, and TAIL
+    allows no new ones there.
     """
     tr[keys.cursor(subscription, level)] = place
     fence(tr, keys, level, index)
 
 
 def fence(tr: fdb.Transaction, keys: QueueKeys, level: int, index: int) -> None:
-    """Let no message come in at an index up to ``index`` any more. Writes blindly."""
+    """Allow no more enqueues at indexes up to ``index``. Writes blindly."""
     tr.max(keys.tail(level), pack_index(index))
     tr.add_write_conflict_range(keys.fence(level, 0), keys.fence(level, index + 1))
 
@@ -148,8 +145,8 @@ def behind(keys: QueueKeys, position: Position) -> bytes:
 
 
 @transactional
-def places_of(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int, bytes]:
-    """Where the cursors stand, by level. A snapshot read; the caller adds conflicts as needed."""
+def positions(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int, bytes]:
+    """The cursors, by level. A snapshot read; the caller adds conflicts as needed."""
     cursors = scope.keys.cursors(subscription)
     found = {
         scope.keys.parse_cursor(kv.key)[1]: kv.value

@@ -1,4 +1,4 @@
-"""What is done with the messages that a subscription finds, which were read with conflicts."""
+"""What happens to the messages that a subscription found and read with conflicts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def grant(
     consumer: str,
     begins: bool = True,
 ) -> list[Delivery]:
-    """Lease them, for ``seconds`` or the queue's own time; ``begins`` as in ``lease.Terms``."""
+    """Lease them for ``seconds``, or the queue's lease time; ``begins`` as in ``lease.Terms``."""
     lasts = scope.options.lease if seconds is None else seconds
     return lease.grant(tr, scope, lease.Terms(lasts, claim, consumer, begins), messages)
 
@@ -31,16 +31,16 @@ def grant(
 @transactional
 def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
     """Remove them for good."""
-    # Looked at before the end of the messages removes their chunks.
-    found = look(tr, scope, messages)
+    # Read before the messages end, which removes their chunks.
+    found = load(tr, scope, messages)
     scan.remove(tr, scope.keys, messages)
     transitions.record(tr, scope, DEQUEUE, messages)
     return found
 
 
 @transactional
-def look(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
-    """Leave them where they are. One round trip for payloads in chunks, if there are any."""
+def load(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
+    """Leave them in place. One round trip if any payload is in chunks."""
     chunks = payloads.reads(tr, scope.keys, messages)
     return [
         message.envelope.message(message.position) for message in payloads.load(messages, chunks)

@@ -1,6 +1,6 @@
-"""Exclusive subscriptions: one consumer at a time, and another once that one is dead.
+"""Exclusive subscriptions: they serve one consumer at a time, and another once that one is dead.
 
-A hold ends like a lease: when both the database's version and the wall clock are past its expiry.
+A hold ends like a lease, when both the database's version and the wall clock are past its expiry.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 
 HOLD_SECONDS = 30.0
-"""How long a consumer holds an exclusive subscription after it last used it."""
+"""How long a consumer holds an exclusive subscription after its last use."""
 
 _RENEW_MS = 1000 * HOLD_SECONDS / 2
 
 
 def read(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
-    """Issue the read of who holds a subscription. Conflicts with a change of that."""
+    """Issue the read of a subscription's holder, with a conflict."""
     return tr.get(scope.keys.holder(subscription))
 
 
 @transactional
-def take(
-    tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes, looked: fdb.Value
+def hold(
+    tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes, stored: fdb.Value
 ) -> None:
-    """Hold a subscription, or go on holding it; raises ``SubscriptionHeld`` if another does.
+    """Hold a subscription; raises ``SubscriptionHeld`` if another consumer does.
 
-    Writes only where the hold is new or half over.
+    Writes only if the hold is new or half over.
     """
     version, now_ms = scope.version(tr), scope.now_ms(tr)
-    value = looked.value
+    value = stored.value
     if value is not None:
         holder = unpack_holder(value)
         if holder.token == token:
@@ -46,7 +46,7 @@ def take(
 
 
 def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
-    """Whether a hold is not over by one of the clocks; never if it is of another cluster, whose
+    """Whether a hold is valid by either clock; never if it comes from another cluster, whose
     versions are ahead."""
     if holder.expiry_version > version + int(HOLD_SECONDS * VERSIONS_PER_SECOND):
         return False
@@ -54,8 +54,8 @@ def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
 
 
 @transactional
-def give_up(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:
-    """Let another consumer hold the subscription, if this one does."""
+def release(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:
+    """End the consumer's hold, if it has one."""
     value = read(tr, scope, subscription).value
     if value is not None and unpack_holder(value).token == token:
         del tr[scope.keys.holder(subscription)]

@@ -1,10 +1,9 @@
-"""Passing messages for somebody who keeps the place elsewhere, as in the checkpoint of a stream.
+"""Cursors that are kept elsewhere, such as in the checkpoint of a stream.
 
-The fence is that of a cursor (see there), but here nothing is looked at in the transaction that
-passes it: whoever wants to see what was passed reads that afterwards. So an enqueue that took one
-of the passed indexes and committed before is seen, and one that would commit later fails, and takes
-a higher index. The move need not read the messages with conflicts, and conflicts with nothing but
-such enqueues.
+A move fences like that of a cursor (see there), but the messages are read later, in another
+transaction. An enqueue at one of these indexes that committed before is seen then; one that would
+commit later fails, and takes a higher index. So the move needs no read conflicts on messages, and
+conflicts only with such enqueues.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .start_position import FIRST, Place
 
 MAX_PASSED = 5_000
 MAX_PASSED_BYTES = 8_000_000
-"""What one transaction passes at most; it has to read it."""
+"""How far one transaction moves at most, since it reads the messages."""
 
 _FIRST_PAGE = 16
 _CHUNK_BYTES = FIELDS["chunk_bytes"]
@@ -33,8 +32,10 @@ _CHUNK_BYTES = FIELDS["chunk_bytes"]
 
 @dataclass(slots=True)
 class Passed:
-    """How far a transaction has come, by level, and how many messages, of how many bytes, it has
-    passed in each; ended: whether there are no more, or no more may be passed."""
+    """How far a transaction has come, by level, and how many messages and bytes it passed.
+
+    ended: whether there are no more, or the limits allow no more.
+    """
 
     places: dict[int, bytes]
     counts: dict[int, int] = field(default_factory=dict)
@@ -43,12 +44,12 @@ class Passed:
 
     @property
     def messages(self) -> int:
-        """How many it has passed."""
+        """How many messages were passed."""
         return sum(self.counts.values())
 
 
 @transactional
-def onward(
+def advance(
     tr: fdb.Transaction,
     scope: Scope,
     places: Mapping[int, bytes],
@@ -56,13 +57,13 @@ def onward(
     *,
     more: bool = False,
 ) -> Passed:
-    """Pass ready messages, the most urgent first, and see that none appears there any more.
+    """Move behind ready messages, the most urgent first, and let no more appear among them.
 
-    places: where to go on, by level; the lowest where a level has none. more: whether something
-    was passed before, so that one message that exceeds the limits need not be.
+    places: where to start, by level; the lowest by default. more: whether the batch has messages
+    already; otherwise one message is passed even if it exceeds the limits.
 
-    One round trip if there are few. Snapshot reads; conflicts with enqueues that take one of the
-    passed indexes at the same time.
+    One round trip for a few messages. Snapshot reads; conflicts with concurrent enqueues at the
+    passed indexes.
     """
     passed = Passed(dict(places))
     last: dict[int, Position] = {}
@@ -91,10 +92,10 @@ def onward(
 
 @transactional
 def begin(tr: fdb.Transaction, scope: Scope, place: Place) -> dict[int, bytes]:
-    """The places from which on a place is gone on from. One round trip at most.
+    """The places, by level, of a start position. At most one round trip.
 
-    From now on is behind all that is there; what is enqueued later comes behind that, as in
-    ``onward``. Raises ``InvalidArgument`` for a level that the queue does not have.
+    "now" is behind all messages, and later enqueues come behind that, as in ``advance``. Raises
+    ``InvalidArgument`` for a level that the queue does not have.
     """
     keys, position = scope.keys, place.position
     if place.name == FIRST:

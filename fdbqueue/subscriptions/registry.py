@@ -1,4 +1,4 @@
-"""Which subscriptions a queue has: creating and removing them, and placing their cursors."""
+"""Creating and removing subscriptions, and setting their cursors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def store(tr: fdb.Transaction, scope: Scope, definition: Definition) -> None:
 
 @transactional
 def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
-    """Remove a subscription and its cursors. Conflicts with every operation on the queue.
+    """Remove a subscription and its cursors.
 
-    So whoever puts a message back either sees that it is gone, or fails and looks again: no
-    cursor is left behind.
+    Conflicts with every operation on the queue, so that none that requeues a message can move a
+    removed cursor.
     """
     keys = scope.keys
     del tr[keys.subscription(name)]
@@ -38,7 +38,7 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
 
 @transactional
 def drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
-    """Remove a subscription, and the queue if it deletes itself and this was all there was."""
+    """Remove a subscription, and with it an auto-delete queue that is otherwise unused."""
     remove(tr, scope, name)
     if scope.options.auto_delete and auto_delete.drained(tr, scope):
         catalogue.delete(tr, scope.root, scope.name)
@@ -53,10 +53,10 @@ def rewind(tr: fdb.Transaction, scope: Scope, name: str) -> None:
 
 @transactional
 def forward(tr: fdb.Transaction, scope: Scope, name: str) -> None:
-    """Set all cursors behind every message that is there now.
+    """Set all cursors behind every message that exists now.
 
-    One round trip, snapshot reads: a message that commits meanwhile came before the move, and is
-    passed like the others; one that commits later takes a higher index, or fails and does so.
+    One round trip, snapshot reads: a message that commits before the move is skipped like the
+    others; one that commits later takes a higher index, if need be after a retry.
     """
     looks = {
         level: index_allocation.look(tr, scope.keys, level) for level in range(scope.options.levels)
@@ -77,7 +77,7 @@ def seek(tr: fdb.Transaction, scope: Scope, name: str, position: Position) -> No
     if position.index < following:
         cursor.put(tr, keys, name, level, keys.place(position), position.index)
     else:
-        # What was never used must not use up the indexes before it.
+        # Indexes that were never used must stay usable.
         _put_behind(tr, keys, name, level, following)
 
 

@@ -1,4 +1,4 @@
-"""Where a subscription is told to go."""
+"""Where a subscription starts, or seeks to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST, NOW = "first", "now"
 
 @record
 class Place:
-    """Where to go in a queue, as an argument names it; a position for the id of a message."""
+    """A place in a queue as an argument names it; ``position`` is that of a message id."""
 
     argument: str
     name: str
@@ -31,16 +31,16 @@ class Place:
         return cls(argument, name, None if name in (FIRST, NOW) else Position.from_id(name))
 
     def check(self, definition: Definition) -> None:
-        """Raises ``InvalidArgument`` if such a subscription has no such place."""
+        """Raises ``InvalidArgument`` if the subscription cannot go there."""
         if self.name != FIRST and definition.mode is Mode.ACQUIRE and not definition.skips:
             raise InvalidArgument(
                 argument=self.argument,
                 value=self.name,
-                problem="a subscription that takes every message has no place but the first",
+                problem='a subscription that takes every message always starts at "first"',
             )
 
     def seek(self, tr: fdb.Transaction, scope: Scope, subscription: str) -> None:
-        """Take a subscription there."""
+        """Move a subscription there."""
         if self.position is not None:
             registry.seek(tr, scope, subscription, self.position)
         elif self.name == NOW:

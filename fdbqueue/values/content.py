@@ -1,13 +1,20 @@
-"""Checks of payloads and headers."""
+"""Checks of counts, payloads and headers."""
 
 from __future__ import annotations
 
-from ..errors import InvalidHeaders, InvalidPayload, PayloadTooLarge
+from ..errors import InvalidArgument, InvalidHeaders, InvalidPayload, PayloadTooLarge
 from .model import Headers, HeaderValue
 from .options import MAX_PAYLOAD
 
 MAX_HEADER_BYTES = 8_000
 MAX_INTEGER = 2**63 - 1
+
+
+def check_count(argument: str, value: object, most: int) -> int:
+    """A number from 1 to ``most``; raises ``InvalidArgument``."""
+    if type(value) is not int or not 0 < value <= most:
+        raise InvalidArgument(argument=argument, value=value, problem=f"must be 1 to {most:,}")
+    return value
 
 
 def check_payload(payload: object, limit: int = MAX_PAYLOAD) -> bytes:

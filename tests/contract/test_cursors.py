@@ -36,7 +36,7 @@ def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
 @pytest.fixture(autouse=True)
 def every_pass_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cursors move for a single message, so that few messages make every interleaving."""
-    monkeypatch.setattr("fdbqueue.subscriptions.acquire.WORTHWHILE", 1)
+    monkeypatch.setattr("fdbqueue.subscriptions.acquire.MIN_SKIPPED", 1)
 
 
 @pytest.fixture(params=["acquire", "browse"])

@@ -26,11 +26,11 @@ Places = dict[int, bytes]
 EVERYTHING = Limits()
 
 
-def onward(db: Database, queue: Queue, places: Places, limits: Limits = EVERYTHING) -> Passed:
+def advance(db: Database, queue: Queue, places: Places, limits: Limits = EVERYTHING) -> Passed:
     return once.run(
         db,
         queue._keys.once,
-        lambda tr: external_cursors.onward(tr, queue._scope(tr), places, limits),
+        lambda tr: external_cursors.advance(tr, queue._scope(tr), places, limits),
     )
 
 
@@ -55,22 +55,22 @@ def between(db: Database, queue: Queue, since: Places, until: Places) -> list[by
 
 def test_messages_are_passed_in_order_as_far_as_the_limits_go(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [NewMessage(b"%d" % n, priority=n) for n in range(10)])
-    first = onward(db, queue, {}, Limits(messages=4))
+    first = advance(db, queue, {}, Limits(messages=4))
     assert (first.messages, first.ended) == (4, True)
     assert between(db, queue, {}, first.places) == [b"9", b"8", b"7", b"6"]
-    second = onward(db, queue, first.places)
+    second = advance(db, queue, first.places)
     assert (second.messages, second.ended) == (6, True)
     assert between(db, queue, first.places, second.places) == [
         b"5", b"4", b"3", b"2", b"1", b"0",
     ]  # fmt: skip
-    assert onward(db, queue, second.places).places == second.places
+    assert advance(db, queue, second.places).places == second.places
 
 
 def test_bytes_limit_it_but_one_message_goes_in_any_case(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, [bytes(200_000), bytes(1_000), bytes(1_000), bytes(1_000)])
-    first = onward(db, queue, {}, Limits(size=2_500))
+    first = advance(db, queue, {}, Limits(size=2_500))
     assert first.messages == 1
-    second = onward(db, queue, first.places, Limits(size=2_500))
+    second = advance(db, queue, first.places, Limits(size=2_500))
     assert second.messages == 2
     assert second.size < 2_500
 
@@ -79,9 +79,9 @@ def test_what_came_after_the_ends_were_taken_is_not_passed(db: Database, queue: 
     queue.enqueue(db, b"a")
     ends = queue.plans.planner("any").ends(db)
     queue.enqueue_many(db, [b"b", NewMessage(b"urgent", priority=9)])
-    passed = onward(db, queue, {}, Limits(ends=ends))
+    passed = advance(db, queue, {}, Limits(ends=ends))
     assert between(db, queue, {}, passed.places) == [b"a"]
-    later = onward(db, queue, passed.places)
+    later = advance(db, queue, passed.places)
     assert between(db, queue, passed.places, later.places) == [b"urgent", b"b"]
 
 
@@ -95,13 +95,13 @@ def test_an_enqueue_that_commits_late_comes_behind_what_was_passed(
         if not passed:
             # The enqueue has taken its index; another one there commits, and is passed.
             queue.enqueue(db, b"first")
-            passed.append(onward(db, queue, {}))
+            passed.append(advance(db, queue, {}))
 
     late = FlakyDatabase(db, [], before=move)
     queue.enqueue(cast("Database", late), b"late")
     assert late.commits == 2, "it failed by the fence"
     assert between(db, queue, {}, passed[0].places) == [b"a", b"first"]
-    rest = onward(db, queue, passed[0].places)
+    rest = advance(db, queue, passed[0].places)
     assert between(db, queue, passed[0].places, rest.places) == [b"late"]
 
 
@@ -111,8 +111,8 @@ def test_an_enqueue_that_commits_before_the_move_does_is_seen(db: Database, queu
     queue.enqueue(tr, b"at the same time")
     queue.enqueue(db, b"b")
     flaky = FlakyDatabase(db, [], before=lambda: tr.commit().wait())
-    passed = onward(cast("Database", flaky), queue, {})
-    rest = onward(db, queue, passed.places)
+    passed = advance(cast("Database", flaky), queue, {})
+    rest = advance(db, queue, passed.places)
     seen = between(db, queue, {}, passed.places)
     seen += between(db, queue, passed.places, rest.places)
     assert sorted(seen) == [b"a", b"at the same time", b"b"]
@@ -123,11 +123,11 @@ def test_nothing_that_stands_before_now_is_in_what_follows(db: Database, queue: 
     now = begin(db, queue, "now")
     queue.dequeue_at_most_once(db)
     queue.enqueue_many(db, [b"d", NewMessage(b"e", priority=0)])
-    rest = onward(db, queue, now)
+    rest = advance(db, queue, now)
     assert between(db, queue, now, rest.places) == [b"d", b"e"]
     assert begin(db, queue, "first") == {}
     second = begin(db, queue, ids[1])
-    rest = onward(db, queue, second)
+    rest = advance(db, queue, second)
     assert between(db, queue, second, rest.places) == [b"b", b"c", b"d", b"e"]
     with pytest.raises(InvalidArgument, match="no such level"):
         begin(db, queue, "20-000000000001-0011223344556677")
@@ -156,7 +156,7 @@ def test_every_message_that_stays_is_passed_once(
 
         def go_on(limit: int | None) -> None:
             nonlocal places
-            passed = onward(db, queue, places, Limits(messages=limit))
+            passed = advance(db, queue, places, Limits(messages=limit))
             seen.extend(between(db, queue, places, passed.places))
             places = passed.places
 

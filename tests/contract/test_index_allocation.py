@@ -34,17 +34,17 @@ def pass_all(
         browser = queue.subscribe(db, "browser", mode="browse")
         return lambda: browser.browse(db, 1_000)
     if request.param == "selector":
-        monkeypatch.setattr("fdbqueue.subscriptions.acquire.WORTHWHILE", 1)
+        monkeypatch.setattr("fdbqueue.subscriptions.acquire.MIN_SKIPPED", 1)
         selective = queue.subscribe(db, "selective", selector="region = 'eu'")
         return lambda: selective.receive(db)
 
-    def onward() -> object:
+    def advance() -> object:
         # What a stream that keeps its places in its checkpoint does.
         return queue._read(
-            db, lambda tr: external_cursors.onward(tr, queue._scope(tr), {}, Limits())
+            db, lambda tr: external_cursors.advance(tr, queue._scope(tr), {}, Limits())
         )
 
-    return onward
+    return advance
 
 
 def attempts_until_committed(db: fdb.Database, work: Callable[[fdb.Transaction], None]) -> int:

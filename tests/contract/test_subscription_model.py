@@ -61,7 +61,7 @@ class Subscribed(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         # Cursors move for a single message, so that few messages make every history.
-        self.moves = mock.patch("fdbqueue.subscriptions.acquire.WORTHWHILE", 1)
+        self.moves = mock.patch("fdbqueue.subscriptions.acquire.MIN_SKIPPED", 1)
         self.moves.start()
         self.db = fdbqueue.open()
         self.root = fdb.Subspace((f"test-{uuid.uuid4().hex}",))

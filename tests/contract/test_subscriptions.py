@@ -383,7 +383,7 @@ def test_a_changed_selector_looks_at_the_whole_queue_again(db: Database, queue: 
 def test_passing_goes_on_over_several_transactions(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_WALKED", 10)
+    monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
     put(db, queue, *(f"us{n}" for n in range(35)), "eu1", *(f"us{n}" for n in range(35)))
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     with pytest.raises(TransactionTooLarge, match="with a database"):
@@ -571,7 +571,7 @@ def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, qu
         queue.subscribe(db, "")
     with pytest.raises(InvalidArgument, match="not a message id"):
         queue.subscribe(db, "one", mode="browse", start="last")
-    with pytest.raises(InvalidArgument, match="no place but the first"):
+    with pytest.raises(InvalidArgument, match="always starts at"):
         queue.subscribe(db, "one", start="now")
     assert queue.subscriptions.list(db) == []
     one = queue.subscribe(db, "one")
@@ -581,7 +581,7 @@ def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, qu
         one.receive_many(db, 0)
     with pytest.raises(InvalidArgument, match="database"):
         one.receive(db.create_transaction(), wait=1)
-    with pytest.raises(InvalidArgument, match="no place but the first"):
+    with pytest.raises(InvalidArgument, match="always starts at"):
         one.seek(db, "now")
     with pytest.raises(InvalidArgument, match="no such level"):
         queue.subscribe(db, "b", mode="browse").seek(db, "ee-000000000001-0000000000000000")

@@ -1,11 +1,11 @@
-"""The plans of a queue, as ``Queue.plans`` offers them: what streams have in hand."""
+"""The plans of a queue, as ``Queue.plans`` offers them: the messages that streams hold."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from ...errors import InvalidArgument, PlanHeld, PlanNotFound
+from ...errors import PlanHeld, PlanNotFound
 from ...messages.delivery import lease
 from ...messages.streams import plans
 from ...messages.streams.plans import OpenPlans
@@ -14,6 +14,7 @@ from ...schema.codec.leases import unpack_lease
 from ...schema.codec.plans import Planned
 from ...schema.scope import Scope
 from ...store.binding import fdb
+from ...values.content import check_count
 from ...values.model import Message, Plan, PlanConsumer
 from ...values.options import check_name
 from ..handle import Handle, Transactor, finished
@@ -29,22 +30,19 @@ class Plans:
         self._queue = queue
 
     def show(self, tr: Transactor, consumer: str) -> PlanConsumer:
-        """One of them. One round trip, snapshot reads. Raises ``PlanNotFound``."""
+        """The plans of one consumer. One round trip, snapshot reads. Raises ``PlanNotFound``."""
         check_name(consumer)
         return self._queue._read(
             tr, lambda tr: _told(found(self._queue._scope(tr), consumer, tr.snapshot))
         )
 
     def messages(self, tr: Transactor, consumer: str, limit: int = 1_000) -> list[Message]:
-        """The first messages that a consumer has in hand, without their payloads.
+        """The first messages that a consumer holds, without their payloads.
 
         Snapshot reads, two round trips. Raises ``PlanNotFound``, ``InvalidArgument``.
         """
         check_name(consumer)
-        if type(limit) is not int or not 0 < limit <= MAX_SHOWN:
-            raise InvalidArgument(
-                argument="limit", value=limit, problem=f"must be 1 to {MAX_SHOWN:,}"
-            )
+        check_count("limit", limit, MAX_SHOWN)
 
         def look(tr: fdb.Transaction) -> list[Message]:
             scope = self._queue._scope(tr)
@@ -67,21 +65,21 @@ class Plans:
         *,
         progress: Callable[[int], object] | None = None,
     ) -> int:
-        """Give back what a consumer has in hand: its messages return to their places, and the
-        attempt does not count. Returns how many have.
+        """Return a consumer's messages to their places, without counting the attempt; returns how
+        many.
 
-        progress: called after each transaction with how many have so far.
+        progress: called after each transaction with how many have returned so far.
 
-        For a consumer that does not run any more: one that still runs fails when it comes to its
-        next batch. What it has acknowledged stays so. A release that was interrupted is gone on
-        with by the next one. Spans transactions, each of 5,000 messages at most; exactly once.
-        ``releasing`` does the same a transaction at a time. Raises ``PlanNotFound``.
+        For a consumer that has stopped: one that still runs fails at its next batch. Acknowledged
+        batches stay acknowledged. The next release continues an interrupted one. Spans
+        transactions of up to 5,000 messages; exactly once. ``releasing`` does the same one
+        transaction at a time. Raises ``PlanNotFound``.
         """
         return finished(self.releasing(db, consumer), progress, 0)
 
     def releasing(self, db: fdb.Database, consumer: str) -> Iterator[int]:
-        """``release`` as it is iterated over: yields how many messages have returned after each
-        transaction. Nothing is done before the first is asked for."""
+        """``release`` as an iterator: yields how many messages have returned after each
+        transaction. Nothing happens before the first step."""
         check_name(consumer)
         total = 0
         while True:
@@ -97,10 +95,10 @@ class Plans:
             yield total
 
     def forget(self, tr: Transactor, consumer: str) -> None:
-        """Forget a consumer that has nothing in hand: its next run begins anew, and a checkpoint
-        of before is refused.
+        """Forget a consumer that holds no messages. Its next run starts over, and refuses older
+        checkpoints.
 
-        One round trip. Raises ``PlanNotFound``, and ``PlanHeld`` while it has messages in hand.
+        One round trip. Raises ``PlanNotFound``, and ``PlanHeld`` while it holds messages.
         """
         check_name(consumer)
 
@@ -113,9 +111,9 @@ class Plans:
         self._queue._run(tr, remove)
 
     def planner(self, consumer: str, *, lenient: bool = False) -> Planner:
-        """A run of a consumer, which takes over what an earlier one has left. Touches nothing.
+        """A run of a consumer, which takes over the plans of an earlier one. Writes nothing yet.
 
-        lenient: whether to go on with what there is where a batch is not planned any more.
+        lenient: whether to continue without a batch that is no longer planned.
         """
         return Planner(self._queue, check_name(consumer), lenient)
 

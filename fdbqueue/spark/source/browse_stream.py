@@ -191,7 +191,7 @@ def _write(
 def _onward(
     queue: Queue, places: Places, limits: Limits, more: bool, tr: fdb.Transaction
 ) -> Passed:
-    return external_cursors.onward(tr, queue._scope(tr), places, limits, more=more)
+    return external_cursors.advance(tr, queue._scope(tr), places, limits, more=more)
 
 
 def _rest(limits: Limits, messages: int, size: int) -> Limits:
