@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+from tests.acceptance.prepared import NEEDS_ITS_OWN_START, Prepared
 from tests.patience import DEADLINE
 
 FDBQ = Path(sys.executable).parent / "fdbq"
 PROGRAMS = Path(__file__).parent / "programs"
+
+
+@cache
+def prepared() -> Prepared:
+    """The process that commands are forked from."""
+    return Prepared()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,8 @@ class Fdbq:
 
     def __call__(self, *arguments: str, given: bytes | str = b"") -> Ended:
         """Run it, whatever comes of it."""
+        if self._may_be_prepared(arguments):
+            return self._prepared(arguments, given)
         done = subprocess.run(
             [FDBQ, *arguments],
             check=False,
@@ -54,6 +66,23 @@ class Fdbq:
             timeout=DEADLINE,
         )
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def _may_be_prepared(self, arguments: Sequence[str]) -> bool:
+        """Whether the process need not start from nothing."""
+        differing = dict(self.environment.items() ^ os.environ.items())
+        named = differing.keys() <= {"FDBQUEUE_STORE", "PYTEST_CURRENT_TEST"}
+        own = "--store" in arguments or NEEDS_ITS_OWN_START.intersection(arguments[:1])
+        return named and not own
+
+    def _prepared(self, arguments: Sequence[str], given: bytes | str) -> Ended:
+        with TemporaryFile() as stdin, TemporaryFile() as out, TemporaryFile() as err:
+            stdin.write(given.encode() if isinstance(given, str) else given)
+            for stream in (stdin, out, err):
+                stream.seek(0)
+            code = prepared().run(arguments, self.environment, (stdin, out, err))
+            for stream in (out, err):
+                stream.seek(0)
+            return Ended(code, out.read().decode(), err.read().decode())
 
     def ok(self, *arguments: str, given: bytes | str = b"") -> Ended:
         """Run it; it must succeed."""
