@@ -95,7 +95,7 @@ def drivers(
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(2, id="two of the steps"),
+        pytest.param(1, id="one of the steps"),
         pytest.param(len(STEPS), id="every step", marks=pytest.mark.slow),
     ],
 )
