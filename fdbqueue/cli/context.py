@@ -25,6 +25,11 @@ def queue(name: str) -> fdbqueue.Queue:
     return fdbqueue.Queue(name, subspace())
 
 
+def open_queue(name: str) -> tuple[fdbqueue.fdb.Database, fdbqueue.Queue]:
+    """The store, and a handle for a queue."""
+    return connect(), queue(name)
+
+
 def queue_names(db: fdbqueue.fdb.Database) -> list[str]:
     """The names of all queues."""
     return fdbqueue.list_queues(db, root=subspace())

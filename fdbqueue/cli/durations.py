@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from . import terminal
+from .declarations import Option
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhdw])")
@@ -33,16 +34,16 @@ def seconds(text: str | float) -> float:
     return found
 
 
-def at_least(low: float) -> Callable[[str | float], float]:
-    """Like ``seconds``, with a minimum."""
+def option(help: str, minimum: float | None = None) -> Any:
+    """Declare an option that is a duration."""
 
     def limited(text: str | float) -> float:
         found = seconds(text)
-        if not found >= low:
-            raise terminal.CommandError(f"{text!r} is too short: the minimum is {low:g} s")
+        if minimum is not None and not found >= minimum:
+            raise terminal.CommandError(f"{text!r} is too short: the minimum is {minimum:g} s")
         return found
 
-    return limited
+    return Option(metavar="DURATION", parser=limited, help=help)
 
 
 def moment(text: str | datetime) -> datetime:

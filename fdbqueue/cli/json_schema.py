@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fdbqueue.schema.subscription_definitions import Definition
 
 PRINTED = frozenset(
-    {
+    [
         "id",
         "level",
         "attempts",
@@ -38,7 +38,7 @@ PRINTED = frozenset(
         "waits_for_key",
         "last_error",
         "death",
-    }
+    ]
 )
 """Names in what is printed of a message that an enqueue does not take over."""
 

@@ -71,10 +71,8 @@ MessageIds = Annotated[list[str], Argument(metavar="ID…", help="Ids of message
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Watch = Annotated[
     float | None,
-    Option(
-        metavar="DURATION",
-        parser=durations.at_least(0.1),
-        help="Refresh at this interval until Ctrl-C. With --json, print one array per line.",
+    durations.option(
+        "Refresh at this interval until Ctrl-C. With --json, print one array per line.", 0.1
     ),
 ]
 Limit = Annotated[

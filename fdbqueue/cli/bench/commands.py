@@ -24,11 +24,11 @@ app = Group(
 
 Seconds = Annotated[
     float,
-    Option(metavar="DURATION", parser=durations.at_least(0.1), help="Duration of each run."),
+    durations.option("Duration of each run.", 0.1),
 ]
 WarmUp = Annotated[
     float,
-    Option(metavar="DURATION", parser=durations.at_least(0), help="Warm-up before each run."),
+    durations.option("Warm-up before each run.", 0),
 ]
 JsonFile = Annotated[
     Path | None,
@@ -52,7 +52,7 @@ def quick(
     ] = 4,
     seconds: Annotated[
         float,
-        Option(metavar="DURATION", parser=durations.at_least(0.1), help="Duration of each step."),
+        durations.option("Duration of each step.", 0.1),
     ] = 1.0,
     size: Annotated[
         int,

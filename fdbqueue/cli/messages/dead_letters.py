@@ -112,8 +112,7 @@ def list_(
       fdbq dead list orders --error timeout --since 2h
       fdbq dead list orders --selector "region = 'eu'" --json
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> listings.Listing:
         found, cut = listings.first(filters.find(db, queue, after), limit)
@@ -152,8 +151,7 @@ def show(name: QueueName, message_id: MessageId, *, output: Output) -> None:
     Example:
       fdbq dead show orders 05-000000000001-83ca4e58174f03bb
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> listings.Fields:
         found = queue.dead.show(db, message_id)

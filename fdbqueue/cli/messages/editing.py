@@ -21,8 +21,7 @@ def cancel(name: QueueName, message_ids: MessageIds, *, change: Change) -> None:
       fdbq cancel orders 05-000000000001-83ca4e58174f03bb --dry-run
       fdbq cancel orders 05-000000000001-83ca4e58174f03bb --yes
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     ids = [*dict.fromkeys(message_ids)]
     found = {each: queue.get(db, each) for each in ids}
     cancelled = [
@@ -50,11 +49,7 @@ def edit(
     ] = None,
     delay: Annotated[
         float | None,
-        Option(
-            metavar="DURATION",
-            parser=durations.seconds,
-            help="Deliver them after this delay; 0 delivers them now.",
-        ),
+        durations.option("Deliver them after this delay; 0 delivers them now."),
     ] = None,
     at: Annotated[
         str | None,
@@ -75,8 +70,7 @@ def edit(
     if priority is None and delay is None and at is None:
         raise terminal.CommandError("nothing to change: give --priority, --delay or --at")
     moment = None if at is None else durations.instant(at)
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     ids = [*dict.fromkeys(message_ids)]
     edited = [
         each for each in ids if queue.edit(db, each, priority=priority, delay=delay, at=moment)

@@ -30,11 +30,7 @@ def enqueue(
     ] = None,
     delay: Annotated[
         float,
-        Option(
-            metavar="DURATION",
-            parser=durations.seconds,
-            help="Deliver the message after this delay.",
-        ),
+        durations.option("Deliver the message after this delay."),
     ] = 0.0,
     at: Annotated[
         str | None,
@@ -45,11 +41,7 @@ def enqueue(
     ] = None,
     ttl: Annotated[
         float | None,
-        Option(
-            metavar="DURATION",
-            parser=durations.seconds,
-            help="Time to live: the message expires after this.",
-        ),
+        durations.option("Time to live: the message expires after this."),
     ] = None,
     max_attempts: Annotated[
         int | None,
@@ -129,8 +121,7 @@ def enqueue(
         unique=unique,
         content_type=content_type,
     )
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     if payload is not None and file is not None:
         raise terminal.CommandError("give PAYLOAD or --file, not both")
     if payload is None and file is None:

@@ -46,8 +46,7 @@ def tail(
       fdbq history tail orders
       fdbq history tail orders --max 0 --follow --json
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     check_kept(db, queue)
     try:
         last = b""
@@ -90,8 +89,7 @@ def export(
         stamp = bytes.fromhex(after or "")
     except ValueError:
         raise terminal.CommandError(f"--after {after}: a stamp is hexadecimal") from None
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     check_kept(db, queue)
     printed = 0
     with terminal.progress("lines") as update:

@@ -21,12 +21,8 @@ HEADERS_SHOWN = 24
 BATCH = 1_000
 
 
-class Waiting(Enum):
-    """Why a message waits."""
-
-    READY = "ready"
-    DELAYED = "delayed"
-    WAITING = "waiting"
+Waiting = Enum("Waiting", {"READY": "ready", "DELAYED": "delayed", "WAITING": "waiting"})
+"""Why a message waits."""
 
 
 WaitingOption = Annotated[
@@ -101,8 +97,7 @@ def _browse(
     output: ListOutput,
 ) -> None:
     wanted = None if selector is None else fdbqueue.Selector(selector)
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     clock = fdbqueue.Clock()
     everything = wanted is None and not levels
     empty = f"queue {name} has no {state.value} messages" if everything else "no message matches"
@@ -205,8 +200,7 @@ def show(
       fdbq show orders 05-000000000001-83ca4e58174f03bb --watch 1
       fdbq show orders 05-000000000001-83ca4e58174f03bb --raw > payload
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> fdbqueue.MessageState:
         found = queue.get(db, message_id)

@@ -33,7 +33,7 @@ MAX_BATCH_BYTES = 1_000_000
 
 PAYLOADS = ("payload", "payload_base64")
 ARGUMENTS = frozenset(
-    {
+    [
         "priority",
         "headers",
         "delay",
@@ -46,7 +46,7 @@ ARGUMENTS = frozenset(
         "unique",
         "key",
         "content_type",
-    }
+    ]
 )
 _MOMENTS = {"due_at": "at", "ttl_ends_at": "ttl_ends_at"}
 """Names whose values are times, and the arguments they stand for."""

@@ -50,10 +50,8 @@ def extend(
     tokens: Tokens = None,
     lease: Annotated[
         float | None,
-        Option(
-            metavar="DURATION",
-            parser=durations.seconds,
-            help="Time from now until they expire; by default as the queue's option lease says.",
+        durations.option(
+            "Time from now until they expire; by default as the queue's option lease says."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -73,11 +71,7 @@ def release(
     tokens: Tokens = None,
     delay: Annotated[
         float | None,
-        Option(
-            metavar="DURATION",
-            parser=durations.seconds,
-            help="How long they wait before they are delivered again.",
-        ),
+        durations.option("How long they wait before they are delivered again."),
     ] = None,
     error: Annotated[
         str | None,
@@ -223,8 +217,7 @@ def list_(
       fdbq lease list orders
       fdbq lease list orders --consumer billing --json
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     start = None if after is None else _parsed(after)
 
     def look() -> listings.Listing:
@@ -304,8 +297,7 @@ def release_leases(
     if sum((bool(tokens), consumer is not None, every)) != 1:
         raise terminal.CommandError("choose leases by TOKEN, with --consumer, or with --all")
     chosen = [_parsed(each) for each in tokens or []]
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     if not chosen:
         found = _leases(db, queue, consumer, None)
         chosen = [each.delivery.token for each in found if not each.planned]

@@ -24,19 +24,11 @@ def receive(
     ] = 1,
     lease: Annotated[
         float | None,
-        Option(
-            metavar="DURATION",
-            parser=durations.seconds,
-            help="How long the leases last; by default as the queue's option lease says.",
-        ),
+        durations.option("How long the leases last; by default as the queue's option lease says."),
     ] = None,
     wait: Annotated[
         float,
-        Option(
-            metavar="DURATION",
-            parser=durations.seconds,
-            help="How long to wait for the first message.",
-        ),
+        durations.option("How long to wait for the first message."),
     ] = 0.0,
     ack: Annotated[
         bool, Option("--ack", help="Acknowledge the messages once they are printed.")
@@ -63,8 +55,7 @@ def receive(
         raise terminal.CommandError(
             "standard output is closed, so acknowledged messages would be lost: omit --ack"
         )
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     source = queue if subscription is None else queue.subscriptions.open(db, subscription)
 
     def take(count: int, seconds: float) -> list[fdbqueue.Delivery]:

@@ -11,7 +11,6 @@ import fdbqueue
 from ...errors import StoreError
 from ...values.records import record
 from .. import context, durations, terminal
-from ..declarations import Option
 from ..parameters import AsJson
 
 ROUNDS = 5
@@ -34,11 +33,7 @@ def status(
     as_json: AsJson = False,
     timeout: Annotated[
         float,
-        Option(
-            metavar="DURATION",
-            parser=durations.at_least(0.001),
-            help="How long to wait for a cluster.",
-        ),
+        durations.option("How long to wait for a cluster.", 0.001),
     ] = 10.0,
 ) -> None:
     """Show which store fdbq uses, and whether it responds.

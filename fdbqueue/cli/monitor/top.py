@@ -15,7 +15,6 @@ import fdbqueue
 
 from ...errors import QueueNotFound
 from .. import context, durations, json_schema, terminal
-from ..declarations import Option
 from ..queues import overview
 from . import store_status
 from .top_screen import Board, Look, Row, draw
@@ -33,9 +32,7 @@ _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "l
 def top(
     interval: Annotated[
         float,
-        Option(
-            metavar="DURATION", parser=durations.at_least(0.2), help="Time between two updates."
-        ),
+        durations.option("Time between two updates.", 0.2),
     ] = 2.0,
 ) -> None:
     """Watch all queues live: depths, rates, oldest messages, consumers and conflicts.

@@ -11,28 +11,16 @@ from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
 from . import session as pipeline_session
 
-
-class Format(Enum):
-    """The format of the files."""
-
-    PARQUET = "parquet"
-    JSON = "json"
-    ORC = "orc"
+Format = Enum("Format", {"PARQUET": "parquet", "JSON": "json", "ORC": "orc"})
+"""The format of the files."""
 
 
-class Payload(Enum):
-    """The type of the payload column."""
-
-    BYTES = "bytes"
-    STRING = "string"
-    JSON = "json"
+Payload = Enum("Payload", {"BYTES": "bytes", "STRING": "string", "JSON": "json"})
+"""The type of the payload column."""
 
 
-class BadPayloads(Enum):
-    """What to do with a payload of another type."""
-
-    FAIL = "fail"
-    NULL = "null"
+BadPayloads = Enum("BadPayloads", {"FAIL": "fail", "NULL": "null"})
+"""What to do with a payload of another type."""
 
 
 def drain(
@@ -86,8 +74,7 @@ def drain(
       fdbq pipeline drain orders /data/orders
       fdbq pipeline drain flights /data/flights --payload json --schema 'carrier STRING, delay INT'
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     queue.options(db)
     spark, session = pipeline_session.start("drain")
     with pipeline_session.progress("messages") as update:

@@ -10,12 +10,8 @@ from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
 from . import session as pipeline_session
 
-
-class BadRows(Enum):
-    """What to do with an invalid row."""
-
-    FAIL = "fail"
-    SKIP = "skip"
+BadRows = Enum("BadRows", {"FAIL": "fail", "SKIP": "skip"})
+"""What to do with an invalid row."""
 
 
 def load(
@@ -72,11 +68,7 @@ def load(
     ] = BadRows.FAIL,
     timeout: Annotated[
         float,
-        Option(
-            metavar="DURATION",
-            parser=durations.at_least(0),
-            help="How long to wait for room in a full queue.",
-        ),
+        durations.option("How long to wait for room in a full queue.", 0),
     ] = 3600.0,
     as_json: AsJson = False,
 ) -> None:
@@ -102,8 +94,7 @@ def load(
     }
     headers = dict(_pair("--header", each, "NAME=SQL") for each in header or [])
     options = dict(_pair("--option", each, "NAME=VALUE") for each in option or [])
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     queue.options(db)
     spark, session = pipeline_session.start("load")
     with pipeline_session.progress("rows") as update:

@@ -44,8 +44,7 @@ def replay(
     """
     if (where is None) is not every:
         raise terminal.CommandError("choose dead letters with --where, or with --all")
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     found = queue.depth(db).dead
     if not change.dry_run:
         which = "matching dead letters, out of" if where else "all dead letters:"

@@ -35,11 +35,7 @@ def report(
     ] = None,
     span: Annotated[
         float | None,
-        Option(
-            metavar="DURATION",
-            parser=durations.at_least(0.001),
-            help="The interval of the throughput figures.",
-        ),
+        durations.option("The interval of the throughput figures.", 0.001),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

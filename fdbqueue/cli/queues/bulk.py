@@ -12,13 +12,8 @@ from .. import context, listings, terminal
 from ..declarations import Argument, Option
 from ..parameters import AsJson, Change, DryRun, QueueName, QueueNames, Selecting, complete_queue
 
-
-class State(Enum):
-    """The state of the messages that an operation takes."""
-
-    READY = "ready"
-    DELAYED = "delayed"
-    DEAD = "dead"
+State = Enum("State", {"READY": "ready", "DELAYED": "delayed", "DEAD": "dead"})
+"""The state of the messages that an operation takes."""
 
 
 StateOption = Annotated[
@@ -108,8 +103,7 @@ def move(
       fdbq queue move orders orders-eu --selector "region = 'eu'"
       fdbq queue move orders parked --state dead --yes
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     count = _count(db, queue, selector, state)
     context.queue(target).options(db)  # raises QueueNotFound
     if not change.dry_run:
@@ -138,8 +132,7 @@ def copy(
     Example:
       fdbq queue copy orders orders-test --selector "priority > 6"
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     context.queue(target).options(db)  # raises QueueNotFound
     change = Change(dry_run=dry_run, as_json=as_json)
     if dry_run:

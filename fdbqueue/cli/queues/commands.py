@@ -32,7 +32,7 @@ def create(
     ] = QueueOptions().max_attempts or 0,
     lease: Annotated[
         float,
-        Option(metavar="DURATION", parser=durations.seconds, help="How long a lease lasts."),
+        durations.option("How long a lease lasts."),
     ] = QueueOptions().lease,
     setting: Annotated[
         list[str] | None,

@@ -29,8 +29,7 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
       fdbq consumer list orders
       fdbq consumer list orders --watch 1
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> listings.Listing:
         now_ms = fdbqueue.Clock().now_ms(db)
@@ -77,8 +76,7 @@ def evict(
       fdbq consumer evict orders
       fdbq consumer evict orders 0f6f3c1e5b9a4d0c8b7a695847362514 --yes
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     known = {each.id.hex(): each for each in queue.consumers(db)}
     if missing := [each for each in ids or [] if each not in known]:
         raise terminal.CommandError(f"queue {name!r} has no consumer {', '.join(missing)}", 1)

@@ -22,16 +22,19 @@ BATCH = 1_000
 STATES = ("ready", "delayed", "leased", "dead", "done", "enqueued")
 
 
-class Column(Enum):
-    """What a list of queues is sorted by."""
-
-    NAME = "name"
-    READY = "ready"
-    DELAYED = "delayed"
-    LEASED = "leased"
-    DEAD = "dead"
-    DONE = "done"
-    ENQUEUED = "enqueued"
+Column = Enum(
+    "Column",
+    {
+        "NAME": "name",
+        "READY": "ready",
+        "DELAYED": "delayed",
+        "LEASED": "leased",
+        "DEAD": "dead",
+        "DONE": "done",
+        "ENQUEUED": "enqueued",
+    },
+)
+"""What a list of queues is sorted by."""
 
 
 def list_(
@@ -146,8 +149,7 @@ def show(name: QueueName, *, output: Output) -> None:
       fdbq queue show orders --watch 1
       fdbq queue show orders --json | jq .options
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> listings.Fields:
         from fdbqueue.queue.bulk.sinks import undecided_rows

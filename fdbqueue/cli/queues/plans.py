@@ -31,8 +31,7 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
       fdbq plan list orders
       fdbq plan list orders --json
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> listings.Listing:
         now_ms = fdbqueue.Clock().wall_ms()
@@ -77,8 +76,7 @@ def show(
       fdbq plan show orders billing --json
       fdbq plan show orders billing --watch 1
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> listings.Fields:
         found = queue.plans.show(db, consumer)
@@ -124,8 +122,7 @@ def release(
       fdbq plan release orders billing --dry-run
       fdbq plan release orders billing --yes
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     found = queue.plans.show(db, consumer)
     count = sum(plan.left for plan in found.plans if plan.batch > found.acknowledged)
     if not change.dry_run:

@@ -45,8 +45,7 @@ def list_(
       fdbq sink list orders
       fdbq sink list orders --unfinished --json
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> listings.Listing:
         now_ms = fdbqueue.Clock().wall_ms()
@@ -145,8 +144,7 @@ def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
     Example:
       fdbq sink finish orders 'load of Monday'
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     found = _open(db, queue, sink)
     before = found.state.published
     done = 0
@@ -178,8 +176,7 @@ def forget(name: QueueName, sink: SinkName, *, change: Change) -> None:
       fdbq sink forget orders 'load of Monday' --dry-run
       fdbq sink forget orders 'load of Monday' --yes
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     left = _open(db, queue, sink).left
     rows = f"{terminal.count(left, 'row')} that {'is' if left == 1 else 'are'} not enqueued"
     if not change.dry_run:

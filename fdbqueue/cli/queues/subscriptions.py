@@ -27,11 +27,8 @@ app = Group(
 )
 
 
-class Mode(Enum):
-    """What a subscription does with a message."""
-
-    ACQUIRE = "acquire"
-    BROWSE = "browse"
+Mode = Enum("Mode", {"ACQUIRE": "acquire", "BROWSE": "browse"})
+"""What a subscription does with a message."""
 
 
 @app.command()
@@ -58,8 +55,7 @@ def create(
       fdbq subscription create orders eu --selector "region = 'eu'"
       fdbq subscription create orders audit --mode browse --start now
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
     if any(each.name == subscription for each in queue.subscriptions.list(db)):
         raise terminal.CommandError(
             f"queue {name!r} already has a subscription {subscription!r}", 1
@@ -88,8 +84,7 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     Example:
       fdbq subscription list orders
     """
-    db = context.connect()
-    queue = context.queue(name)
+    db, queue = context.open_queue(name)
 
     def look() -> listings.Listing:
         subscriptions = queue.subscriptions.list(db)
