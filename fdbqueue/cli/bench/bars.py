@@ -1,4 +1,4 @@
-"""The figures that the project promises. Ratios are between runs that took turns."""
+"""The figures that the project promises. Ratios are between alternating runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any
 from . import measure
 from .measure import Figures, Plan
 
-GROUPS = ("enqueue", "dequeue", "batches", "backlog", "faults")
 DEPTHS = (1_000, 1_000_000)
 RATE = 2_500
-"""More than any scheme takes in a second here, so that no queue runs dry."""
+"""More messages per second than any scheme takes here, so that no queue runs empty."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One figure and what it must be."""
+    """A figure and its limit."""
 
     name: str
     figure: float
@@ -40,14 +39,14 @@ Runs = dict[str, list[Figures]]
 def run(
     plan: Plan, repeat: int, groups: Sequence[str] | None, say: Callable[[str], object]
 ) -> tuple[list[Bar], Runs]:
-    """Run what the bars need, and judge."""
+    """Run the benchmarks of the groups; returns the bars and all runs."""
     runs: Runs = defaultdict(list)
     bars: list[Bar] = []
     for group in groups or GROUPS:
         for n in range(1 if group in ("backlog", "faults") else repeat):
             say(f"{group}, {n + 1} …")
-            _RUN[group](plan, runs)
-        bars += _JUDGE[group](runs)
+            GROUPS[group][0](plan, runs)
+        bars += GROUPS[group][1](runs)
     return bars, runs
 
 
@@ -169,23 +168,17 @@ def _run_faults(plan: Plan, runs: Runs) -> None:
 
 
 def _judge_faults(runs: Runs) -> list[Bar]:
-    # A run that loses or doubles a message raises, so what is here has lost none.
+    # A run that loses or duplicates a message raises, so these runs have not.
     return [
-        Bar("runs with faults that lost and doubled nothing", len(runs["with faults"]), 4, False)
+        Bar("runs with faults that lost and duplicated nothing", len(runs["with faults"]), 4, False)
     ]
 
 
-_RUN: dict[str, Callable[[Plan, Runs], None]] = {
-    "enqueue": _run_enqueue,
-    "dequeue": _run_dequeue,
-    "batches": _run_batches,
-    "backlog": _run_backlog,
-    "faults": _run_faults,
+GROUPS: dict[str, tuple[Callable[[Plan, Runs], None], Callable[[Runs], list[Bar]]]] = {
+    "enqueue": (_run_enqueue, _judge_enqueue),
+    "dequeue": (_run_dequeue, _judge_dequeue),
+    "batches": (_run_batches, _judge_batches),
+    "backlog": (_run_backlog, _judge_backlog),
+    "faults": (_run_faults, _judge_faults),
 }
-_JUDGE: dict[str, Callable[[Runs], list[Bar]]] = {
-    "enqueue": _judge_enqueue,
-    "dequeue": _judge_dequeue,
-    "batches": _judge_batches,
-    "backlog": _judge_backlog,
-    "faults": _judge_faults,
-}
+"""For each group, a function that runs its benchmarks, and one that computes its bars."""

@@ -1,11 +1,10 @@
-"""What the layer is compared with, on the same store.
+"""Baselines on the same store.
 
 The plain recipe is FoundationDB's queue recipe: keys (index, random), an index from a snapshot
-read of the last key, and a pop of the first one. The published staged scheme is that recipe's
-variant for high contention: a consumer whose pop met a conflict registers a request; every waiting
-consumer fulfils requests, a hundred at a time, and looks for its own answer after 10 ms, then 20,
-and so on up to a second. The limit is what the store can do at best: one blind write in each
-transaction.
+read of the last key, and a pop of the first one. The published staged scheme is its variant for
+high contention. A consumer whose pop conflicts registers a request. Every waiting consumer fulfils
+a hundred requests at a time, and polls for its own answer after 10 ms, then 20, and so on up to a
+second. The limit is the best that the store can do: one blind write per transaction.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _next_index(tr: fdb.Transaction, part: fdb.Subspace) -> int:
 
 @transactional
 def put_all(tr: fdb.Transaction, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
-    """Enqueue, as the plain recipe does."""
+    """Enqueue messages as in the plain recipe."""
     part = _items(space)
     first = _next_index(tr, part)
     for n, payload in enumerate(payloads):
@@ -51,7 +50,7 @@ def put_all(tr: fdb.Transaction, space: fdb.Subspace, payloads: Sequence[bytes])
 
 
 def items(db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
-    """All that is in the queue."""
+    """All messages in the queue."""
     left: list[bytes] = []
     every = _items(space).range()
     begin = every.start
@@ -62,7 +61,7 @@ def items(db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
 
 
 def pop_plain(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
-    """Pop the first item; whoever loses a conflict tries again."""
+    """Pop the first item; retry after a conflict."""
     found: bytes | None = _pop_first(db, space)
     return found
 
@@ -77,7 +76,7 @@ def _pop_first(tr: fdb.Transaction, space: fdb.Subspace) -> bytes | None:
 
 
 def pop_staged(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
-    """Pop the first item, by a request where others wait already or the pop met a conflict."""
+    """Pop the first item, or request one if others are waiting or the pop conflicts."""
     tr = db.create_transaction()
     try:
         request = _register(tr, space, only_behind_others=True)
@@ -91,8 +90,8 @@ def pop_staged(db: fdb.Database, space: fdb.Subspace) -> bytes | None:
     pause = FIRST_PAUSE
     while True:
         _fulfil_all(db, space)
-        looked, found = _collect(db, request, answer)
-        if looked:
+        done, found = _collect(db, request, answer)
+        if done:
             return found
         time.sleep(pause)
         pause = min(LONGEST_PAUSE, 2 * pause)
@@ -118,7 +117,7 @@ def _registered(tr: fdb.Transaction, space: fdb.Subspace) -> bytes:
 
 
 def _fulfil_all(db: fdb.Database, space: fdb.Subspace) -> None:
-    """Fulfil until no request is left, or somebody else did."""
+    """Fulfil requests until none is left, or another consumer did it."""
     tr = db.create_transaction()
     while True:
         try:
@@ -134,10 +133,10 @@ def _fulfil_all(db: fdb.Database, space: fdb.Subspace) -> None:
 def _fulfil(tr: fdb.Transaction, space: fdb.Subspace) -> bool:
     requests, waiting = _requests(space), _requests(space).range()
     every = _items(space).range()
-    looked = tr.snapshot.get_range(waiting.start, waiting.stop, limit=FULFILLED_AT_ONCE)
+    asking = tr.snapshot.get_range(waiting.start, waiting.stop, limit=FULFILLED_AT_ONCE)
     found = tr.snapshot.get_range(every.start, every.stop, limit=FULFILLED_AT_ONCE)
     supply = iter(found.to_list())
-    asked = looked.to_list()
+    asked = asking.to_list()
     for request in asked:
         tr.add_read_conflict_key(request.key)
         del tr[request.key]
@@ -152,7 +151,7 @@ def _fulfil(tr: fdb.Transaction, space: fdb.Subspace) -> bool:
 
 @transactional
 def _collect(tr: fdb.Transaction, request: bytes, answer: bytes) -> tuple[bool, bytes | None]:
-    """Whether the request was fulfilled, and with what."""
+    """Whether the request was fulfilled, and the item."""
     waiting, found = tr.get(request), tr.get(answer)
     if waiting.present():
         return False, None
@@ -166,13 +165,13 @@ def _collect(tr: fdb.Transaction, request: bytes, answer: bytes) -> tuple[bool, 
 def set_blindly(
     tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes], payloads: Sequence[bytes]
 ) -> None:
-    """The limit for an enqueue."""
+    """Set keys blindly: the limit for an enqueue."""
     for name, payload in zip(names, payloads, strict=True):
         tr[space.pack((name,))] = payload
 
 
 @transactional
 def clear_blindly(tr: fdb.Transaction, space: fdb.Subspace, names: Sequence[bytes]) -> None:
-    """The limit for a dequeue: of keys that are known beforehand."""
+    """Clear known keys blindly: the limit for a dequeue."""
     for name in names:
         del tr[space.pack((name,))]

@@ -1,6 +1,6 @@
-"""What must hold in every run, and figures made of what happened: plain functions of plain values.
+"""Checks and figures of a run, as pure functions of plain values.
 
-Times are those of the machine's monotonic clock, in nanoseconds, which all processes share.
+Times are nanoseconds of the machine's monotonic clock, which all processes share.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NEVER = 2**63
 
 
 class Put(NamedTuple):
-    """One message that was enqueued: by a call that began and returned at these times."""
+    """An enqueued message, and when its call started and returned."""
 
     message: int
     level: int
@@ -24,7 +24,7 @@ class Put(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """One message that was delivered, by a call that began and returned at these times."""
+    """A delivered message, and when its call started and returned."""
 
     message: int
     began: int
@@ -34,7 +34,7 @@ class Taken(NamedTuple):
 def lost_and_doubled(
     put: Iterable[int], done: Iterable[int], left: Iterable[int]
 ) -> tuple[list[int], list[int]]:
-    """The messages that are neither done nor left, and those that are there more than once."""
+    """Messages that are neither done nor left, and those that exist more than once."""
     seen = Counter(done)
     seen.update(left)
     expected = set(put)
@@ -44,12 +44,12 @@ def lost_and_doubled(
 
 
 def order_violations(put: Sequence[Put], taken: Sequence[Taken]) -> int:
-    """How many messages overtook another one, beyond doubt.
+    """How many messages have certainly overtaken another one.
 
-    Message m overtook k, which comes before it, if k was ready before m could be taken, and was
-    still there when the call that took m had returned: k was taken by a call that began only
-    then, or never. k comes before m if its level is more urgent, or, within a level, if its
-    enqueue had returned before that of m began.
+    Message m has overtaken an earlier message k if k was ready before m could be taken, and the
+    call that took k started only after the call that took m had returned, or k was never taken.
+    k is earlier than m if its level is more urgent or, within a level, if its enqueue returned
+    before that of m started.
     """
     calls = {one.message: one for one in taken}
     levels: dict[int, list[Put]] = {}
@@ -81,12 +81,12 @@ def order_violations(put: Sequence[Put], taken: Sequence[Taken]) -> int:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of the values lies; 0 of none."""
+    """A quantile of the values; 0 if there are none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def most_to_least(served: Mapping[int, int]) -> float:
-    """How much more the most served got than the least served."""
+    """The ratio of the most served consumer to the least served one."""
     counts = list(served.values())
     return max(counts) / max(1, min(counts)) if counts else 1.0

@@ -1,4 +1,4 @@
-"""Counts what one process asks of the database, below everything that it runs."""
+"""Counts the requests of one process to the database, at the level of the bindings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ READ_ONLY = -1
 
 @dataclass
 class Counts:
-    """attempts: commits tried; commits: those that wrote; conflicts: those that failed so;
-    round_trips: waits for answers, where requests that were issued together count once; rows: keys
-    that were read, there or not, and rows of ranges; written: mutations."""
+    """Counters.
+
+    attempts: commits tried. commits: those that wrote. conflicts: those that conflicted.
+    round_trips: waits for answers; requests issued together count once. rows: keys read, existing
+    or not, and rows of ranges. written: mutations.
+    """
 
     attempts: int = 0
     commits: int = 0
@@ -36,11 +39,11 @@ class Counts:
 
 
 class Meter:
-    """Counts from ``install`` on, in this process."""
+    """Counts the requests of this process after ``install``."""
 
     def __init__(self) -> None:
         self.counts = Counts()
-        self._asked = threading.local()
+        self._pending = threading.local()
 
     def install(self) -> None:
         impl: Any = fdb.impl
@@ -51,8 +54,8 @@ class Meter:
         waits = impl.Future.block_until_ready
 
         def block_until_ready(future: Any) -> Any:
-            if getattr(self._asked, "yes", False):
-                self._asked.yes = False
+            if getattr(self._pending, "request", False):
+                self._pending.request = False
                 self.counts.round_trips += 1
             return waits(future)
 
@@ -69,7 +72,7 @@ class Meter:
         meter = self
 
         def counted(tr: Any) -> _Commit:
-            meter._asked.yes = True
+            meter._pending.request = True
             return _Commit(tr, commit(tr), meter.counts)
 
         impl.Transaction.commit = counted
@@ -78,7 +81,7 @@ class Meter:
         method = getattr(owner, name)
 
         def marked(*args: Any, **kwargs: Any) -> Any:
-            self._asked.yes = True
+            self._pending.request = True
             self.counts.rows += name == "get"
             return method(*args, **kwargs)
 
@@ -95,7 +98,7 @@ class Meter:
 
 
 class _Commit:
-    """A commit whose end is counted."""
+    """A commit that is counted when it ends."""
 
     def __init__(self, tr: Any, future: Any, counts: Counts) -> None:
         self._tr = tr

@@ -1,4 +1,4 @@
-"""A data source that yields constants, and drops what is written to it: what Spark itself costs."""
+"""A Spark data source of constants that discards what is written: the cost of Spark itself."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ BATCH_ROWS = 10_000
 
 
 @dataclass
-class Piece(InputPartition):
-    """So many rows."""
+class Slice(InputPartition):
+    """A number of rows."""
 
     rows: int
 
 
 class Constants(DataSource):
-    """``format("constants")`` has the columns of ready messages; ``rows`` and ``size`` say how many
-    there are, and how many bytes their payloads have."""
+    """``format("constants")``: a table with the columns of ready messages.
+
+    Options: ``rows``, ``size`` (bytes of a payload) and, for a stream, ``batch`` (rows).
+    """
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name of the format."""
         return "constants"
 
     def schema(self) -> str:
@@ -47,21 +49,21 @@ class Constants(DataSource):
         return ", ".join(f"{name} {type_}" for name, type_ in TABLES["ready"].items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """The reader of ``spark.read``."""
         return ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``; ``batch`` says how many rows a batch has."""
+        """The reader of ``spark.readStream``."""
         rows, batch, size = (int(self.options[name]) for name in ("rows", "batch", "size"))
         return ConstantStream(rows, batch, size, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``DataFrame.write``."""
-        return Dropper()
+        """The writer of ``DataFrame.write``."""
+        return Discard()
 
 
 class ConstantReader(DataSourceReader):
-    """Yields the same batch again and again."""
+    """Yields one batch repeatedly."""
 
     def __init__(self, rows: int, size: int, schema: StructType) -> None:
         self._rows = rows
@@ -69,20 +71,20 @@ class ConstantReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Pieces of one size."""
-        pieces: list[InputPartition] = [
-            Piece(self._rows // PARTITIONS + (n < self._rows % PARTITIONS))
+        """Slices of one size."""
+        slices: list[InputPartition] = [
+            Slice(self._rows // PARTITIONS + (n < self._rows % PARTITIONS))
             for n in range(PARTITIONS)
         ]
-        return pieces
+        return slices
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """As many rows as the piece has."""
+        """The rows of a slice."""
         return repeated(self._schema, partition, self._size)
 
 
 class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Yields the same batch again and again, in micro-batches."""
+    """Yields one batch repeatedly, in micro-batches."""
 
     def __init__(self, rows: int, batch: int, size: int, schema: StructType) -> None:
         self._rows = rows
@@ -91,39 +93,39 @@ class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
 
     def initialOffset(self) -> dict[str, int]:
-        """Before the first row."""
+        """The offset before the first row."""
         return {"row": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Nothing comes later."""
+        """Do nothing: no rows are added later."""
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Behind the next batch."""
+        """The offset after the next batch."""
         return {"row": min(self._rows, start["row"] + self._batch)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """One piece for each core."""
+        """One slice for each core."""
         rows, cores = end["row"] - start["row"], os.cpu_count() or 1
-        return [Piece(rows // cores + (n < rows % cores)) for n in range(cores)]
+        return [Slice(rows // cores + (n < rows % cores)) for n in range(cores)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """As many rows as the piece has."""
+        """The rows of a slice."""
         return repeated(self._schema, partition, self._size)
 
 
-class Dropper(DataSourceArrowWriter):
-    """Does nothing with what is written."""
+class Discard(DataSourceArrowWriter):
+    """Discards all rows."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Take it."""
+        """Read the rows and discard them."""
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
 
 def repeated(schema: StructType, partition: InputPartition, size: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece."""
-    assert isinstance(partition, Piece)
+    """The rows of a slice."""
+    assert isinstance(partition, Slice)
     batch = constant(schema, min(partition.rows, BATCH_ROWS), size)
     for begin in range(0, partition.rows, BATCH_ROWS):
         yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))

@@ -1,4 +1,4 @@
-"""What a sign of life costs, beside few consumers and beside many."""
+"""The cost of a heartbeat, with few consumers and with many."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ IN_ONE, IN_MANY = "one", "many"
 
 @record
 class Beat:
-    """The beat of one process. All consumers are its own, or each is a process of its own.
+    """The heartbeat of one process that has all consumers, or one of many processes.
 
-    rows, most_rows: rows that a beat reads, the median and the most. written: keys that it writes
-    or clears. p50_ms: how long it takes.
+    rows, most_rows: rows read, median and maximum. written: keys set or cleared. p50_ms: latency.
     """
 
     consumers: int
@@ -45,7 +44,7 @@ class Beat:
 
 
 def run(counts: Sequence[int]) -> Iterator[Beat]:
-    """Beat beside each number of living consumers, in a scratch subspace."""
+    """Measure heartbeats with each number of consumers, in a temporary subspace."""
     db = binding.open()
     meter = Meter()
     meter.install()

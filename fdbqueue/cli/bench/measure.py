@@ -1,4 +1,4 @@
-"""One run: fill a queue, let processes work on it for a while, and make figures of it."""
+"""One run: fill a queue, let processes work on it for a while, and compute figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ID = struct.Struct(">Q")
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. ``faults``: share of calls that meet a fault, on the embedded engine."""
+    """What to run. ``faults``: share of calls that fail, on the embedded engine."""
 
     scheme: str
     consumers: int = 16
@@ -41,7 +41,7 @@ class Plan:
 
 @dataclass
 class Figures:
-    """What came of it. Latencies in milliseconds, of calls; rates in messages a second."""
+    """The results. Latencies are milliseconds per call; rates are messages per second."""
 
     plan: dict[str, Any]
     messages: int = 0
@@ -72,7 +72,7 @@ def number(data: bytes) -> int:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[bytes]:
-    """A subspace of its own for a run, beside all queues; removed however the run ends."""
+    """A temporary subspace away from all queues, removed however the run ends."""
     space = fdb.Subspace((ROOT, uuid.uuid4().hex)).key()
     try:
         yield space
@@ -85,9 +85,9 @@ def scratch() -> Iterator[bytes]:
 
 
 def queue(plan: Plan) -> Figures:
-    """Consumers and producers on one queue.
+    """Run consumers and producers on one queue.
 
-    Raises ``BenchmarkFailed``, also if a message was lost or doubled.
+    Raises ``BenchmarkFailed``, also if a message was lost or delivered twice.
     """
     with scratch() as space:
         return _queue(plan, space)
@@ -132,10 +132,10 @@ def _queue(plan: Plan, space: bytes) -> Figures:
 
 
 def account(name: str, put: Sequence[int], taken: Sequence[int], left: Sequence[int]) -> None:
-    """Raise ``BenchmarkFailed`` if a message was lost or doubled."""
+    """Raise ``BenchmarkFailed`` if a message was lost or delivered twice."""
     lost, doubled = checks.lost_and_doubled(put, taken, left)
     if lost or doubled:
-        raise BenchmarkFailed(problem=f"{name} lost {lost[:10]} and doubled {doubled[:10]}")
+        raise BenchmarkFailed(problem=f"{name} lost {lost[:10]} and duplicated {doubled[:10]}")
 
 
 def _figures(
@@ -152,10 +152,7 @@ def _figures(
     ops = measured(consumers)
     count = sum(len(op.messages) for op in ops)
     seconds = (span.end - span.measured) / 1e9
-    counts = sum(
-        (report.counts for report in consumers),
-        Counts(),
-    )
+    counts = sum((report.counts for report in consumers), Counts())
     served = [
         sum(len(op.messages) for op in report.ops if span.measured <= op.returned < span.end)
         for report in consumers
@@ -179,7 +176,7 @@ def _figures(
     )
 
 
-# -- what the processes do ------------------------------------------------------------------------
+# -- work of the processes ------------------------------------------------------------------------
 
 
 def opened(space: bytes) -> tuple[fdb.Database, fdb.Subspace]:
@@ -191,7 +188,7 @@ def _fill(scheme: str, space: bytes, count: int) -> None:
 
 
 def remaining(scheme: str, space: bytes) -> list[int]:
-    """What is still in the queue."""
+    """The messages still in the queue."""
     return [number(data) for data in SCHEMES[scheme].remaining(*opened(space))]
 
 
@@ -205,20 +202,9 @@ def _consume(plan: Plan, space: bytes, worker: Worker) -> None:
 
 
 def _produce(plan: Plan, space: bytes, first: int, worker: Worker) -> None:
-    db, part = opened(space)
-    put = SCHEMES[plan.scheme].producer(db, part)
-    following = first
+    put = SCHEMES[plan.scheme].producer(*opened(space))
     _inject(plan, worker)
-
-    def one() -> Sequence[int]:
-        nonlocal following
-        numbers = range(following, following + plan.batch)
-        following += plan.batch
-        put([payload(n) for n in numbers])
-        return numbers
-
-    worker.start()
-    worker.repeat(one)
+    worker.repeat_numbered(lambda numbers: put([payload(n) for n in numbers]), plan.batch, first)
 
 
 def _inject(plan: Plan, worker: Worker) -> None:
@@ -233,7 +219,7 @@ def _inject(plan: Plan, worker: Worker) -> None:
 
 
 def limit(name: str, plan: Plan) -> Figures:
-    """Blind sets, or clears of keys that are known beforehand; ``plan.batch`` in a transaction."""
+    """Measure blind sets, or clears of known keys, ``plan.batch`` per transaction."""
     with scratch() as space:
         span, reports = processes.run(
             [
@@ -248,22 +234,16 @@ def limit(name: str, plan: Plan) -> Figures:
 
 def _blindly(setting: bool, plan: Plan, space: bytes, mine: int, worker: Worker) -> None:
     db, part = opened(space)
-    following = 0
-    data = payload(mine)
+    data = [payload(mine)] * plan.batch
 
-    def one() -> Sequence[int]:
-        nonlocal following
-        numbers = range(following, following + plan.batch)
-        following += plan.batch
+    def write(numbers: Sequence[int]) -> None:
         names = [_ID.pack(mine) + _ID.pack(n) + os.urandom(4) for n in numbers]
         if setting:
-            baselines.set_blindly(db, part, names, [data] * plan.batch)
+            baselines.set_blindly(db, part, names, data)
         else:
             baselines.clear_blindly(db, part, names)
-        return numbers
 
-    worker.start()
-    worker.repeat(one)
+    worker.repeat_numbered(write, plan.batch)
 
 
 def _clear(space: bytes) -> None:
@@ -274,8 +254,10 @@ def _clear(space: bytes) -> None:
 
 
 def backlog(depths: Sequence[int], operations: int) -> list[dict[str, float]]:
-    """Seconds that one consumer needs for an operation at each depth: enqueue, receive and
-    acknowledge. The depths take turns, so that what else the machine does hits all alike."""
+    """The time of one enqueue, receive and acknowledge at each depth.
+
+    The depths take turns, so that other load on the machine affects all of them alike.
+    """
     with contextlib.ExitStack() as stack:
         spaces = {depth: stack.enter_context(scratch()) for depth in depths}
         for depth, space in spaces.items():

@@ -1,4 +1,4 @@
-"""What this process and all processes below it have cost, where the system tells."""
+"""The processor time of this process and all its descendants."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _PARENT, _TIMES = 1, slice(11, 15)
-"""Fields of ``/proc/PID/stat`` behind the name: the parent; times, with those of ended children."""
+"""Fields of ``/proc/PID/stat`` after the name: parent, and times including ended children."""
 
 
 def cpu_seconds() -> float | None:
-    """Processor time of this process and everything below it; None where there is no ``/proc``."""
+    """Processor time of this process and all its descendants; None without ``/proc``."""
     if not (_PROC / "self" / "stat").exists():
         return None
     parents, times = {}, {}
@@ -20,7 +20,7 @@ def cpu_seconds() -> float | None:
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # the process has ended
             parents[int(entry.name)] = int(fields[_PARENT])
             times[int(entry.name)] = sum(map(int, fields[_TIMES]))
     return sum(times[pid] for pid in _below(os.getpid(), parents)) / os.sysconf("SC_CLK_TCK")

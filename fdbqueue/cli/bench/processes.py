@@ -1,7 +1,8 @@
-"""Consumers and producers, each a process, that all work in the same span of time."""
+"""Consumers and producers in processes of their own that work at the same time."""
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import resource
@@ -21,14 +22,14 @@ START_SECONDS = 120.0
 
 
 class BenchmarkFailed(QueueError):
-    """Raised when a process of a benchmark failed, or when a message was lost or doubled."""
+    """Raised when a benchmark process failed, or a message was lost or delivered twice."""
 
     text = "the benchmark failed: {problem}"
 
 
 @dataclass(frozen=True)
 class Span:
-    """When to work: from ``begin`` to ``end``; measured from ``measured`` on (monotonic ns)."""
+    """When to work: from ``begin`` to ``end``, measuring from ``measured`` (monotonic ns)."""
 
     begin: int
     measured: int
@@ -37,7 +38,7 @@ class Span:
 
 @dataclass
 class Op:
-    """One call: how many messages it moved, and when it began and returned."""
+    """One call: the messages it moved, and when it started and returned."""
 
     messages: list[int]
     began: int
@@ -46,7 +47,7 @@ class Op:
 
 @dataclass
 class Report:
-    """What one process did: all its calls, and what it cost in the measured time."""
+    """All calls of one process, and its cost in the measured time."""
 
     role: str
     number: int
@@ -61,7 +62,7 @@ Work = Callable[["Worker"], None]
 
 
 class Worker:
-    """Runs in a process of its own: does calls until the time is over, and keeps account."""
+    """Makes calls in its own process until the time is over, and records them."""
 
     def __init__(self, role: str, number: int, meter: Meter, connection: Connection) -> None:
         self.report = Report(role, number)
@@ -71,14 +72,14 @@ class Worker:
         self._span: Span | None = None
 
     def start(self) -> None:
-        """Say that all is ready, and wait for the others."""
+        """Report that this process is ready, and wait for all others."""
         self._connection.send("ready")
         span: Span = self._connection.recv()
         self._span = span
         time.sleep(max(0, span.begin - time.monotonic_ns()) / 1e9)
 
     def repeat(self, call: Callable[[], Sequence[int]], *, until_empty: bool = False) -> None:
-        """Call until the time is over, or, if that is wanted, until a call moves nothing."""
+        """Call until the time is over or, with ``until_empty``, a call moves nothing."""
         assert self._span is not None
         while (began := time.monotonic_ns()) < self._span.end:
             if self._base is None and began >= self._span.measured:
@@ -92,13 +93,27 @@ class Worker:
         self.report.counts = counts - base_counts
         self.report.cpu_seconds = cpu - base_cpu
 
+    def repeat_numbered(
+        self, call: Callable[[Sequence[int]], None], batch: int = 1, first: int = 0
+    ) -> None:
+        """Start, and repeat a call with the next ``batch`` numbers."""
+        following = itertools.count(first)
+
+        def numbered() -> Sequence[int]:
+            numbers = [*itertools.islice(following, batch)]
+            call(numbers)
+            return numbers
+
+        self.start()
+        self.repeat(numbered)
+
     def _now(self) -> tuple[Counts, float]:
         used = resource.getrusage(resource.RUSAGE_SELF)
         return Counts(*self._meter.counts.values()), used.ru_utime + used.ru_stime
 
 
 def _main(work: Work, role: str, number: int, connection: Connection) -> None:
-    # Ctrl-C is for the process that started this one, which ends it and then tidies up.
+    # The parent handles Ctrl-C: it ends this process and then removes the data.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     meter = Meter()
     meter.install()
@@ -112,19 +127,19 @@ def _main(work: Work, role: str, number: int, connection: Connection) -> None:
         except BaseException as error:
             worker.report.error = f"{type(error).__name__}: {error}"
 
-    # As a worker's threads do: the bindings make the main thread wait in a dearer way, so that
-    # signals reach it.
+    # In a thread, like a worker: in the main thread the bindings wait in a slower way that lets
+    # signals through.
     thread = threading.Thread(target=guarded)
     thread.start()
     thread.join()
     connection.send(worker.report)
     connection.close()
-    # The network thread of a client library may not outlive the interpreter's end.
+    # The client library's network thread must not run during the interpreter's shutdown.
     os._exit(0)
 
 
 class _Running:
-    """Processes that have been started; none of them outlives the ``with`` block."""
+    """Started processes; all of them end with the ``with`` block."""
 
     def __init__(self) -> None:
         self._context: Any = multiprocessing.get_context("fork")
@@ -152,42 +167,44 @@ class _Running:
         return mine
 
 
-def _told(connection: Connection, seconds: float | None) -> Any:
-    """What a process says next; raises ``BenchmarkFailed`` if it failed, or says nothing."""
+def _next_message(connection: Connection, seconds: float | None) -> Any:
+    """The next message of a process; raises ``BenchmarkFailed`` if it failed or is silent."""
     if not connection.poll(seconds):
-        raise BenchmarkFailed(problem="a process did not answer in time")
+        raise BenchmarkFailed(problem="a process did not respond in time")
     try:
-        said = connection.recv()
+        found = connection.recv()
     except EOFError:
         raise BenchmarkFailed(problem="a process died") from None
-    if isinstance(said, Report) and said.error:
-        raise BenchmarkFailed(problem=said.error)
-    return said
+    if isinstance(found, Report) and found.error:
+        raise BenchmarkFailed(problem=found.error)
+    return found
 
 
 def run(
     work: Sequence[tuple[str, Work]], *, warm_up: float, seconds: float
 ) -> tuple[Span, list[Report]]:
-    """Run all at once; raises ``BenchmarkFailed`` if one of them failed."""
+    """Run all work at the same time; raises ``BenchmarkFailed`` if a process failed."""
     with _Running() as running:
         for role, one in work:
             running.start(role, one)
         for connection in running.connections:
-            _told(connection, START_SECONDS)
+            _next_message(connection, START_SECONDS)
         begin = time.monotonic_ns() + 100_000_000
         span = Span(begin, begin + int(warm_up * 1e9), begin + int((warm_up + seconds) * 1e9))
         for connection in running.connections:
             connection.send(span)
         patience = warm_up + seconds + START_SECONDS
-        return span, [_told(connection, patience) for connection in running.connections]
+        return span, [_next_message(connection, patience) for connection in running.connections]
 
 
 def once(work: Callable[[], Any]) -> Any:
-    """Run one function in a process of its own; this process never opens the store, so that the
-    others can be forked from it."""
+    """Run one function in its own process.
+
+    This process never opens the store, so that the others can be forked from it.
+    """
 
     def body(worker: Worker) -> None:
         worker.report.undone = work()
 
     with _Running() as running:
-        return _told(running.start("once", body), None).undone
+        return _next_message(running.start("once", body), None).undone

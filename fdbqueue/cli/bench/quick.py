@@ -1,7 +1,7 @@
-"""How fast a store is: for one process and for several, in single messages and in batches.
+"""The speed of a store: with one process and with several, in single messages and in batches.
 
-Messages are put into a fresh queue for a while, and then taken out for as long or until it is
-empty. What is put must be what is taken and what is left.
+Each step enqueues to a new queue for a while, then receives for as long, or until it is empty. The
+enqueued messages must equal those received and those left.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .processes import Op, Report, Span, Worker
 from .schemes import AUTO
 
 BATCH_BYTES = 2_000_000
-"""Payloads of a batch at most: they must fit in one transaction, and so must their receipt."""
+"""Maximum payload bytes of a batch, so that it fits in one transaction."""
 PAUSE_SECONDS = 0.01
 WAIT_SECONDS = 0.5
 
 
 @record
 class Step:
-    """One line of the answer.
+    """One line of the result.
 
-    rate: messages a second; None where the clock is not what bounds it. p50_ms, p99_ms: how long
-    a call took, or for the last step, a message.
+    rate: messages per second; None if the step pauses on purpose. p50_ms, p99_ms: the latency of a
+    call or, in the last step, of a message.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Step:
 
 
 def run(many: int, seconds: float, size: int, batch: int) -> Iterator[Step]:
-    """The steps, as they are done; each takes some ``seconds``.
+    """Run the steps and yield each result; a step takes ``seconds``.
 
-    many: processes. size: bytes of a payload. batch: messages of a call, where they are batched;
-    fewer if they are too large together. Raises ``BenchmarkFailed``.
+    many: processes. size: bytes of a payload. batch: messages in a batch, or fewer if they are too
+    large. Raises ``BenchmarkFailed``.
     """
     plan = Plan(AUTO.name, consumers=1, seconds=seconds, warm_up=0.0)
     alone = measure.limit("set", plan)
@@ -107,17 +107,7 @@ def _numbers(reports: Sequence[Report]) -> list[int]:
 
 def _put(space: bytes, first: int, batch: int, size: int, worker: Worker) -> None:
     put = AUTO.producer(*measure.opened(space))
-    following = first
-
-    def one() -> Sequence[int]:
-        nonlocal following
-        numbers = range(following, following + batch)
-        following += batch
-        put([payload(n, size) for n in numbers])
-        return numbers
-
-    worker.start()
-    worker.repeat(one)
+    worker.repeat_numbered(lambda numbers: put([payload(n, size) for n in numbers]), batch, first)
 
 
 def _take(space: bytes, batch: int, worker: Worker) -> None:
@@ -128,7 +118,7 @@ def _take(space: bytes, batch: int, worker: Worker) -> None:
 
 
 def _delivered(seconds: float, size: int) -> Step:
-    """From the return of an enqueue until a consumer that waits has the message."""
+    """Measure from the return of an enqueue until a waiting consumer has the message."""
     with measure.scratch() as space:
         _, reports = processes.run(
             [("put", partial(_put_slowly, space, size)), ("take", partial(_wait, space))],
@@ -145,17 +135,12 @@ def _delivered(seconds: float, size: int) -> Step:
 
 def _put_slowly(space: bytes, size: int, worker: Worker) -> None:
     put = AUTO.producer(*measure.opened(space))
-    following = 0
 
-    def one() -> Sequence[int]:
-        nonlocal following
+    def put_after_pause(numbers: Sequence[int]) -> None:
         time.sleep(PAUSE_SECONDS)
-        put([payload(following, size)])
-        following += 1
-        return [following - 1]
+        put([payload(n, size) for n in numbers])
 
-    worker.start()
-    worker.repeat(one)
+    worker.repeat_numbered(put_after_pause)
 
 
 def _wait(space: bytes, worker: Worker) -> None:

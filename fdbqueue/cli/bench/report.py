@@ -1,4 +1,4 @@
-"""Figures as rows of a table, and as a picture."""
+"""Figures as rows of a table, and as a plot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAR = ("", "bar", "figure", "must be")
 
 
 def rows(figures: Sequence[Figures]) -> list[tuple[str, ...]]:
-    """One for each run, below ``RUN``."""
+    """A row for each run, with the headers ``RUN``."""
     return [
         (
             str(one.plan["scheme"]),
@@ -39,7 +39,7 @@ def rows(figures: Sequence[Figures]) -> list[tuple[str, ...]]:
 
 
 def verdicts(bars: Sequence[Bar]) -> list[tuple[str, ...]]:
-    """One for each bar, below ``BAR``."""
+    """A row for each bar, with the headers ``BAR``."""
     return [
         (
             "pass" if one.holds else "FAIL",
@@ -52,7 +52,7 @@ def verdicts(bars: Sequence[Bar]) -> list[tuple[str, ...]]:
 
 
 def check_plot() -> None:
-    """Raise ``MissingPackage`` if there can be no picture."""
+    """Raise ``MissingPackage`` if plots are not possible."""
     _pyplot()
 
 
@@ -66,9 +66,9 @@ def _pyplot() -> Any:
 
 
 def plot(figures: Sequence[Figures], path: Path) -> None:
-    """Messages a second and latency over the number of consumers, one line for each scheme."""
+    """Plot throughput and latency by number of consumers, with a line for each scheme."""
     pyplot = _pyplot()
-    picture, (rates, latencies) = pyplot.subplots(1, 2, figsize=(11, 4.2))
+    canvas, (rates, latencies) = pyplot.subplots(1, 2, figsize=(11, 4.2))
     schemes = list(dict.fromkeys(str(one.plan["scheme"]) for one in figures))
     for scheme in schemes:
         runs = [one for one in figures if one.plan["scheme"] == scheme]
@@ -86,6 +86,6 @@ def plot(figures: Sequence[Figures], path: Path) -> None:
         axes.set_xlabel("consumer processes")
         axes.grid(alpha=0.3)
     rates.legend(fontsize="small")
-    picture.tight_layout()
-    picture.savefig(path, dpi=110)
-    pyplot.close(picture)
+    canvas.tight_layout()
+    canvas.savefig(path, dpi=110)
+    pyplot.close(canvas)

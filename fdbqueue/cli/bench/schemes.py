@@ -1,4 +1,4 @@
-"""What is measured: ways to put messages into a queue and to get them out again."""
+"""The schemes: ways to enqueue and dequeue messages."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SCAN = 5_000
 
 
 class Consumer(Protocol):
-    """One consumer: whatever ``take`` returned before is done with when it is called again."""
+    """One consumer. A call of ``take`` acknowledges what the previous call returned."""
 
     def take(self) -> list[bytes]:
-        """The next messages, none if there are none."""
+        """The next messages, if any."""
 
     def finish(self) -> list[bytes]:
-        """Be done with the last ones; returns those that were lost again and will be redone."""
+        """Acknowledge the last messages; returns those whose lease was lost."""
 
 
 class Scheme(Protocol):
-    """A way to queue messages, below a subspace of its own."""
+    """A way to queue messages in a subspace."""
 
     @property
     def name(self) -> str: ...
@@ -43,7 +43,7 @@ class Scheme(Protocol):
 
 @dataclass(frozen=True)
 class Layer:
-    """The layer itself, in one of its contention modes: receive and acknowledge."""
+    """fdbqueue in one of its contention modes: receive and acknowledge."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class _LayerConsumer:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A published recipe, written for this benchmark: pop, which loses what a crash interrupts."""
+    """A published recipe that pops messages, and loses what a crash interrupts."""
 
     name: str
     pop: Callable[[fdb.Database, fdb.Subspace], bytes | None]
