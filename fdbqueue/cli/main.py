@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import fdbqueue
 
-from ..errors import InvalidInput, QueueError
+from ..errors import InvalidInput, QueueError, QueueNotFound
 from . import context, terminal
 from .declarations import Function, Group, Option, call, parse
 
@@ -221,6 +221,20 @@ def _interrupted() -> int:
     return INTERRUPTED
 
 
+def _suggestion(error: QueueError) -> str:
+    """The name of a similar queue, if a queue was not found."""
+    if type(error) is not QueueNotFound:
+        return ""
+    from difflib import get_close_matches
+
+    try:
+        names = context.queue_names(context.connect(timeout=1))
+    except Exception:
+        return ""
+    found = get_close_matches(vars(error)["name"], names, 1)
+    return f". Did you mean {found[0]!r}?" if found else ""
+
+
 def _report(error: BaseException) -> int:
     """Print an error; returns the exit code."""
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # typer's
@@ -235,7 +249,7 @@ def _report(error: BaseException) -> int:
         terminal.print_error(str(error))
         return error.exit_code
     if isinstance(error, QueueError):
-        terminal.print_error(str(error))
+        terminal.print_error(str(error) + _suggestion(error))
         return 2 if isinstance(error, InvalidInput) else 1
     if hasattr(error, "format_message"):  # typer's usage errors
         text = str(error.format_message())

@@ -357,6 +357,9 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def queues(names: Collection[str]) -> str:
+def queues(names: Collection[str], *, quoted: bool = False) -> str:
     """Queues in a sentence: one by its name, several by their number."""
-    return count(len(names), "queue") if len(names) > 1 else f"queue {next(iter(names))}"
+    if len(names) > 1:
+        return count(len(names), "queue")
+    (name,) = names
+    return f"queue {name!r}" if quoted else f"queue {name}"

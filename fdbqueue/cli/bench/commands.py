@@ -64,7 +64,7 @@ def quick(
     ] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Measure enqueue, receive and acknowledge, batches and latency, in about ten seconds.
+    """Measure throughput and latency, in about ten seconds.
 
     Each step runs with one process and with several; its times are per call. The last line is the
     time from the return of an enqueue until a waiting consumer has the message. The benchmark also
@@ -113,7 +113,7 @@ def beats(
     ] = "10,10000",
     as_json: AsJson = False,
 ) -> None:
-    """Measure the cost of a process's heartbeat, with few consumers and with many.
+    """Measure the cost of heartbeats.
 
     First all consumers belong to the process that beats, then each has its own process.
 
@@ -182,7 +182,7 @@ def schemes(
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare ways to dequeue from a full queue, by number of consumers.
+    """Compare ways to dequeue, by number of consumers.
 
     first, auto, staged and relaxed are the values of a queue's option contention. "plain recipe"
     and "published staged" are published recipes without leases: they lose what a crash interrupts.
@@ -247,9 +247,10 @@ def bars(
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure every figure that fdbqueue promises; the exit code is 1 if one does not hold.
+    """Measure every figure that fdbqueue promises.
 
-    It takes some minutes, and holds a million messages for a while.
+    The exit code is 1 if one does not hold. It takes some minutes, and holds a million messages for
+    a while.
 
     \b
     Examples:

@@ -102,9 +102,9 @@ def list_(
     *,
     output: ListOutput,
 ) -> None:
-    """List dead letters in the order of their deaths, with the reason and the last error.
+    """List dead letters with their reason and last error.
 
-    You can enqueue what --json prints again.
+    The list is in the order of their deaths. You can enqueue what --json prints again.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def _why(dead: fdbqueue.DeadMessage) -> str:
 
 @app.command()
 def show(name: QueueName, message_id: MessageId, *, output: Output) -> None:
-    """Show one dead letter: why and when it died, its headers and payload.
+    """Show one dead letter: why it died, headers and payload.
 
     \b
     Example:
@@ -194,11 +194,11 @@ def redrive(
     ] = None,
     change: Change,
 ) -> None:
-    """Deliver dead letters again, behind all other messages of their level, with no attempts.
+    """Deliver dead letters again.
 
-    Choose them by ID, with filters (--selector, --reason, --error, --since, --until), or with
-    --all. A dead letter stays if another message now holds its unique key. The exit code is 1 if
-    no dead letter matches.
+    They go to the end of their level and start with no attempts. Choose them by ID, with filters
+    (--selector, --reason, --error, --since, --until), or with --all. A dead letter stays if another
+    message now holds its unique key. The exit code is 1 if no dead letter matches.
 
     \b
     Examples:
@@ -279,7 +279,9 @@ def _change(
     if total and not change.dry_run:
         if question is not None:
             dead_letters = terminal.count(total, "dead letter")
-            change.confirm(question.format(f"{dead_letters} of {terminal.queues(found)}"))
+            change.confirm(
+                question.format(f"{dead_letters} of {terminal.queues(found, quoted=True)}")
+            )
         with terminal.progress(f"dead letters {done}", total) as update:
             before = 0
             for queue in queues:
@@ -300,7 +302,9 @@ def _change(
     if count < len(ids):
         raise terminal.CommandError("some ids have no dead letter, or one that has to stay", 1)
     if not total and not choice.every:
-        raise terminal.CommandError(f"no dead letter of {terminal.queues(found)} matches", 1)
+        raise terminal.CommandError(
+            f"no dead letter of {terminal.queues(found, quoted=True)} matches", 1
+        )
 
 
 def _count(

@@ -57,7 +57,7 @@ def edit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the priority or the delivery time of waiting messages.
+    """Change the priority or time of waiting messages.
 
     A message that changes its level goes to the end of the new level. Leased and dead messages do
     not change. The exit code is 1 if any message was not changed.

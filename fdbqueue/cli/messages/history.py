@@ -20,7 +20,7 @@ FOLLOW_SECONDS = 0.5
 
 app = Group(
     name="history",
-    help="Follow or export the transitions of messages, if the queue keeps a history.",
+    help="Follow or export the history of messages.",
     no_args_is_help=True,
 )
 
@@ -36,7 +36,7 @@ def tail(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last transitions of a queue's messages, the oldest first.
+    """Show the last transitions of messages, oldest first.
 
     A queue keeps a history for as long as its option history_seconds says.
 
@@ -78,7 +78,7 @@ def export(
         Option(metavar="STAMP", help="Only what follows the line with this stamp."),
     ] = None,
 ) -> None:
-    """Print the whole history of a queue as JSON lines, the oldest first.
+    """Print the whole history as JSON lines, oldest first.
 
     \b
     Examples:

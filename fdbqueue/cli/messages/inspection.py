@@ -70,12 +70,12 @@ def browse(
     *,
     output: ListOutput,
 ) -> None:
-    """Show all waiting messages, or those that match, without receiving them.
+    """Show all waiting messages, or those that match.
 
-    Ready messages appear in the order of delivery, delayed ones (--state delayed) by the time they
-    become ready, and those that wait for others of their ordering key (--state waiting) by key.
-    Browsing reads page by page, so the result is not a snapshot of one instant. With --watch, it
-    shows at most 1,000 messages unless you give --max.
+    The messages stay in the queue. Ready messages appear in the order of delivery, delayed ones
+    (--state delayed) by the time they become ready, and those that wait for others of their
+    ordering key (--state waiting) by key. Browsing reads page by page, so the result is not a
+    snapshot of one instant. With --watch, it shows at most 1,000 messages unless you give --max.
 
     \b
     Examples:
@@ -190,7 +190,7 @@ def show(
     *,
     output: Output,
 ) -> None:
-    """Show one message in any state: where it is, its headers and its payload.
+    """Show one message: its state, headers and payload.
 
     Fails with exit code 1 if the message is gone: acknowledged, expired or purged.
 

@@ -207,10 +207,10 @@ def list_(
     *,
     output: ListOutput,
 ) -> None:
-    """List the leases of a queue, those on the page sorted by expiry.
+    """List the leases of a queue.
 
-    An expired lease ends when the next consumer receives, or with fdbq sweep. Leases of a stream's
-    plan never expire, see fdbq plan.
+    Each page is sorted by expiry. An expired lease ends at the next receive or fdbq sweep. Leases
+    of a stream's plan never expire, see fdbq plan.
 
     \b
     Examples:
@@ -284,10 +284,11 @@ def release_leases(
     *,
     change: Change,
 ) -> None:
-    """Take messages away from consumers and return them to the queue; the attempt does not count.
+    """Take messages away from their consumers.
 
-    This does not stop a consumer that is still working: it finds out when it settles. Choose the
-    leases by TOKEN, by --consumer, or with --all. For leases of a plan, use fdbq plan release.
+    The messages return to the queue, and the attempt does not count. This does not stop a consumer
+    that is still working: it finds out when it settles. Choose the leases by TOKEN, by --consumer,
+    or with --all. For leases of a plan, use fdbq plan release.
 
     \b
     Examples:

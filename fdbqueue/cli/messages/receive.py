@@ -39,7 +39,7 @@ def receive(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Receive messages: the most urgent first, then in order of arrival.
+    """Receive messages: most urgent first, then oldest first.
 
     Each message is leased. It is delivered again when its lease expires, unless you acknowledge it
     with --ack, or later with fdbq ack and the token of its lease. With --json, each message is an

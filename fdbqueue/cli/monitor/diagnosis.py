@@ -63,200 +63,144 @@ class Seen:
     verified: Verification | None = None
 
 
+def _finding(state: str, check: str, subject: str, detail: str, advice: str) -> Finding:
+    """A finding, with advice unless all is well."""
+    return Finding(state, check, subject, detail, "" if state == OK else advice)
+
+
 def latency(commit_ms: float, begin_ms: float) -> Finding:
     """The latency of the store."""
+    state = OK if max(commit_ms, begin_ms) <= SLOW_MS else WARNING
     detail = f"begin {begin_ms:.1f} ms, commit {commit_ms:.1f} ms"
-    if max(commit_ms, begin_ms) <= SLOW_MS:
-        return Finding(OK, "latency", "store", detail)
-    return Finding(
-        WARNING, "latency", "store", detail, "the store or the network is slow: check its load"
-    )
+    advice = "the store or the network is slow: check its load"
+    return _finding(state, "latency", "store", detail, advice)
 
 
 def pace(versions_per_second: float) -> Finding:
     """Whether the database's version advances as fast as the wall clock; leases depend on it."""
-    share = versions_per_second / 1_000_000
-    detail = f"the database's version advances {share:.2f} million per second"
-    if 0.8 <= share <= 1.25:
-        return Finding(OK, "clock", "store", detail)
-    return Finding(
-        WARNING,
-        "clock",
-        "store",
-        f"{detail}, not 1",
-        "leases last longer or shorter than they should; after a recovery, run fdbq doctor again",
+    millions = versions_per_second / 1_000_000
+    state = OK if 0.8 <= millions <= 1.25 else WARNING
+    detail = f"the database's version advances {millions:.2f} million per second"
+    detail += "" if state == OK else ", not 1"
+    advice = (
+        "leases last longer or shorter than they should; after a recovery, run fdbq doctor again"
     )
+    return _finding(state, "clock", "store", detail, advice)
 
 
 def unreadable(name: str, problem: str) -> Finding:
     """A queue with data that this release cannot read."""
-    return Finding(
-        PROBLEM,
-        "readable",
-        name,
-        problem,
-        "use the release that wrote it, or remove the queue with fdbq queue delete",
-    )
+    advice = "use the release that wrote it, or remove the queue with fdbq queue delete"
+    return Finding(PROBLEM, "readable", name, problem, advice)
 
 
 def skew(seconds: float) -> Finding:
     """The difference between this machine's wall clock and the cluster's."""
-    detail = f"this machine's clock is {abs(seconds):.1f} s " + (
-        "ahead of" if seconds > 0 else "behind"
-    )
-    detail += " the cluster's"
-    if abs(seconds) <= SKEW_SECONDS:
-        return Finding(OK, "clock", "machine", detail)
-    return Finding(
-        PROBLEM if abs(seconds) > BAD_SKEW_SECONDS else WARNING,
-        "clock",
-        "machine",
-        detail,
+    apart, side = abs(seconds), "ahead of" if seconds > 0 else "behind"
+    state = OK if apart <= SKEW_SECONDS else PROBLEM if apart > BAD_SKEW_SECONDS else WARNING
+    detail = f"this machine's clock is {apart:.1f} s {side} the cluster's"
+    advice = (
         "set this machine's clock, and run ntpd or chronyd: delays and times to live are wrong by "
-        "this much (beyond a minute, fdbqueue uses the cluster's clock instead)",
+        "this much (beyond a minute, fdbqueue uses the cluster's clock instead)"
     )
+    return _finding(state, "clock", "machine", detail, advice)
 
 
 def space(free: int, path: str) -> Finding:
     """The free disk space of an embedded store."""
+    state = OK if free >= FREE_BYTES else PROBLEM
     detail = f"{free / 1e9:,.1f} GB free in {path}"
-    if free >= FREE_BYTES:
-        return Finding(OK, "disk", "store", detail)
-    return Finding(PROBLEM, "disk", "store", detail, "free some space, or move the store")
+    return _finding(state, "disk", "store", detail, "free some space, or move the store")
 
 
 def durability(synchronous: str) -> Finding:
     """Whether an embedded store syncs its commits to disk."""
+    state = OK if synchronous == "full" else WARNING
+    advice = "a power cut may lose the latest commits; full prevents that"
     detail = f"FDBQUEUE_SYNCHRONOUS is {synchronous}"
-    if synchronous == "full":
-        return Finding(OK, "durability", "store", detail)
-    return Finding(
-        WARNING,
-        "durability",
-        "store",
-        detail,
-        "a power cut may lose the latest commits; full prevents that",
-    )
+    return _finding(state, "durability", "store", detail, advice)
 
 
 def cluster(status: Mapping[str, Any]) -> Iterator[Finding]:
     """The findings of a cluster's own status."""
-    database = status.get("client", {}).get("database_status", {})
+    advice = "fdbcli --exec 'status details'"
+    client, inner = status.get("client", {}), status.get("cluster", {})
+    database = client.get("database_status", {})
     if not database.get("available", True):
-        yield Finding(PROBLEM, "cluster", "store", "the database is not available",
-                      "fdbcli --exec 'status details'")  # fmt: skip
+        yield Finding(PROBLEM, "cluster", "store", "the database is not available", advice)
     elif not database.get("healthy", True):
-        yield Finding(WARNING, "cluster", "store", "the database is not healthy",
-                      "fdbcli --exec 'status details'")  # fmt: skip
+        yield Finding(WARNING, "cluster", "store", "the database is not healthy", advice)
     else:
         yield Finding(OK, "cluster", "store", "the database is available and healthy")
-    inner = status.get("cluster", {})
     limited = inner.get("qos", {}).get("performance_limited_by", {})
     if limited.get("name", "workload") != "workload":
-        yield Finding(WARNING, "limits", "store", f"the cluster limits its clients: "
-                      f"{limited.get('description', limited['name'])}",
-                      "fdbcli --exec 'status details'")  # fmt: skip
-    for message in [*inner.get("messages", []), *status.get("client", {}).get("messages", [])]:
+        detail = f"the cluster limits its clients: {limited.get('description', limited['name'])}"
+        yield Finding(WARNING, "limits", "store", detail, advice)
+    for message in [*inner.get("messages", []), *client.get("messages", [])]:
         text = message.get("description") or message.get("name", "")
-        yield Finding(WARNING, "cluster", "store", text, "fdbcli --exec 'status details'")
+        yield Finding(WARNING, "cluster", "store", text, advice)
 
 
 def queue(seen: Seen) -> Iterator[Finding]:
     """The findings about a queue."""
     name, depth, quoted = seen.name, seen.depth, shlex.quote(seen.name)
+
+    def found(state: str, check: str, detail: str, advice: str) -> Finding:
+        return Finding(state, check, name, detail, advice)
+
+    ready = terminal.count(depth.ready, "message") + " ready"
     if seen.options.paused:
-        yield Finding(WARNING, "pause", name, f"it is paused with {_messages(depth.ready)} ready",
-                      f"fdbq queue resume {quoted}")  # fmt: skip
+        yield found(WARNING, "pause", f"it is paused with {ready}", f"fdbq queue resume {quoted}")
     elif _unattended(seen):
-        yield Finding(
-            WARNING,
-            "consumers",
-            name,
-            f"{_messages(depth.ready)} ready, the oldest for "
-            f"{terminal.age(seen.waiting_ms or 0)}, and no consumer",
-            "start a worker: fdbq worker MODULE:NAME",
-        )
+        detail = f"{ready}, the oldest for {terminal.age(seen.waiting_ms or 0)}, and no consumer"
+        yield found(WARNING, "consumers", detail, "start a worker: fdbq worker MODULE:NAME")
     if seen.stale:
-        yield Finding(WARNING, "consumers", name,
-                      f"{terminal.count(seen.stale, 'consumer')} without a recent heartbeat",
-                      f"fdbq consumer evict {quoted}")  # fmt: skip
-    stuck = [overdue for overdue in seen.overdue_ms if overdue > EXPIRED_MS]
-    if stuck:
-        yield Finding(
-            WARNING,
-            "leases",
-            name,
+        detail = f"{terminal.count(seen.stale, 'consumer')} without a recent heartbeat"
+        yield found(WARNING, "consumers", detail, f"fdbq consumer evict {quoted}")
+    if stuck := [overdue for overdue in seen.overdue_ms if overdue > EXPIRED_MS]:
+        detail = (
             f"{terminal.count(len(stuck), 'lease')} expired, the first {terminal.age(max(stuck))} "
-            "ago, and no consumer reclaims the messages",
-            f"fdbq sweep {quoted}",
+            "ago, and no consumer reclaims the messages"
         )
-    yield from _limits(seen)
-    yield from _staged(seen)
+        yield found(WARNING, "leases", detail, f"fdbq sweep {quoted}")
+    held = depth.ready + depth.delayed + depth.leased
+    for unit, limit, holds in (
+        ("messages", seen.options.max_messages, held),
+        ("bytes", seen.options.max_bytes, depth.ready_bytes),
+    ):
+        if limit is not None and holds >= NEARLY_FULL * limit:
+            state = PROBLEM if holds >= limit else WARNING
+            detail = f"it holds {holds:,} of at most {limit:,} {unit}"
+            advice = f"consume faster, or raise it: fdbq queue set {quoted} max_{unit}={2 * limit}"
+            yield found(state, "limits", detail, advice)
+    for sink, rows, idle_ms in seen.staged:
+        # A running write has staged rows, too; one that stages no more has most likely died.
+        state = OK if idle_ms <= STAGED_MS else WARNING
+        detail = (
+            f"{terminal.count(rows, 'row')} staged for sink {sink!r} and not enqueued, the last "
+            f"{terminal.age(idle_ms)} ago"
+        )
+        advice = (
+            "if the write has died, repeat it, then run "
+            f"fdbq sink forget {quoted} {shlex.quote(sink)}"
+        )
+        yield _finding(state, "sinks", name, detail, advice)
     if depth.dead:
-        yield Finding(WARNING, "dead", name, terminal.count(depth.dead, "dead letter"),
-                      f"fdbq dead list {quoted}")  # fmt: skip
+        detail = terminal.count(depth.dead, "dead letter")
+        yield found(WARNING, "dead", detail, f"fdbq dead list {quoted}")
     if not seen.target_exists:
-        target = seen.options.dead_letter_queue
-        yield Finding(PROBLEM, "dead", name, f"its dead letter queue {target!r} does not exist",
-                      f"fdbq queue create {shlex.quote(str(target))}")  # fmt: skip
-    yield from _verified(seen)
+        target = str(seen.options.dead_letter_queue)
+        detail = f"its dead letter queue {target!r} does not exist"
+        yield found(PROBLEM, "dead", detail, f"fdbq queue create {shlex.quote(target)}")
+    if seen.verified is not None and (wrong := len(seen.verified.deviations)):
+        more = f", and {wrong - 1:,} more" if wrong > 1 else ""
+        detail = f"{seen.verified.deviations[0]}{more}"
+        yield found(PROBLEM, "counters", detail, f"fdbq queue verify {quoted} --repair")
+    if seen.verified is not None and seen.verified.unchecked:
+        advice = f"fdbq queue verify {quoted}, at a quieter time"
+        yield found(WARNING, "counters", "too large to be checked completely", advice)
 
 
 def _unattended(seen: Seen) -> bool:
     waits = seen.waiting_ms is not None and seen.waiting_ms > UNATTENDED_MS
     return waits and not seen.consumers and not seen.depth.leased
-
-
-def _staged(seen: Seen) -> Iterator[Finding]:
-    """Staged rows: a running write has them too, but a write that stages no more has died."""
-    for sink, rows, idle_ms in seen.staged:
-        detail = (
-            f"{terminal.count(rows, 'row')} staged for sink {sink!r} and not enqueued, the last "
-            f"{terminal.age(idle_ms)} ago"
-        )
-        if idle_ms <= STAGED_MS:
-            yield Finding(OK, "sinks", seen.name, detail)
-            continue
-        yield Finding(
-            WARNING,
-            "sinks",
-            seen.name,
-            detail,
-            f"if the write has died, repeat it, then run fdbq sink forget {shlex.quote(seen.name)} "
-            f"{shlex.quote(sink)}",
-        )
-
-
-def _limits(seen: Seen) -> Iterator[Finding]:
-    depth, options, quoted = seen.depth, seen.options, shlex.quote(seen.name)
-    held = depth.ready + depth.delayed + depth.leased
-    for unit, bound, holds in (
-        ("messages", options.max_messages, held),
-        ("bytes", options.max_bytes, depth.ready_bytes),
-    ):
-        if bound is not None and holds >= NEARLY_FULL * bound:
-            yield Finding(
-                PROBLEM if holds >= bound else WARNING,
-                "limits",
-                seen.name,
-                f"it holds {holds:,} of at most {bound:,} {unit}",
-                f"consume faster, or raise it: fdbq queue set {quoted} max_{unit}={2 * bound}",
-            )
-
-
-def _verified(seen: Seen) -> Iterator[Finding]:
-    if seen.verified is None:
-        return
-    quoted = shlex.quote(seen.name)
-    if wrong := len(seen.verified.deviations):
-        first = seen.verified.deviations[0]
-        more = f", and {wrong - 1:,} more" if wrong > 1 else ""
-        yield Finding(PROBLEM, "counters", seen.name, f"{first}{more}",
-                      f"fdbq queue verify {quoted} --repair")  # fmt: skip
-    if seen.verified.unchecked:
-        yield Finding(WARNING, "counters", seen.name, "too large to be checked completely",
-                      f"fdbq queue verify {quoted}, at a quieter time")  # fmt: skip
-
-
-def _messages(number: int) -> str:
-    return terminal.count(number, "message")

@@ -35,7 +35,7 @@ def top(
         durations.option("Time between two updates.", 0.2),
     ] = 2.0,
 ) -> None:
-    """Watch all queues live: depths, rates, oldest messages, consumers and conflicts.
+    """Watch all queues live: depths, rates and consumers.
 
     \b
     Keys:
@@ -56,9 +56,7 @@ def top(
       fdbq top --interval 1
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise terminal.CommandError(
-            "fdbq top needs a terminal: use fdbq queue list --watch 2 instead"
-        )
+        raise terminal.CommandError("top needs a terminal: use fdbq queue list --watch 2 instead")
     from rich.text import Text
 
     from ..screen import Screen

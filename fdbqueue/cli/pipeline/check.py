@@ -30,11 +30,12 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify the guarantees in the delivery history of queues, or in histories of tools/chaos.
+    """Verify the guarantees in the history of queues.
 
-    The queues may be in use. A queue keeps a history for as long as its option history_seconds
-    says. For each kind of violation, fdbq prints the first one with the history that shows it. The
-    exit code is 1 if there is any violation. docs/spark.md lists what is checked.
+    With --run, verify histories of tools/chaos instead. The queues may be in use. A queue keeps a
+    history for as long as its option history_seconds says. For each kind of violation, fdbq prints
+    the first one with the history that shows it. The exit code is 1 if there is any violation.
+    docs/spark.md lists what is checked.
 
     \b
     Examples:

@@ -60,7 +60,7 @@ def drain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take all ready messages and write them to files, each message exactly once.
+    """Write all ready messages to files, each exactly once.
 
     At the end, fdbq prints how many messages are left in the queue and why: they are delayed,
     arrived during the job, or are leased.

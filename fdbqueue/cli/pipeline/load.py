@@ -72,10 +72,11 @@ def load(
     ] = 3600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue every row of Parquet, JSON (one object per line), CSV or ORC files exactly once.
+    """Enqueue every row of files exactly once.
 
-    Rows are staged first and become messages once all of them have been read, so an invalid row
-    ends the load with nothing enqueued. With --bad-rows skip, invalid rows are skipped and counted.
+    The files are Parquet, JSON (one object per line), CSV or ORC. Rows are staged first and become
+    messages once all of them have been read, so an invalid row ends the load with nothing enqueued.
+    With --bad-rows skip, invalid rows are skipped and counted.
 
     \b
     Examples:

@@ -31,11 +31,11 @@ def replay(
     *,
     change: Change,
 ) -> None:
-    """Redrive dead letters that match a condition in SQL, including one on their payloads.
+    """Deliver dead letters again that match a condition in SQL.
 
-    The columns are those of the table of dead letters: id, payload (as text), headers, priority,
-    level, attempts, enqueued_at, last_error, reason, died_at and others. If a selector is enough,
-    use fdbq dead redrive, which needs no Spark.
+    The condition may use payloads, too. The columns are those of the table of dead letters: id,
+    payload (as text), headers, priority, level, attempts, enqueued_at, last_error, reason, died_at
+    and others. If a selector is enough, use fdbq dead redrive, which needs no Spark.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def replay(
     found = queue.depth(db).dead
     if not change.dry_run:
         which = "matching dead letters, out of" if where else "all dead letters:"
-        change.confirm(f"Redrive {which} {found:,} of queue {name!r}?")
+        change.confirm(f"Replay {which} {found:,} of queue {name!r}?")
     spark, session = pipeline_session.start("replay")
     with pipeline_session.progress("dead letters") as update:
         done = spark.replay(

@@ -39,10 +39,10 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report on delivery history: waiting and service times, redeliveries, throughput, balance.
+    """Report on the delivery history of queues.
 
-    A queue keeps a history for as long as its option history_seconds says. docs/spark.md defines
-    every figure.
+    The report has waiting and service times, redeliveries, throughput and balance. A queue keeps a
+    history for as long as its option history_seconds says. docs/spark.md defines every figure.
 
     \b
     Examples:

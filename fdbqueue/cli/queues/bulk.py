@@ -31,10 +31,10 @@ def purge(
     *,
     change: Change,
 ) -> None:
-    """Remove all ready messages, or those that match, without delivering them.
+    """Remove all ready messages, or those that match.
 
-    Leased messages stay with their consumers. Use --state to remove dead letters or delayed
-    messages instead.
+    They are not delivered. Leased messages stay with their consumers. Use --state to remove dead
+    letters or delayed messages instead.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def purge(
     found = {queue.name: _count(db, queue, selector, state) for queue in queues}
     if not change.dry_run:
         messages = terminal.count(sum(found.values()), f"{state.value} message")
-        change.confirm(f"Remove {messages} of {terminal.queues(found)}?")
+        change.confirm(f"Remove {messages} of {terminal.queues(found, quoted=True)}?")
     results: list[dict[str, Any]] = []
     for queue in queues:
         count = found[queue.name]
@@ -93,7 +93,7 @@ def move(
     *,
     change: Change,
 ) -> None:
-    """Move all ready messages, or those that match, to another queue.
+    """Move all ready messages, or those that match.
 
     One transaction removes a message here and adds it there. There it has a new id and no attempts.
     To continue after an interruption, run the same command again.
@@ -126,7 +126,7 @@ def copy(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy all ready messages, or those that match, to another queue.
+    """Copy all ready messages, or those that match.
 
     \b
     Example:

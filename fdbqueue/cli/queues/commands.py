@@ -164,7 +164,7 @@ def delete(names: QueueNames, *, change: Change) -> None:
         else:
             print(terminal.visible(f"would delete {terminal.queues(held)} with {messages}"))
         return
-    change.confirm(f"Delete {terminal.queues(held)} with {messages}?")
+    change.confirm(f"Delete {terminal.queues(held, quoted=True)} with {messages}?")
     for queue in queues:
         queue.delete(db)
         if not change.as_json:

@@ -66,7 +66,7 @@ def evict(
     *,
     change: Change,
 ) -> None:
-    """Remove the consumers of dead processes, or those with the given ids.
+    """Remove consumers of dead processes, or those you name.
 
     A process is dead after 15 s without a heartbeat; fdbq removes it from all queues. The leases of
     its consumers stay, see fdbq lease release. A consumer that is still alive registers again.

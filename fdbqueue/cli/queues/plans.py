@@ -21,7 +21,7 @@ ConsumerName = Annotated[
 
 @app.command("list")
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
-    """List the consumers that take messages in plans, with the plan that each of them holds.
+    """List streams and the plans that they hold.
 
     The messages of a plan are leased until the stream acknowledges the batch; these leases never
     expire. If a stream will not run again, release its messages with fdbq plan release.
@@ -111,11 +111,11 @@ def release(
     *,
     change: Change,
 ) -> None:
-    """Return the messages that a stream holds to the queue; the attempt does not count.
+    """Return the messages that a stream holds to the queue.
 
-    Use it only for a stream that does not run and will not restart: its checkpoint becomes useless,
-    and messages of the batch that its sink has written are delivered again. A stream that was only
-    stopped resumes its plan when it starts.
+    The attempt does not count. Use it only for a stream that does not run and will not restart: its
+    checkpoint becomes useless, and messages of the batch that its sink has written are delivered
+    again. A stream that was only stopped resumes its plan when it starts.
 
     \b
     Examples:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = Group(
     name="sink",
-    help="List the writes of Spark and other sinks, and finish interrupted ones.",
+    help="List sinks, and finish interrupted writes.",
     no_args_is_help=True,
 )
 
@@ -34,7 +34,7 @@ def list_(
     page: Page,
     output: ListOutput,
 ) -> None:
-    """List the sinks of a queue, and the progress of the latest batch of each.
+    """List the sinks of a queue and their latest batches.
 
     A sink is a streaming query that writes to the queue, or a batch write: each write with an id,
     and the latest ones without. An interrupted batch continues when you restart the query, when you
@@ -136,7 +136,7 @@ def _json(name: str, sink: _Sink) -> dict[str, object]:
 
 @app.command()
 def finish(name: QueueName, sink: SinkName, as_json: AsJson = False) -> None:
-    """Enqueue the rest of a batch that was interrupted while its rows were enqueued.
+    """Enqueue the rest of an interrupted batch.
 
     Each row is enqueued once, even if the query or the write continues at the same time.
 

@@ -111,7 +111,9 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
 
 @app.command()
 def show(name: QueueName, subscription: SubscriptionName, *, output: Output) -> None:
-    """Show a subscription, and the index of the last message it has passed in each level.
+    """Show a subscription and how far it has come.
+
+    That is the index of the last message it has passed in each level.
 
     \b
     Examples:
@@ -154,7 +156,7 @@ def seek(
     terminal.print_result(
         as_json,
         {"queue": name, "subscription": subscription, "place": place},
-        f"subscription {subscription} continues at {place}",
+        f"subscription {subscription} continues from {place}",
     )
 
 

@@ -19,7 +19,7 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the stored data of queues is consistent, while they are in use.
+    """Verify the stored data of queues while they are in use.
 
     It checks counters, leases and their expiries, chunks of payloads, and more: see docs/verify.md.
     It reads everything once and disturbs nobody. The exit code is 1 if anything is wrong or could
