@@ -1,182 +1,205 @@
-"""The part of the public queue that consumers use."""
+"""Receiving messages: the methods of ``Queue`` that take them, at once, by waiting or in a loop."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Self
+from functools import partial
 
-from ..consumers import line, receiving
+from ..consumers import line, promotion, receiving
 from ..consumers.line import Ticket
 from ..errors import InvalidArgument
-from ..messages.delivery import settle
+from ..messages.delivery import head, settle
 from ..store.binding import fdb
-from ..store.clocks import Clock
 from ..values.durations import Seconds, patience, seconds
-from ..values.model import Delivery
-from .handle import Transactor, check_deliveries
+from ..values.model import Delivery, Message
+from .handle import Handle, Transactor, check_deliveries, check_transaction
 from .housekeeping import past_backlog
-from .settlement import Settling
+from .settlement import extend_many
 
 
-class Consuming(Settling):
-    """Receiving messages: at once, by waiting, in a loop, or by a request in a transaction."""
+def receive(
+    queue: Handle,
+    tr: Transactor,
+    *,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+    ack: Sequence[Delivery] = (),
+) -> Delivery | None:
+    """Lease the first message to the caller; None if there is none within ``wait`` seconds.
 
-    def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
-        super().__init__(name, root, clock)
-        self._access = receiving.Access(self._keys, self._scope)
+    As ``receive_many`` for one message.
+    """
+    found = receive_many(queue, tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack)
+    return found[0] if found else None
 
-    def within(self, seconds: Seconds | None) -> Self:
-        handle = super().within(seconds)
-        handle._access = receiving.Access(handle._keys, handle._scope)
-        return handle
 
-    def receive(
-        self,
-        tr: Transactor,
-        *,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-        ack: Sequence[Delivery] = (),
-    ) -> Delivery | None:
-        """Lease the first message to the caller; None if there is none within ``wait`` seconds.
+def receive_many(
+    queue: Handle,
+    tr: Transactor,
+    max_messages: int,
+    *,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+    ack: Sequence[Delivery] = (),
+) -> list[Delivery]:
+    """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
 
-        As ``receive_many`` for one message.
-        """
-        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack)
-        return found[0] if found else None
+    lease: seconds until they are delivered again if they are not settled; the queue's own
+        where None.
+    wait: seconds to wait for a first message, first come first served; needs a database.
+    consumer: a name to show in listings.
+    ack: deliveries to acknowledge in the same transaction, which saves a consumer in a loop
+        one of two commits; raises ``LeaseLost`` before anything is written if one is gone.
 
-    def receive_many(
-        self,
-        tr: Transactor,
-        max_messages: int,
-        *,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-        ack: Sequence[Delivery] = (),
-    ) -> list[Delivery]:
-        """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
+    Leases that have lapsed are returned to the queue first. One round trip (two if there
+    are, and one more for payloads in chunks). A batch ends early at 8,000,000 bytes, in line
+    at 1,000,000, but has one message at least. A message whose lease has lapsed before comes
+    alone, so that it is known which one a consumer dies of: the lapse of a lease is a failed
+    attempt only of a message that was handed over by itself. With a transaction, or with
+    ``contention="first"``, conflicts as ``dequeue``; with a database it
+    may stand in line (see ``QueueOptions``): then its request conflicts only with a change of
+    the leader, and its answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
+    ``InvalidOptions``, ``InvalidName``.
+    """
+    wait = seconds(wait)
+    check_deliveries(ack)
+    asked = receiving.asking(max_messages, lease, consumer, wait)
+    if not isinstance(tr, fdb.Transaction):
+        return past_backlog(
+            queue, tr, lambda: receiving.receive(tr, queue._access, asked, wait, ack)
+        )
+    if wait:
+        raise InvalidArgument(
+            argument="wait",
+            value=wait,
+            problem="waiting spans transactions: call receive with a database",
+        )
+    if ack:
+        settle.ack(tr, queue._entry, ack)
+    scope = queue._scope(tr)
+    return receiving.take(tr, scope, asked, line.new_claim(), len(ack))
 
-        lease: seconds until they are delivered again if they are not settled; the queue's own
-            where None.
-        wait: seconds to wait for a first message, first come first served; needs a database.
-        consumer: a name to show in listings.
-        ack: deliveries to acknowledge in the same transaction, which saves a consumer in a loop
-            one of two commits; raises ``LeaseLost`` before anything is written if one is gone.
 
-        Leases that have lapsed are returned to the queue first. One round trip (two if there
-        are, and one more for payloads in chunks). A batch ends early at 8,000,000 bytes, in line
-        at 1,000,000, but has one message at least. A message whose lease has lapsed before comes
-        alone, so that it is known which one a consumer dies of: the lapse of a lease is a failed
-        attempt only of a message that was handed over by itself. With a transaction, or with
-        ``contention="first"``, conflicts as ``dequeue``; with a database it
-        may stand in line (see ``QueueOptions``): then its request conflicts only with a change of
-        the leader, and its answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
-        ``InvalidOptions``, ``InvalidName``.
-        """
-        wait = seconds(wait)
-        check_deliveries(ack)
-        asked = receiving.asking(max_messages, lease, consumer, wait)
-        if not isinstance(tr, fdb.Transaction):
-            return past_backlog(
-                self, tr, lambda: receiving.receive(tr, self._access, asked, wait, ack)
-            )
-        if wait:
-            raise InvalidArgument(
-                argument="wait",
-                value=wait,
-                problem="waiting spans transactions: call receive with a database",
-            )
-        if ack:
-            settle.ack(tr, self._entry, ack)
-        scope = self._scope(tr)
-        return receiving.take(tr, scope, asked, line.new_claim(), len(ack))
+def consume(
+    queue: Handle,
+    db: fdb.Database,
+    *,
+    max_messages: int = 1,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+) -> Iterator[Delivery]:
+    """Yield deliveries until the queue stays empty for ``wait`` seconds.
 
-    def consume(
-        self,
-        db: fdb.Database,
-        *,
-        max_messages: int = 1,
-        lease: Seconds | None = None,
-        wait: Seconds = 0.0,
-        consumer: str = "",
-    ) -> Iterator[Delivery]:
-        """Yield deliveries until the queue stays empty for ``wait`` seconds.
+    A delivery is acknowledged when the loop comes back for the next one (of a batch, when it
+    comes back for the next batch), in the same transaction as the next request. Between two
+    messages of a batch the leases of the batch are extended, when a third of their time is
+    over. The one in hand when the loop is left is not acknowledged: settle it, or let its
+    lease lapse. Arguments and errors as ``receive_many``; ``LeaseLost`` if one message took
+    longer than its lease.
+    """
+    held: list[Delivery] = []
+    while held := receive_many(
+        queue, db, max_messages, lease=lease, wait=wait, consumer=consumer, ack=held
+    ):
+        lasts = seconds(lease)
+        if lasts is None and len(held) > 1:
+            lasts = queue._read(db, lambda tr: queue._scope(tr).options.lease)
+        renewed = queue._clock.monotonic()
+        for n in range(len(held)):
+            if n and lasts and queue._clock.monotonic() > renewed + lasts / 3:
+                renewed, held = queue._clock.monotonic(), extend_many(queue, db, held, lease)
+            yield held[n]
 
-        A delivery is acknowledged when the loop comes back for the next one (of a batch, when it
-        comes back for the next batch), in the same transaction as the next request. Between two
-        messages of a batch the leases of the batch are extended, when a third of their time is
-        over. The one in hand when the loop is left is not acknowledged: settle it, or let its
-        lease lapse. Arguments and errors as ``receive_many``; ``LeaseLost`` if one message took
-        longer than its lease.
-        """
-        held: list[Delivery] = []
-        while held := self.receive_many(
-            db, max_messages, lease=lease, wait=wait, consumer=consumer, ack=held
-        ):
-            lasts = seconds(lease)
-            if lasts is None and len(held) > 1:
-                lasts = self._read(db, lambda tr: self._scope(tr).options.lease)
-            renewed = self._clock.monotonic()
-            for n in range(len(held)):
-                if n and lasts and self._clock.monotonic() > renewed + lasts / 3:
-                    renewed, held = self._clock.monotonic(), self.extend_many(db, held, lease)
-                yield held[n]
 
-    def request(
-        self,
-        tr: Transactor,
-        *,
-        max_messages: int = 1,
-        lease: Seconds | None = None,
-        wait: bool = True,
-        consumer: str = "",
-    ) -> Ticket:
-        """Stand in line for messages, in the caller's transaction; ``collect`` what comes of it.
+def request(
+    queue: Handle,
+    tr: Transactor,
+    *,
+    max_messages: int = 1,
+    lease: Seconds | None = None,
+    wait: bool = True,
+    consumer: str = "",
+) -> Ticket:
+    """Stand in line for messages, in the caller's transaction; ``collect`` what comes of it.
 
-        So the effect of a message, its acknowledgement and the request for the next one are one
-        commit. Collect soon: the caller may be the one that all others in line wait for, and
-        after ten seconds its request may be taken for that of a dead consumer.
+    So the effect of a message, its acknowledgement and the request for the next one are one
+    commit. Collect soon: the caller may be the one that all others in line wait for, and
+    after ten seconds its request may be taken for that of a dead consumer.
 
-        wait: whether to stay in line while the queue is empty, or to be told so.
+    wait: whether to stay in line while the queue is empty, or to be told so.
 
-        One round trip, all reads at snapshot isolation but that of the leader: conflicts only
-        with a change of the leader. If the caller's own retry loop repeats it after an unknown
-        result, the first request may be answered too; that answer's lease lapses. Raises
-        ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
-        """
-        asked = receiving.asking(max_messages, lease, consumer, 0)
+    One round trip, all reads at snapshot isolation but that of the leader: conflicts only
+    with a change of the leader. If the caller's own retry loop repeats it after an unknown
+    result, the first request may be answered too; that answer's lease lapses. Raises
+    ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
+    """
+    asked = receiving.asking(max_messages, lease, consumer, 0)
 
-        def join(tr: fdb.Transaction) -> Ticket:
-            return line.join(
-                tr, self._scope(tr), line.look(tr, self._keys, first=False), asked, wait
-            )
+    def join(tr: fdb.Transaction) -> Ticket:
+        return line.join(tr, queue._scope(tr), line.look(tr, queue._keys, first=False), asked, wait)
 
-        return self._run(tr, join)
+    return queue._run(tr, join)
 
-    def collect(
-        self, db: fdb.Database, ticket: Ticket, *, wait: Seconds | None = None
-    ) -> list[Delivery]:
-        """The messages that a request was given; none if the queue is empty.
 
-        wait: seconds to wait for them; None for as long as it takes. The request has left the
-            line when this returns or raises.
+def collect(
+    queue: Handle, db: fdb.Database, ticket: Ticket, *, wait: Seconds | None = None
+) -> list[Delivery]:
+    """The messages that a request was given; none if the queue is empty.
 
-        Spans transactions: whoever leads the line fulfils for others meanwhile. A request that
-        was taken for dead is made again.
-        """
-        wait = None if wait is None else patience("wait", wait)
-        found = receiving.collect(db, self._access, ticket, wait)
-        if found is not None:
-            return found
-        if ticket.waits and wait is None:
-            return self.collect(db, self.request(db, **ticket.terms()))
-        return receiving.receive(db, self._access, ticket.asked, wait or 0.0)
+    wait: seconds to wait for them; None for as long as it takes. The request has left the
+        line when this returns or raises.
 
-    def withdraw(self, tr: Transactor, ticket: Ticket) -> list[Delivery]:
-        """Leave the line. Returns what the request was given before; else it is gone for good.
+    Spans transactions: whoever leads the line fulfils for others meanwhile. A request that
+    was taken for dead is made again.
+    """
+    wait = None if wait is None else patience("wait", wait)
+    found = receiving.collect(db, queue._access, ticket, wait)
+    if found is not None:
+        return found
+    if ticket.waits and wait is None:
+        return collect(queue, db, request(queue, db, **ticket.terms()))
+    return receiving.receive(db, queue._access, ticket.asked, wait or 0.0)
 
-        One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
-        """
-        return receiving.withdraw(tr, self._access, ticket)
+
+def withdraw(queue: Handle, tr: Transactor, ticket: Ticket) -> list[Delivery]:
+    """Leave the line. Returns what the request was given before; else it is gone for good.
+
+    One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
+    """
+    return receiving.withdraw(tr, queue._access, ticket)
+
+
+def dequeue(queue: Handle, tr: fdb.Transaction) -> Message | None:
+    """Remove and return the first message, in the transaction that writes its effect; None if
+    the queue is empty.
+
+    With the commit both happen, or neither. Strict priority, serializable: conflicts with
+    whoever takes or adds a message before or at the one taken, and, where the queue is empty,
+    with any enqueue. Raises ``QueueNotFound``, and ``InvalidArgument`` for a database: see
+    ``receive``, and ``dequeue_at_most_once``.
+    """
+    check_transaction(tr, "dequeue")
+    return _pop(queue, tr)
+
+
+def dequeue_at_most_once(queue: Handle, db: fdb.Database) -> Message | None:
+    """Remove and return the first message, in a transaction of its own.
+
+    It is gone then: if the process dies before it has done something with the message, that
+    is lost. To be sure of each message, ``receive`` it, and acknowledge it when it is done.
+    Otherwise as ``dequeue``.
+    """
+    return past_backlog(queue, db, lambda: queue._run(db, partial(_pop, queue), wrote=bool))
+
+
+def _pop(queue: Handle, tr: fdb.Transaction) -> Message | None:
+    scope = queue._scope(tr)
+    if scope.options.paused:
+        return None
+    promotion.promote(tr, scope, promotion.look(tr, scope))
+    for message in head.pop(tr, scope, 1):
+        return message.envelope.message(message.position)
+    return None

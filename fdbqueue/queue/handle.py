@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from copy import copy
+from functools import cached_property
 from typing import Self, TypeVar, TypeVarTuple
 
+from ..consumers.receiving import Access
 from ..errors import InvalidArgument
 from ..schema import catalogue, once
 from ..schema.keys import OnceKeys, QueueKeys, RootKeys
@@ -15,13 +17,27 @@ from ..store.clocks import Clock
 from ..values import durations
 from ..values.durations import Seconds
 from ..values.model import Delivery
-from ..values.options import QueueOptions, check_name
+from ..values.options import Options, QueueOptions, check_name
 
 Transactor = fdb.Transaction | fdb.Database
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 N = TypeVar("N")
+
+
+class Creating(Options, total=False):
+    """What ``Queue.create`` takes besides the serializer."""
+
+    root: fdb.Subspace
+    clock: Clock
+    timeout: Seconds | None
+
+
+class Opening(Creating, total=False):
+    """What ``Queue.open`` takes besides the serializer."""
+
+    create: bool
 
 
 class Handle:
@@ -38,7 +54,7 @@ class Handle:
     def _only(self, identity: str) -> Self:
         """The same handle, for this very queue: whatever is done with it raises ``QueueReplaced``
         when another one has the name."""
-        handle = copy(self)
+        handle = self._copy()
         handle._entry = self._entry.only(identity)
         return handle
 
@@ -53,14 +69,24 @@ class Handle:
         same deadline: subscriptions, sinks, imports, dead letters, plans, workers, pickled copies.
         """
         limit = durations.limit("seconds", seconds)
-        handle = copy(self)
-        for name in vars(self).keys() & {"dead", "plans", "subscriptions"}:  # made when asked for
-            del vars(handle)[name]
+        handle = self._copy()
         handle._root_keys = RootKeys(self._root, limit)
         handle._keys = handle._root_keys.queue(self.name)
         handle._entry = catalogue.Entry(self.name, handle._root_keys, handle._keys, self._clock)
         handle._entry.identity = self._entry.identity
         return handle
+
+    def _copy(self) -> Self:
+        """The same handle, without what was made of it when it was asked for."""
+        handle = copy(self)
+        for name in vars(self):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del vars(handle)[name]
+        return handle
+
+    @cached_property
+    def _access(self) -> Access:
+        return Access(self._keys, self._entry.scope)
 
     def _run(
         self,

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
-from ..consumers import promotion, wakeups
+from ..consumers import wakeups
 from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
-from ..messages import purge
-from ..messages.delivery import head, scan
 from ..messages.enqueue import admission, back_pressure, index_allocation
 from ..messages.enqueue.back_pressure import TIMEOUT_SECONDS
-from ..schema import catalogue, counters, once
+from ..schema import catalogue
 from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import fdb
 from ..store.clocks import SYSTEM_CLOCK, Clock
 from ..values import backoff as backoffs
 from ..values import compression, durations, serializers
 from ..values.durations import Seconds
-from ..values.model import Delivery, Depth, Enqueued, Headers, Message, NewMessage, T
+from ..values.model import Delivery, Enqueued, Headers, Message, NewMessage, T
 from ..values.options import DEFAULT_PRIORITY, Options, QueueOptions
 from ..values.serializers import BytesSerializer, Serializer
-from .administration import Tending
-from .bulk.operations import Moving
-from .consume import Consuming
-from .handle import Transactor, check_transaction, composed, finished
-from .housekeeping import past_backlog
+from . import administration, inspection, settlement
+from . import consume as receiving
+from .bulk import operations
+from .handle import Creating, Handle, Opening, Transactor, composed
 from .validation import draft
 
-if TYPE_CHECKING:  # imported by those who subscribe
+if TYPE_CHECKING:  # imported by those who use them: most programs use none
+    from .bulk.plans import Plans
+    from .dead_letters import DeadLetters
     from .subscription import Subscription
     from .subscriptions import Subscriptions
 
 S = TypeVar("S")
+_Bytes = Literal["bytes"]
+_Named = str | Serializer[Any]
 
 MAX_BATCH = 10_000
 
 
-class Queue(Consuming, Moving, Tending, Generic[T]):
+class Queue(Handle, Generic[T]):
     """A light handle on one queue: its names and cached options, no connection.
 
     For type checkers it is generic over what is enqueued: ``Queue[bytes]``, or what the serializer
-    takes. A ``Queue`` of no type takes anything.
+    takes. A ``Queue`` of no type takes anything. What it does with messages stands in the modules
+    beside this one, as functions of a queue.
 
     Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
     caller's transaction, if it is one: then the caller's retry loop decides what an unknown
@@ -62,12 +64,7 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self,
-        name: str,
-        root: fdb.Subspace = ...,
-        *,
-        clock: Clock = ...,
-        serializer: Serializer[T],
+        self, name: str, root: fdb.Subspace = ..., *, clock: Clock = ..., serializer: Serializer[T]
     ) -> None: ...
     @overload
     def __init__(
@@ -102,41 +99,17 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
     @overload
     @classmethod
     def create(
-        cls,
-        tr: Transactor,
-        name: str,
-        *,
-        root: fdb.Subspace = ...,
-        clock: Clock = ...,
-        serializer: Literal["bytes"] = ...,
-        timeout: Seconds | None = ...,
-        **options: Unpack[Options],
+        cls, tr: Transactor, name: str, *, serializer: _Bytes = ..., **given: Unpack[Creating]
     ) -> Queue[bytes]: ...
     @overload
     @classmethod
     def create(
-        cls,
-        tr: Transactor,
-        name: str,
-        *,
-        root: fdb.Subspace = ...,
-        clock: Clock = ...,
-        serializer: Serializer[S],
-        timeout: Seconds | None = ...,
-        **options: Unpack[Options],
+        cls, tr: Transactor, name: str, *, serializer: Serializer[S], **given: Unpack[Creating]
     ) -> Queue[S]: ...
     @overload
     @classmethod
     def create(
-        cls,
-        tr: Transactor,
-        name: str,
-        *,
-        root: fdb.Subspace = ...,
-        clock: Clock = ...,
-        serializer: str | Serializer[Any],
-        timeout: Seconds | None = ...,
-        **options: Unpack[Options],
+        cls, tr: Transactor, name: str, *, serializer: _Named, **given: Unpack[Creating]
     ) -> Queue[Any]: ...
 
     @classmethod
@@ -170,44 +143,17 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
     @overload
     @classmethod
     def open(
-        cls,
-        tr: Transactor,
-        name: str,
-        *,
-        create: bool = ...,
-        root: fdb.Subspace = ...,
-        clock: Clock = ...,
-        serializer: Literal["bytes"] = ...,
-        timeout: Seconds | None = ...,
-        **options: Unpack[Options],
+        cls, tr: Transactor, name: str, *, serializer: _Bytes = ..., **given: Unpack[Opening]
     ) -> Queue[bytes]: ...
     @overload
     @classmethod
     def open(
-        cls,
-        tr: Transactor,
-        name: str,
-        *,
-        create: bool = ...,
-        root: fdb.Subspace = ...,
-        clock: Clock = ...,
-        serializer: Serializer[S],
-        timeout: Seconds | None = ...,
-        **options: Unpack[Options],
+        cls, tr: Transactor, name: str, *, serializer: Serializer[S], **given: Unpack[Opening]
     ) -> Queue[S]: ...
     @overload
     @classmethod
     def open(
-        cls,
-        tr: Transactor,
-        name: str,
-        *,
-        create: bool = ...,
-        root: fdb.Subspace = ...,
-        clock: Clock = ...,
-        serializer: str | Serializer[Any],
-        timeout: Seconds | None = ...,
-        **options: Unpack[Options],
+        cls, tr: Transactor, name: str, *, serializer: _Named, **given: Unpack[Opening]
     ) -> Queue[Any]: ...
 
     @classmethod
@@ -417,53 +363,24 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
 
     # -- consuming ---------------------------------------------------------------------------
 
-    def dequeue(self, tr: fdb.Transaction) -> Message | None:
-        """Remove and return the first message, in the transaction that writes its effect; None if
-        the queue is empty.
+    receive = receiving.receive
+    receive_many = receiving.receive_many
+    consume = receiving.consume
+    request = receiving.request
+    collect = receiving.collect
+    withdraw = receiving.withdraw
+    dequeue = receiving.dequeue
+    dequeue_at_most_once = receiving.dequeue_at_most_once
 
-        With the commit both happen, or neither. Strict priority, serializable: conflicts with
-        whoever takes or adds a message before or at the one taken, and, where the queue is empty,
-        with any enqueue. Raises ``QueueNotFound``, and ``InvalidArgument`` for a database: see
-        ``receive``, and ``dequeue_at_most_once``.
-        """
-        check_transaction(tr, "dequeue")
-        return self._pop(tr)
-
-    def dequeue_at_most_once(self, db: fdb.Database) -> Message | None:
-        """Remove and return the first message, in a transaction of its own.
-
-        It is gone then: if the process dies before it has done something with the message, that
-        is lost. To be sure of each message, ``receive`` it, and acknowledge it when it is done.
-        Otherwise as ``dequeue``.
-        """
-        return past_backlog(self, db, lambda: self._run(db, self._pop, wrote=bool))
-
-    def _pop(self, tr: fdb.Transaction) -> Message | None:
-        scope = self._scope(tr)
-        if scope.options.paused:
-            return None
-        promotion.promote(tr, scope, promotion.look(tr, scope))
-        for message in head.pop(tr, scope, 1):
-            return message.envelope.message(message.position)
-        return None
-
-    def peek(self, tr: Transactor, limit: int = 1) -> list[Message]:
-        """The first ready messages, left where they are. A snapshot read: no conflicts.
-
-        Ends early at 8,000,000 bytes, but with one message at least, if there is one.
-        """
-        if type(limit) is not int or not 0 < limit <= MAX_BATCH:
-            raise InvalidArgument(
-                argument="limit", value=limit, problem=f"must be 1 to {MAX_BATCH:,}"
-            )
-
-        def look(tr: fdb.Transaction) -> list[Message]:
-            return [
-                message.envelope.message(message.position)
-                for message in scan.peek(tr, self._scope(tr), limit)
-            ]
-
-        return self._read(tr, look)
+    delivery = settlement.delivery
+    ack = settlement.ack
+    ack_many = settlement.ack_many
+    extend = settlement.extend
+    extend_many = settlement.extend_many
+    release = settlement.release
+    release_many = settlement.release_many
+    reject = settlement.reject
+    reject_many = settlement.reject_many
 
     def value(self, message: Message | Delivery) -> T:
         """The payload of a message, decoded by the serializer of its content type.
@@ -474,19 +391,6 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
         found = message.message if isinstance(message, Delivery) else message
         value: T = serializers.loads(self._serializer, found)
         return value
-
-    def browse(self, db: fdb.Database, *, levels: Iterable[int] | None = None) -> Iterator[Message]:
-        """Yield every ready message in the order of delivery, of all levels or of some.
-
-        Keeps no place: see ``subscribe`` for a browser that goes on where it was. Spans
-        transactions, a hundred messages each, so it is no picture of one instant: what is taken
-        meanwhile may be missing, and what arrives behind it comes too. Snapshot reads: no
-        conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
-        """
-        from .subscriptions import check_levels, look_through
-
-        wanted = check_levels(levels, self.options(db).levels)
-        return look_through(self, db, wanted)
 
     # -- subscribing -------------------------------------------------------------------------
 
@@ -531,45 +435,54 @@ class Queue(Consuming, Moving, Tending, Generic[T]):
             start=start,
         )
 
-    # -- looking after -----------------------------------------------------------------------
+    # -- many messages -----------------------------------------------------------------------
 
-    def depth(self, tr: Transactor) -> Depth:
-        """How many messages are in which state. A snapshot read: no conflicts."""
-        return sum(self.depths(tr).values(), Depth())
+    move = operations.move
+    moving = operations.moving
+    copy = operations.copy
+    copying = operations.copying
+    remove = operations.remove
+    removing = operations.removing
+    count = operations.count
+    counting = operations.counting
+    purge = administration.purge
+    purging = administration.purging
 
-    def depths(self, tr: Transactor) -> dict[int, Depth]:
-        """The depth of every level that ever had a message. A snapshot read: no conflicts."""
+    @cached_property
+    def dead(self) -> DeadLetters:
+        """The queue's dead letters."""
+        from .dead_letters import DeadLetters
 
-        def count(tr: fdb.Transaction) -> dict[int, Depth]:
-            self._options(tr)
-            return counters.depths(tr, self._keys)
+        letters = DeadLetters(self.name, self._root, self._clock)
+        return letters.within(self._keys.once.timeout)
 
-        return self._read(tr, count)
+    @cached_property
+    def plans(self) -> Plans:
+        """The plans of the queue: what streams have in hand."""
+        from .bulk.plans import Plans
 
-    def purge(self, db: fdb.Database, *, progress: Callable[[int], object] | None = None) -> int:
-        """Remove all ready messages; returns how many.
+        return Plans(self)
 
-        progress: called after each transaction with how many are gone so far.
+    # -- looking in, and after ---------------------------------------------------------------
 
-        Spans transactions, each removing up to 500 messages; messages that are enqueued
-        meanwhile go too, so it ends when it finds the queue empty. ``purging`` does the same a
-        transaction at a time. Raises ``QueueNotFound``.
-        """
-        return finished(self.purging(db), progress, 0)
+    get = inspection.get
+    peek = inspection.peek
+    browse = inspection.browse
+    look = inspection.look
+    looking = inspection.looking
+    depth = inspection.depth
+    depths = inspection.depths
+    ready_since_ms = inspection.ready_since_ms
+    leases = inspection.leases
+    consumers = inspection.consumers
+    history = inspection.history
 
-    def purging(self, db: fdb.Database) -> Iterator[int]:
-        """``purge`` as it is iterated over: yields how many are gone after each transaction.
-
-        Nothing is removed before the first is asked for, and nothing more after the last.
-        """
-
-        def remove(tr: fdb.Transaction) -> int:
-            return purge.ready(tr, self._scope(tr))
-
-        gone = 0
-        while count := once.run(db, self._keys.once, remove, wrote=bool):
-            gone += count
-            yield gone
+    cancel = administration.cancel
+    edit = administration.edit
+    pause = administration.pause
+    resume = administration.resume
+    sweep = administration.sweep
+    evict = administration.evict
 
 
 def _fitting(name: str, options: QueueOptions) -> QueueOptions:

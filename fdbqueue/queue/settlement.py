@@ -1,4 +1,11 @@
-"""Settling deliveries, as ``Queue`` offers it: one at a time, or several in one transaction."""
+"""Settling deliveries: the methods of ``Queue`` that end one, or several in one transaction.
+
+Every operation takes one round trip, and conflicts only with another settlement of the same
+lease, or its lapse: of several exactly one succeeds. An extension makes no settlement fail.
+All raise ``InvalidArgument`` for what is no delivery, such as a message, and ``LeaseLost``
+where a lease is gone: then nothing is written, and the effect of the delivery must not be
+committed. The ``_many`` operations settle all deliveries or none.
+"""
 
 from __future__ import annotations
 
@@ -19,123 +26,128 @@ from .handle import Handle, Transactor, check_deliveries
 MAX_REASON_CHARACTERS = 500
 
 
-class Settling(Handle):
-    """What ends a delivery.
+def delivery(queue: Handle, tr: Transactor, token: bytes) -> Delivery | None:
+    """The delivery that a token names, to be settled by whoever was handed the token.
 
-    Every operation takes one round trip, and conflicts only with another settlement of the same
-    lease, or its lapse: of several exactly one succeeds. An extension makes no settlement fail.
-    All raise ``InvalidArgument`` for what is no delivery, such as a message, and ``LeaseLost``
-    where a lease is gone: then nothing is written, and the effect of the delivery must not be
-    committed. The ``_many`` operations settle all deliveries or none.
+    None if the lease is gone: it lapsed and was taken back, or was settled. One round trip,
+    and one more for a payload in chunks. Snapshot reads: no conflicts.
     """
 
-    def delivery(self, tr: Transactor, token: bytes) -> Delivery | None:
-        """The delivery that a token names, to be settled by whoever was handed the token.
+    def look(tr: fdb.Transaction) -> Delivery | None:
+        found = leases.named(tr, queue._scope(tr).keys, token)
+        return found[0] if found else None
 
-        None if the lease is gone: it lapsed and was taken back, or was settled. One round trip,
-        and one more for a payload in chunks. Snapshot reads: no conflicts.
-        """
+    return queue._run(tr, look, wrote=lambda _: False)
 
-        def look(tr: fdb.Transaction) -> Delivery | None:
-            found = leases.named(tr, self._scope(tr).keys, token)
-            return found[0] if found else None
 
-        return self._run(tr, look, wrote=lambda _: False)
+def ack(queue: Handle, tr: Transactor, delivery: Delivery) -> None:
+    """Acknowledge a delivery: the message is done. Commit it together with its effect."""
+    if type(delivery) is not Delivery:
+        check_deliveries([delivery])
+    queue._run(tr, settle.ack, queue._entry, (delivery,))
 
-    def ack(self, tr: Transactor, delivery: Delivery) -> None:
-        """Acknowledge a delivery: the message is done. Commit it together with its effect."""
-        if type(delivery) is not Delivery:
-            check_deliveries([delivery])
-        self._run(tr, settle.ack, self._entry, (delivery,))
 
-    def ack_many(self, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledge several deliveries. As ``ack``."""
-        check_deliveries(deliveries)
-        self._run(tr, settle.ack, self._entry, deliveries)
+def ack_many(queue: Handle, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
+    """Acknowledge several deliveries. As ``ack``."""
+    check_deliveries(deliveries)
+    queue._run(tr, settle.ack, queue._entry, deliveries)
 
-    def extend(self, tr: Transactor, delivery: Delivery, lease: Seconds | None = None) -> Delivery:
-        """Let a lease end ``lease`` seconds from now (the queue's own time where None).
 
-        Returns the delivery with its new expiry. Raises ``InvalidOptions``.
-        """
-        return self.extend_many(tr, [delivery], lease)[0]
+def extend(
+    queue: Handle, tr: Transactor, delivery: Delivery, lease: Seconds | None = None
+) -> Delivery:
+    """Let a lease end ``lease`` seconds from now (the queue's own time where None).
 
-    def extend_many(
-        self, tr: Transactor, deliveries: Sequence[Delivery], lease: Seconds | None = None
-    ) -> list[Delivery]:
-        """Let several leases end later. As ``extend``."""
-        check_deliveries(deliveries)
-        wanted = None if lease is None else check_lease("lease", lease)
+    Returns the delivery with its new expiry. Raises ``InvalidOptions``.
+    """
+    return extend_many(queue, tr, [delivery], lease)[0]
 
-        def extend(tr: fdb.Transaction) -> int:
-            scope = self._scope(tr)
-            seconds = scope.options.lease if wanted is None else wanted
-            return leases.extend(tr, scope, deliveries, seconds)
 
-        expires_at_ms = self._run(tr, extend)
-        return [replace(delivery, expires_at_ms=expires_at_ms) for delivery in deliveries]
+def extend_many(
+    queue: Handle, tr: Transactor, deliveries: Sequence[Delivery], lease: Seconds | None = None
+) -> list[Delivery]:
+    """Let several leases end later. As ``extend``."""
+    check_deliveries(deliveries)
+    wanted = None if lease is None else check_lease("lease", lease)
 
-    def release(
-        self,
-        tr: Transactor,
-        delivery: Delivery,
-        *,
-        delay: Seconds | None = None,
-        error: str | None = None,
-    ) -> None:
-        """Give a message back, to its old position.
+    def extend(tr: fdb.Transaction) -> int:
+        scope = queue._scope(tr)
+        seconds = scope.options.lease if wanted is None else wanted
+        return leases.extend(tr, scope, deliveries, seconds)
 
-        delay: seconds until then, 0 to ten years. Where None: what the backoff says for a failed
-            attempt. Without an error, at once for the first three times that a message is given
-            back; after that it rests for a tenth of a second, twice as long each time, up to
-            ten seconds: so who gives back what it cannot handle is not handed it in a loop.
-        error: why the attempt failed: then it counts, the text is kept with the message (up to
-            500 characters), and at the maximum of attempts it becomes a dead letter. Without one
-            the attempt does not count: after an exception, give its text.
+    expires_at_ms = queue._run(tr, extend)
+    return [replace(delivery, expires_at_ms=expires_at_ms) for delivery in deliveries]
 
-        Raises ``InvalidArgument``.
-        """
-        self.release_many(tr, [delivery], delay=delay, error=error)
 
-    def release_many(
-        self,
-        tr: Transactor,
-        deliveries: Sequence[Delivery],
-        *,
-        delay: Seconds | None = None,
-        error: str | None = None,
-    ) -> None:
-        """Give several messages back. As ``release``."""
-        check_deliveries(deliveries)
-        rest = None if delay is None else check_delay("delay", delay)
-        if error is not None:
-            error = _text("error", error)
+def release(
+    queue: Handle,
+    tr: Transactor,
+    delivery: Delivery,
+    *,
+    delay: Seconds | None = None,
+    error: str | None = None,
+) -> None:
+    """Give a message back, to its old position.
 
-        def release(tr: fdb.Transaction) -> None:
-            scope = self._scope(tr)
-            waiting = wakeups.reads(tr, self._keys, max(1, len(deliveries)))
-            # Also for what rests: who waits must learn when to look again.
-            settle.release(tr, scope, deliveries, rest, error)
-            wakeups.wake(tr, self._keys, waiting)
+    delay: seconds until then, 0 to ten years. Where None: what the backoff says for a failed
+        attempt. Without an error, at once for the first three times that a message is given
+        back; after that it rests for a tenth of a second, twice as long each time, up to
+        ten seconds: so who gives back what it cannot handle is not handed it in a loop.
+    error: why the attempt failed: then it counts, the text is kept with the message (up to
+        500 characters), and at the maximum of attempts it becomes a dead letter. Without one
+        the attempt does not count: after an exception, give its text.
 
-        self._run(tr, release)
+    Raises ``InvalidArgument``.
+    """
+    release_many(queue, tr, [delivery], delay=delay, error=error)
 
-    def reject(
-        self, tr: Transactor, delivery: Delivery, reason: str, *, drop: bool = False
-    ) -> None:
-        """Refuse a message for good: a dead letter with a reason, or gone where ``drop``.
 
-        reason: up to 500 characters are kept. Raises ``InvalidArgument``.
-        """
-        self.reject_many(tr, [delivery], reason, drop=drop)
+def release_many(
+    queue: Handle,
+    tr: Transactor,
+    deliveries: Sequence[Delivery],
+    *,
+    delay: Seconds | None = None,
+    error: str | None = None,
+) -> None:
+    """Give several messages back. As ``release``."""
+    check_deliveries(deliveries)
+    rest = None if delay is None else check_delay("delay", delay)
+    if error is not None:
+        error = _text("error", error)
 
-    def reject_many(
-        self, tr: Transactor, deliveries: Sequence[Delivery], reason: str, *, drop: bool = False
-    ) -> None:
-        """Refuse several messages for good. As ``reject``."""
-        check_deliveries(deliveries)
-        why = _text("reason", reason)
-        self._run(tr, lambda tr: settle.reject(tr, self._scope(tr), deliveries, why, drop))
+    def release(tr: fdb.Transaction) -> None:
+        scope = queue._scope(tr)
+        waiting = wakeups.reads(tr, queue._keys, max(1, len(deliveries)))
+        # Also for what rests: who waits must learn when to look again.
+        settle.release(tr, scope, deliveries, rest, error)
+        wakeups.wake(tr, queue._keys, waiting)
+
+    queue._run(tr, release)
+
+
+def reject(
+    queue: Handle, tr: Transactor, delivery: Delivery, reason: str, *, drop: bool = False
+) -> None:
+    """Refuse a message for good: a dead letter with a reason, or gone where ``drop``.
+
+    reason: up to 500 characters are kept. Raises ``InvalidArgument``.
+    """
+    reject_many(queue, tr, [delivery], reason, drop=drop)
+
+
+def reject_many(
+    queue: Handle,
+    tr: Transactor,
+    deliveries: Sequence[Delivery],
+    reason: str,
+    *,
+    drop: bool = False,
+) -> None:
+    """Refuse several messages for good. As ``reject``."""
+    check_deliveries(deliveries)
+    why = _text("reason", reason)
+    queue._run(tr, lambda tr: settle.reject(tr, queue._scope(tr), deliveries, why, drop))
 
 
 def _text(argument: str, text: object) -> str:

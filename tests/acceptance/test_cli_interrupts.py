@@ -14,7 +14,7 @@ from tests.acceptance.running import FDBQ, Fdbq
 
 MOMENTS = ["fdbqueue.cli.terminal", "fdb.directory_impl"]
 """Modules that have just been imported when it is pressed."""
-AT_WORK = "fdbqueue.queue.administration"
+AT_WORK = "fdbqueue.queue.settlement"
 """The last module that every command imports that looks at a queue."""
 
 

@@ -1,4 +1,17 @@
-"""Moving, copying and removing messages by selector, as ``Queue`` offers it."""
+"""Moving, copying and removing messages by selector: the methods of ``Queue`` that take many.
+
+Every operation goes through the messages in the order of delivery, up to 200 of them in a
+transaction, to the end, and returns how far it has come. Of every level it ends at the message
+that was the last when it came to the ready ones; those that are leased meanwhile are left out.
+A message is taken exactly once, also when the outcome of a commit is unknown. If the program
+stops, ``resume`` with the ``place`` of the last progress goes on behind it.
+
+selector: which messages; all where None. state: "ready", "delayed" or "dead".
+progress: called after each transaction with how far it has come.
+
+Each has a twin that is iterated over, ``moving`` of ``move``: it yields the progress after each
+transaction, does nothing before the first is asked for, and goes no further than it is asked.
+"""
 
 from __future__ import annotations
 
@@ -25,204 +38,199 @@ KINDS = {
 }
 
 
-class Moving(Handle):
-    """What is done to many messages at once.
+def move(
+    queue: Handle,
+    db: fdb.Database,
+    target: Handle | str,
+    selector: str | Selector | None = None,
+    *,
+    state: str = "ready",
+    resume: bytes = b"",
+    progress: Callable[[Progress], object] | None = None,
+) -> Progress:
+    """Move messages into another queue, each in one transaction out of here and in there.
 
-    Every operation goes through the messages in the order of delivery, up to 200 of them in a
-    transaction, to the end, and returns how far it has come. Of every level it ends at the message
-    that was the last when it came to the ready ones; those that are leased meanwhile are left out.
-    A message is taken exactly once, also when the outcome of a commit is unknown. If the program
-    stops, ``resume`` with the ``place`` of the last progress goes on behind it.
+    target: the queue or its name, beside this one. Messages keep their payloads, headers and
+        priorities, which are mapped to the levels of the target anew; delayed ones stay
+        delayed. They get new ids, no attempts made, and no unique key.
 
-    selector: which messages; all where None. state: "ready", "delayed" or "dead".
-    progress: called after each transaction with how far it has come.
-
-    Each has a twin that is iterated over, ``moving`` of ``move``: it yields the progress after each
-    transaction, does nothing before the first is asked for, and goes no further than it is asked.
+    Conflicts with whoever takes the same messages. Raises ``InvalidSelector``,
+    ``InvalidArgument``, and as it goes ``QueueNotFound`` and ``QueueFull``: then what was
+    moved is moved, and the rest is untouched.
     """
+    steps = moving(queue, db, target, selector, state=state, resume=resume)
+    return finished(steps, progress, Progress(0, 0, resume))
 
-    def move(
-        self,
-        db: fdb.Database,
-        target: Handle | str,
-        selector: str | Selector | None = None,
-        *,
-        state: str = "ready",
-        resume: bytes = b"",
-        progress: Callable[[Progress], object] | None = None,
-    ) -> Progress:
-        """Move messages into another queue, each in one transaction out of here and in there.
 
-        target: the queue or its name, beside this one. Messages keep their payloads, headers and
-            priorities, which are mapped to the levels of the target anew; delayed ones stay
-            delayed. They get new ids, no attempts made, and no unique key.
+def moving(
+    queue: Handle,
+    db: fdb.Database,
+    target: Handle | str,
+    selector: str | Selector | None = None,
+    *,
+    state: str = "ready",
+    resume: bytes = b"",
+) -> Iterator[Progress]:
+    """``move`` as it is iterated over."""
+    return _bulk(queue, db, _other(queue, target), selector, state, resume, keep=False)
 
-        Conflicts with whoever takes the same messages. Raises ``InvalidSelector``,
-        ``InvalidArgument``, and as it goes ``QueueNotFound`` and ``QueueFull``: then what was
-        moved is moved, and the rest is untouched.
-        """
-        steps = self.moving(db, target, selector, state=state, resume=resume)
-        return finished(steps, progress, Progress(0, 0, resume))
 
-    def moving(
-        self,
-        db: fdb.Database,
-        target: Handle | str,
-        selector: str | Selector | None = None,
-        *,
-        state: str = "ready",
-        resume: bytes = b"",
-    ) -> Iterator[Progress]:
-        """``move`` as it is iterated over."""
-        return self._bulk(db, self._other(target), selector, state, resume, keep=False)
+def copy(
+    queue: Handle,
+    db: fdb.Database,
+    target: Handle | str,
+    selector: str | Selector | None = None,
+    *,
+    state: str = "ready",
+    resume: bytes = b"",
+    progress: Callable[[Progress], object] | None = None,
+) -> Progress:
+    """Copy messages into another queue; they stay here as they are. As ``move``, but snapshot
+    reads: no conflicts."""
+    steps = copying(queue, db, target, selector, state=state, resume=resume)
+    return finished(steps, progress, Progress(0, 0, resume))
 
-    def copy(
-        self,
-        db: fdb.Database,
-        target: Handle | str,
-        selector: str | Selector | None = None,
-        *,
-        state: str = "ready",
-        resume: bytes = b"",
-        progress: Callable[[Progress], object] | None = None,
-    ) -> Progress:
-        """Copy messages into another queue; they stay here as they are. As ``move``, but snapshot
-        reads: no conflicts."""
-        steps = self.copying(db, target, selector, state=state, resume=resume)
-        return finished(steps, progress, Progress(0, 0, resume))
 
-    def copying(
-        self,
-        db: fdb.Database,
-        target: Handle | str,
-        selector: str | Selector | None = None,
-        *,
-        state: str = "ready",
-        resume: bytes = b"",
-    ) -> Iterator[Progress]:
-        """``copy`` as it is iterated over."""
-        return self._bulk(db, self._other(target), selector, state, resume, keep=True)
+def copying(
+    queue: Handle,
+    db: fdb.Database,
+    target: Handle | str,
+    selector: str | Selector | None = None,
+    *,
+    state: str = "ready",
+    resume: bytes = b"",
+) -> Iterator[Progress]:
+    """``copy`` as it is iterated over."""
+    return _bulk(queue, db, _other(queue, target), selector, state, resume, keep=True)
 
-    def remove(
-        self,
-        db: fdb.Database,
-        selector: str | Selector,
-        *,
-        state: str = "ready",
-        resume: bytes = b"",
-        progress: Callable[[Progress], object] | None = None,
-    ) -> Progress:
-        """Remove the messages that a selector matches. As ``move``; ``purge`` removes all."""
-        steps = self.removing(db, selector, state=state, resume=resume)
-        return finished(steps, progress, Progress(0, 0, resume))
 
-    def removing(
-        self,
-        db: fdb.Database,
-        selector: str | Selector,
-        *,
-        state: str = "ready",
-        resume: bytes = b"",
-    ) -> Iterator[Progress]:
-        """``remove`` as it is iterated over."""
-        return self._bulk(db, None, selector, state, resume, keep=False)
+def remove(
+    queue: Handle,
+    db: fdb.Database,
+    selector: str | Selector,
+    *,
+    state: str = "ready",
+    resume: bytes = b"",
+    progress: Callable[[Progress], object] | None = None,
+) -> Progress:
+    """Remove the messages that a selector matches. As ``move``; ``purge`` removes all."""
+    steps = removing(queue, db, selector, state=state, resume=resume)
+    return finished(steps, progress, Progress(0, 0, resume))
 
-    def count(
-        self,
-        db: fdb.Database,
-        selector: str | Selector | None = None,
-        *,
-        state: str = "ready",
-        progress: Callable[[Progress], object] | None = None,
-    ) -> Progress:
-        """Count the messages that ``move`` or ``remove`` would take, and leave them where they are.
 
-        As ``copy`` into nowhere: ``taken`` is the number. Snapshot reads: no conflicts.
-        """
-        return finished(self.counting(db, selector, state=state), progress, Progress(0, 0, b""))
+def removing(
+    queue: Handle,
+    db: fdb.Database,
+    selector: str | Selector,
+    *,
+    state: str = "ready",
+    resume: bytes = b"",
+) -> Iterator[Progress]:
+    """``remove`` as it is iterated over."""
+    return _bulk(queue, db, None, selector, state, resume, keep=False)
 
-    def counting(
-        self, db: fdb.Database, selector: str | Selector | None = None, *, state: str = "ready"
-    ) -> Iterator[Progress]:
-        """``count`` as it is iterated over."""
-        return self._bulk(db, None, selector, state, b"", keep=True)
 
-    def _other(self, target: Handle | str) -> Handle:
-        other = target if isinstance(target, Handle) else Handle(target, self._root, self._clock)
-        if other._keys.prefix == self._keys.prefix:
-            raise InvalidArgument(
-                argument="target", value=other.name, problem="must be another queue"
-            )
-        return other
+def count(
+    queue: Handle,
+    db: fdb.Database,
+    selector: str | Selector | None = None,
+    *,
+    state: str = "ready",
+    progress: Callable[[Progress], object] | None = None,
+) -> Progress:
+    """Count the messages that ``move`` or ``remove`` would take, and leave them where they are.
 
-    def _bulk(
-        self,
-        db: fdb.Database,
-        target: Handle | None,
-        selector: str | Selector | None,
-        state: str,
-        resume: bytes,
-        *,
-        keep: bool,
-    ) -> Iterator[Progress]:
-        if state not in STATES:
-            raise InvalidArgument(
-                argument="state", value=state, problem=f"must be one of {', '.join(STATES)}"
-            )
-        if isinstance(selector, str):
-            selector = Selector(selector)
-        ended = (purge.REMOVED if target is None else bulk.MOVED)[STATES[state]]
-        operation = Operation(STATES[state], self._wanted(db, selector), None if keep else ended)
-        return self._pages(db, target, operation, resume)
+    As ``copy`` into nowhere: ``taken`` is the number. Snapshot reads: no conflicts.
+    """
+    return finished(counting(queue, db, selector, state=state), progress, Progress(0, 0, b""))
 
-    def _wanted(self, db: fdb.Database, selector: Selector | None) -> partial[bool]:
-        return partial(_matches, selector, self._clock.now_ms(db))
 
-    def _pages(
-        self, db: fdb.Database, target: Handle | None, operation: Operation, resume: bytes
-    ) -> Iterator[Progress]:
-        # Lines of ordering keys are ended before their heads, and copied after them: so a key
-        # keeps its operation. The end of the ready messages is looked for when they come up.
-        kinds = KINDS[operation.state] if operation.ended else KINDS[operation.state][::-1]
-        taken = looked = 0
-        for kind in kinds:
-            for begin, end in self._read(db, partial(self._plan, target, kind)):
-                if resume and not begin <= resume <= end:
-                    continue
-                following, resume = resume or begin, b""
-                while following:
-                    page = partial(self._page, target, operation, following, end)
-                    count, rows, following = once.run(
-                        db, self._keys.once, page, wrote=lambda result: result[0] > 0
-                    )
-                    taken, looked = taken + count, looked + rows
-                    if rows:
-                        yield Progress(taken, looked, following or end)
+def counting(
+    queue: Handle, db: fdb.Database, selector: str | Selector | None = None, *, state: str = "ready"
+) -> Iterator[Progress]:
+    """``count`` as it is iterated over."""
+    return _bulk(queue, db, None, selector, state, b"", keep=True)
 
-    def _plan(
-        self, target: Handle | None, kind: Kind, tr: fdb.Transaction
-    ) -> list[tuple[bytes, bytes]]:
-        if target is not None:
-            target._options(tr)
-        return bulk.ranges(tr, self._scope(tr), kind)
 
-    def _page(
-        self,
-        target: Handle | None,
-        operation: Operation,
-        begin: bytes,
-        end: bytes,
-        tr: fdb.Transaction,
-    ) -> tuple[int, int, bytes]:
-        scope = self._scope(tr)
-        if target is None:
-            return bulk.page(tr, scope, None, operation, begin, end)
-        there = target._scope(tr)
-        waiting = wakeups.reads(tr, there.keys, bulk.PAGE_ROWS)
-        done = bulk.page(tr, scope, there, operation, begin, end)
-        if done[0] and operation.state is not State.DELAYED:
-            wakeups.wake(tr, there.keys, waiting)
-        return done
+def _other(queue: Handle, target: Handle | str) -> Handle:
+    other = target if isinstance(target, Handle) else Handle(target, queue._root, queue._clock)
+    if other._keys.prefix == queue._keys.prefix:
+        raise InvalidArgument(argument="target", value=other.name, problem="must be another queue")
+    return other
+
+
+def _bulk(
+    queue: Handle,
+    db: fdb.Database,
+    target: Handle | None,
+    selector: str | Selector | None,
+    state: str,
+    resume: bytes,
+    *,
+    keep: bool,
+) -> Iterator[Progress]:
+    if state not in STATES:
+        raise InvalidArgument(
+            argument="state", value=state, problem=f"must be one of {', '.join(STATES)}"
+        )
+    if isinstance(selector, str):
+        selector = Selector(selector)
+    ended = (purge.REMOVED if target is None else bulk.MOVED)[STATES[state]]
+    operation = Operation(STATES[state], _wanted(queue, db, selector), None if keep else ended)
+    return _pages(queue, db, target, operation, resume)
+
+
+def _wanted(queue: Handle, db: fdb.Database, selector: Selector | None) -> partial[bool]:
+    return partial(_matches, selector, queue._clock.now_ms(db))
+
+
+def _pages(
+    queue: Handle, db: fdb.Database, target: Handle | None, operation: Operation, resume: bytes
+) -> Iterator[Progress]:
+    # Lines of ordering keys are ended before their heads, and copied after them: so a key
+    # keeps its operation. The end of the ready messages is looked for when they come up.
+    kinds = KINDS[operation.state] if operation.ended else KINDS[operation.state][::-1]
+    taken = looked = 0
+    for kind in kinds:
+        for begin, end in queue._read(db, partial(_plan, queue, target, kind)):
+            if resume and not begin <= resume <= end:
+                continue
+            following, resume = resume or begin, b""
+            while following:
+                page = partial(_page, queue, target, operation, following, end)
+                count, rows, following = once.run(
+                    db, queue._keys.once, page, wrote=lambda result: result[0] > 0
+                )
+                taken, looked = taken + count, looked + rows
+                if rows:
+                    yield Progress(taken, looked, following or end)
+
+
+def _plan(
+    queue: Handle, target: Handle | None, kind: Kind, tr: fdb.Transaction
+) -> list[tuple[bytes, bytes]]:
+    if target is not None:
+        target._options(tr)
+    return bulk.ranges(tr, queue._scope(tr), kind)
+
+
+def _page(
+    queue: Handle,
+    target: Handle | None,
+    operation: Operation,
+    begin: bytes,
+    end: bytes,
+    tr: fdb.Transaction,
+) -> tuple[int, int, bytes]:
+    scope = queue._scope(tr)
+    if target is None:
+        return bulk.page(tr, scope, None, operation, begin, end)
+    there = target._scope(tr)
+    waiting = wakeups.reads(tr, there.keys, bulk.PAGE_ROWS)
+    done = bulk.page(tr, scope, there, operation, begin, end)
+    if done[0] and operation.state is not State.DELAYED:
+        wakeups.wake(tr, there.keys, waiting)
+    return done
 
 
 def _matches(selector: Selector | None, now_ms: int, message: Message) -> bool:
