@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pkgutil
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,9 +67,62 @@ def test_what_java_says_by_itself_is_not_heard(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == "error"
 
 
-def test_spark_finds_the_data_source_by_itself() -> None:
-    root = Path(fdbqueue.__file__).parents[1]
-    assert "pyspark_fdbqueue" in {each.name for each in pkgutil.iter_modules([str(root)])}
+def test_spark_finds_the_data_source_by_itself_in_any_directory(tmp_path: Path) -> None:
+    script = "import pkgutil; print(*(each.name for each in pkgutil.iter_modules()))"
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert {"fdbqueue", "pyspark_fdbqueue"} <= set(found.stdout.split())
     import pyspark_fdbqueue
 
     assert pyspark_fdbqueue.DefaultSource.name() == "fdbqueue"
+
+
+WRITERS = """
+import threading
+
+from pyspark.sql import SparkSession
+
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.host", "127.0.0.1")
+    .getOrCreate()
+)
+import fdbqueue.spark
+
+fdbqueue.spark.register(spark)
+failed = []
+
+def write(rows):
+    try:
+        rows.write.format("fdbqueue").mode("append").save("threads")
+    except Exception as error:
+        failed.append(error)
+
+def in_threads(session):
+    rows = session.createDataFrame([(b"a",)], "payload BINARY")
+    threads = [threading.Thread(target=write, args=[rows]) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+in_threads(spark)
+in_threads(spark.newSession())  # in which nothing was registered
+assert not failed, failed
+"""
+
+
+@pytest.mark.long
+def test_threads_write_as_soon_as_the_session_has_started(tmp_path: Path) -> None:
+    store = f"embedded:{tmp_path}/store.fdbq"
+    here = {**os.environ, "FDBQUEUE_STORE": store, "PYSPARK_PYTHON": sys.executable}
+    fdbq = [sys.executable, "-c", "import sys; from fdbqueue.cli import main; main()"]
+    subprocess.run([*fdbq, "queue", "create", "threads"], env=here, check=True)
+    subprocess.run([sys.executable, "-c", WRITERS], env=here, cwd=tmp_path, check=True, timeout=300)
+    shown = subprocess.run(
+        [*fdbq, "queue", "show", "threads", "--json"], env=here, capture_output=True, check=True
+    )
+    assert json.loads(shown.stdout)["depth"]["ready"] == 8
