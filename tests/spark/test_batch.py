@@ -84,5 +84,5 @@ def test_what_an_executor_cannot_read_is_told_to_the_driver(
 ) -> None:
     bad = queue.enqueue(db, b"\xff")
     table = spark.read.format("fdbqueue").options(**source).option("payload", "string").load()
-    with pytest.raises(Exception, match=f"CorruptData: the payload of message {bad}"):
+    with pytest.raises(Exception, match=f"CorruptData: cannot read the payload of message {bad}"):
         table.collect()

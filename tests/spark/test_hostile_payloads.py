@@ -35,7 +35,7 @@ def test_as_json_they_are_an_error_that_names_the_message_or_null(
     spark: SparkSession, source: dict[str, str], messages: list[bytes]
 ) -> None:
     reader = spark.read.format("fdbqueue").options(**source, **JSON)
-    with pytest.raises(Exception, match=r"CorruptData: the payload of message 05-\w+-\w+"):
+    with pytest.raises(Exception, match=r"CorruptData: cannot read the payload of message 05-"):
         reader.load().collect()
     lenient = reader.option("badPayloads", "null").load().orderBy("id").collect()
     assert [row.payload.order for row in lenient if row.payload is not None][-1] == 17

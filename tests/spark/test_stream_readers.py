@@ -232,7 +232,7 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
         ({"consumer": "c"}, "it needs mode to be 'consume'"),
         ({"mode": "consume", "consumer": "c", "startingposition": "now"}, "with the first message"),
         ({"table": "dead"}, "a stream is of ready messages"),
-        ({"levels": "1"}, "there is none"),
+        ({"levels": "1"}, "unknown"),
         ({"maxmessagesperbatch": "0"}, "is not from 1"),
         ({"maxbytesperbatch": "much"}, "no size"),
         ({"failondataloss": "perhaps"}, "failOnDataLoss"),

@@ -90,7 +90,7 @@ def test_a_stream_looks_at_all_messages_once_and_leaves_them(
 def test_what_is_wrong_is_said_by_the_query(stream: Stream, db: fdb.Database, queue: Queue) -> None:
     with pytest.raises(Exception, match="mode consume needs it"):
         stream(mode="consume")
-    with pytest.raises(Exception, match="option 'levles': there is none"):
+    with pytest.raises(Exception, match="option 'levles': unknown"):
         stream.start(levles="1")
     queue.enqueue(db, b"a")
     assert stream() == [[b"a"]]

@@ -109,7 +109,7 @@ def test_payloads_may_be_text_or_anything_nested(
         ("payload STRING, headers MAP<STRING,BINARY>", {}, "column 'headers'"),
         ("payload STRING, delay STRING", {}, "column 'delay': it is a number of seconds"),
         ("payload STRING, key INT", {}, "column 'key': it is STRING, not INT"),
-        ("payload STRING", {"prioritty": "3"}, "option 'prioritty': there is none"),
+        ("payload STRING", {"prioritty": "3"}, "option 'prioritty': unknown"),
         ("payload STRING", {"timeout": "soon"}, "option 'timeout'"),
         ("payload STRING", {"id": ""}, "invalid name"),
         ("payload STRING", {"badRows": "drop"}, "option 'badRows'"),
