@@ -81,7 +81,7 @@ class Handle:
         handle = copy(self)
         for name in vars(self):
             if isinstance(getattr(type(self), name, None), cached_property):
-                del vars(handle)[name]
+                vars(handle).pop(name, None)
         return handle
 
     @cached_property
