@@ -1,13 +1,12 @@
-"""Checks of what is stored against what the queue promises, each in one transaction.
+"""Checks of stored data, each in one transaction.
 
-A check that needs only a few keys at a time goes through the queue page by page, and is exact for
-each page: all keys that must agree are read at one version. A check that needs everything at one
-version, as the comparison of a counter with a scan does, is given up where that takes too long.
+A check that compares a few keys at a time goes through the queue page by page, and reads each page
+at one version. A check that needs everything at one version, such as the comparison of a counter
+with a scan, is skipped if that takes too long.
 
-With ``fix`` a check reads with conflicts and repairs what it finds in the same transaction.
-Counters are not read with conflicts, or a busy queue could never be repaired: what is wrong with
-one at the read version stays wrong by as much whatever is added to it meanwhile, so the difference
-is added blindly, and only two repairs at once conflict.
+With ``fix`` a check reads with conflicts and repairs its findings in the same transaction. Counters
+are not read with conflicts, or a busy queue could never be repaired. The error of a counter is
+unaffected by concurrent additions, so its difference is added blindly; only two repairs conflict.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from ...values.options import MAX_LEASE_SECONDS
 PAGE_ROWS = 500
 PAGE_BYTES = 5_000_000
 WHOLE_SECONDS = 4.0
-"""How long one version may be read: it can be for about five seconds."""
+"""How long to read at one version, which stays readable for about five seconds."""
 
 _TOO_OLD = 1007
 _COUNTERS = tuple(each.name for each in fields(Depth))
 
 
 class TooLong(Exception):
-    """Something cannot be read at one version in time."""
+    """Raised when something takes too long to be read at one version."""
 
 
 @dataclass(slots=True)
 class Audit:
-    """One transaction of a check, and what it has found."""
+    """One transaction of a check, and its findings."""
 
     tr: fdb.Transaction
     scope: Scope
@@ -57,20 +56,20 @@ class Audit:
 
     @property
     def reads(self) -> fdb.TransactionRead:
-        """Where to read what is repaired if it is wrong."""
+        """Reads of keys that may be repaired."""
         return self.tr if self.fix else self.tr.snapshot
 
     def report(
         self, kind: str, subject: str, detail: str, repair: Callable[[], None] | None = None
     ) -> None:
-        """A deviation; ``repair`` writes what mends it, if that can be told."""
-        mended = self.fix and repair is not None
-        if mended and repair is not None:
+        """Add a defect, and repair it if ``fix`` asks for that and a repair is known."""
+        if repaired := self.fix and repair is not None:
             repair()
-        self.found.append(Deviation(kind, subject, detail, mended))
+        self.found.append(Deviation(kind, subject, detail, repaired))
 
     def page(self, kind: Kind, begin: bytes) -> tuple[list[fdb.KeyValue], bytes]:
-        """Some rows of a kind from a key on (empty: the first), and the key to go on from."""
+        """A page of rows of a kind, from a key on (empty: the first), and the key to continue
+        from."""
         every = self.scope.keys.kind(kind)
         rows: list[fdb.KeyValue] = []
         size = 0
@@ -98,12 +97,12 @@ class Audit:
             raise
 
     def envelope(self, kind: Kind, kv: fdb.KeyValue) -> tuple[Position, Envelope] | None:
-        """The message in a row; None if it cannot be read, which is reported by ``readable``."""
+        """The message in a row; None if it is unreadable, which ``messages`` reports."""
         try:
             found = _READERS[kind](self.scope, kv)
         except (CorruptData, FormatTooNew, ValueError, IndexError, TypeError):
             return None
-        # Among the dead letters is where such messages are put.
+        # Unreadable messages belong among the dead letters.
         return None if found[1].opaque is not None and kind is not Kind.DEAD else found
 
 
@@ -140,16 +139,16 @@ COUNTED = {
     Kind.DELAYED: "delayed",
     Kind.DEAD: "dead",
 }
-"""The counters of the kinds; what waits for its turn is ready, too."""
+"""The counters of the kinds; messages that wait for their ordering key count as ready."""
 _IN_PLACE = (Kind.READY, Kind.GROUP)
-"""Kinds of messages whose positions were never removed."""
+"""Kinds of messages that were not removed from their positions."""
 
 
 # -- page by page -----------------------------------------------------------------------------
 
 
 def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
-    """Every envelope can be read, and its chunks are there; no index is beyond TAIL."""
+    """Every envelope is readable, its chunks exist, and its index is not beyond TAIL."""
     keys = audit.scope.keys
     rows, following = audit.page(kind, begin)
     tails: dict[int, fdb.Value] = {}
@@ -178,19 +177,19 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
             audit.report(
                 "tail too low",
                 subject,
-                f"its index {position.index} was removed, so that it could be used again",
+                f"its index {position.index} could be used again",
                 partial(audit.tr.max, keys.tail(position.level), pack_index(position.index)),
             )
         if chunks is not None:
             stored = sum(len(kv.value) for kv in chunks)
             if stored != envelope.chunk_bytes:
-                wanted = f"{stored:,} of {envelope.chunk_bytes:,} bytes are there"
+                wanted = f"only {stored:,} of {envelope.chunk_bytes:,} bytes exist"
                 audit.report("chunks missing", subject, wanted)
     return following
 
 
 def leases(audit: Audit, begin: bytes) -> bytes:
-    """Every lease has its expiry, but for those of plans, and its message is not ready too."""
+    """Every lease but those of plans has its expiry, and its message is not ready as well."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.LEASE, begin)
     looks = []
@@ -211,11 +210,11 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         stored = None if lease.planned else value.value
         wanted = pack_expiry(until.wall_ms, lease.claim)
         if not lease.planned and stored != wanted:
-            what = "none" if stored is None else f"another one, at {unpack_expiry(stored)[0]} ms"
+            what = "no expiry" if stored is None else f"one at {unpack_expiry(stored)[0]} ms"
             audit.report(
                 "lease without expiry",
                 subject,
-                f"leased until {until.wall_ms} ms, but among the expiries there is {what}",
+                f"leased until {until.wall_ms} ms, but has {what}",
                 partial(audit.tr.set, expiry, wanted),
             )
         if ready.present():
@@ -224,7 +223,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
 
 
 def expiries(audit: Audit, begin: bytes) -> bytes:
-    """Every expiry belongs to a lease, or has been left by an extension and will fall due."""
+    """Every expiry belongs to a lease, or is the remainder of an extension and will fall due."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.EXPIRY, begin)
     latest = audit.scope.version(audit.tr) + int(MAX_LEASE_SECONDS * VERSIONS_PER_SECOND)
@@ -248,7 +247,7 @@ def expiries(audit: Audit, begin: bytes) -> bytes:
             audit.report(
                 "expiry without lease",
                 token.hex(),
-                "there is no lease that ends then",
+                "no lease ends then",
                 partial(audit.tr.clear, key),
             )
     return following
@@ -258,7 +257,7 @@ def expiries(audit: Audit, begin: bytes) -> bytes:
 
 
 def counted(audit: Audit, kind: Kind, level: int | None) -> None:
-    """The counters of a state equal a scan; of one level, or of all where None."""
+    """The counters of a state equal a scan, in one level, or in all (None)."""
     keys = audit.scope.keys
     sources = [(kind, keys.kind(kind) if level is None else keys.ready_level(level))]
     if kind is Kind.READY:
@@ -271,7 +270,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
         for kv in audit.whole(every):
             read = audit.envelope(source, kv)
             if read is None:
-                return  # reported as unreadable; its level is not known
+                return  # reported as unreadable, and its level is unknown
             position, envelope = read
             if level not in (None, position.level):
                 continue
@@ -280,7 +279,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
             places[position] += kind is Kind.LEASE
     for position, count in places.items():
         if count > 1:
-            audit.report("leased twice", position.to_id(), f"there are {count} leases of it")
+            audit.report("leased twice", position.to_id(), f"it has {count} leases")
     name = COUNTED[kind]
     for lv in sorted({*counters, *counts}):
         depth = counters.get(lv, Depth())
@@ -290,7 +289,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
 
 
 def conserved(audit: Audit) -> None:
-    """What was enqueued is in one of the states, or at its end."""
+    """The number of enqueued messages is the sum of the states."""
     for level, depth in _depths(audit).items():
         states = (name for name in _COUNTERS if name not in ("enqueued", "ready_bytes"))
         _compare(audit, level, "enqueued", depth.enqueued, sum(getattr(depth, n) for n in states))

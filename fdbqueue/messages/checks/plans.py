@@ -1,4 +1,4 @@
-"""Checks of plans, page by page: see ``audit``."""
+"""Checks of plans, page by page; see ``audit``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .audit import Audit
 
 
 def leases(audit: Audit, begin: bytes) -> bytes:
-    """Every lease that never lapses belongs to a plan."""
+    """Every lease that never expires belongs to a plan."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.LEASE, begin)
     planned: list[tuple[bytes, Lease]] = []
@@ -33,13 +33,13 @@ def leases(audit: Audit, begin: bytes) -> bytes:
             try:
                 claims.update(claimed.claim for claimed in unpack_plan(kv.value).claims)
             except (CorruptData, FormatTooNew):
-                return following  # reported by ``complete``; it may be the plan of any
+                return following  # reported by ``complete``; any lease may belong to it
     for key, lease in planned:
         if keys.parse_planned(key)[0] not in claims:
             audit.report(
                 "lease without plan",
                 lease.position.to_id(),
-                f"{lease.consumer!r} has it for ever, but none of its plans does",
+                f"{lease.consumer!r} holds it for ever, but has no plan with it",
                 partial(_expire, audit, key, lease),
             )
     return following
@@ -62,13 +62,13 @@ def complete(audit: Audit, begin: bytes) -> bytes:
         )
         if found != listed:
             consumer, batch = keys.parse_plan(kv.key)
-            told = f"{found:,} of its {listed:,} leases are there"
+            told = f"only {found:,} of its {listed:,} leases exist"
             audit.report("plan incomplete", f"{consumer}, batch {batch}", told)
     return following
 
 
 def _expire(audit: Audit, key: bytes, lease: Lease) -> None:
-    """Turn a lease of a plan into one that is over: the next receive returns the message."""
+    """Turn a lease of a plan into an expired one; the next receive returns the message."""
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
     over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False)

@@ -1,6 +1,6 @@
-"""What belongs to a message beside its envelope: chunks, names, pointers, its turn.
+"""Checks of side records: chunks, unique keys, times to live, pointers and ordering keys.
 
-All of it is compared with all messages at one version.
+They are compared with all messages at one version.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LIVING = (Kind.READY, Kind.GROUP, Kind.LEASE, Kind.DELAYED)
 
 @dataclass(slots=True)
 class Messages:
-    """What all messages of a queue say that belongs to them.
+    """The side records that all messages of a queue claim.
 
-    ids: of all. places: by id, where those stand that are not leased; none of an id that several
-    have. chunks: names of payloads. unique: keys, and mortal: ends of times to live with
-    ids, of those that live. out: ids by ordering key of those that do not wait for their turn.
+    ids: of all messages. places: by id, of those that are not leased; None if several have the id.
+    chunks: names of payloads. unique: unique keys of live messages. mortal: MORTAL keys of live
+    messages. out: by ordering key, the ids of those that are not waiting for it.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -40,9 +40,9 @@ class Messages:
 
 
 def check(audit: Audit) -> None:
-    """Everything that belongs to a message has one, and has it as the message says.
+    """Every side record has a message that claims it, and the reverse.
 
-    Nothing is reported where an envelope cannot be read: it may be the owner of anything.
+    Reports nothing if an envelope is unreadable, since it may own anything.
     """
     messages = _gather(audit)
     if messages is None:
@@ -62,7 +62,7 @@ def _gather(audit: Audit) -> Messages | None:
                 return None
             position, envelope = read
             message_id = envelope.id or position.to_id()
-            named = kind is Kind.READY and not envelope.id  # after where it stands
+            named = kind is Kind.READY and not envelope.id  # its id is its place
             place = None if named or message_id in messages.ids else _place(keys, kind, kv)
             messages.places[message_id] = place
             messages.ids.add(message_id)
@@ -73,14 +73,14 @@ def _gather(audit: Audit) -> Messages | None:
                 messages.unique[envelope.unique] = message_id
             if envelope.expires_at_ms is not None:
                 messages.mortal.add(keys.mortal(envelope.expires_at_ms, message_id))
-            # What is scheduled, and has no index yet, takes its turn when it is due.
+            # A scheduled message without an index joins its line when it is due.
             if envelope.key and kind is not Kind.GROUP and position.index:
                 messages.out.setdefault(envelope.key, set()).add(message_id)
     return messages
 
 
 def _place(keys: QueueKeys, kind: Kind, kv: fdb.KeyValue) -> Place | None:
-    """Where a message stands; None where its id need not lead there: it is leased by a plan."""
+    """The place of a message; None if a plan leases it, since its id need not lead there."""
     if kind is not Kind.LEASE:
         return places.place_of(keys, kind, kv.key)
     lease = unpack_lease(kv.value)
@@ -96,7 +96,7 @@ def _chunks(audit: Audit, messages: Messages) -> None:
         every = keys.chunks(name)
         begin = every.stop
         if name not in messages.chunks:
-            # Names are never used again: what belongs to nobody now never will.
+            # Names are never reused, so nothing will ever own them.
             clear = partial(audit.tr.clear_range, every.start, every.stop)
             audit.report("chunks orphaned", name.hex(), "no message has them", clear)
 
@@ -109,17 +109,17 @@ def _names(audit: Audit, messages: Messages) -> None:
         if held.pop(name, None) != kv.value.decode(errors="replace"):
             audit.report("unique key astray", name, "no message has it", _clear(audit, kv.key))
     for name, message_id in held.items():
-        mend = partial(_set, audit, keys.unique(name), message_id.encode())
-        audit.report("unique key missing", name, f"message {message_id} has it", mend)
+        repair = partial(_set, audit, keys.unique(name), message_id.encode())
+        audit.report("unique key missing", name, f"message {message_id} has it", repair)
     ends = set(messages.mortal)
     for kv in audit.whole(keys.kind(Kind.MORTAL)):
         if kv.key not in ends:
             subject = keys.parse_mortal(kv.key)
-            audit.report("end astray", subject, "no such message ends", _clear(audit, kv.key))
+            audit.report("end astray", subject, "no such message", _clear(audit, kv.key))
         ends.discard(kv.key)
     for key in ends:
-        mend = partial(_set, audit, key, b"")
-        audit.report("end missing", keys.parse_mortal(key), "a sweep would not see it", mend)
+        repair = partial(_set, audit, key, b"")
+        audit.report("end missing", keys.parse_mortal(key), "a sweep would miss it", repair)
 
 
 def _pointers(audit: Audit, messages: Messages) -> None:
@@ -133,13 +133,13 @@ def _pointers(audit: Audit, messages: Messages) -> None:
     for message_id, place in messages.places.items():
         if place is None or _leads(keys, message_id, pointers.get(message_id), place):
             continue
-        stored = "" if message_id in pointers else ", and nothing leads there"
-        mend = partial(_set, audit, keys.moved(message_id), pack_place(place))
-        audit.report("pointer astray", message_id, f"it is at {place}{stored}", mend)
+        stored = "" if message_id in pointers else ", but has no pointer"
+        repair = partial(_set, audit, keys.moved(message_id), pack_place(place))
+        audit.report("pointer astray", message_id, f"it is at {place}{stored}", repair)
 
 
 def _leads(keys: QueueKeys, message_id: str, pointer: bytes | None, place: Place) -> bool:
-    """Whether who looks for a message by its id comes to where it stands."""
+    """Whether a lookup by id finds the message at its place."""
     there = places.key(keys, place)
     try:
         if places.key(keys, parse_id(message_id)) == there:
@@ -150,7 +150,7 @@ def _leads(keys: QueueKeys, message_id: str, pointer: bytes | None, place: Place
 
 
 def known(audit: Audit, begin: bytes) -> bytes:
-    """Every dedup id says which message has it, and until when that counts."""
+    """Every dedup id names its message and its end."""
     rows, following = audit.page(Kind.DEDUP, begin)
     for kv in rows:
         try:
@@ -170,14 +170,14 @@ def _turns(audit: Audit, messages: Messages) -> None:
     for key in sorted({*heads, *waiting, *messages.out}):
         out, head = messages.out.get(key, set()), heads.get(key)
         if len(out) > 1:
-            audit.report("key out twice", key, f"messages {', '.join(sorted(out))} are")
+            audit.report("key out twice", key, f"messages {', '.join(sorted(out))} are out")
         elif out and head not in out:
             (message_id,) = out
-            mend = partial(_set, audit, keys.head(key), message_id.encode())
-            audit.report("head astray", key, f"message {message_id} is out, not {head}", mend)
+            repair = partial(_set, audit, keys.head(key), message_id.encode())
+            audit.report("head astray", key, f"message {message_id} is out, not {head}", repair)
         elif not out:
             restart = partial(_restart, audit, key)
-            audit.report("line stuck", key, f"nobody is out; the head is {head}", restart)
+            audit.report("line stuck", key, f"no message is out; the head is {head}", restart)
 
 
 def _clear(audit: Audit, key: bytes) -> Callable[[], None]:
@@ -193,7 +193,7 @@ def _restart(audit: Audit, key: str) -> None:
     _guarded(audit, head, partial(ordering_keys.restart, audit.tr, audit.scope, key))
 
 
-def _guarded(audit: Audit, key: bytes, mend: Callable[[], None]) -> None:
-    """The key decides: whoever gives it to a message meanwhile writes it, and conflicts."""
+def _guarded(audit: Audit, key: bytes, repair: Callable[[], None]) -> None:
+    """Repair under a conflict on the key, which any concurrent change of its message writes."""
     audit.tr.add_read_conflict_key(key)
-    mend()
+    repair()

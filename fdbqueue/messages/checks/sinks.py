@@ -1,4 +1,4 @@
-"""Checks of what is staged, page by page: see ``audit``."""
+"""Checks of staged rows, page by page; see ``audit``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PAGE_ATTEMPTS = 100
 
 
 def attempts(audit: Audit, begin: bytes) -> bytes:
-    """Every attempt has the pieces that it tells of, and none is left of a batch that is done.
+    """Every attempt has all its pieces, and none is left of a published batch.
 
-    Counts the rows that are not decided to be enqueued.
+    Counts the undecided rows.
     """
     keys = audit.scope.keys
     rows, following = audit.page(Kind.ATTEMPT, begin)
@@ -35,9 +35,9 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
             audit.report("unreadable", kv.key.hex(), "a value of kind attempt")
             continue
         if batch <= found.done:
-            audit.report("staged and done", subject, "its rows are enqueued, and staged", repair)
+            audit.report("staged and done", subject, "its rows are enqueued already", repair)
         elif last.wait() != keys.staged(sink, batch, name, told.pieces - 1):
-            missing = f"{told.rows:,} rows are staged, but not all of their pieces are there"
+            missing = f"{told.rows:,} rows are staged, but some of their pieces are missing"
             audit.report("staged rows missing", subject, missing)
         if not staging.fixed(found, batch):
             audit.rows += told.rows
@@ -45,7 +45,7 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
 
 
 def pieces(audit: Audit, begin: bytes) -> bytes:
-    """Everything that is staged is of an attempt that tells of it."""
+    """Every staged piece belongs to a recorded attempt."""
     keys = audit.scope.keys
     every = keys.kind(Kind.STAGED)
     place = begin or every.start
@@ -58,7 +58,7 @@ def pieces(audit: Audit, begin: bytes) -> bytes:
             audit.report(
                 "staged without attempt",
                 f"{sink}, batch {batch}",
-                "nobody tells of these rows, so that nobody can publish them",
+                "no attempt records these rows, so they cannot be published",
                 partial(_remove, audit, sink, batch, name),
             )
         place = keys.staged_by(sink, batch, name).stop

@@ -1,4 +1,4 @@
-"""Rows that are to be enqueued, cut into values: many rows to a piece, or a large row in parts."""
+"""Packing staged rows into values: many rows in a piece, or a large row in several pieces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD = 3
 
 
 class Packer:
-    """Collects rows, and gives pieces as they become full."""
+    """Collects rows, and yields pieces as they become full."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -25,11 +25,11 @@ class Packer:
 
     @property
     def left(self) -> int:
-        """Rows that are in no piece yet."""
+        """How many rows are in no piece yet."""
         return len(self._packed)
 
     def add(self, row: StagedRow) -> Iterator[bytes]:
-        """Take a row in; yields the pieces that are full."""
+        """Add a row; yields the pieces that are full."""
         packed = pack_staged_row(row)
         if self._size + len(packed) > PIECE_BYTES or len(self._packed) == PIECE_ROWS:
             yield from self.rest()
@@ -43,7 +43,7 @@ class Packer:
         self._size += len(packed)
 
     def rest(self) -> Iterator[bytes]:
-        """The piece with what is left, if there is any."""
+        """The last piece, if any rows are left."""
         if self._packed:
             yield _head(_WHOLE) + b"".join(self._packed)
             self._packed.clear()
@@ -51,7 +51,7 @@ class Packer:
 
 
 def parts(piece: bytes) -> int:
-    """How many pieces there are of what begins with this one; raises ``FormatTooNew``,
+    """How many pieces a row has that begins with this one, usually 1; raises ``FormatTooNew``,
     ``CorruptData``."""
     if len(piece) < _HEAD:
         raise CorruptData(what="staged rows", problem="a piece has no head")
@@ -61,7 +61,7 @@ def parts(piece: bytes) -> int:
 
 
 def rows(pieces: Sequence[bytes]) -> list[StagedRow]:
-    """The rows in a piece, or the one in all of its parts; raises ``CorruptData``."""
+    """The rows in a piece, or the one row in several; raises ``CorruptData``."""
     return unpack_staged_rows(b"".join(piece[_HEAD:] for piece in pieces))
 
 

@@ -1,4 +1,4 @@
-"""Planning a batch: the first messages become leases of a plan, a claim in each transaction."""
+"""Planning a batch: each transaction leases the first messages for a plan, under one claim."""
 
 from __future__ import annotations
 
@@ -26,31 +26,29 @@ from . import plans
 from .plans import OpenPlans
 
 CLAIM_MESSAGES = 5_000
-"""Messages that one transaction plans at most."""
+"""The most messages that one transaction plans."""
 CLAIM_BYTES = STEP_BYTES
 CLAIM_WATCHED = 1_000
-"""The same where the queue keeps a history: a claim ends in one transaction, too."""
+"""The same for a queue with history, since one transaction also has to end the claim."""
 WEIGHT = 4
-"""How many of those a message counts for to which something belongs elsewhere."""
+"""How many such messages one with side records counts for."""
 MAX_CLAIMS = 2_000
-"""Claims of one plan: they have to fit into one value."""
+"""The most claims of a plan, which is one value."""
 
 PLAN_BYTES = 80_000
 LOOK_AHEAD = 20
-"""Messages with something beside their envelopes, of which the lines are read at once."""
+"""How many messages with side records to read ahead, with the lines of their ordering keys."""
 
 _LEASE_BYTES = 150
 _PREFIXES = 3
-"""About what a lease adds to an envelope in the transaction that makes it, and how often that has
-the queue's prefix in it."""
+"""About what a lease adds to an envelope in its transaction: bytes, and prefixes of the queue."""
 
 
 @record
 class Limits:
-    """What a batch may hold: messages, and bytes of envelopes and payloads; no bound where None.
+    """How many messages, and bytes of envelopes and payloads, a batch may hold; None for no bound.
 
-    One message at least, whatever its size. ends: the indexes, by level, at which to stop: what is
-    there at some moment.
+    A batch holds at least one message, whatever its size. ends: the index, by level, to stop at.
     """
 
     messages: int | None = None
@@ -60,16 +58,15 @@ class Limits:
 
 @dataclass(slots=True)
 class Taken:
-    """Messages that one transaction has read, to take them.
+    """Messages that one transaction has read in order to take them.
 
-    leases: the positions and the stored envelopes of those that go into the plan, of ``size``
-    bytes with their chunks. spans: the first and the last key of all that were read, and the index
-    of that, by level. tallies: how many, and how many bytes of payloads, by level, of those that
-    nobody need look at; the others are ``watched``, ``expired`` or ``unreadable``. turns: the keys
-    of those that waited under their ordering keys. joined: those of the leases, by number, that
-    continue the key of the one before. key: the ordering key of the last, if more waits under it.
-    plain: whether nothing belongs to any of them elsewhere. ended: whether nothing more is there,
-    or fits in.
+    leases: positions and stored envelopes of those for the plan, of ``size`` bytes with chunks.
+    spans: by level, the first and last key read, and the index of the last. tallies: by level, the
+    number and payload bytes of those to count only; the others are ``watched``, ``expired`` or
+    ``unreadable``. turns: the keys of those that waited for their ordering keys. joined: by number,
+    the leases that continue the ordering key of the one before. key: the ordering key of the last,
+    if more messages wait for it. plain: whether none has side records. ended: whether no more
+    messages exist, or fit.
     """
 
     leases: list[tuple[Position, bytes]] = field(default_factory=list)
@@ -87,7 +84,7 @@ class Taken:
 
 
 def ends(tr: fdb.Transaction, scope: Scope) -> dict[int, int]:
-    """The indexes behind all messages that are ready now, by level. One round trip, snapshot."""
+    """The index behind all messages that are ready now, by level. One round trip, snapshot."""
     looks = {
         level: index_allocation.look(tr, scope.keys, level) for level in range(scope.options.levels)
     }
@@ -103,16 +100,16 @@ def fill(
     claim: bytes,
     at_most: int = CLAIM_MESSAGES,
 ) -> bool:
-    """Add the first ready messages to the plan of the next batch, as one claim, and seal it where
-    there are no more, or no more fit in. Returns whether there is nothing more to do.
+    """Add the first ready messages to the plan of the next batch, under one claim, and seal the
+    plan if no more exist or fit. Returns whether the batch is complete.
 
-    claim: 16 random bytes. at_most: messages to take.
+    claim: 16 random bytes. at_most: how many messages to take.
 
-    The messages are the first ones at the moment at which the transaction began: what is more
-    urgent and comes in meanwhile goes into the next batch. What waits for one of them under its
-    ordering key follows it, in order. One round trip for some hundred messages, one more for some
-    with ordering keys. Conflicts with whoever takes one of the messages or adds one among them;
-    not with enqueues behind them, but for those of the same ordering keys.
+    Takes the first messages as of the start of the transaction; more urgent ones that arrive
+    meanwhile go into the next batch. Messages that wait for the ordering key of one of them follow
+    it. One round trip for some hundred messages, one more if some have ordering keys. Conflicts
+    with takers of the same messages and with messages added among them; not with enqueues behind
+    them, except of the same ordering keys.
     """
     batch, plan = book.current or (book.state.last + 1, Planned(scope.now_ms(tr)))
     taken = _take(tr, scope, limits, plan, at_most)
@@ -148,7 +145,7 @@ def fill(
 
 
 def _weigh(value: bytes) -> tuple[int, bool]:
-    """As ``peek_envelope``; one that cannot be read is to be looked at whole."""
+    """As ``peek_envelope``; an unreadable envelope does not count as plain."""
     try:
         return peek_envelope(value)
     except (CorruptData, FormatTooNew):
@@ -156,10 +153,7 @@ def _weigh(value: bytes) -> tuple[int, bool]:
 
 
 def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_most: int) -> Taken:
-    """Read the first messages at snapshot isolation, as many as fit in.
-
-    What waits for one of them under its ordering key follows it.
-    """
+    """Read as many of the first messages as fit, at snapshot isolation."""
     taken = Taken()
     if scope.options.paused:
         taken.ended = True
@@ -173,8 +167,8 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         return taken
     read = 0
     for row in _ahead(tr, scope, _ready(tr, scope, limits, count), silent):
-        key, value, payload, plain, standing, line = row
-        size = len(value) + (standing.envelope.chunk_bytes if standing else 0)
+        key, value, payload, plain, message, line = row
+        size = len(value) + (message.envelope.chunk_bytes if message else 0)
         if room.full or not room.takes(len(value), size):
             return taken
         read += 1
@@ -182,18 +176,18 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         level = position.level
         first = taken.spans[level][0] if level in taken.spans else key
         taken.spans[level] = (first, key, position.index)
-        if standing is not None and not time_to_live.deliverable(standing, now_ms):
-            ended = taken.expired if standing.envelope.opaque is None else taken.unreadable
-            ended.append(standing)
+        if message is not None and not time_to_live.deliverable(message, now_ms):
+            ended = taken.expired if message.envelope.opaque is None else taken.unreadable
+            ended.append(message)
             continue
         room.add(position, value, size, plain)
-        if standing is None:
+        if message is None:
             number, payloads = taken.tallies.get(level, (0, 0))
             taken.tallies[level] = number + 1, payloads + payload
             continue
-        taken.watched.append(standing)
+        taken.watched.append(message)
         room.weight += 1 if plain else WEIGHT
-        ordering = standing.envelope.key
+        ordering = message.envelope.key
         if ordering and not _join(tr, scope, room, ordering, line, now_ms):
             return taken
     taken.ended = read < count
@@ -201,7 +195,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
 
 
 class _Room:
-    """What still fits into a claim."""
+    """The room left in a claim."""
 
     def __init__(self, taken: Taken, limits: Limits, plan: Planned, count: int, each: int) -> None:
         self.taken = taken
@@ -215,11 +209,11 @@ class _Room:
 
     @property
     def full(self) -> bool:
-        """Whether nothing fits, whatever its size."""
+        """Whether no message fits."""
         return self._left <= 0 or self.weight >= CLAIM_WATCHED
 
     def takes(self, length: int, size: int) -> bool:
-        """Whether a message fits whose envelope has so many bytes, and so many with its chunks."""
+        """Whether a message fits: ``length`` bytes of envelope, ``size`` bytes with its chunks."""
         taken = self.taken
         if self._limit is not None and taken.size + size > self._limit:
             taken.ended = self._begun or bool(taken.leases)
@@ -232,7 +226,7 @@ class _Room:
         return True
 
     def add(self, position: Position, value: bytes, size: int, plain: bool) -> None:
-        """Take a message in."""
+        """Add a message."""
         taken = self.taken
         taken.leases.append((position, value))
         taken.size += size
@@ -241,7 +235,7 @@ class _Room:
 
 
 def _line(tr: fdb.Transaction, keys: QueueKeys, ordering: str) -> fdb.FDBRange:
-    """Issue a read of what waits under an ordering key, the first of it at first."""
+    """Issue a read of the messages that wait for an ordering key, in order."""
     line = keys.line(ordering)
     return tr.snapshot.get_range(line.start, line.stop)
 
@@ -254,9 +248,9 @@ def _join(
     line: Iterable[fdb.KeyValue],
     now_ms: int,
 ) -> bool:
-    """Take what waits under an ordering key, as much as fits in; returns whether that is all.
+    """Take as many messages that wait for an ordering key as fit; returns whether that is all.
 
-    Messages that never had a place in the queue: their leases have the index 0.
+    They never had an index, so their leases have the index 0.
     """
     taken = room.taken
     for kv in line:
@@ -264,7 +258,7 @@ def _join(
             position, value = open_delayed(kv.value)
             envelope = unpack_envelope(value)
         except (CorruptData, FormatTooNew):
-            return True  # what cannot be read is for whoever finds it ready
+            return True  # it is dealt with once it is ready
         size = len(value) + envelope.chunk_bytes
         if room.full or not room.takes(len(value), size):
             taken.key = ordering
@@ -287,17 +281,17 @@ _Row = tuple[bytes, bytes, int, bool, StoredMessage | None, Iterable[fdb.KeyValu
 def _ahead(
     tr: fdb.Transaction, scope: Scope, rows: Iterable[tuple[bytes, bytes]], silent: bool
 ) -> Iterator[_Row]:
-    """Ready messages, and what waits for them, which is read some messages ahead."""
+    """Ready messages with the lines of their ordering keys, which are read ahead."""
     ahead: deque[_Row] = deque()
     for key, value in rows:
         payload, plain = _weigh(value)
-        standing: StoredMessage | None = None
+        message: StoredMessage | None = None
         line: Iterable[fdb.KeyValue] = ()
         if not (plain and silent):
-            standing = StoredMessage(scope.keys.parse_ready(key), open_envelope(value))
-        if standing and standing.envelope.key:
-            line = _line(tr, scope.keys, standing.envelope.key)
-        ahead.append((key, value, payload, plain, standing, line))
+            message = StoredMessage(scope.keys.parse_ready(key), open_envelope(value))
+        if message and message.envelope.key:
+            line = _line(tr, scope.keys, message.envelope.key)
+        ahead.append((key, value, payload, plain, message, line))
         if plain or len(ahead) > LOOK_AHEAD:
             yield ahead.popleft()
     yield from ahead
@@ -310,14 +304,14 @@ def _bits(numbers: Iterable[int]) -> bytes:
 
 
 def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
-    """Remove all that was read, by level: with the conflict, there is nothing else in between."""
+    """Remove everything that was read; the conflict keeps other messages out of these ranges."""
     for level, (first, last, index) in taken.spans.items():
         tr.add_read_conflict_range(first, last + b"\x00")
         tr.clear_range(first, last + b"\x00")
-        # As ``dequeue.remove``: its index is never used again.
+        # As in ``scan.remove``: the index is never used again.
         tr.max(scope.keys.tail(level), pack_index(index))
     for turn in taken.turns:
-        # Nobody comes before them: whoever is out under the key is in this plan.
+        # They are next: the message ahead of them is in this plan.
         tr.add_read_conflict_key(turn)
         del tr[turn]
 
@@ -325,7 +319,7 @@ def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
 def _ready(
     tr: fdb.Transaction, scope: Scope, limits: Limits, count: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The first ready messages up to the ends, ``count`` of them at most."""
+    """Up to ``count`` of the first ready messages, not beyond the ends."""
     keys, mode = scope.keys, fdb.StreamingMode.want_all
     begin, end = keys.ready_range().start, keys.ready_range().stop
     while count:
@@ -340,5 +334,5 @@ def _ready(
             yield kv.key, kv.value
         if behind is None:
             return
-        # The rest of the level came later; go on with the next one.
+        # The rest of the level came later: continue with the next one.
         begin = keys.ready_level(behind).stop

@@ -1,17 +1,15 @@
-"""Plans: what the batches of a stream consist of, fixed before anybody works on them.
+"""Plans: the messages of each batch of a stream, fixed before the batch is handled.
 
-A plan is a set of leases that never lapse, which a consumer, here a stream of numbered batches,
-holds for a batch until that is done. So a batch that is worked on again, after whatever crash,
-has the same messages; and to counters, history and verification its messages are leased like any
-other. The plan lists the claims of its leases: only what changes the plan changes these leases, so
-whoever reads the plan with a conflict need not read them.
+A plan is a set of leases that never expire. A stream of numbered batches, here a consumer, holds
+them until the batch is done, so a batch that is repeated after a crash has the same messages.
+Counters, history and verification see ordinary leases. The plan lists the claims of its leases.
+These change only together with the plan, so reading the plan with a conflict is enough.
 
-PLANNER has the last batch that is acknowledged. A batch is done at the moment at which that is
-moved to it; to end the leases follows, in as many transactions as it takes, and whoever comes next
-goes on with it. Batch numbers are never used again, also where a plan was given back: so a batch
-is the same set of messages for ever. PLANNER has also the run that owns the plans. The newest run
-of a consumer takes them over; one that was left behind, and does not know, fails when it comes
-back.
+PLANNER holds the last acknowledged batch. Writing its number there ends the batch; its leases end
+afterwards, in as many transactions as it takes, and the next caller continues an interrupted end.
+Batch numbers are never reused, even after a release, so a batch is one set of messages for ever.
+PLANNER also names the run that owns the plans. The newest run takes them over; an older one that
+returns fails.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from ..enqueue import ordering_keys
 
 NAME_BYTES = 8
 MAX_ENDED = 2_000
-"""Claims that one transaction ends at most, of those that need not be read."""
+"""The most claims that one transaction ends without reading them."""
 
 
 class Reads(NamedTuple):
@@ -56,7 +54,7 @@ class Reads(NamedTuple):
 
 @dataclass(slots=True)
 class OpenPlans:
-    """The plans of a consumer as one transaction sees them; they are few, most often one."""
+    """The plans of a consumer as one transaction sees them: a few, usually one."""
 
     consumer: str
     state: PlannerState
@@ -64,21 +62,21 @@ class OpenPlans:
 
     @property
     def current(self) -> tuple[int, Planned] | None:
-        """The first batch that is planned and not acknowledged, and its plan."""
+        """The first batch that is not acknowledged, and its plan."""
         return next(
             ((n, plan) for n, plan in self.plans.items() if n > self.state.acknowledged), None
         )
 
     @property
     def ended(self) -> tuple[int, Planned] | None:
-        """The first batch that is acknowledged, and has leases that are to be ended."""
+        """The first acknowledged batch whose leases have not ended, and its plan."""
         return next(
             ((n, plan) for n, plan in self.plans.items() if n <= self.state.acknowledged), None
         )
 
 
 def reads(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> Reads:
-    """Issue the reads of a consumer's plans; on a snapshot without conflicts."""
+    """Issue the reads of a consumer's plans."""
     plans = keys.plans(consumer)
     mode = fdb.StreamingMode.want_all
     return Reads(
@@ -88,7 +86,7 @@ def reads(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> Reads:
 
 
 def parse(keys: QueueKeys, consumer: str, looked: Reads) -> OpenPlans | None:
-    """What ``look`` found; None if the consumer never had a plan."""
+    """The plans that were read; None if the consumer never had one."""
     value = looked.planner.value
     if value is None:
         return None
@@ -98,7 +96,7 @@ def parse(keys: QueueKeys, consumer: str, looked: Reads) -> OpenPlans | None:
 
 @transactional
 def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
-    """A consumer that has no plans yet. Writes blindly."""
+    """Create a consumer without plans. Writes blindly."""
     state = PlannerState(bytes.fromhex(scope.identity) + os.urandom(NAME_BYTES), b"")
     tr[scope.keys.planner(consumer)] = pack_planner(state)
     return state
@@ -108,9 +106,9 @@ def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
 def take_over(
     tr: fdb.Transaction, scope: Scope, book: OpenPlans, run: bytes, *, held: bool
 ) -> bool:
-    """Let a run go on with the plans; returns whether it has taken them over.
+    """Let a run own the plans; returns whether it has just taken them over.
 
-    held: whether it had them before. Raises ``PlanTaken`` if it had, and another has them now.
+    held: whether it owned them before. Raises ``PlanTaken`` if it did and another owns them now.
     Writes blindly; the caller has read the plans.
     """
     if book.state.owner == run:
@@ -124,7 +122,7 @@ def take_over(
 
 @transactional
 def write(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, plan: Planned) -> None:
-    """Write a plan. Blind."""
+    """Write a plan, blindly."""
     book.plans[batch] = plan
     tr[scope.keys.plan(book.consumer, batch)] = pack_plan(plan)
     if batch > book.state.last:
@@ -134,18 +132,17 @@ def write(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, plan: 
 
 @transactional
 def acknowledge(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> None:
-    """All batches up to this one are done; ``end`` ends their leases. Writes blindly."""
+    """Acknowledge all batches up to this one; ``end`` ends their leases. Writes blindly."""
     book.state = book.state._replace(acknowledged=batch)
     _write(tr, scope.keys, book)
 
 
 @transactional
 def end(tr: fdb.Transaction, scope: Scope, book: OpenPlans) -> int:
-    """End leases of batches that are acknowledged: as many as one transaction can; returns how
-    many messages are done.
+    """End as many leases of acknowledged batches as one transaction can; returns how many.
 
-    Reads the leases only where something else belongs to one of the messages, or the queue keeps
-    a history: one round trip. No conflicts but those of the plans, and of ordering keys.
+    Reads leases, in one round trip, only if a message has side records or the queue keeps a
+    history. Conflicts only through plans and ordering keys.
     """
     if book.ended is None:
         return 0
@@ -170,17 +167,16 @@ def end(tr: fdb.Transaction, scope: Scope, book: OpenPlans) -> int:
 
 @transactional
 def release(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> tuple[int, int]:
-    """Give messages of a plan back to their places, one claim of them; attempts do not count.
+    """Return the messages of one claim of a plan to their places, without counting an attempt.
 
-    Returns how many were given back, and how many became ready; those that waited under their
-    ordering keys wait again. One round trip, or two; no conflicts but those of the plans, and of
-    these keys.
+    Returns how many were returned, and how many became ready; those that waited for their ordering
+    keys wait again. One or two round trips. Conflicts only through plans and ordering keys.
     """
     plan = book.plans[batch]._replace(stage=Stage.RETURNING, key=None)
     write(tr, scope, book, batch, plan)
     given = ready = 0
     if plan.claims:
-        # From the end, so that what is left of the plan comes before what was given back.
+        # From the end, so that the rest of the plan stays ahead of the returned messages.
         claimed = plan.claims[-1]
         messages = _messages(tr, scope, claimed)
         _clear(tr, scope, claimed)
@@ -234,13 +230,13 @@ def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
 def leased(
     tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, begin: int, end: int
 ) -> fdb.FDBRange:
-    """Issue a read of leases of a plan, from the n-th of a claim to before another."""
+    """Issue a read of a claim's leases, from number ``begin`` to before ``end``."""
     between = keys.planned_between(claim, begin, end)
     return tr.get_range(between.start, between.stop, streaming_mode=fdb.StreamingMode.want_all)
 
 
 def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[StoredMessage]:
-    # At snapshot isolation: the plan was read with a conflict, and nobody else changes its leases.
+    # At snapshot isolation: the plan was read with a conflict, and its leases change with it.
     found = leased(tr.snapshot, scope.keys, claimed.claim, 0, claimed.messages)
     return [lease.standing(unpack_lease(kv.value)) for kv in found]
 
@@ -251,7 +247,7 @@ def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:
 
 
 def _shorten(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, claims: int) -> None:
-    """Write what is left of a plan without its first claims; remove it where nothing is."""
+    """Remove the first claims of a plan, and the plan if none is left."""
     left: Sequence[Claimed] = book.plans[batch].claims[claims:]
     if left:
         write(tr, scope, book, batch, book.plans[batch]._replace(claims=tuple(left)))

@@ -1,19 +1,17 @@
-"""Enqueuing what many tasks bring, each of which may run twice: staged first, then published.
+"""Staging: rows of many tasks, each of which may run twice, are staged first and then published.
 
 A *sink* is a stream of numbered batches. The tasks of a batch stage their rows, each attempt under
-a random name of its own, so that attempts never meet. Then one transaction fixes which attempts
-count: whoever comes second finds that list, and goes by it. What counts is enqueued in the order of
-the list, in bounded transactions, each of which reads how far the batch has come and moves that on
-together with the messages. So it does not matter how often a task runs, in which order it brings
-its rows, how many drivers publish at once, where they are killed, or whether a commit's outcome is
-unknown: each step finds what is still to be done, and does that.
+a random name, so that attempts never meet. Then one transaction fixes the list of attempts that
+count; a second one finds that list and follows it. Their rows are enqueued in the order of the
+list, in bounded transactions that read and advance the batch's progress together with the
+messages. So tasks and drivers may run twice, in any order, at the same time, and be killed
+anywhere, and commits may have unknown outcomes: each step finds what is left to do, and does it.
 
-Beside its rows an attempt writes down how many there are, and when: so they can be seen, and
-removed where nobody ever decides about them, because the driver is no more.
+An attempt also records how many rows it has, and when, so that rows of a dead driver can be seen
+and removed.
 
-The last step removes whatever was staged up to its batch. Every attempt that stages reads the state
-of the sink with a conflict and stages nothing for a batch that is fixed, so that no attempt that is
-late leaves anything behind.
+The last step removes everything staged up to its batch. Staging reads the state of the sink with a
+conflict and writes nothing for a fixed batch, so late attempts leave nothing behind.
 """
 
 from __future__ import annotations
@@ -48,18 +46,18 @@ from .packing import parts, rows
 NAME_BYTES = 16
 STEP_ROWS = 5_000
 STEP_BYTES = 4_000_000
-"""What one transaction enqueues at most, of envelopes, but for a row that is larger by itself."""
+"""How many rows, and bytes of envelopes, one transaction enqueues; a larger row comes alone."""
 PART_ATTEMPTS = 1_000
-"""Attempts in one value of the list of those that count."""
+"""How many attempts one value of the list holds."""
 
 _STEP_PIECES = 60
 _FILLED = 0.1
-"""The share of a queue's bounds that one step fills at most."""
+"""The largest share of a queue's bounds that one step fills."""
 
 
 class Attempt(NamedTuple):
-    """What an attempt has staged: under which name, in how many pieces, of how many rows, with
-    how many bytes of payloads, and in which queue, by its identity."""
+    """What an attempt has staged: its name, how many pieces, rows and bytes of payloads, and the
+    identity of the queue."""
 
     name: bytes
     pieces: int
@@ -70,7 +68,7 @@ class Attempt(NamedTuple):
 
 @record
 class Page:
-    """Rows that one transaction enqueues, and the place behind them; None at the end."""
+    """The rows that one transaction enqueues, and the place behind them; None at the end."""
 
     rows: list[StagedRow]
     following: tuple[int, int, int] | None
@@ -78,12 +76,12 @@ class Page:
 
 @transactional
 def state(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> SinkState:
-    """How far a sink has come. One round trip; conflicts with whoever moves it on."""
+    """How far a sink has come. One round trip; conflicts with its advance."""
     return unpack_sink(tr.get(keys.sink(sink)).value)
 
 
 def fixed(state: SinkState, batch: int) -> bool:
-    """Whether it is decided what is published of a batch."""
+    """Whether the list of attempts that count is fixed."""
     return batch <= max(state.done, state.batch)
 
 
@@ -96,10 +94,10 @@ def stage(
     attempt: Attempt,
     pieces: Sequence[bytes],
 ) -> bool:
-    """Write the last pieces of an attempt, as it stands with them; may happen twice.
+    """Write the latest pieces of an attempt, and its totals with them; may happen twice.
 
-    Returns whether the batch is still open; else nothing is written. One round trip; conflicts
-    with the transaction that fixes the batch. Raises ``SinkLost`` if what came before is gone.
+    Returns whether the batch is still open; otherwise nothing is written. One round trip; conflicts
+    with the transaction that fixes the batch. Raises ``SinkLost`` if earlier pieces are gone.
     """
     keys, first = scope.keys, attempt.pieces - len(pieces)
     record = keys.attempt(sink, batch, attempt.name)
@@ -119,14 +117,14 @@ def stage(
 def discard(
     tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempts: Sequence[bytes]
 ) -> None:
-    """Remove what attempts have staged, unless the batch is fixed. As ``stage``."""
+    """Remove the rows of attempts, unless the batch is fixed. As ``stage``."""
     if not fixed(state(tr, keys, sink), batch):
         for attempt in attempts:
             remove(tr, keys, sink, batch, attempt)
 
 
 def remove(tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempt: bytes) -> None:
-    """Remove what an attempt has staged. Writes blindly."""
+    """Remove the rows of an attempt. Writes blindly."""
     staged = keys.staged_by(sink, batch, attempt)
     tr.clear_range(staged.start, staged.stop)
     del tr[keys.attempt(sink, batch, attempt)]
@@ -136,13 +134,12 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempt:
 def fix(
     tr: fdb.Transaction, scope: Scope, sink: str, batch: int, attempts: Sequence[Attempt]
 ) -> tuple[SinkState, list[Attempt]]:
-    """Decide which attempts count in a batch; may happen twice, and the first time holds.
+    """Fix which attempts count in a batch; may happen twice, and the first time holds.
 
-    Returns the state of the sink, and the attempts that count; none if the batch is published.
-    One round trip, or two; conflicts with tasks that stage. Raises ``SinkBehind`` if the batch
-    before is still to be published, ``QueueReplaced`` and ``SinkLost`` where what was staged is
-    not there, and ``QueueFull`` where that is what a queue without room does, and it has not
-    enough for all rows.
+    Returns the state of the sink, and the attempts that count; none if the batch is published. One
+    or two round trips; conflicts with tasks that stage. Raises ``SinkBehind`` if the previous batch
+    is not fully published, ``QueueReplaced`` and ``SinkLost`` if staged rows are gone, and
+    ``QueueFull`` if the queue rejects what it has no room for, and has too little for all rows.
     """
     keys = scope.keys
     found = state(tr, keys, sink)
@@ -173,7 +170,7 @@ def fix(
 def _check_there(
     tr: fdb.Transaction, scope: Scope, sink: str, batch: int, counting: Sequence[Attempt]
 ) -> None:
-    """All that counts is there, and stays until it is fixed."""
+    """Check that the rows of all attempts are there, and stay until they are fixed."""
     if any(each.queue != scope.identity for each in counting):
         raise QueueReplaced(name=scope.name)
     keys = scope.keys
@@ -182,7 +179,7 @@ def _check_there(
     looked = tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode)
     there = {keys.parse_attempt(kv.key)[2]: unpack_attempt(kv.value).pieces for kv in looked}
     for each in counting:
-        # Not the range: another attempt may still be staging what will not count.
+        # Not the range: attempts that do not count may still be staging.
         tr.add_read_conflict_key(keys.attempt(sink, batch, each.name))
         if there.get(each.name) != each.pieces:
             raise SinkLost(sink=sink, batch=batch)
@@ -197,10 +194,10 @@ def page(
     attempts: Sequence[Attempt],
     share: float = 1.0,
 ) -> Page:
-    """The rows that come next, up to a share of what one transaction enqueues.
+    """The next rows, up to a share of what one transaction enqueues.
 
-    Snapshot reads, one round trip for most: what is staged for a batch that is fixed does not
-    change. Raises ``CorruptData`` if some of it is gone.
+    Snapshot reads, usually in one round trip, since rows of a fixed batch do not change. Raises
+    ``CorruptData`` if some are gone.
     """
     limits = _limits(scope, share)
     taken: list[StagedRow] = []
@@ -227,9 +224,9 @@ def publish(
     page: Page,
     resuming: bool,
 ) -> SinkState:
-    """Enqueue the rows of a page and move the sink on; returns how far it has come.
+    """Enqueue the rows of a page and advance the sink; returns how far it has come.
 
-    ``found`` was read in the same transaction, with a conflict. Conflicts besides as
+    ``found`` was read in the same transaction, with a conflict. Also conflicts as
     ``admission.admit``. Raises ``QueueFull``, before anything is written.
     """
     new = _enqueue(tr, scope, page.rows, resuming) if page.rows else 0
@@ -255,7 +252,7 @@ def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) ->
 
 @transactional
 def forget(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> None:
-    """Remove a sink, and what is staged for it. Writes blindly."""
+    """Remove a sink with its staged rows. Writes blindly."""
     del tr[keys.sink(sink)]
     for every in (keys.counting(sink), keys.staged_for(sink), keys.attempts_for(sink)):
         tr.clear_range(every.start, every.stop)
@@ -263,7 +260,7 @@ def forget(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> None:
 
 @transactional
 def sweep(tr: fdb.Transaction, keys: QueueKeys, first: str, last: str) -> None:
-    """Remove all sinks with a name from ``first`` up to before ``last``. Writes blindly."""
+    """Remove all sinks named from ``first`` to before ``last``. Writes blindly."""
     for every in keys.sinks_between(first, last):
         tr.clear_range(every.start, every.stop)
 
@@ -278,11 +275,11 @@ def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
     return {name: unpack_sink(value) for (name, part), value in named if part is None}
 
 
-# -- reading what is staged -------------------------------------------------------------------
+# -- reading staged rows ----------------------------------------------------------------------
 
 
 class _Limits(NamedTuple):
-    """What one transaction enqueues; ``exact`` where that is not to be exceeded by a piece."""
+    """How much one transaction enqueues; ``exact`` if a whole piece may not exceed it."""
 
     rows: int
     size: int
@@ -290,8 +287,8 @@ class _Limits(NamedTuple):
 
 
 def _limits(scope: Scope, share: float) -> _Limits:
-    """A queue with bounds is filled in small steps: a step that is larger than the room that
-    consumers make would wait for ever."""
+    """Small steps for a queue with bounds: one larger than the room that consumers make would wait
+    for ever."""
     options = scope.options
     most, size, exact = max(1, int(STEP_ROWS * share)), int(STEP_BYTES * share), share < 1
     room = min(_FILLED, 1 - options.resume_at)
@@ -305,7 +302,7 @@ def _limits(scope: Scope, share: float) -> _Limits:
 def _units(
     pieces: Iterator[tuple[tuple[int, int], bytes]],
 ) -> Iterator[tuple[tuple[int, int], list[StagedRow]]]:
-    """What was cut into pieces: where it begins, and its rows."""
+    """The rows of each piece, or of a row in several pieces, with the place of the first piece."""
     for place, piece in pieces:
         others = islice(pieces, parts(piece) - 1)
         yield place, rows([piece, *(other for _, other in others)])
@@ -319,7 +316,7 @@ def _pieces(
     attempts: Sequence[Attempt],
     max_rows: int,
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """The pieces from the place of a sink on; reads about as many at a time as a step takes."""
+    """The pieces from the place of a sink on, read about a step's worth at a time."""
     for window in _windows(attempts, found.place, max_rows):
         looks = []
         for n, first, end in window:
@@ -338,7 +335,7 @@ def _pieces(
 def _windows(
     attempts: Sequence[Attempt], place: tuple[int, int, int], max_rows: int
 ) -> Iterator[list[tuple[int, int, int]]]:
-    """Runs of pieces that are read together: the attempt, the first piece, and the one behind."""
+    """Pieces to read together: the attempt, its first piece, and the piece behind the last."""
     window: list[tuple[int, int, int]] = []
     pieces, rows_left = _STEP_PIECES, float(max_rows)
     for n in range(place[0], len(attempts)):
@@ -358,7 +355,7 @@ def _windows(
         yield window
 
 
-# -- enqueuing it -----------------------------------------------------------------------------
+# -- enqueuing them ---------------------------------------------------------------------------
 
 
 def _enqueue(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow], resuming: bool) -> int:
@@ -373,7 +370,7 @@ def _enqueue(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow], resu
 
 
 def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow]) -> None:
-    """As ``enqueue.append``, for messages that have nothing but an envelope, which stays packed."""
+    """As ``append.append``, for plain messages, whose envelopes stay packed."""
     levels: dict[int, list[StagedRow]] = {}
     for row in taken:
         levels.setdefault(row.level, []).append(row)

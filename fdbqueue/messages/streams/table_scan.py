@@ -1,4 +1,4 @@
-"""A look at many messages, a range at a time, for tables: one version while a transaction lasts."""
+"""Reading many messages range by range, for tables, at one version for as long as possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .. import payloads
 R = TypeVar("R")
 
 PAGE_BYTES = 8_000_000
-"""What is held of a range at once."""
+"""How much of a range is read at once."""
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
 _CHUNK_BYTES = FIELDS["chunk_bytes"]
 _NOWHERE = Position(0, 0, b"")
@@ -29,7 +29,7 @@ _NOWHERE = Position(0, 0, b"")
 
 @transactional
 def split(tr: fdb.Transaction, ranges: Sequence[slice], size: int) -> list[slice]:
-    """Cut ranges into pieces of about ``size`` bytes, without those where nothing stands.
+    """Split ranges into parts of about ``size`` bytes, without empty ranges.
 
     Two snapshot reads for each range, all in one round trip; no conflicts.
     """
@@ -50,15 +50,15 @@ def pages(
     *,
     size: int = PAGE_BYTES,
 ) -> Iterator[R]:
-    """What ``read`` makes of a range, in pages of about ``size`` bytes, in the order of its keys.
+    """What ``read`` makes of a range, in pages of about ``size`` bytes, in key order.
 
-    read: takes rows, maybe reads more in the transaction, and returns what it made, and of how
-        many of the rows: one at least. It may be called again for the same rows.
+    read: takes rows, may read more in the transaction, and returns its result and how many rows it
+        used, at least one. It may be called again for the same rows.
 
-    All pages are of one version, the one at which the first was read, as long as a transaction
-    lasts: five seconds. If whoever takes the pages needs longer, the rest is read at a later
-    version. So nothing that stays where it is, is missed or comes twice. Snapshot reads, no
-    conflicts. Raises ``TransactionTooSlow`` where one page takes longer than that, again and again.
+    All pages have the version of the first for the five seconds that a transaction lasts; a slower
+    caller gets the rest at a later version. A message that does not move during the read appears
+    exactly once. Snapshot reads, no conflicts. Raises ``TransactionTooSlow`` if one page repeatedly
+    takes too long.
     """
     begin: bytes | None = within.start
     tr = db.create_transaction()
@@ -102,9 +102,9 @@ def contents(
     packed: Sequence[bytes],
     ids: Sequence[str],
 ) -> list[bytes]:
-    """The payloads of stored envelopes, given as fields and packed, as they were enqueued.
+    """The payloads, as they were enqueued, of envelopes given as fields and packed.
 
-    A round trip more if some of them have chunks. Raises ``CorruptData``.
+    One more round trip if some have chunks. Raises ``CorruptData``.
     """
     found: list[bytes] = [each.get(_PAYLOAD, b"") for each in fields]
     special = [n for n, each in enumerate(fields) if _RAW_SIZE in each]
@@ -119,7 +119,7 @@ def contents(
 
 
 def fitting(fields: Sequence[dict[int, Any]], size: int = PAGE_BYTES) -> int:
-    """How many stored envelopes have at most ``size`` bytes of payloads elsewhere; one at least."""
+    """How many envelopes have at most ``size`` bytes of chunks in all; at least one."""
     for n, each in enumerate(fields):
         if _CHUNK_BYTES in each:
             size -= each[_CHUNK_BYTES]
@@ -130,8 +130,8 @@ def fitting(fields: Sequence[dict[int, Any]], size: int = PAGE_BYTES) -> int:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector of cycles, which goes through the same rows again and again while
-    their number grows, and finds nothing: they have no cycles."""
+    """Pause the collector of cycles: it would traverse the growing rows again and again, and they
+    have no cycles."""
     collects = gc.isenabled()
     gc.disable()
     try:

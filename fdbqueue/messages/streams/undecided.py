@@ -1,7 +1,7 @@
-"""Staged rows of which nobody has decided yet whether they count.
+"""Staged rows of batches that are not fixed yet.
 
-They are of a write that runs, or of one whose driver died. Which of the two cannot be told from
-what is stored, only for how long nothing was added: after a week they are removed.
+Their write is running, or its driver has died. Only the time of the last row can tell which: after
+a week without new rows they are removed.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from . import staging
 
 KEPT_DAYS = 7
 PAGE = 1_000
-"""Attempts that one transaction looks at."""
+"""How many attempts one transaction reads."""
 
 _DAY_MS = 24 * 3600 * 1000
 
 
 Staged = tuple[str, int, bytes, StagedAttempt]
-"""The sink, the batch and the name of an attempt, and what it has staged."""
+"""An attempt's sink, batch and name, and what it has staged."""
 
 
 @record
 class Undecided:
-    """What is staged for a sink and not decided: by how many attempts, some of which may have the
-    same rows; how many rows in all, with how many bytes of payloads; and the wall clock when the
-    last of them came."""
+    """A sink's undecided rows: how many attempts (some may have the same rows), how many rows and
+    bytes of payloads, and the wall clock of the last."""
 
     attempts: int = 0
     rows: int = 0
@@ -36,7 +35,7 @@ class Undecided:
     changed_at_ms: int = 0
 
     def plus(self, other: StagedAttempt) -> Undecided:
-        """With one attempt more."""
+        """With one more attempt."""
         return Undecided(
             self.attempts + 1,
             self.rows + other.rows,
@@ -46,8 +45,8 @@ class Undecided:
 
 
 def page(tr: fdb.Transaction, keys: QueueKeys, begin: bytes) -> tuple[list[Staged], bytes]:
-    """Some attempts of batches that are not fixed, from a key on (empty: the first), and the key
-    to go on from. Two round trips, snapshot reads: no conflicts."""
+    """A page of attempts of batches that are not fixed, from a key on (empty: the first), and the
+    key to continue from. Two round trips, snapshot reads: no conflicts."""
     every = keys.kind(Kind.ATTEMPT)
     found = tr.snapshot.get_range(begin or every.start, every.stop, limit=PAGE).to_list()
     rows = [(*keys.parse_attempt(kv.key), unpack_attempt(kv.value)) for kv in found]
@@ -59,10 +58,10 @@ def page(tr: fdb.Transaction, keys: QueueKeys, begin: bytes) -> tuple[list[Stage
 
 @transactional
 def expire(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
-    """Remove what has been staged for a week, from a key on, as far as one transaction looks.
+    """Remove rows of attempts that are a week old, a page from a key on.
 
-    Returns how many rows were removed, and the key to go on from. Conflicts with whoever fixes one
-    of their batches, or goes on with one of them.
+    Returns how many rows were removed, and the key to continue from. Conflicts with transactions
+    that fix one of these batches, or add rows.
     """
     keys, removed = scope.keys, 0
     before_ms = scope.now_ms(tr) - KEPT_DAYS * _DAY_MS

@@ -1,4 +1,4 @@
-"""Imports: many messages from one source, each enqueued once however often it is interrupted."""
+"""Resumable imports: each message of a source is enqueued once, whatever interrupts the import."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAX_PLACE_BYTES = 10_000
 
 
 class Import:
-    """An import into a queue, under a name that whoever goes on with it must know.
+    """A named import into a queue; use the same name to resume it.
 
-    How far it has come is stored in the same transaction as the messages, so there is no instant
-    at which the two differ: not when the importer is killed, and not when the outcome of a commit
-    is unknown. What a place is, is the importer's: the number of a line, an offset in a file.
+    Each transaction stores the new position of the import together with the messages, so the two
+    always agree, even after a kill or a commit with an unknown outcome. The importer defines what a
+    place is: the number of a line, an offset in a file.
     """
 
     def __init__(self, queue: Queue, name: str) -> None:
@@ -33,13 +33,13 @@ class Import:
         self._name = name
 
     def place(self, tr: Transactor) -> bytes:
-        """How far it has come; empty if it has not begun. Raises ``QueueNotFound``."""
+        """How far the import has come; empty before the start. Raises ``QueueNotFound``."""
 
-        def look(tr: fdb.Transaction) -> bytes:
+        def read(tr: fdb.Transaction) -> bytes:
             self._queue._scope(tr)
             return tr.get(self._key).value or b""
 
-        return self._queue._read(tr, look)
+        return self._queue._read(tr, read)
 
     def enqueue(
         self,
@@ -50,14 +50,13 @@ class Import:
         until: bytes,
         timeout: Seconds = back_pressure.TIMEOUT_SECONDS,
     ) -> Enqueued:
-        """Enqueue the messages between two places; returns their ids, as
-        ``Queue.enqueue_many`` does.
+        """Enqueue the messages between two places; returns their ids, as ``Queue.enqueue_many``.
 
-        since: the place that the import must be at. until: where it is then; not empty.
+        since: where the import must be. until: where it is afterwards; not empty.
         timeout: as in ``Queue.enqueue``.
 
-        One transaction, exactly once. One round trip. Conflicts as ``Queue.enqueue_many``, and
-        with whoever goes on with the same import. Raises what ``Queue.enqueue_many`` raises, and
+        One transaction, exactly once. One round trip. Conflicts as ``Queue.enqueue_many``, and with
+        other runs of the same import. Raises what ``Queue.enqueue_many`` raises, and
         ``ImportMoved``; then nothing is written.
         """
         if not 0 < len(until) <= MAX_PLACE_BYTES:
@@ -78,7 +77,7 @@ class Import:
         return back_pressure.patiently(lambda _: run(), timeout)
 
     def forget(self, tr: Transactor) -> None:
-        """Remove the place. Whoever goes on with the import then begins anew."""
+        """Remove the place: the import then starts over."""
 
         def remove(tr: fdb.Transaction) -> None:
             self._queue._scope(tr)

@@ -1,4 +1,4 @@
-"""Taking messages in batches that stay the same: the plans of a queue, as ``Queue`` offers them."""
+"""Receiving messages in batches that stay the same until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ...store.binding import fdb
 from ..handle import Handle
 
 PAGE = 1_000
-"""Messages of a plan that one transaction reads."""
+"""How many messages of a plan one transaction reads."""
 MIN_FILL = 50
 
-_RETURNED = "it was given back, and its messages are delivered again"
+_RETURNED = "it was given back, and its messages will be delivered again"
 _OTHERS = "another run of the consumer has acknowledged it"
 
 
 class Mark(NamedTuple):
     """How far a consumer has come: behind a batch.
 
-    line: names the sequence of batches: the identity of the queue, and a name within it. Another
-        one, of a queue that was made anew or of a consumer that was forgotten, has another.
+    line: names the sequence of batches: the identity of the queue and a random part. It changes
+        when the queue is created again, or the consumer forgotten.
     """
 
     line: str
@@ -44,9 +44,9 @@ class Mark(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a plan, for whoever works on it: small, and to be pickled.
+    """A part of a plan, for one task; small and picklable.
 
-    spans: claims, and from which lease of each to before which.
+    spans: claims, each with its first lease and the lease behind the last.
     """
 
     batch: int
@@ -55,11 +55,11 @@ class Piece(NamedTuple):
 
 
 class Planner:
-    """One run of a consumer that takes messages in numbered batches, and acknowledges them.
+    """One run of a consumer that receives messages in numbered batches and acknowledges them.
 
-    A batch has the same messages until it is acknowledged, whatever happens: ``next`` from the
-    same mark gives the same batch to the next run, too. At its first call the run takes over the
-    plans of the consumer; another run, which had them, gets ``PlanTaken`` from then on.
+    A batch has the same messages until it is acknowledged: ``next`` from the same mark gives the
+    same batch, also to the next run. At its first call a run takes over the plans of the consumer;
+    the run that owned them before gets ``PlanTaken`` from then on.
     """
 
     def __init__(self, queue: Handle, consumer: str, lenient: bool) -> None:
@@ -70,20 +70,20 @@ class Planner:
         self._held = False
 
     def begin(self, db: fdb.Database) -> Mark:
-        """Behind the last batch that the consumer has acknowledged. Takes nothing over."""
+        """The mark behind the last acknowledged batch. Takes over nothing."""
 
-        def look(tr: fdb.Transaction) -> tuple[Mark, bool]:
+        def read(tr: fdb.Transaction) -> tuple[Mark, bool]:
             scope = self._queue._scope(tr)
-            looked = plans.reads(tr, scope.keys, self.consumer)
-            book = plans.parse(scope.keys, self.consumer, looked)
+            reads = plans.reads(tr, scope.keys, self.consumer)
+            book = plans.parse(scope.keys, self.consumer, reads)
             if book is None:
                 return Mark(plans.create(tr, scope, self.consumer).line.hex(), 0), True
             return _mark(book, book.state.acknowledged), False
 
-        return once.run(db, self._queue._keys.once, look, wrote=lambda found: found[1])[0]
+        return once.run(db, self._queue._keys.once, read, wrote=lambda found: found[1])[0]
 
     def ends(self, db: fdb.Database) -> dict[int, int]:
-        """What is ready now, as ``next`` takes it; also what has become due by now."""
+        """The end of each level now, for ``next``, after promoting what is due."""
 
         def promote(tr: fdb.Transaction) -> int:
             scope = self._queue._scope(tr)
@@ -101,35 +101,35 @@ class Planner:
         size: int | None = None,
         ends: Mapping[int, int] | None = None,
     ) -> Mark:
-        """Acknowledge what is done, and plan the next batch; ``since`` where nothing is ready.
+        """Acknowledge batches, and plan the next one; returns ``since`` if nothing is ready.
 
         since: behind the last batch that is done.
-        messages, size: what the batch may hold of messages, and of bytes with their headers; one
-            message in any case. A batch that was planned before is as it is.
-        ends: what ``ends`` returned, to take nothing that came later.
+        messages, size: how many messages, and bytes with headers, the batch may hold; it always
+            holds at least one message. A batch that was planned before stays as it is.
+        ends: the result of ``ends``, to take nothing that came later.
 
-        The first messages in the order of delivery, as each transaction of up to 5,000 messages
-        sees it; what becomes more urgent meanwhile goes into the next batch. Raises ``PlanTaken``,
+        Takes the first messages in the order of delivery, as each transaction of up to 5,000
+        messages sees it; more urgent arrivals go into the next batch. Raises ``PlanTaken``,
         ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
         """
         return self._through(db, since, Limits(messages, size, ends)) or since
 
     def acknowledge(self, db: fdb.Database, until: Mark) -> None:
-        """The messages of all batches up to ``until`` are done. Again does no harm.
+        """Acknowledge all batches up to ``until``; may be repeated.
 
         Spans transactions. Raises what ``next`` does.
         """
         self._through(db, until, None)
 
     def pieces(self, db: fdb.Database, since: Mark, until: Mark, parts: int) -> list[Piece]:
-        """The batch ``until``, in up to ``parts`` parts of about the same number of messages.
+        """The batch ``until`` in up to ``parts`` parts with about the same number of messages.
 
         One round trip. Raises ``PlanTaken``, ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
         """
         if since == until:
             return []
 
-        def look(tr: fdb.Transaction) -> tuple[list[Piece], bool]:
+        def split(tr: fdb.Transaction) -> tuple[list[Piece], bool]:
             scope = self._queue._scope(tr)
             book, took = self._open(tr, scope, until)
             plan = book.plans.get(until.batch)
@@ -144,14 +144,14 @@ class Planner:
                 return [], took
             raise self._lost(until, problem or _RETURNED)
 
-        pieces, _ = once.run(db, self._queue._keys.once, look, wrote=lambda found: found[1])
+        pieces, _ = once.run(db, self._queue._keys.once, split, wrote=lambda found: found[1])
         self._held = True
         return pieces
 
     def read(self, db: fdb.Database, piece: Piece) -> Iterator[list[StoredMessage]]:
-        """The messages of a piece, page by page, with their payloads; needs no run.
+        """The messages of a piece with their payloads, page by page; needs no run.
 
-        Spans transactions, snapshot reads: no conflicts. Raises ``PlanLost`` where they are gone.
+        Spans transactions, snapshot reads: no conflicts. Raises ``PlanLost`` if they are gone.
         """
         for claim, first, end in piece.spans:
             begin = first
@@ -170,17 +170,17 @@ class Planner:
         found: list[StoredMessage] = []
         room = scan.BATCH_BYTES
         for kv in plans.leased(tr.snapshot, keys, claim, begin, end):
-            standing = lease.standing(unpack_lease(kv.value))
-            room -= len(kv.value) + standing.envelope.chunk_bytes
+            message = lease.standing(unpack_lease(kv.value))
+            room -= len(kv.value) + message.envelope.chunk_bytes
             if found and room < 0:
                 break
-            found.append(standing)
+            found.append(message)
         return payloads.load(found, payloads.reads(tr, keys, found))
 
     def _open(self, tr: fdb.Transaction, scope: Scope, mark: Mark) -> tuple[OpenPlans, bool]:
         """The plans, owned by this run, and whether it has just taken them over.
 
-        Raises ``QueueReplaced`` where they are not of the queue that a mark is of.
+        Raises ``QueueReplaced`` if the mark belongs to another queue.
         """
         if not mark.line.startswith(scope.identity):
             raise QueueReplaced(name=scope.name)
@@ -191,7 +191,7 @@ class Planner:
         return book, plans.take_over(tr, scope, book, self._name, held=self._held)
 
     def _through(self, db: fdb.Database, mark: Mark, limits: Limits | None) -> Mark | None:
-        """Acknowledge up to a mark, and plan the next batch where there are limits, in as many
+        """Acknowledge up to a mark, and plan the next batch if there are limits, in as many
         transactions as it takes. Returns the mark behind that batch, if there is one."""
         while True:
             step = once.run(
@@ -239,7 +239,7 @@ class Planner:
         wrote: bool,
     ) -> _Step:
         promoted = promotion.promote_all(tr, scope, promotion.look(tr, scope)).moved
-        # Where others take the first messages at the same time, fewer are more likely to be had.
+        # While others take the first messages, too, a smaller claim is likelier to commit.
         at_most = max(MIN_FILL, planning.CLAIM_MESSAGES >> (attempt - 1))
         claim, planned = os.urandom(CLAIM_BYTES), book.current
         full = planning.fill(tr, scope, book, limits, claim, at_most)
@@ -250,7 +250,7 @@ class Planner:
         return _Step(None, full and not promoted, wrote)
 
     def _checked(self, book: OpenPlans, mark: Mark) -> Mark:
-        """A mark to go on from; raises ``PlanLost`` for one that is none, unless lenient."""
+        """The mark to continue from; raises ``PlanLost`` for an invalid one, unless lenient."""
         acknowledged, plan = book.state.acknowledged, book.plans.get(mark.batch)
         problem = _gap(book, mark)
         if problem is None and mark.batch < acknowledged:
@@ -269,8 +269,8 @@ class Planner:
 
 
 class _Step(NamedTuple):
-    """What one transaction of a run has done: the next batch, if it is planned; whether that is
-    all; whether it wrote something."""
+    """One transaction of a run: the next batch, if planned; whether the run is done; whether the
+    transaction wrote anything."""
 
     mark: Mark | None
     done: bool
@@ -286,11 +286,11 @@ def _mark(book: OpenPlans, batch: int) -> Mark:
 
 
 def _gap(book: OpenPlans, mark: Mark) -> str | None:
-    """Why a mark is not of these plans at all; None if it is."""
+    """Why a mark does not belong to these plans; None if it does."""
     if mark.line != book.state.line.hex():
-        return "the consumer was forgotten since then"
+        return "the consumer has been forgotten since"
     if mark.batch > book.state.last:
-        return f"the last one was {book.state.last}: an older state of the store was restored"
+        return f"the last one is {book.state.last}: an older state of the store was restored"
     return None
 
 
@@ -302,8 +302,8 @@ def give_back(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) ->
 
 
 def _split(batch: int, plan: Planned, parts: int) -> list[Piece]:
-    """A plan in parts of about the same size, in order; messages of one ordering key that follow
-    each other stay together."""
+    """A plan in parts of about the same size, in order; consecutive messages of one ordering key
+    stay together."""
     pieces = []
     each = max(1, ceil(plan.messages / max(1, parts)))
     spans: list[tuple[bytes, int, int]] = []

@@ -1,6 +1,6 @@
-"""Sinks: rows that many tasks bring, each enqueued once however often a task or a driver runs.
+"""Sinks: enqueue rows of many tasks, each row once, however often a task or a driver runs.
 
-See ``queue.staging`` for how, and why that holds.
+``messages/streams/staging.py`` says how.
 """
 
 from __future__ import annotations
@@ -33,20 +33,18 @@ from ..validation import draft
 
 TIMEOUT_SECONDS = 3600.0
 FLUSH_PIECES = 40
-"""Pieces of 90 kB that one transaction stages."""
+"""How many pieces of 90 kB one transaction stages."""
 ANONYMOUS_DAYS = undecided.KEPT_DAYS
-"""For how long what an interrupted write of no name has staged is kept."""
+"""How long staged rows of an interrupted write without a name are kept."""
 
 _DAY_MS = 24 * 3600 * 1000
 _SLOW_SECONDS = 1.0
-"""How long a transaction may take that enqueues: it lasts for five seconds at most."""
-
-
+"""An enqueuing transaction that takes longer is too large: it must end within five seconds."""
 _ANONYMOUS = "write:"
 
 
 def anonymous(now_ms: int) -> str:
-    """A name for a sink that is used for one batch, and that nobody need come back to."""
+    """A name for a sink that is used for one batch only."""
     return f"{_ANONYMOUS}{now_ms:012x}:{os.urandom(8).hex()}"
 
 
@@ -59,25 +57,25 @@ class Sink:
         self.name = check_name(name)
 
     def state(self, tr: Transactor) -> SinkState:
-        """How far it has come. One round trip. Raises ``QueueNotFound``."""
+        """How far the sink has come. One round trip. Raises ``QueueNotFound``."""
 
-        def look(tr: fdb.Transaction) -> SinkState:
+        def read(tr: fdb.Transaction) -> SinkState:
             self._queue._scope(tr)
             return staging.state(tr, self._keys, self.name)
 
-        return self._queue._read(tr, look)
+        return self._queue._read(tr, read)
 
     def stage(self, db: fdb.Database, batch: int, content_type: str = BYTES) -> Stager:
         """Begin an attempt to stage rows of a batch. Raises ``QueueNotFound``.
 
-        content_type: of payloads that are handed in as bytes.
+        content_type: the type of the payloads, which are bytes.
         """
 
-        def look(tr: fdb.Transaction) -> tuple[QueueOptions, str, SinkState]:
+        def read(tr: fdb.Transaction) -> tuple[QueueOptions, str, SinkState]:
             scope = self._queue._scope(tr)
             return scope.options, scope.identity, staging.state(tr, scope.keys, self.name)
 
-        options, identity, state = self._queue._read(db, look)
+        options, identity, state = self._queue._read(db, read)
         queue = self._queue._only(identity)
         fixed = staging.fixed(state, batch)
         return Stager(db, Sink(queue, self.name), options, identity, batch, content_type, fixed)
@@ -91,18 +89,17 @@ class Sink:
         timeout: Seconds = TIMEOUT_SECONDS,
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
-        """Enqueue what attempts have staged for a batch, in their order; returns how far the sink
-        has come.
+        """Enqueue the staged rows of attempts, in order; returns how far the sink has come.
 
-        batch: 0 or more; published in ascending order. If it was published before, nothing is
-            done; if it was decided before which attempts count, those do.
-        timeout: seconds to wait for room, where the queue is full and lets producers wait.
+        batch: 0 or more; batches are published in ascending order. A published batch is not
+            published again, and the first list of attempts for a batch holds.
+        timeout: how long to wait for room, in seconds, if the queue lets producers wait.
         progress: called after each transaction with how far the sink has come.
 
-        Spans transactions of up to about 5,000 messages each. Messages become ready as they are
-        enqueued. Conflicts as ``Queue.enqueue_many``. Raises ``QueueFull`` and ``SinkBehind``
-        before anything is enqueued, and ``SinkUnfinished`` later. ``publishing`` does the same a
-        transaction at a time.
+        Spans transactions of up to about 5,000 messages, which become ready as they are enqueued.
+        Conflicts as ``Queue.enqueue_many``. Raises ``QueueFull`` and ``SinkBehind`` before anything
+        is enqueued, ``SinkUnfinished`` later. ``publishing`` does the same one transaction at a
+        time.
         """
         steps = self.publishing(db, batch, attempts, timeout=timeout)
         return finished(steps, progress, None) or self.state(db)
@@ -115,8 +112,8 @@ class Sink:
         *,
         timeout: Seconds = TIMEOUT_SECONDS,
     ) -> Iterator[SinkState]:
-        """``publish`` as it is iterated over: yields how far the sink has come after each
-        transaction. Nothing is done before the first is asked for."""
+        """``publish`` as an iterator: yields how far the sink has come after each transaction.
+        Nothing happens before the first step."""
         counting = list(attempts)
         fix = partial(_fix, sink=self, batch=batch, attempts=counting)
         state, counting = self._queue._run(db, fix)
@@ -138,7 +135,7 @@ class Sink:
                     sink=self.name, published=state.published, rows=state.rows, problem=str(error)
                 ) from error
             if not staging.fixed(state, batch):
-                problem = "somebody has removed the sink meanwhile"
+                problem = "the sink was removed meanwhile"
                 raise SinkUnfinished(sink=self.name, published=0, rows=0, problem=problem)
             pace.end()
             yield state
@@ -150,21 +147,21 @@ class Sink:
         timeout: Seconds = TIMEOUT_SECONDS,
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
-        """Enqueue what is left of the batch that is being published, if one is; as ``publish``."""
+        """Enqueue the rest of a batch that is partly published, if any; as ``publish``."""
         return finished(self.finishing(db, timeout=timeout), progress, None) or self.state(db)
 
     def finishing(
         self, db: fdb.Database, *, timeout: Seconds = TIMEOUT_SECONDS
     ) -> Iterator[SinkState]:
-        """``finish`` as it is iterated over; as ``publishing``."""
+        """``finish`` as an iterator; as ``publishing``."""
         batch = self.state(db).batch
         if batch >= 0:
             yield from self.publishing(db, batch, (), timeout=timeout)
 
     def discard(self, db: fdb.Database, batch: int, attempts: Iterable[Attempt]) -> None:
-        """Remove what attempts have staged for a batch, unless it is decided that they count."""
+        """Remove the staged rows of attempts, unless the batch is fixed."""
         names = [each.name for each in attempts]
-        with suppress(QueueNotFound):  # and what was staged went with it
+        with suppress(QueueNotFound):  # the rows are gone with the queue
             self._queue._run(db, partial(self._discard, batch=batch, attempts=names))
 
     def _discard(self, tr: fdb.Transaction, batch: int, attempts: Sequence[bytes]) -> None:
@@ -172,7 +169,7 @@ class Sink:
         staging.discard(tr, scope.keys, self.name, batch, attempts)
 
     def forget(self, tr: Transactor) -> None:
-        """Remove the sink, with what is staged for it; its batches begin anew then."""
+        """Remove the sink with its staged rows; its batches then start over."""
 
         def remove(tr: fdb.Transaction) -> None:
             self._queue._scope(tr)
@@ -182,7 +179,7 @@ class Sink:
 
 
 class Stager:
-    """One attempt to stage rows of a batch: rows go in one by one, and out in pieces."""
+    """One attempt to stage rows of a batch: takes rows one by one, and writes them in pieces."""
 
     def __init__(
         self,
@@ -212,10 +209,10 @@ class Stager:
         self._levels = [options.level(each) for each in range(options.max_priority + 1)]
         self._identity = identity
         self.fixed = fixed
-        """Whether it is decided already what counts in the batch: then nothing is staged."""
+        """Whether the batch is fixed; then nothing is staged."""
 
     def plain(self, payload: bytes, priority: int, headers: Headers | None = None) -> None:
-        """Take in a message that has nothing else. Raises ``InvalidPayload``,
+        """Stage a message without further options. Raises ``InvalidPayload``,
         ``InvalidPriority``, ``InvalidHeaders``."""
         size = len(payload)
         if size > self._inline:
@@ -230,7 +227,7 @@ class Stager:
         self._put(StagedRow(self._levels[priority], size, packed))
 
     def add(self, message: NewMessage) -> None:
-        """Take in any message. Raises what ``Queue.enqueue`` raises for its arguments."""
+        """Stage any message. Raises what ``Queue.enqueue`` raises for its arguments."""
         made = draft(message, self._now_ms, BUILT_IN["bytes"])
         envelope = replace(made.envelope, content_type=self._content_type)
         check_payload(envelope.payload, self._largest)
@@ -240,13 +237,13 @@ class Stager:
         self._put(row)
 
     def finish(self) -> Attempt:
-        """Stage what is left; returns what to publish, or to discard."""
+        """Stage the last rows; returns what to publish or discard."""
         self._full += self._cutter.rest()
         self._flush()
         return self._attempt()
 
     def discard(self) -> None:
-        """Give the attempt up, and remove what it has staged."""
+        """Give up the attempt, and remove its rows."""
         self._full = []
         self._sink.discard(self._db, self._batch, [self._attempt()])
 
@@ -278,25 +275,25 @@ class Stager:
 
 
 class _Pace:
-    """How much one transaction is to enqueue: less where that was too much, in bytes or in time."""
+    """How much one transaction enqueues: less after one that was too large or too slow."""
 
     def __init__(self) -> None:
         self.share = 1.0
         self._began: float | None = None
 
     def begin(self) -> None:
-        """An attempt begins; the one before, if it has not ended, has failed."""
+        """An attempt begins; one that has not ended has failed."""
         self.end()
         self._began = time.monotonic()
 
     def end(self) -> None:
-        """The attempt that has begun is over."""
+        """The attempt is over."""
         if self._began is not None and time.monotonic() - self._began > _SLOW_SECONDS:
             self.slow_down()
         self._began = None
 
     def slow_down(self) -> bool:
-        """Do less from now on; returns whether less can be done."""
+        """Enqueue less from now on; returns False if it is one row already."""
         self.share /= 2
         return self.share * staging.STEP_ROWS >= 1
 
@@ -304,24 +301,26 @@ class _Pace:
 def sinks(tr: Transactor, queue: Queue) -> dict[str, SinkState]:
     """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
 
-    def look(tr: fdb.Transaction) -> dict[str, SinkState]:
+    def read(tr: fdb.Transaction) -> dict[str, SinkState]:
         queue._scope(tr)
         return staging.sinks(tr, queue._keys)
 
-    return queue._read(tr, look)
+    return queue._read(tr, read)
 
 
 def undecided_rows(tr: Transactor, queue: Queue) -> dict[str, Undecided]:
-    """The sinks for which rows are staged that nobody has decided about: of writes that run, or
-    whose driver died. Snapshot reads, a page of 1,000 attempts after another: no conflicts."""
+    """The undecided rows of each sink: of running writes, and of writes whose driver has died.
+
+    Snapshot reads in pages of 1,000 attempts: no conflicts.
+    """
     found: dict[str, Undecided] = {}
     begin = b""
     while True:
 
-        def look(tr: fdb.Transaction, begin: bytes) -> tuple[list[undecided.Staged], bytes]:
+        def page(tr: fdb.Transaction, begin: bytes) -> tuple[list[undecided.Staged], bytes]:
             return undecided.page(tr, queue._scope(tr).keys, begin)
 
-        rows, begin = queue._read(tr, partial(look, begin=begin))
+        rows, begin = queue._read(tr, partial(page, begin=begin))
         for sink, _, _, attempt in rows:
             found[sink] = found.get(sink, Undecided()).plus(attempt)
         if not begin:
@@ -352,7 +351,7 @@ def _step(
     pace: _Pace,
     resuming: bool,
 ) -> SinkState:
-    """Enqueue the rows that come next."""
+    """Enqueue the next rows."""
     pace.begin()
     scope = sink._queue._scope(tr)
     found = staging.state(tr, scope.keys, sink.name)
