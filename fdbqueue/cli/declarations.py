@@ -133,6 +133,16 @@ def _flat(declared: Any) -> Iterator[tuple[str, Any, Any]]:
             yield name, hint, default
 
 
+def _metavar(base: Any) -> dict[str, str]:
+    """How help shows the value of a number or a file."""
+    kinds = {base, *get_args(base)}
+    kinds |= {inner for kind in kinds for inner in get_args(kind)}  # of a list
+    if kinds & {int, float}:
+        return {"metavar": "N"}
+    paths = [each for each in kinds if isinstance(each, type) and issubclass(each, os.PathLike)]
+    return {"metavar": "FILE"} if paths else {}
+
+
 def _for_typer(function: Function) -> Function:
     """The command with the signature and annotations that typer expects."""
     import typer
@@ -141,7 +151,8 @@ def _for_typer(function: Function) -> Function:
     for name, hint, default in _flat(function):
         if get_origin(hint) is Annotated:
             base, declared = get_args(hint)
-            made = getattr(typer, declared.kind)(*declared.names, **declared.settings)
+            settings = {**_metavar(base), **declared.settings}
+            made = getattr(typer, declared.kind)(*declared.names, **settings)
             typed: Any = Annotated[base, made]
         else:
             typed = hint

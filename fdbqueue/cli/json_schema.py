@@ -1,4 +1,4 @@
-"""What --json prints of messages, leases, consumers and the like."""
+"""The JSON of messages, leases, consumers and others that --json prints."""
 
 from __future__ import annotations
 
@@ -25,28 +25,16 @@ if TYPE_CHECKING:
     from fdbqueue.schema.subscription_definitions import Definition
 
 PRINTED = frozenset(
-    [
-        "id",
-        "level",
-        "attempts",
-        "enqueued_at",
-        "attempt",
-        "token",
-        "expires_at",
-        "consumer",
-        "state",
-        "waits_for_key",
-        "last_error",
-        "death",
-    ]
-)
-"""Names in what is printed of a message that an enqueue does not take over."""
+    ("id", "level", "attempts", "enqueued_at", "attempt", "token", "expires_at", "consumer",
+     "state", "waits_for_key", "last_error", "death")
+)  # fmt: skip
+"""Fields of a printed message that an enqueue ignores."""
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message as ``peek --json`` prints it; what most messages have not is left out.
+    """A message, as ``peek --json`` prints it, without optional fields that it does not have.
 
-    What an enqueue can be told of is there under the name that an enqueue knows.
+    Fields have the names that an enqueue takes.
     """
     ends = message.expires_at_ms
     optional = {
@@ -72,10 +60,9 @@ def message_json(message: Message) -> dict[str, Any]:
 
 
 def delivery_json(delivery: Delivery) -> dict[str, Any]:
-    """A delivery as ``receive --json`` prints it.
+    """A delivery, as ``receive --json`` prints it.
 
-    Without its unique key: while it is leased it holds that, and what is enqueued again with it is
-    not enqueued.
+    It has no unique key: the leased message holds that key, so a copy with it would be rejected.
     """
     return {
         **message_json(replace(delivery.message, unique=None)),
@@ -86,7 +73,7 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
 
 
 def waiting_json(found: MessageState) -> dict[str, Any]:
-    """A message that waits, as ``browse --json`` prints it, and for what."""
+    """A waiting message, as ``browse --json`` prints it."""
     due = found.due_at_ms
     return {
         **message_json(found.message),
@@ -96,7 +83,7 @@ def waiting_json(found: MessageState) -> dict[str, Any]:
 
 
 def state_json(found: MessageState) -> dict[str, Any]:
-    """Where a message is, as ``show --json`` prints it."""
+    """A message and its state, as ``show --json`` prints them."""
     leased, due = found.lease_expires_at_ms, found.due_at_ms
     return {
         **message_json(found.message),
@@ -109,10 +96,10 @@ def state_json(found: MessageState) -> dict[str, Any]:
     }
 
 
-def dead_json(letter: DeadMessage) -> dict[str, Any]:
-    """A dead letter, as ``dead list --json`` prints it; no time to live ends it any more."""
-    message = replace(letter.message, expires_at_ms=None)
-    return {**message_json(message), "death": _death(letter.death)}
+def dead_json(dead: DeadMessage) -> dict[str, Any]:
+    """A dead letter, as ``dead list --json`` prints it; it no longer has a time to live."""
+    message = replace(dead.message, expires_at_ms=None)
+    return {**message_json(message), "death": _death(dead.death)}
 
 
 def lease_json(lease: LeasedMessage) -> dict[str, Any]:
@@ -131,7 +118,7 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
 
 
 def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
-    """What a stream has in hand, as ``plan list --json`` prints it."""
+    """The plans of a stream, as ``plan list --json`` prints them."""
     return {
         "consumer": consumer.name,
         "acknowledged": consumer.acknowledged,
@@ -165,7 +152,7 @@ def consumer_json(consumer: Consumer) -> dict[str, Any]:
 
 
 def consumer_state(consumer: Consumer) -> str:
-    """The list that a consumer stands on, in a word or two."""
+    """The state of a consumer in words."""
     return "" if consumer.state is None else consumer.state.name.lower().replace("_", " ")
 
 
@@ -181,7 +168,7 @@ def subscription_json(definition: Definition) -> dict[str, Any]:
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """A line of history, as ``history export`` prints it."""
+    """An event of the history, as ``history export`` prints it."""
     return {
         "stamp": event.stamp.hex(),
         "at": when(event.at_ms),
@@ -194,7 +181,7 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def when(wall_ms: int) -> str:
-    """A wall clock in milliseconds, as ISO 8601 in UTC."""
+    """Milliseconds of the wall clock as ISO 8601 in UTC."""
     return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 

@@ -54,6 +54,18 @@ class Listing:
         return terminal.table(self.headers, self.rows, room=width)
 
 
+def table(
+    found: Sequence[T],
+    headers: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+    json: Callable[[T], dict[str, Any]],
+    nothing: str,
+    more: str | None = None,
+) -> Listing:
+    """A listing with a row and a JSON value for each element."""
+    return Listing(headers, [*map(row, found)], [*map(json, found)], nothing, more)
+
+
 @record
 class Fields:
     """One thing with its fields. value: what --json prints. below: a table after the fields."""

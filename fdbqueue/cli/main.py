@@ -81,8 +81,7 @@ def _settings(
         ),
     ] = None,
     version: Annotated[
-        bool,
-        Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     if store is not None:

@@ -63,8 +63,7 @@ AnyQueueNames = Annotated[
     Argument(metavar="QUEUE…", help="The queues; by default all.", autocompletion=complete_queue),
 ]
 SubscriptionName = Annotated[
-    str,
-    Argument(metavar="NAME", help="The subscription.", autocompletion=complete_subscription),
+    str, Argument(metavar="NAME", help="The subscription.", autocompletion=complete_subscription)
 ]
 MessageId = Annotated[str, Argument(metavar="ID", help="The message's id.")]
 MessageIds = Annotated[list[str], Argument(metavar="ID…", help="Ids of messages.")]
@@ -76,8 +75,7 @@ Watch = Annotated[
     ),
 ]
 Limit = Annotated[
-    int | None,
-    Option("--max", metavar="N", min=1, help="Show at most N; a note tells you if there are more."),
+    int | None, Option("--max", min=1, help="Show at most N; a note tells you if there are more.")
 ]
 After = Annotated[
     str | None,

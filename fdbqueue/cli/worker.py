@@ -53,8 +53,7 @@ def worker(
         ),
     ] = 1,
     reload: Annotated[
-        bool,
-        Option("--reload", help="Restart when a Python file below this directory changes."),
+        bool, Option("--reload", help="Restart when a Python file below this directory changes.")
     ] = False,
     verbose: Annotated[
         bool, Option("--verbose", "-v", help="Log everything the worker does, not only failures.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,18 +22,9 @@ app = Group(
     "end, even after Ctrl-C. It does load the store, so avoid busy hours.",
 )
 
-Seconds = Annotated[
-    float,
-    durations.option("Duration of each run.", 0.1),
-]
-WarmUp = Annotated[
-    float,
-    durations.option("Warm-up before each run.", 0),
-]
-JsonFile = Annotated[
-    Path | None,
-    Option(metavar="FILE", help="Also write all figures to this file, as JSON."),
-]
+Seconds = Annotated[float, durations.option("Duration of each run.", 0.1)]
+WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
+JsonFile = Annotated[Path | None, Option(help="Also write all figures to this file, as JSON.")]
 
 EXPECTED_RATE = 2_500
 
@@ -48,19 +39,14 @@ def _bench(ctx: typer.Context) -> None:
 @app.command()
 def quick(
     processes: Annotated[
-        int, Option(metavar="N", min=1, max=64, help="Processes in steps that use several.")
+        int, Option(min=1, max=64, help="Processes in steps that use several.")
     ] = 4,
-    seconds: Annotated[
-        float,
-        durations.option("Duration of each step.", 0.1),
-    ] = 1.0,
+    seconds: Annotated[float, durations.option("Duration of each step.", 0.1)] = 1.0,
     size: Annotated[
-        int,
-        Option("--bytes", metavar="N", min=8, max=1_000_000, help="Size of each payload."),
+        int, Option("--bytes", min=8, max=1_000_000, help="Size of each payload.")
     ] = 100,
     batch: Annotated[
-        int,
-        Option(metavar="N", min=2, max=500, help="Messages in a batch of at most 2 MB."),
+        int, Option(min=2, max=500, help="Messages in a batch of at most 2 MB.")
     ] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -151,16 +137,13 @@ def beats(
 @app.command()
 def schemes(
     names: Annotated[
-        list[str] | None,
-        Argument(metavar="SCHEME…", help="The schemes; by default all."),
+        list[str] | None, Argument(metavar="SCHEME…", help="The schemes; by default all.")
     ] = None,
     consumers: Annotated[
         str, Option(metavar="N,…", help="Numbers of consumer processes.")
     ] = "1,2,4,8,16,32",
-    producers: Annotated[
-        int, Option(metavar="N", min=0, help="Processes that enqueue at the same time.")
-    ] = 0,
-    batch: Annotated[int, Option(metavar="N", min=1, help="Messages in one call.")] = 1,
+    producers: Annotated[int, Option(min=0, help="Processes that enqueue at the same time.")] = 0,
+    batch: Annotated[int, Option(min=1, help="Messages in one call.")] = 1,
     seconds: Seconds = 4.0,
     warm_up: WarmUp = 1.0,
     faults: Annotated[
@@ -173,12 +156,9 @@ def schemes(
         ),
     ] = 0.0,
     backlog: Annotated[
-        int | None, Option(metavar="N", min=0, help="Messages in the queue at the start.")
+        int | None, Option(min=0, help="Messages in the queue at the start.")
     ] = None,
-    plot: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Also write a plot; needs fdbqueue[plot]."),
-    ] = None,
+    plot: Annotated[Path | None, Option(help="Also write a plot; needs fdbqueue[plot].")] = None,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -195,12 +175,7 @@ def schemes(
     from . import measure, report
     from .schemes import SCHEMES
 
-    wanted = names or [*SCHEMES]
-    for name in wanted:
-        if name not in SCHEMES:
-            raise terminal.CommandError(
-                f"unknown scheme {name!r}; the schemes are {', '.join(SCHEMES)}"
-            )
+    wanted = _known("scheme", names or SCHEMES, SCHEMES)
     counts = [*map(_positive, consumers.split(","))]
     if plot is not None:
         report.check_plot()
@@ -225,6 +200,14 @@ def schemes(
     _write(json_file, found)
 
 
+def _known(noun: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
+    wanted = [name.strip() for name in names]
+    if unknown := [name for name in wanted if name not in {*known}]:
+        choices = ", ".join(known)
+        raise terminal.CommandError(f"unknown {noun} {unknown[0]!r}; the {noun}s are {choices}")
+    return wanted
+
+
 def _positive(text: str, most: int = 256) -> int:
     if not text.strip().isdecimal() or not 0 < int(text) <= most:
         raise terminal.CommandError(f"--consumers: {text!r} is not a number from 1 to {most:,}")
@@ -240,10 +223,9 @@ def bars(
     seconds: Seconds = 4.0,
     warm_up: WarmUp = 1.0,
     repeat: Annotated[
-        int,
-        Option(metavar="N", min=1, help="Runs of each kind, of which the median counts."),
+        int, Option(min=1, help="Runs of each kind, of which the median counts.")
     ] = 3,
-    consumers: Annotated[int, Option(metavar="N", min=1, max=256, help="Consumer processes.")] = 16,
+    consumers: Annotated[int, Option(min=1, max=256, help="Consumer processes.")] = 16,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -261,12 +243,7 @@ def bars(
     from . import report
     from .measure import Plan
 
-    groups = None if only is None else [name.strip() for name in only.split(",")]
-    for name in groups or []:
-        if name not in bars_.GROUPS:
-            raise terminal.CommandError(
-                f"unknown group {name!r}; the groups are {', '.join(bars_.GROUPS)}"
-            )
+    groups = None if only is None else _known("group", only.split(","), bars_.GROUPS)
     with _interrupted_by_sigterm():
         results, runs = bars_.run(
             Plan("staged", consumers, 0, seconds, warm_up), repeat, groups, terminal.note
@@ -287,18 +264,14 @@ def bars(
 @app.command()
 def spark(
     only: Annotated[
-        str | None,
-        Option(metavar="GROUP,…", help="Only these of browse, write, consume."),
+        str | None, Option(metavar="GROUP,…", help="Only these of browse, write, consume.")
     ] = None,
-    rows: Annotated[int, Option(metavar="N", min=1_000, help="Messages in each queue.")] = 300_000,
-    size: Annotated[
-        int,
-        Option("--bytes", metavar="N", min=0, max=50_000, help="Size of each payload."),
-    ] = 100,
+    rows: Annotated[int, Option(min=1_000, help="Messages in each queue.")] = 300_000,
+    size: Annotated[int, Option("--bytes", min=0, max=50_000, help="Size of each payload.")] = 100,
     repeat: Annotated[
-        int, Option(metavar="N", min=1, help="Runs of each kind, of which the median counts.")
+        int, Option(min=1, help="Runs of each kind, of which the median counts.")
     ] = 3,
-    cores: Annotated[int, Option(metavar="N", min=1, help="Cores that Spark may use.")] = 2,
+    cores: Annotated[int, Option(min=1, help="Cores that Spark may use.")] = 2,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -314,12 +287,7 @@ def spark(
     from . import report
     from . import spark as pipeline
 
-    groups = None if only is None else [name.strip() for name in only.split(",")]
-    for name in groups or []:
-        if name not in pipeline.GROUPS:
-            raise terminal.CommandError(
-                f"unknown group {name!r}; the groups are {', '.join(pipeline.GROUPS)}"
-            )
+    groups = None if only is None else _known("group", only.split(","), pipeline.GROUPS)
     found = []
     if not as_json:
         print(f"{'':<50}{'rows/s':>12}{'CPU µs/row':>14}")

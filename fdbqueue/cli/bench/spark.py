@@ -118,11 +118,7 @@ def _idle_seconds(options: Mapping[str, str]) -> float:
     return median(taken)
 
 
-GROUPS: dict[str, Benchmark] = {
-    "browse": browse,
-    "write": write,
-    "consume": consume,
-}
+GROUPS: dict[str, Benchmark] = {"browse": browse, "write": write, "consume": consume}
 
 
 def run(

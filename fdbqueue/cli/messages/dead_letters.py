@@ -118,19 +118,17 @@ def list_(
         found, cut = listings.first(filters.find(db, queue, after), limit)
         now_ms = fdbqueue.Clock().wall_ms()
         total = queue.depth(db).dead if cut and not filters.given and after is None else None
-        return listings.Listing(
+        return listings.table(
+            found,
             ["id", "died", "failed", "why", "payload"],
-            [
-                (
-                    each.id,
-                    terminal.age(now_ms - each.death.died_at_ms),
-                    each.death.attempts,
-                    _why(each),
-                    terminal.excerpt(each.message.payload),
-                )
-                for each in found
-            ],
-            [json_schema.dead_json(each) for each in found],
+            lambda each: (
+                each.id,
+                terminal.age(now_ms - each.death.died_at_ms),
+                each.death.attempts,
+                _why(each),
+                terminal.excerpt(each.message.payload),
+            ),
+            json_schema.dead_json,
             f"queue {name} has no dead letters" + (" that match" if filters.given else ""),
             listings.more("dead letter", len(found), found[-1].id, total) if cut else None,
         )
@@ -189,9 +187,7 @@ def redrive(
     message_ids: Ids = None,
     *,
     choice: Choice,
-    rate: Annotated[
-        float | None, Option(metavar="N", min=0.001, help="Redrive at most N per second.")
-    ] = None,
+    rate: Annotated[float | None, Option(min=0.001, help="Redrive at most N per second.")] = None,
     change: Change,
 ) -> None:
     """Deliver dead letters again.

@@ -45,11 +45,10 @@ def edit(
     name: QueueName,
     message_ids: MessageIds,
     priority: Annotated[
-        int | None, Option(metavar="N", help="The new priority, 0 to 9; 9 is the most urgent.")
+        int | None, Option(help="The new priority, 0 to 9; 9 is the most urgent.")
     ] = None,
     delay: Annotated[
-        float | None,
-        durations.option("Deliver them after this delay; 0 delivers them now."),
+        float | None, durations.option("Deliver them after this delay; 0 delivers them now.")
     ] = None,
     at: Annotated[
         str | None,

@@ -22,26 +22,20 @@ def enqueue(
         str | None, Option(metavar="FILE", help="Read the payload from a file, byte for byte.")
     ] = None,
     priority: Annotated[
-        int, Option(metavar="N", help="The priority, 0 to 9; 9 is the most urgent.")
+        int, Option(help="The priority, 0 to 9; 9 is the most urgent.")
     ] = DEFAULT_PRIORITY,
     header: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=VALUE", help="A header. Repeatable."),
+        list[str] | None, Option(metavar="NAME=VALUE", help="A header. Repeatable.")
     ] = None,
-    delay: Annotated[
-        float,
-        durations.option("Deliver the message after this delay."),
-    ] = 0.0,
+    delay: Annotated[float, durations.option("Deliver the message after this delay.")] = 0.0,
     at: Annotated[
         str | None,
         Option(
-            metavar="TIME",
-            help="Deliver the message at this time, such as 2030-01-31T08:00+01:00.",
+            metavar="TIME", help="Deliver the message at this time, such as 2030-01-31T08:00+01:00."
         ),
     ] = None,
     ttl: Annotated[
-        float | None,
-        durations.option("Time to live: the message expires after this."),
+        float | None, durations.option("Time to live: the message expires after this.")
     ] = None,
     max_attempts: Annotated[
         int | None,
@@ -57,8 +51,7 @@ def enqueue(
         ),
     ] = None,
     dedup_id: Annotated[
-        str | None,
-        Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently."),
+        str | None, Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently.")
     ] = None,
     unique: Annotated[
         str | None,
@@ -78,8 +71,7 @@ def enqueue(
         ),
     ] = None,
     as_csv: Annotated[
-        bool,
-        Option("--csv", help="Read CSV from standard input; its first row names the columns."),
+        bool, Option("--csv", help="Read CSV from standard input; its first row names the columns.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -18,18 +18,14 @@ from ..parameters import AsJson, QueueName
 PAGE = 5_000
 FOLLOW_SECONDS = 0.5
 
-app = Group(
-    name="history",
-    help="Follow or export the history of messages.",
-    no_args_is_help=True,
-)
+app = Group(name="history", help="Follow or export the history of messages.", no_args_is_help=True)
 
 
 @app.command()
 def tail(
     name: QueueName,
     max_events: Annotated[
-        int, Option("--max", metavar="N", min=0, help="Start with the last N transitions.")
+        int, Option("--max", min=0, help="Start with the last N transitions.")
     ] = 20,
     follow: Annotated[
         bool, Option("--follow", "-f", help="Print new transitions as they happen, until Ctrl-C.")
@@ -74,8 +70,7 @@ def tail(
 def export(
     name: QueueName,
     after: Annotated[
-        str | None,
-        Option(metavar="STAMP", help="Only what follows the line with this stamp."),
+        str | None, Option(metavar="STAMP", help="Only what follows the line with this stamp.")
     ] = None,
 ) -> None:
     """Print the whole history as JSON lines, oldest first.

@@ -61,8 +61,7 @@ def browse(
     name: QueueName,
     selector: Selecting = None,
     level: Annotated[
-        list[int] | None,
-        Option(metavar="N", help="Only this level; 0 is the most urgent. Repeatable."),
+        list[int] | None, Option(help="Only this level; 0 is the most urgent. Repeatable.")
     ] = None,
     state: WaitingOption = Waiting.READY,
     after: After = None,
@@ -184,8 +183,7 @@ def show(
     name: QueueName,
     message_id: MessageId,
     raw: Annotated[
-        bool,
-        Option("--raw", help="Write only the payload, byte for byte, to a file or pipe."),
+        bool, Option("--raw", help="Write only the payload, byte for byte, to a file or pipe.")
     ] = False,
     *,
     output: Output,

@@ -70,12 +70,10 @@ def release(
     name: QueueName,
     tokens: Tokens = None,
     delay: Annotated[
-        float | None,
-        durations.option("How long they wait before they are delivered again."),
+        float | None, durations.option("How long they wait before they are delivered again.")
     ] = None,
     error: Annotated[
-        str | None,
-        Option(metavar="TEXT", help="Count the attempt as failed, with this error."),
+        str | None, Option(metavar="TEXT", help="Count the attempt as failed, with this error.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -226,19 +224,17 @@ def list_(
         last = found[-1].delivery.token.hex() if found else ""
         total = queue.depth(db).leased if cut and consumer is None and start is None else None
         found.sort(key=lambda each: (each.planned, each.delivery.expires_at_ms))
-        return listings.Listing(
+        return listings.table(
+            found,
             ["message", "attempt", "expires in", "consumer", "token"],
-            [
-                (
-                    each.delivery.id,
-                    each.delivery.attempt,
-                    _expiry(each, now_ms),
-                    each.consumer,
-                    each.delivery.token.hex(),
-                )
-                for each in found
-            ],
-            [json_schema.lease_json(each) for each in found],
+            lambda each: (
+                each.delivery.id,
+                each.delivery.attempt,
+                _expiry(each, now_ms),
+                each.consumer,
+                each.delivery.token.hex(),
+            ),
+            json_schema.lease_json,
             f"queue {name} has no leases",
             listings.more("lease", len(found), last, total) if cut else None,
         )

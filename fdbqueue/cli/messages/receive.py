@@ -19,17 +19,12 @@ BATCH = 500
 
 def receive(
     name: QueueName,
-    max_messages: Annotated[
-        int, Option("--max", metavar="N", min=1, help="Receive at most N messages.")
-    ] = 1,
+    max_messages: Annotated[int, Option("--max", min=1, help="Receive at most N messages.")] = 1,
     lease: Annotated[
         float | None,
         durations.option("How long the leases last; by default as the queue's option lease says."),
     ] = None,
-    wait: Annotated[
-        float,
-        durations.option("How long to wait for the first message."),
-    ] = 0.0,
+    wait: Annotated[float, durations.option("How long to wait for the first message.")] = 0.0,
     ack: Annotated[
         bool, Option("--ack", help="Acknowledge the messages once they are printed.")
     ] = False,

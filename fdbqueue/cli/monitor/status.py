@@ -31,10 +31,7 @@ class Latency:
 
 def status(
     as_json: AsJson = False,
-    timeout: Annotated[
-        float,
-        durations.option("How long to wait for a cluster.", 0.001),
-    ] = 10.0,
+    timeout: Annotated[float, durations.option("How long to wait for a cluster.", 0.001)] = 10.0,
 ) -> None:
     """Show which store fdbq uses, and whether it responds.
 

@@ -30,10 +30,7 @@ _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "l
 
 
 def top(
-    interval: Annotated[
-        float,
-        durations.option("Time between two updates.", 0.2),
-    ] = 2.0,
+    interval: Annotated[float, durations.option("Time between two updates.", 0.2)] = 2.0,
 ) -> None:
     """Watch all queues live: depths, rates and consumers.
 

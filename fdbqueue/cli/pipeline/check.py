@@ -25,8 +25,7 @@ def check(
         Option("--run", metavar="DIRECTORY", help="A history of tools/chaos instead. Repeatable."),
     ] = None,
     max_attempts: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="The limit of attempts of the queues."),
+        int | None, Option(min=1, help="The limit of attempts of the queues.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -40,8 +40,7 @@ def drain(
         ),
     ] = None,
     bad_payloads: Annotated[
-        BadPayloads,
-        Option(metavar="WHAT", help="For a payload of another type: fail, or null."),
+        BadPayloads, Option(metavar="WHAT", help="For a payload of another type: fail, or null.")
     ] = BadPayloads.FAIL,
     header_columns: Annotated[
         str | None,
@@ -52,7 +51,7 @@ def drain(
         Option(metavar="NAMES", help="Only these columns, such as 'id,payload,priority'."),
     ] = None,
     max_messages: Annotated[
-        int | None, Option("--batch", metavar="N", min=1, help="At most N messages in a batch.")
+        int | None, Option("--batch", min=1, help="At most N messages in a batch.")
     ] = None,
     consumer: Annotated[
         str | None,

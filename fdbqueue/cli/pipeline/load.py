@@ -33,8 +33,7 @@ def load(
         str | None, Option(metavar="SQL", help="The priority, such as 'IF(delay > 60, 9, 4)'.")
     ] = None,
     header: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=SQL", help="A header. Repeatable."),
+        list[str] | None, Option(metavar="NAME=SQL", help="A header. Repeatable.")
     ] = None,
     delay: Annotated[
         str | None, Option(metavar="SQL", help="Seconds until the message is delivered.")
@@ -63,12 +62,10 @@ def load(
         ),
     ] = None,
     bad_rows: Annotated[
-        BadRows,
-        Option(metavar="WHAT", help="For an invalid row: fail, or skip it."),
+        BadRows, Option(metavar="WHAT", help="For an invalid row: fail, or skip it.")
     ] = BadRows.FAIL,
     timeout: Annotated[
-        float,
-        durations.option("How long to wait for room in a full queue.", 0),
+        float, durations.option("How long to wait for room in a full queue.", 0)
     ] = 3600.0,
     as_json: AsJson = False,
 ) -> None:

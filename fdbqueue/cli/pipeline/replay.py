@@ -13,8 +13,7 @@ from . import session as pipeline_session
 def replay(
     name: QueueName,
     where: Annotated[
-        str | None,
-        Option(metavar="SQL", help="A condition on the columns of the dead letters."),
+        str | None, Option(metavar="SQL", help="A condition on the columns of the dead letters.")
     ] = None,
     every: Annotated[bool, Option("--all", help="All dead letters of the queue.")] = False,
     schema: Annotated[

@@ -22,8 +22,7 @@ Moment = datetime.fromisoformat
 def report(
     names: QueueNames,
     html: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Also write a self-contained page with plots."),
+        Path | None, Option(help="Also write a self-contained page with plots.")
     ] = None,
     since: Annotated[
         datetime | None,
@@ -34,8 +33,7 @@ def report(
         Option(metavar="TIME", parser=Moment, help="Only what happened before this time."),
     ] = None,
     span: Annotated[
-        float | None,
-        durations.option("The interval of the throughput figures.", 0.001),
+        float | None, durations.option("The interval of the throughput figures.", 0.001)
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -24,16 +24,12 @@ app = Group(
 def create(
     names: Annotated[list[str], Argument(metavar="QUEUE…", help="Names of the new queues.")],
     levels: Annotated[
-        int, Option(metavar="N", help="Number of priority levels, 1 to 256.")
+        int, Option(help="Number of priority levels, 1 to 256.")
     ] = QueueOptions().levels,
     max_attempts: Annotated[
-        int,
-        Option(metavar="N", help="Failed attempts that make a dead letter; 0: no limit."),
+        int, Option(help="Failed attempts that make a dead letter; 0: no limit.")
     ] = QueueOptions().max_attempts or 0,
-    lease: Annotated[
-        float,
-        durations.option("How long a lease lasts."),
-    ] = QueueOptions().lease,
+    lease: Annotated[float, durations.option("How long a lease lasts.")] = QueueOptions().lease,
     setting: Annotated[
         list[str] | None,
         Option("--set", metavar="NAME=VALUE", help="Any option of fdbq queue set. Repeatable."),
@@ -81,8 +77,7 @@ def create(
 def set_(
     name: QueueName,
     settings: Annotated[
-        list[str],
-        Argument(metavar="NAME=VALUE…", help="Options to change; none removes a limit."),
+        list[str], Argument(metavar="NAME=VALUE…", help="Options to change; none removes a limit.")
     ],
     as_json: AsJson = False,
 ) -> None:

@@ -35,20 +35,18 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
         now_ms = fdbqueue.Clock().now_ms(db)
         consumers = queue.consumers(db)
         found, more = listings.page(consumers, lambda each: each.id.hex(), "consumer", page)
-        return listings.Listing(
+        return listings.table(
+            found,
             ["id", "name", "prio", "state", "seen", "where"],
-            [
-                (
-                    each.id.hex(),
-                    each.name,
-                    each.priority,
-                    json_schema.consumer_state(each),
-                    f"{terminal.age(now_ms - each.seen_at_ms)} ago",
-                    f"{each.host}:{each.process}" if each.host else "",
-                )
-                for each in found
-            ],
-            [json_schema.consumer_json(each) for each in found],
+            lambda each: (
+                each.id.hex(),
+                each.name,
+                each.priority,
+                json_schema.consumer_state(each),
+                f"{terminal.age(now_ms - each.seen_at_ms)} ago",
+                f"{each.host}:{each.process}" if each.host else "",
+            ),
+            json_schema.consumer_json,
             f"queue {name} has no consumers",
             more,
         )

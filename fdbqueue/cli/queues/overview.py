@@ -24,16 +24,9 @@ STATES = ("ready", "delayed", "leased", "dead", "done", "enqueued")
 
 Column = Enum(
     "Column",
-    {
-        "NAME": "name",
-        "READY": "ready",
-        "DELAYED": "delayed",
-        "LEASED": "leased",
-        "DEAD": "dead",
-        "DONE": "done",
-        "ENQUEUED": "enqueued",
-    },
-)
+    {"NAME": "name", "READY": "ready", "DELAYED": "delayed", "LEASED": "leased", "DEAD": "dead",
+     "DONE": "done", "ENQUEUED": "enqueued"},
+)  # fmt: skip
 """What a list of queues is sorted by."""
 
 

@@ -64,7 +64,7 @@ def show(
     name: QueueName,
     consumer: ConsumerName,
     max_messages: Annotated[
-        int, Option("--max", metavar="N", min=1, max=10_000, help="Show at most N messages.")
+        int, Option("--max", min=1, max=10_000, help="Show at most N messages.")
     ] = 100,
     *,
     output: Output,
@@ -105,8 +105,7 @@ def release(
     name: QueueName,
     consumer: ConsumerName,
     forget: Annotated[
-        bool,
-        Option("--forget", help="Also forget the consumer: its next run starts from scratch."),
+        bool, Option("--forget", help="Also forget the consumer: its next run starts from scratch.")
     ] = False,
     *,
     change: Change,

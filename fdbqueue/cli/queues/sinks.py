@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from fdbqueue.messages.streams.undecided import Undecided
     from fdbqueue.schema.codec.sinks import SinkState
 
-app = Group(
-    name="sink",
-    help="List sinks, and finish interrupted writes.",
-    no_args_is_help=True,
-)
+app = Group(name="sink", help="List sinks, and finish interrupted writes.", no_args_is_help=True)
 
 SinkName = Annotated[str, Argument(metavar="SINK", help="The sink.")]
 

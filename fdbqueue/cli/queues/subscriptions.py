@@ -36,14 +36,12 @@ def create(
     name: QueueName,
     subscription: Annotated[str, Argument(metavar="NAME", help="Name of the new subscription.")],
     mode: Annotated[
-        Mode,
-        Option(metavar="MODE", help="acquire takes messages; browse sees each of them once."),
+        Mode, Option(metavar="MODE", help="acquire takes messages; browse sees each of them once.")
     ] = Mode.ACQUIRE,
     selector: Selecting = None,
     exclusive: Annotated[bool, Option("--exclusive", help="Allow one consumer at a time.")] = False,
     auto_close: Annotated[
-        bool,
-        Option("--auto-close", help="Delete it once it has reached the end of the queue."),
+        bool, Option("--auto-close", help="Delete it once it has reached the end of the queue.")
     ] = False,
     start: Annotated[str, Option(metavar="PLACE", help=f"Where it starts: {PLACES}")] = "first",
     as_json: AsJson = False,
@@ -89,19 +87,17 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     def look() -> listings.Listing:
         subscriptions = queue.subscriptions.list(db)
         found, more = listings.page(subscriptions, lambda each: each.name, "subscription", page)
-        return listings.Listing(
+        return listings.table(
+            found,
             ["name", "mode", "exclusive", "auto close", "selector"],
-            [
-                (
-                    each.name,
-                    each.mode.value,
-                    each.exclusive,
-                    each.auto_close,
-                    "" if each.selector is None else each.selector.text,
-                )
-                for each in found
-            ],
-            [json_schema.subscription_json(each) for each in found],
+            lambda each: (
+                each.name,
+                each.mode.value,
+                each.exclusive,
+                each.auto_close,
+                "" if each.selector is None else each.selector.text,
+            ),
+            json_schema.subscription_json,
             f"queue {name} has no subscriptions",
             more,
         )
