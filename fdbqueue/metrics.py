@@ -12,7 +12,7 @@ from dataclasses import field
 from .consumers import registry
 from .consumers.states import ConsumerState
 from .errors import MissingPackage, QueueError
-from .messages import age as oldest
+from .messages import age
 from .queue.queue import Queue
 from .schema import counters, once
 from .store.binding import fdb
@@ -34,7 +34,7 @@ CODES = {1020: "conflict", 1021: "unknown result", 1007: "too old", 1031: "timed
 
 
 @record
-class _Look:
+class _Snapshot:
     """One queue, as one transaction reads it."""
 
     queue: str
@@ -61,10 +61,10 @@ class QueueCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the metrics."""
-        looks = [look for queue in self._queues() if (look := self._look(queue))]
-        yield from _depths(looks)
-        yield from _totals(looks)
-        age = GaugeMetricFamily(
+        snapshots = [snapshot for queue in self._queues() if (snapshot := self._snapshot(queue))]
+        yield from _depths(snapshots)
+        yield from _totals(snapshots)
+        ages = GaugeMetricFamily(
             "fdbqueue_oldest_ready_age_seconds",
             "Age of the oldest message that is first of its level; 0 if none is ready.",
             labels=["queue"],
@@ -72,65 +72,65 @@ class QueueCollector(Collector):
         consumers = GaugeMetricFamily(
             "fdbqueue_consumers", "Consumers by state.", labels=["queue", "state"]
         )
-        for look in looks:
-            oldest_ms = look.now_ms if look.oldest_ms is None else look.oldest_ms
-            age.add_metric([look.queue], max(0, look.now_ms - oldest_ms) / 1000)
-            states = [one.state for one in look.consumers]
+        for snapshot in snapshots:
+            oldest_ms = snapshot.now_ms if snapshot.oldest_ms is None else snapshot.oldest_ms
+            ages.add_metric([snapshot.queue], max(0, snapshot.now_ms - oldest_ms) / 1000)
+            states = [one.state for one in snapshot.consumers]
             for state in ConsumerState:
-                consumers.add_metric([look.queue, state.name.lower()], states.count(state))
-        yield age
+                consumers.add_metric([snapshot.queue, state.name.lower()], states.count(state))
+        yield ages
         yield consumers
 
-    def _look(self, queue: Queue) -> _Look | None:
-        def look(tr: fdb.Transaction) -> _Look:
+    def _snapshot(self, queue: Queue) -> _Snapshot | None:
+        def snapshot(tr: fdb.Transaction) -> _Snapshot:
             scope = queue._scope(tr)
             depths = counters.depths(tr, scope.keys)
             levels = [level for level, depth in depths.items() if depth.ready]
-            return _Look(
+            return _Snapshot(
                 queue.name,
                 depths,
-                oldest.enqueued_at_ms(tr, scope, levels),
+                age.enqueued_at_ms(tr, scope, levels),
                 scope.now_ms(tr),
                 registry.consumers(tr, scope),
             )
 
         try:
-            return once.run(self._db, queue._keys.once, look, wrote=lambda _: False)
+            return once.run(self._db, queue._keys.once, snapshot, wrote=lambda _: False)
         except QueueError:
             return None
 
 
-def _depths(looks: Sequence[_Look]) -> Iterator[Metric]:
+def _depths(snapshots: Sequence[_Snapshot]) -> Iterator[Metric]:
     messages = GaugeMetricFamily(
         "fdbqueue_messages", "Messages by level and state.", labels=["queue", "level", "state"]
     )
     sizes = GaugeMetricFamily(
         "fdbqueue_ready_bytes", "Payload bytes of the ready messages.", labels=["queue"]
     )
-    for look in looks:
-        for level, depth in sorted(look.depths.items()):
+    for snapshot in snapshots:
+        for level, depth in sorted(snapshot.depths.items()):
             for state in State:
                 if state not in ENDS:
                     count = getattr(depth, state.value)
-                    messages.add_metric([look.queue, str(level), state.value], count)
-        total = sum(look.depths.values(), Depth())
-        sizes.add_metric([look.queue], total.ready_bytes)
+                    messages.add_metric([snapshot.queue, str(level), state.value], count)
+        total = sum(snapshot.depths.values(), Depth())
+        sizes.add_metric([snapshot.queue], total.ready_bytes)
     yield messages
     yield sizes
 
 
-def _totals(looks: Sequence[_Look]) -> Iterator[Metric]:
+def _totals(snapshots: Sequence[_Snapshot]) -> Iterator[Metric]:
     enqueued = CounterMetricFamily(
         "fdbqueue_enqueued", "Messages enqueued so far.", labels=["queue"]
     )
     ended = CounterMetricFamily(
         "fdbqueue_ended", "Messages ended so far, by final state.", labels=["queue", "state"]
     )
-    for look in looks:
-        total = sum(look.depths.values(), Depth())
-        enqueued.add_metric([look.queue], total.enqueued)
+    for snapshot in snapshots:
+        total = sum(snapshot.depths.values(), Depth())
+        enqueued.add_metric([snapshot.queue], total.enqueued)
         for state in sorted(ENDS, key=lambda state: state.value):
-            ended.add_metric([look.queue, state.value], getattr(total, state.value))
+            ended.add_metric([snapshot.queue, state.value], getattr(total, state.value))
     yield enqueued
     yield ended
 

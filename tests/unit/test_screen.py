@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fdbqueue import Depth
 from fdbqueue.cli.monitor.top import parse_keys
-from fdbqueue.cli.monitor.top_screen import COLUMNS, Board, Look, Row, draw, short
+from fdbqueue.cli.monitor.top_screen import COLUMNS, Controls, Row, Snapshot, draw, short
 from fdbqueue.cli.terminal import columns
 
 ROWS = [
@@ -18,8 +18,8 @@ ROWS = [
 ]
 
 
-def shown(board: Board, width: int = 80, height: int = 24) -> list[str]:
-    return [line.text for line in draw(board, Look("store", 0.0, ROWS), width, height, 0.0)]
+def shown(controls: Controls, width: int = 80, height: int = 24) -> list[str]:
+    return [line.text for line in draw(controls, Snapshot("store", 0.0, ROWS), width, height, 0.0)]
 
 
 @given(
@@ -44,57 +44,57 @@ def shown(board: Board, width: int = 80, height: int = 24) -> list[str]:
 def test_a_screen_is_always_full_and_never_too_large(
     rows: list[Row], width: int, height: int, keys: list[str]
 ) -> None:
-    board = Board()
-    look = Look("store", 0.0, rows)
+    controls = Controls()
+    snapshot = Snapshot("store", 0.0, rows)
     for key in [*keys, ""]:
-        lines = draw(board, look, width, height, 0.0)
+        lines = draw(controls, snapshot, width, height, 0.0)
         assert len(lines) == height
         assert all(columns(line.text) <= width and line.text.isprintable() for line in lines)
-        board.press(key, rows)
+        controls.press(key, rows)
 
 
 def test_at_80_columns_every_column_is_there() -> None:
-    heading = shown(Board())[2]
+    heading = shown(Controls())[2]
     assert all(column.title in heading for column in COLUMNS)
     assert len(heading) == 80
 
 
 def test_queues_are_sorted_by_any_column_both_ways() -> None:
-    board = Board()
+    controls = Controls()
     orders = []
     for _ in COLUMNS:
-        orders.append(next(row.name for row in board.ordered(ROWS)))
-        board.press("right", ROWS)
+        orders.append(next(row.name for row in controls.ordered(ROWS)))
+        controls.press("right", ROWS)
     evil = ROWS[2].name
     by_column = ["orders", evil, evil, "orders", "mail", evil, "mail", "mail", evil]
     assert orders == by_column
     # The first column again, the other way round
-    board.press("r", ROWS)
-    assert next(row.name for row in board.ordered(ROWS)) == evil
+    controls.press("r", ROWS)
+    assert next(row.name for row in controls.ordered(ROWS)) == evil
 
 
 def test_the_chosen_queue_is_shown_in_full_and_stays_on_the_screen() -> None:
     rows = [Row(f"queue {n:02}", {0: Depth(ready=100 - n)}) for n in range(50)]
-    board = Board()
-    look = Look("store", 0.0, rows)
+    controls = Controls()
+    snapshot = Snapshot("store", 0.0, rows)
     for n in range(50):
-        lines = [line.text for line in draw(board, look, 80, 24, 0.0)]
+        lines = [line.text for line in draw(controls, snapshot, 80, 24, 0.0)]
         assert any(line.startswith(f"queue {n:02} ") for line in lines)
         assert any(line.startswith(f"─ queue {n:02} ") for line in lines)
-        board.press("down", rows)
+        controls.press("down", rows)
 
 
 def test_details_tell_levels_and_consumers() -> None:
-    board = Board(chosen="orders")
-    text = "\n".join(shown(board))
+    controls = Controls(selected="orders")
+    text = "\n".join(shown(controls))
     assert "0:1  9:1.23M" in text
     assert "(paused)" in text
-    board.press("down", ROWS)
-    assert "2 interested" in "\n".join(shown(board))
+    controls.press("down", ROWS)
+    assert "2 interested" in "\n".join(shown(controls))
 
 
 def test_a_store_that_does_not_answer_is_told() -> None:
-    line, *_ = draw(Board(), Look("store", 0.0, ROWS), 80, 24, 65.0)
+    line, *_ = draw(Controls(), Snapshot("store", 0.0, ROWS), 80, 24, 65.0)
     assert "no response for 65 s" in line.text
 
 
@@ -119,15 +119,17 @@ def test_keys_are_told_apart() -> None:
 
 def test_a_filter_is_typed_and_cleared() -> None:
     rows = [Row("orders", {}), Row("mail", {})]
-    board = Board()
+    controls = Controls()
 
     for key in ("/", "q", "\x7f", "m", "a", "\r"):
-        assert board.press(key, rows)
+        assert controls.press(key, rows)
 
-    assert [row.name for row in board.ordered(rows)] == ["mail"]
-    lines = draw(board, Look("store", 0.0, rows), 80, 24, 0.0)
+    assert [row.name for row in controls.ordered(rows)] == ["mail"]
+    lines = draw(controls, Snapshot("store", 0.0, rows), 80, 24, 0.0)
     assert "only *ma*" in lines[-1].text
-    board.press("escape", rows)
-    assert len(board.ordered(rows)) == 2
-    board.press("?", rows)
-    assert any("PgDn" in line.text for line in draw(board, Look("s", 0.0, rows), 80, 24, 0.0))
+    controls.press("escape", rows)
+    assert len(controls.ordered(rows)) == 2
+    controls.press("?", rows)
+    assert any(
+        "PgDn" in line.text for line in draw(controls, Snapshot("s", 0.0, rows), 80, 24, 0.0)
+    )

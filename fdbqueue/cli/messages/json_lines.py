@@ -193,16 +193,16 @@ def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
     Stops inside a line that is too long; the caller rejects it.
     """
     read = getattr(stream, "read1", stream.read)
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     held = 0
     while held <= MAX_LINE_BYTES and (chunk := read(CHUNK_BYTES)):
-        pieces.append(chunk)
+        chunks.append(chunk)
         held += len(chunk)
         if b"\n" in chunk:
-            *lines, rest = b"".join(pieces).split(b"\n")
-            pieces, held = [rest], len(rest)
+            *lines, rest = b"".join(chunks).split(b"\n")
+            chunks, held = [rest], len(rest)
             yield lines
-    if rest := b"".join(pieces):
+    if rest := b"".join(chunks):
         yield [rest]
 
 

@@ -17,7 +17,7 @@ from ...errors import QueueNotFound
 from .. import context, durations, json_schema, terminal
 from ..queues import overview
 from . import store_status
-from .top_screen import Board, Look, Row, draw
+from .top_screen import Controls, Row, Snapshot, draw
 
 TICK_SECONDS = 0.1
 DETAILED = 100
@@ -60,29 +60,31 @@ def top(
 
     db = context.connect()
     watcher = Watcher(db, interval)
-    board = Board()
+    controls = Controls()
     with Screen(keys=True) as screen:
         drawn: tuple[object, ...] = ()
         watcher.start()
         try:
             while True:
-                look = watcher.look
-                late = int(time.time() - look.at) if time.time() - look.at > 10 else 0
-                seen = (look.at, screen.size, late, replace(board))
+                snapshot = watcher.snapshot
+                late = int(time.time() - snapshot.at) if time.time() - snapshot.at > 10 else 0
+                seen = (snapshot.at, screen.size, late, replace(controls))
                 if seen != drawn:
-                    lines = draw(board, look, *screen.size, time.time())
-                    watcher.wanted = {row.name for row in board.visible(look.rows, screen.size[1])}
+                    lines = draw(controls, snapshot, *screen.size, time.time())
+                    watcher.wanted = {
+                        row.name for row in controls.visible(snapshot.rows, screen.size[1])
+                    }
                     screen.draw(
                         Text(line.text, style=line.style, no_wrap=True, overflow="crop")
                         for line in lines
                     )
-                    drawn = (*seen[:-1], replace(board))
+                    drawn = (*seen[:-1], replace(controls))
                 for key in _pressed(TICK_SECONDS):
-                    if key == "q" and not board.typing:
+                    if key == "q" and not controls.typing:
                         return
-                    if key == " " and not board.typing:
+                    if key == " " and not controls.typing:
                         watcher.hurry.set()
-                    board.press(key, look.rows)
+                    controls.press(key, snapshot.rows)
                 if watcher.failed is not None:
                     raise watcher.failed
         except KeyboardInterrupt:
@@ -112,7 +114,7 @@ class Watcher:
     """Reads the queues repeatedly in its own thread, so that the screen never blocks."""
 
     def __init__(self, db: fdbqueue.fdb.Database, interval: float) -> None:
-        self.look = Look(str(fdbqueue.describe(db)), time.time(), began=False)
+        self.snapshot = Snapshot(str(fdbqueue.describe(db)), time.time(), began=False)
         self.wanted: set[str] = set()
         self.hurry = threading.Event()
         self.failed: BaseException | None = None
@@ -129,7 +131,7 @@ class Watcher:
         try:
             while True:
                 rows, conflicts = self._rows(), self._conflicts()
-                self.look = Look(self.look.store, time.time(), rows, conflicts)
+                self.snapshot = Snapshot(self.snapshot.store, time.time(), rows, conflicts)
                 self.hurry.wait(self._interval)
                 self.hurry.clear()
         except BaseException as error:

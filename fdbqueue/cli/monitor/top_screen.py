@@ -48,7 +48,7 @@ class Row:
 
 
 @record
-class Look:
+class Snapshot:
     """Everything read at one time; ``began`` is false until the first read.
 
     conflicts: conflicted transactions per second; None if unknown.
@@ -120,12 +120,12 @@ def short(number: float) -> str:
 
 
 @dataclass(slots=True)
-class Board:
+class Controls:
     """The user's choices: sort column and order, filter, and selected queue."""
 
     column: int = 1
     descending: bool = True
-    chosen: str = ""
+    selected: str = ""
     first: int = 0
     filter: str = ""
     typing: bool = False
@@ -139,7 +139,7 @@ class Board:
         if self.typing:
             return self._type(key)
         names = [row.name for row in self.ordered(rows)]
-        at = names.index(self.chosen) if self.chosen in names else 0
+        at = names.index(self.selected) if self.selected in names else 0
         match key:
             case "left" | "<" | "h":
                 self._sort((self.column - 1) % len(COLUMNS))
@@ -152,13 +152,13 @@ class Board:
             case "escape":
                 self.filter = ""
             case "page up" if names:
-                self.chosen = names[max(0, at - PAGE)]
+                self.selected = names[max(0, at - PAGE)]
             case "page down" if names:
-                self.chosen = names[min(len(names) - 1, at + PAGE)]
+                self.selected = names[min(len(names) - 1, at + PAGE)]
             case "up" | "k" if names:
-                self.chosen = names[max(0, at - 1)]
+                self.selected = names[max(0, at - 1)]
             case "down" | "j" if names:
-                self.chosen = names[min(len(names) - 1, at + 1)]
+                self.selected = names[min(len(names) - 1, at + 1)]
             case _:
                 return False
         return True
@@ -187,9 +187,9 @@ class Board:
         """The rows that fit on the screen, the selected one among them."""
         ordered = self.ordered(rows)
         room = max(1, height - 4 - DETAIL_LINES)
-        if ordered and self.chosen not in {row.name for row in ordered}:
-            self.chosen = ordered[0].name
-        at = next((n for n, row in enumerate(ordered) if row.name == self.chosen), 0)
+        if ordered and self.selected not in {row.name for row in ordered}:
+            self.selected = ordered[0].name
+        at = next((n for n, row in enumerate(ordered) if row.name == self.selected), 0)
         self.first = min(max(self.first, at - room + 1), at, max(0, len(ordered) - room))
         return ordered[self.first : self.first + room]
 
@@ -201,57 +201,57 @@ class Line(NamedTuple):
     style: str = ""
 
 
-def draw(board: Board, look: Look, width: int, height: int, now: float) -> list[Line]:
+def draw(controls: Controls, snapshot: Snapshot, width: int, height: int, now: float) -> list[Line]:
     """The screen: exactly ``height`` lines of at most ``width`` characters."""
-    if board.helping:
+    if controls.helping:
         shown = [Line("fdbq top", "bold"), Line(""), *(Line(text) for text in KEYS)]
         shown += [Line("")] * height
         return [Line(terminal.cut(line.text, width, ""), line.style) for line in shown[:height]]
-    rows = board.visible(look.rows, height)
-    lines = [_title(look, now), _totals(look), Line(_heading(board, width), "reverse")]
+    rows = controls.visible(snapshot.rows, height)
+    lines = [_title(snapshot, now), _totals(snapshot), Line(_heading(controls, width), "reverse")]
     lines += [
-        Line(_row(row, width), "bold" if row.name == board.chosen else "dim" * row.paused)
+        Line(_row(row, width), "bold" if row.name == controls.selected else "dim" * row.paused)
         for row in rows
     ]
-    if look.rows and not rows:
+    if snapshot.rows and not rows:
         lines.append(Line("no queue matches", "dim"))
-    if not look.rows:
-        text = "no queues: create one with fdbq queue create" if look.began else "reading…"
+    if not snapshot.rows:
+        text = "no queues: create one with fdbq queue create" if snapshot.began else "reading…"
         lines.append(Line(text, "dim"))
-    chosen = next((row for row in rows if row.name == board.chosen), None)
-    details = _details(chosen, width) if chosen is not None else []
+    selected = next((row for row in rows if row.name == controls.selected), None)
+    details = _details(selected, width) if selected is not None else []
     room = height - 1 - (DETAIL_LINES if height >= FEWEST_LINES + DETAIL_LINES else 0)
     lines = lines[:room]
     lines += [Line("")] * (room - len(lines))
     lines += [*details, *[Line("")] * DETAIL_LINES][: height - 1 - room]
-    lines.append(_foot(board))
+    lines.append(_foot(controls))
     return [Line(terminal.cut(line.text, width, ""), line.style) for line in lines[:height]]
 
 
-def _foot(board: Board) -> Line:
-    if board.typing:
-        return Line(f"/{terminal.visible(board.filter)}▏", "bold")
-    if board.filter:
-        return Line(f"only *{terminal.visible(board.filter)}*: Esc shows all  / another  ? help")
+def _foot(controls: Controls) -> Line:
+    if controls.typing:
+        return Line(f"/{terminal.visible(controls.filter)}▏", "bold")
+    if controls.filter:
+        return Line(f"only *{terminal.visible(controls.filter)}*: Esc shows all  / another  ? help")
     return Line(HELP, "dim")
 
 
-def _title(look: Look, now: float) -> Line:
-    late = now - look.at
+def _title(snapshot: Snapshot, now: float) -> Line:
+    late = now - snapshot.at
     if late > 10:
         age = terminal.age(int(late * 1000))
-        return Line(f"fdbq top  {look.store}  no response for {age}", "bold red")
-    return Line(f"fdbq top  {look.store}", "bold")
+        return Line(f"fdbq top  {snapshot.store}  no response for {age}", "bold red")
+    return Line(f"fdbq top  {snapshot.store}", "bold")
 
 
-def _totals(look: Look) -> Line:
-    total = sum((row.depth for row in look.rows), Depth())
-    conflicts = "" if look.conflicts is None else f"  conflicts {short(look.conflicts)}/s"
+def _totals(snapshot: Snapshot) -> Line:
+    total = sum((row.depth for row in snapshot.rows), Depth())
+    conflicts = "" if snapshot.conflicts is None else f"  conflicts {short(snapshot.conflicts)}/s"
     return Line(
-        f"{terminal.count(len(look.rows), 'queue')}  ready {short(total.ready)}  "
+        f"{terminal.count(len(snapshot.rows), 'queue')}  ready {short(total.ready)}  "
         f"leased {short(total.leased)}  dead {short(total.dead)}  "
-        f"in {short(sum(row.rate_in for row in look.rows))}/s  "
-        f"out {short(sum(row.rate_out for row in look.rows))}/s{conflicts}"
+        f"in {short(sum(row.rate_in for row in snapshot.rows))}/s  "
+        f"out {short(sum(row.rate_out for row in snapshot.rows))}/s{conflicts}"
     )
 
 
@@ -259,10 +259,10 @@ def _name_width(width: int) -> int:
     return max(8, width - sum(column.width + 1 for column in COLUMNS[1:]))
 
 
-def _heading(board: Board, width: int) -> str:
-    mark = "▼" if board.descending else "▲"
+def _heading(controls: Controls, width: int) -> str:
+    mark = "▼" if controls.descending else "▲"
     titles = [
-        f"{column.title}{mark}" if n == board.column else column.title
+        f"{column.title}{mark}" if n == controls.column else column.title
         for n, column in enumerate(COLUMNS)
     ]
     return _aligned(titles, width).ljust(width)
