@@ -25,9 +25,9 @@ from fdbqueue.errors import (
     SinkUnfinished,
 )
 from fdbqueue.messages.streams import staging
-from fdbqueue.messages.streams.staging import Attempt
 from fdbqueue.messages.streams.undecided import KEPT_DAYS
 from fdbqueue.queue.bulk.sinks import ANONYMOUS_DAYS, Sink, anonymous, sinks, undecided_rows
+from fdbqueue.schema.codec.sinks import Attempt
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Clock

@@ -76,6 +76,7 @@ from fdbqueue.schema.codec.plans import (
     unpack_planner,
 )
 from fdbqueue.schema.codec.sinks import (
+    Attempt,
     SinkState,
     StagedAttempt,
     StagedRow,
@@ -150,7 +151,7 @@ PLAN = Planned(
     (Claimed(CLAIM, {5: 2}, True), Claimed(CONSUMER, {5: 1}, False, b"\x01")),
 )
 SINK = SinkState(1, 2, 100, 50, 49, (0, 1, 20), 1_700_000_000_000)
-ATTEMPTS = [(CLAIM, 2, 100, 4_000, "orders")]
+ATTEMPTS = [Attempt(CLAIM, 2, 100, 4_000, "orders")]
 ATTEMPT = StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
 ROWS = [
     StagedRow(5, 3, PACKED),

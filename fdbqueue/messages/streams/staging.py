@@ -24,6 +24,7 @@ from typing import NamedTuple
 from ...errors import CorruptData, QueueReplaced, SinkBehind, SinkLost
 from ...schema.codec.envelopes import unpack_envelope
 from ...schema.codec.sinks import (
+    Attempt,
     SinkState,
     StagedAttempt,
     StagedRow,
@@ -53,17 +54,6 @@ PART_ATTEMPTS = 1_000
 _STEP_PIECES = 60
 _FILLED = 0.1
 """The largest share of a queue's bounds that one step fills."""
-
-
-class Attempt(NamedTuple):
-    """What an attempt has staged: its name, how many pieces, rows and bytes of payloads, and the
-    identity of the queue."""
-
-    name: bytes
-    pieces: int
-    rows: int
-    size: int
-    queue: str
 
 
 @record
@@ -148,7 +138,7 @@ def fix(
     if found.batch == batch:
         every = keys.counting(sink)
         stored = tr.get_range(every.start, every.stop)
-        return found, [Attempt(*each) for kv in stored for each in unpack_attempts(kv.value)]
+        return found, [each for kv in stored for each in unpack_attempts(kv.value)]
     if found.batch >= 0:
         raise SinkBehind(sink=sink, batch=batch, before=found.batch)
     counting = [each for each in attempts if each.rows]

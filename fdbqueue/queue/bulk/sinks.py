@@ -17,10 +17,9 @@ from ...errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished,
 from ...messages.enqueue import back_pressure
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
-from ...messages.streams.staging import Attempt
 from ...messages.streams.undecided import Undecided
 from ...schema.codec.envelopes import INLINE_LIMIT, pack_envelope, pack_plain
-from ...schema.codec.sinks import SinkState, StagedRow
+from ...schema.codec.sinks import Attempt, SinkState, StagedRow
 from ...store.binding import fdb
 from ...values.content import check_headers, check_payload
 from ...values.durations import Seconds

@@ -1,4 +1,4 @@
-"""Consumers: who is registered and alive, waits in line, or holds a subscription."""
+"""Consumers: records, signs of life, requests in the line, and holders of subscriptions."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class ConsumerRecord(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a consumer that stands in line asks for.
+    """The request of a consumer in the line.
 
-    waits: whether it stays in line while the queue is empty; else it is told so.
-    alive_until: the version after which it is taken for dead, unless it says that it is not.
-    called: whether it has been called to lead; its own watch sees the change.
-    begins, suspects: whether it begins at once with a message that it is handed alone, beside no
-    other; and whether it does with one that asks for that.
+    waits: whether it stays in line while the queue is empty; otherwise it gets an empty answer.
+    alive_until: the version after which it counts as dead, unless it extends that.
+    called: whether it is asked to lead; its own watch sees the change.
+    begins, suspects: whether it handles at once, beside no other, a message that comes alone; and
+    a suspect message.
     """
 
     max_messages: int

@@ -32,18 +32,17 @@ UNREADABLE = "application/vnd.fdbqueue.unreadable"
 class Envelope:
     """A message as it is stored, without its position.
 
-    ``id`` is None while the position that the message stands at is the one that its id names.
-    ``payload`` is what the envelope itself holds: compressed if ``compression`` is named, and
-    nothing if it is in the ``chunk_bytes`` bytes of chunks under the name ``chunks``; then
-    ``raw_size`` is the size of what was enqueued. ``content`` is that again, once it was read.
-    ``alone`` is how often a lease of it has lapsed without a failed attempt, at least 1 if one has
-    lapsed at all: then it is delivered alone, and from 2 on handled beside no other.
-    ``released`` is how often it was given back without a failure since it last failed.
-    ``former_key`` is the ordering key that it had in the queue where it died: among dead letters
-    none waits for another.
+    ``id`` is None while the message is at the position that its id names.
+    ``payload`` is compressed if ``compression`` is set, and empty if it is in the ``chunk_bytes``
+    bytes of chunks named ``chunks``; ``raw_size`` is then the size of the enqueued payload, and
+    ``content`` that payload, once it is read.
+    ``alone`` counts leases that expired without a failed attempt, and is at least 1 after any
+    expired lease. From 1 on the message is delivered alone, from 2 on handled beside no other.
+    ``released`` counts releases since the last failure.
+    ``former_key`` is the ordering key in the queue where it died; dead letters wait for none.
 
-    ``others`` are fields of a later release, by their numbers, which go where the envelope goes.
-    ``opaque`` is the whole of a stored envelope that cannot be read, see ``open_envelope``.
+    ``others`` are fields of a later release, by number, and stay with the envelope.
+    ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
     """
 
     payload: bytes
@@ -77,13 +76,13 @@ class Envelope:
         return len(self.payload) if self.raw_size is None else self.raw_size
 
     def message(self, position: Position) -> Message:
-        """The message that stands at ``position``; its content must be at hand."""
+        """The message at ``position``; its payload must have been read."""
         content = self.payload if self.content is None and self.raw_size is None else self.content
         assert content is not None, "the payload was not read"
         return self._with(content, position)
 
     def properties(self, position: Position) -> Message:
-        """The message that stands at ``position``, without its payload: what selectors see."""
+        """The message at ``position`` without its payload, as selectors see it."""
         return self._with(b"", position)
 
     def _with(self, payload: bytes, position: Position) -> Message:
@@ -107,17 +106,14 @@ class Envelope:
         )
 
     def failed(self, error: str | None = None) -> Envelope:
-        """The envelope after one more attempt that did not succeed.
-
-        error: what it failed of; an earlier text stays where None.
-        """
+        """The envelope after one more failed attempt; ``error`` None keeps the earlier text."""
         text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
         return replace(self, attempts=self.attempts + 1, last_error=text, released=0)
 
     def lapsed(self, *, begun: bool) -> Envelope:
-        """The envelope after its lease has lapsed: what its consumer died of is to be found out.
+        """The envelope after its lease has expired, perhaps because it killed its consumer.
 
-        begun: whether that was of this message, as far as is known.
+        begun: whether the consumer is known to have been handling it.
         """
         return replace(self, alone=max(1, self.alone) if begun else self.alone + 1)
 
@@ -130,7 +126,7 @@ class Envelope:
 
     @property
     def suspect(self) -> bool:
-        """Whether it is handled beside no other message: each time it was, a consumer was lost."""
+        """Whether to handle it beside no other message, since it seems to kill consumers."""
         return self.alone >= SUSPECT_AFTER
 
     def expired(self, now_ms: int) -> bool:
@@ -169,7 +165,7 @@ _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in 
 _VERSION_BYTE = bytes([VERSION])
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
 _BESIDE = frozenset(FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key"))
-"""What makes a message more than an envelope: something belongs to it elsewhere."""
+"""The fields of messages with side records."""
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
@@ -191,10 +187,7 @@ def pack_plain(
     headers: Headers | None,
     content_type: str = BYTES,
 ) -> bytes:
-    """What ``pack_envelope`` makes of an envelope that has nothing else, in a fraction of the time.
-
-    Nothing is checked.
-    """
+    """As ``pack_envelope``, for an envelope with these fields only, but much faster. Unchecked."""
     stored: dict[int, object] = {1: payload, 2: priority, 3: now_ms}
     if headers:
         stored[4] = headers
@@ -224,11 +217,11 @@ def unpack_envelope(value: bytes) -> Envelope:
 
 
 def open_envelope(value: object) -> Envelope:
-    """As ``unpack_envelope``, but one that cannot be read is kept as it is.
+    """As ``unpack_envelope``, but an unreadable envelope is kept unchanged.
 
-    Its payload is then the stored envelope, its content type ``UNREADABLE``, and ``last_error``
-    says why; wherever it is stored again, it is what it was, for a release that can read it.
-    Raises ``CorruptData`` for what is no bytes.
+    Its payload is the stored envelope, its content type ``UNREADABLE``, and ``last_error`` says
+    why. It is stored again as it was, for a release that can read it. Raises ``CorruptData`` if
+    the value is not bytes.
     """
     try:
         return unpack_envelope(value)  # type: ignore[arg-type]
@@ -247,10 +240,9 @@ def open_envelope(value: object) -> Envelope:
 
 
 def stored_fields(value: bytes) -> dict[int, Any]:
-    """An envelope as it is stored, by the numbers of ``FIELDS``, without those at their default.
+    """An envelope's fields by their numbers in ``FIELDS``, without those at their default.
 
-    For whoever reads many and needs few of their fields. Raises ``FormatTooNew`` or
-    ``CorruptData``.
+    For callers that read many envelopes and need few fields.
     """
     stored = unpack(value, "an envelope")
     if type(stored) is not dict:

@@ -22,15 +22,14 @@ class Until(NamedTuple):
 class Lease(NamedTuple):
     """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
 
-    begun: whether its consumer began with it as it was granted, and with no other; else, if the
-    lease lapses, nobody knows why, and that is no failed attempt.
+    begun: whether its consumer began to handle it at once, and no other message. Otherwise an
+    expired lease does not count as a failed attempt.
 
-    The expiry is the one it was granted with; one that was extended ends later, see ``Until``. One
-    of a plan never expires: its expiry is 0.
+    The expiry is the original one; an extended lease ends later, see ``Until``. A lease of a plan
+    never expires: its expiry is 0.
 
-    claim: random bytes that tell the lease from the others of its message; with a plan, zeros.
-    plain: whether nothing belongs to the message but its envelope, which need not be read when it
-    ends.
+    claim: random bytes that tell the lease from others of its message; zeros in a plan. plain:
+    whether the message has no side records, so that it can end without reading its envelope.
     """
 
     position: Position
@@ -44,11 +43,11 @@ class Lease(NamedTuple):
 
     @property
     def planned(self) -> bool:
-        """Whether it belongs to a plan: it does not lapse, and is settled with the plan alone."""
+        """Whether it belongs to a plan: it never expires, and is settled with the plan."""
         return self.expiry_version == 0
 
     def ends(self, extended: bytes | None) -> Until:
-        """When it ends, given what is stored of its extension."""
+        """When it ends, given its stored extension, if any."""
         if extended is None:
             return Until(self.expiry_version, self.expiry_ms)
         return unpack_until(extended)
@@ -84,7 +83,7 @@ def unpack_lease(value: bytes) -> Lease:
 
 
 def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> bytes:
-    """The stored form of a lease of a plan, which never lapses."""
+    """The stored form of a lease of a plan, which never expires."""
     return pack([position.level, position.index, position.random, 0, 0, consumer, envelope])
 
 

@@ -1,4 +1,4 @@
-"""Where a message is, and which message has an id."""
+"""Where a message is, and which message has a dedup id."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from . import pack, unpack
 
 
 class DeadRecord(NamedTuple):
-    """Where a dead letter lies: the version at which it died, and a random part."""
+    """The place of a dead letter: the version at which it died, and a random part."""
 
     version: int
     random: bytes
 
 
 class Turn(NamedTuple):
-    """Where a message waits for others of its ordering key: the n-th in the line of the key."""
+    """The place of a message that waits for its ordering key: the n-th in the line of the key."""
 
     key: str
     n: int
@@ -34,7 +34,7 @@ Place = Position | Due | DeadRecord | Turn | PlannedPlace
 
 
 def pack_place(place: Place) -> bytes:
-    """The stored form of where a message stands that is not where its id says."""
+    """The stored form of a place that a message's id does not name."""
     match place:
         case Position():
             return pack(["ready", place.level, place.index, place.random])
@@ -65,7 +65,7 @@ def unpack_place(value: bytes) -> Place:
 
 
 def pack_known(message_id: str, until_ms: int) -> bytes:
-    """The stored form of which message has an id, and until when that counts."""
+    """The stored form of a message id, and until when it is valid."""
     return pack([message_id, until_ms])
 
 

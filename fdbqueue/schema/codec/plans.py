@@ -12,10 +12,9 @@ from . import pack, unpack, unpack_fields
 class PlannerState(NamedTuple):
     """How far the plans of a consumer have come.
 
-    line: names this sequence of batches, so that no other is taken for it: the identity of the
-    queue, and random bytes. owner: random;
-    names the run that may go on with it. acknowledged: the last batch that is done. last: the last
-    that was planned.
+    line: names this sequence of batches: the identity of the queue, and random bytes. owner:
+    random; names the run that owns the plans. acknowledged: the last batch that is done. last: the
+    last one that was planned.
     """
 
     line: bytes
@@ -25,23 +24,22 @@ class PlannerState(NamedTuple):
 
 
 class Stage(IntEnum):
-    """What may be done with a plan."""
+    """The stage of a plan."""
 
     OPEN = 0
     """Messages are still added."""
     SEALED = 1
-    """It is what its batch consists of."""
+    """The batch is complete."""
     RETURNING = 2
-    """Its messages are given back."""
+    """Its messages are being given back."""
 
 
 class Claimed(NamedTuple):
-    """Some leases of a plan: those under ``claim``, which are numbered from 0.
+    """The leases of a plan under ``claim``, numbered from 0.
 
-    levels: how many messages are of which level. plain: whether none of them leaves anything
-    behind when it ends, so that nobody need look at them. joined: a bit for each lease, from the
-    lowest of the first byte on, that says whether it goes on with the ordering key of the one
-    before.
+    levels: the number of messages by level. plain: whether none has side records, so that they can
+    end unread. joined: a bit for each lease, from the lowest of the first byte on: whether it
+    continues the ordering key of the one before.
     """
 
     claim: bytes
@@ -50,21 +48,21 @@ class Claimed(NamedTuple):
     joined: bytes = b""
 
     def joins(self, n: int) -> bool:
-        """Whether the n-th lease goes on with the ordering key of the one before it."""
+        """Whether the n-th lease continues the ordering key of the one before it."""
         return n // 8 < len(self.joined) and bool(self.joined[n // 8] >> n % 8 & 1)
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """The number of leases."""
         return sum(self.levels.values())
 
 
 class Planned(NamedTuple):
-    """A plan: the leases that a batch consists of, in order.
+    """A plan: the leases of a batch, in order.
 
-    messages: how many were planned, and size: how many bytes of envelopes and payloads.
-    planned_at_ms: the wall clock when the first of them was. key: the ordering key of the last,
-    whose line goes on; only while messages are added.
+    messages, size: how many messages, and bytes of envelopes and payloads, were planned.
+    planned_at_ms: the wall clock when the first one was. key: while the plan is open, the ordering
+    key of the last message if more wait for it.
     """
 
     planned_at_ms: int

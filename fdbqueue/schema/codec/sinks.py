@@ -14,10 +14,10 @@ from . import pack, unpack, unpack_fields
 class SinkState(NamedTuple):
     """How far the batches of a sink have come.
 
-    done: the last batch that was published; -1 before the first. batch: the one that is being
-    published, -1 if none is. rows, published, new: how many the latest batch has, how many of them
-    were gone through, and how many of those were not there already. place: the next row: an
-    attempt, a piece of it, and a row of that. changed_at_ms: the wall clock.
+    done: the last published batch; -1 before the first. batch: the one being published; -1 if none
+    is. rows, published, new: how many rows the latest batch has, how many were published, and how
+    many of those were new messages. place: the next row, by attempt, piece and row. changed_at_ms:
+    the wall clock.
     """
 
     done: int = -1
@@ -49,8 +49,8 @@ def unpack_sink(value: bytes | None) -> SinkState:
 
 
 class StagedAttempt(NamedTuple):
-    """What an attempt has staged so far, in pieces and rows with so many bytes of payloads, and the
-    wall clock when it wrote the last of them."""
+    """How many pieces, rows and bytes of payloads an attempt has staged so far, and the wall clock
+    of the last piece."""
 
     pieces: int
     rows: int
@@ -71,30 +71,34 @@ def unpack_attempt(value: bytes) -> StagedAttempt:
     raise CorruptData(what="an attempt", problem="it has other fields")
 
 
-AttemptFields = tuple[bytes, int, int, int, str]
+class Attempt(NamedTuple):
+    """An attempt to stage rows: its random name, how many pieces, rows and bytes of payloads it
+    has staged, and the identity of the queue."""
+
+    name: bytes
+    pieces: int
+    rows: int
+    size: int
+    queue: str
 
 
-def pack_attempts(attempts: Sequence[AttemptFields]) -> bytes:
-    """The stored form of attempts to stage: name, pieces, rows, bytes of payloads, queue."""
+def pack_attempts(attempts: Sequence[Attempt]) -> bytes:
+    """The stored form of attempts."""
     return pack([list(attempt) for attempt in attempts])
 
 
-def unpack_attempts(value: bytes) -> list[AttemptFields]:
+def unpack_attempts(value: bytes) -> list[Attempt]:
     """What ``pack_attempts`` stored."""
     return unpack_fields(
-        value,
-        "attempts",
-        lambda *stored: [
-            (name, pieces, rows, size, queue) for name, pieces, rows, size, queue in stored
-        ],
+        value, "attempts", lambda *stored: [Attempt(*attempt) for attempt in stored]
     )
 
 
 class StagedRow(NamedTuple):
-    """A message that is to be enqueued: its packed envelope, with the whole payload in it.
+    """A message to enqueue: its packed envelope, with the whole payload in it.
 
-    size: of the payload. due_ms, dedup_id: as in a draft. plain: whether the envelope can be
-    stored as it is, and nothing else is to be written for the message.
+    size: of the payload. due_ms, dedup_id: as in a draft. plain: whether the envelope is all there
+    is to write.
     """
 
     level: int

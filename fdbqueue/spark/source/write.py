@@ -22,9 +22,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ...errors import InvalidOptions, InvalidRow, SinkUnfinished
-from ...messages.streams.staging import Attempt
 from ...queue.bulk.sinks import ANONYMOUS_DAYS, TIMEOUT_SECONDS, Sink, anonymous
-from ...schema.codec.sinks import SinkState
+from ...schema.codec.sinks import Attempt, SinkState
 from ...values.model import BYTES
 from ...values.options import check_name
 from ...values.records import record
