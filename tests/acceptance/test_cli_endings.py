@@ -101,7 +101,7 @@ def test_paths_that_lead_to_no_store_are_errors_and_nothing_is_made(
     path = tmp_path / "mistyped" / "store.fdbq"
     for command in ("doctor", "peek orders"):
         refusal = fdbq.refused("--store", str(path), *command.split(), code=1)
-        assert "fdbq queue create makes a store" in refusal
+        assert "create a store with fdbq queue create" in refusal
     assert not path.parent.exists()
 
 
