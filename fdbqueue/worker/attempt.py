@@ -30,9 +30,16 @@ Ended = list[tuple[Delivery, Outcome]]
 
 
 def attempt(
-    db: fdb.Database, queue: Queue, policy: Policy, deliveries: Sequence[Delivery]
+    db: fdb.Database,
+    queue: Queue,
+    policy: Policy,
+    deliveries: Sequence[Delivery],
+    later: Callable[[], bool] = lambda: False,
 ) -> Ended | None:
     """Handle messages and settle them; says what became of each.
+
+    later: called when a plain handler has returned; where it returns true, another thread
+        acknowledges the messages, and nothing is said of them here.
 
     Whatever the handler raises makes the attempt fail. None where that was a batch: nothing of it
     is settled then, and its messages are to be handled one by one, so that the one at fault is
@@ -59,6 +66,11 @@ def attempt(
             )
             return None
         return failed(db, queue, policy, deliveries, error)
+    return [] if later() else acknowledge(db, queue, deliveries)
+
+
+def acknowledge(db: fdb.Database, queue: Queue, deliveries: Sequence[Delivery]) -> Ended:
+    """Acknowledge all whose lease still holds, in one transaction."""
     return _settle(deliveries, Outcome.DONE, partial(queue.ack_many, db))
 
 

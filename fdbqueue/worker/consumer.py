@@ -175,6 +175,31 @@ class QueueConsumer:
         fetched, signal = found
         return replace(fetched, deliveries=first + fetched.deliveries, signal=self._armed(signal))
 
+    def settle_and_fetch(
+        self, credit: Credit, most: int, finished: Sequence[Delivery], *, begins: bool = True
+    ) -> Fetched | None:
+        """Acknowledge deliveries and fetch, in one transaction; ``credit`` is what there is then.
+
+        None if nothing was done, and each is to be done by itself: messages come through a line,
+        the consumer was evicted, or the transaction met a conflict. Raises ``LeaseLost`` if a
+        lease is gone; then nothing was done, either.
+        """
+        first = True
+
+        def take(tr: fdb.Transaction) -> _Unarmed | None:
+            nonlocal first
+            again, first = not first, False
+            if again or self._stands_in_line(tr, crowded=False):
+                return None
+            self.queue.ack_many(tr, finished)
+            return self._take(tr, credit, most, (), begins, settled=len(finished))
+
+        try:
+            found = self._run(take, wrote=lambda found: found is not None)
+        except _Evicted:
+            return None
+        return None if found is None else replace(found[0], signal=self._armed(found[1]))
+
     def _armed(self, signal: wakeups.Signal) -> Sequence[wakeups.Watch]:
         """Watches; none where that fails: what was taken must not be lost for it."""
         try:
@@ -199,6 +224,7 @@ class QueueConsumer:
         prefetched: Sequence[Delivery],
         begins: bool,
         served: bool = False,
+        settled: int = 0,
     ) -> _Unarmed:
         scope, me = self.queue._scope(tr), self.ref
         registered = registry.registered(tr, self.keys, me)
@@ -220,7 +246,7 @@ class QueueConsumer:
                 credit = credit.settled(len(delivery.payload))
             room = credit.room(most)
         fitting = self._fitting(tr, credit, room)
-        found = self._receive(tr, fitting, begins) if fitting else []
+        found = self._receive(tr, fitting, begins, settled) if fitting else []
         full = len(found) == fitting
         head = self._head(tr)
         alone = not begins and head is not None and head.envelope.suspect
@@ -278,9 +304,11 @@ class QueueConsumer:
         fitting = credit.admits(sizes())
         return fitting if fitting < inspected else room
 
-    def _receive(self, tr: fdb.Transaction, most: int, begins: bool) -> list[Delivery]:
+    def _receive(
+        self, tr: fdb.Transaction, most: int, begins: bool, settled: int
+    ) -> list[Delivery]:
         asked = self._asked(most, begins)
-        return receiving.take(tr, self.queue._scope(tr), asked, line.new_claim())
+        return receiving.take(tr, self.queue._scope(tr), asked, line.new_claim(), settled)
 
     def _asked(self, most: int, begins: bool) -> Asked:
         return Asked(most, self.lease, self.name, begins and self.handlers == 1, begins)
@@ -328,6 +356,12 @@ class SubscriptionConsumer(QueueConsumer):
         found = self.subscription._receive_many(self.db, room, self.lease, 0.0, self.name, begins)
         asleep = len(found) < room
         return Fetched(found, signal, asleep=asleep, seconds=seconds)
+
+    def settle_and_fetch(
+        self, credit: Credit, most: int, finished: Sequence[Delivery], *, begins: bool = True
+    ) -> Fetched | None:
+        """Fetching spans transactions here, so nothing is done."""
+        return None
 
     def _before(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
         scope = self.queue._scope(tr)

@@ -1,4 +1,4 @@
-"""The thread that fetches the messages of one queue for a worker."""
+"""The thread that fetches the messages of one queue for a worker, and acknowledges them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from ..errors import LeaseLost, QueueError
 from ..store.binding import FAILURES, fdb
 from ..values import backoff
 from ..values.model import Delivery
+from ..values.states import Outcome
+from .attempt import Ended, acknowledge
 from .consumer import Fetched, QueueConsumer, SubscriptionConsumer
-from .prefetch import Buffer
+from .prefetch import Buffer, Finished
 from .state import State
 
 log = logging.getLogger("fdbqueue.worker")
@@ -28,7 +30,11 @@ AFTER_FAILURE = backoff.store(
 
 
 class Fetcher:
-    """Fetches messages of one queue until the worker stops."""
+    """Fetches messages of one queue, and acknowledges those that handlers have finished.
+
+    Both are one transaction where that is possible, so handlers that finish within a few
+    milliseconds of each other share a commit, and that commit brings the next messages.
+    """
 
     def __init__(self, state: State, buffer: Buffer) -> None:
         self.state = state
@@ -36,15 +42,20 @@ class Fetcher:
         self._failures = 0
 
     def run(self) -> None:
-        """Fetch whenever it is due; at the end give back what is prefetched."""
+        """Fetch and acknowledge whenever it is due; at the end give back what is prefetched."""
         buffer, state = self.buffer, self.state
         while self._wait():
             with state.lock:
-                past, exchanged = buffer.latest, buffer.begin_fetch()
-                begins = state.is_free()
+                fetches = buffer.due(time.monotonic(), state.is_free())
+                finished = buffer.take_finished()
+                past, begins = buffer.latest, state.is_free()
+                exchanged = buffer.begin_fetch() if fetches else []
+            if not fetches:
+                self._acknowledge(finished)
+                continue
             _disarm(past)
             try:
-                self._fetch(exchanged, begins)
+                self._fetch(finished, exchanged, begins)
                 self._failures = 0
             except LeaseLost as error:
                 with state.lock:
@@ -57,26 +68,32 @@ class Fetcher:
         self._leave()
 
     def _wait(self) -> bool:
-        """Wait until a fetch is due; False when it is time to leave."""
+        """Wait until there is something to do; False when it is time to leave."""
         buffer, state = self.buffer, self.state
         with state.lock:
             while not state.stopping:
                 now, usable = time.monotonic(), state.worker.connection.usable
-                if usable and buffer.due(now, state.is_free()):
+                lingers = buffer.lingers(now)
+                if usable and (lingers <= 0 or buffer.due(now, state.is_free())):
                     return True
-                until = min(POLL_SECONDS, max(0.0, buffer.fetch_at - now))
+                until = min(POLL_SECONDS, lingers, max(0.0, buffer.fetch_at - now))
                 buffer.changed.wait(until if usable else None)
         return False
 
-    def _fetch(self, exchanged: list[Delivery], begins: bool) -> None:
+    def _fetch(self, finished: list[Finished], exchanged: list[Delivery], begins: bool) -> None:
         buffer = self.buffer
-        if buffer.consumer is None:
-            consumer = self._consumer()
-            consumer.join()
-            buffer.consumer = consumer
-        fetched = buffer.consumer.fetch(
-            buffer.credit, buffer.policy.window, exchanged, begins=begins
-        )
+        fetched = None
+        if finished and not exchanged:
+            fetched = self._settle_and_fetch(finished, begins)
+        if fetched is None:
+            self._acknowledge(finished)
+            if buffer.consumer is None:
+                consumer = self._consumer()
+                consumer.join()
+                buffer.consumer = consumer
+            fetched = buffer.consumer.fetch(
+                buffer.credit, buffer.policy.window, exchanged, begins=begins
+            )
         seconds = POLL_SECONDS if fetched.seconds is None else fetched.seconds
         seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         with self.state.lock:
@@ -84,6 +101,50 @@ class Fetcher:
             self.state.work.notify_all()
         for watch in fetched.signal:
             watch.on_ready(partial(self._rung, fetched))
+
+    def _settle_and_fetch(self, finished: list[Finished], begins: bool) -> Fetched | None:
+        """Both in one transaction; None if neither was done."""
+        buffer = self.buffer
+        deliveries = [delivery for job in finished for delivery in job.deliveries]
+        credit = buffer.credit_beside(finished)
+        try:
+            assert buffer.consumer is not None
+            fetched = buffer.consumer.settle_and_fetch(
+                credit, buffer.policy.window, deliveries, begins=begins
+            )
+        except Exception as error:
+            log.debug("%s: each is done by itself: %s", buffer.queue.name, error)
+            return None
+        if fetched is not None:
+            self._settled(finished, [(delivery, Outcome.DONE) for delivery in deliveries])
+        return fetched
+
+    def _acknowledge(self, finished: list[Finished]) -> None:
+        """Acknowledge what handlers have finished; if that fails, job by job."""
+        if not finished:
+            return
+        deliveries = [delivery for job in finished for delivery in job.deliveries]
+        ended: Ended = []
+        try:
+            ended = acknowledge(self.state.worker.db, self.buffer.queue, deliveries)
+        except BaseException:
+            if len(finished) > 1:
+                for job in finished:
+                    self._acknowledge([job])
+                return
+            name = self.buffer.queue.name
+            log.exception("%s: a settlement failed; its lease will expire", name)
+            self.state.worker.connection.suspect()
+        self._settled(finished, ended)
+
+    def _settled(self, finished: list[Finished], ended: Ended) -> None:
+        outcomes = {delivery.token: (delivery, outcome) for delivery, outcome in ended}
+        for job in finished:
+            tokens = [delivery.token for delivery in job.deliveries]
+            found = [outcomes[token] for token in tokens if token in outcomes]
+            self.state.report(self.buffer, found, job.seconds)
+            with self.state.lock:
+                self.state.settled(self.buffer, job.deliveries)
 
     def _consumer(self) -> QueueConsumer:
         worker, buffer = self.state.worker, self.buffer
@@ -112,10 +173,13 @@ class Fetcher:
         """Give back what is prefetched and unregister; other consumers are woken for it."""
         buffer, state = self.buffer, self.state
         with state.lock:
+            buffer.settles = False
             past, deliveries = buffer.latest, buffer.prefetched
             buffer.prefetched, buffer.latest = [], None
             buffer.gave_back(deliveries)
         _disarm(past)
+        while finished := buffer.take_finished():
+            self._acknowledge(finished)
         try:
             if buffer.consumer is not None:
                 buffer.consumer.give_back(deliveries)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..values.model import Delivery
-from ..values.states import Outcome
 from .attempt import Ended, attempt, failed
 from .state import Job, State
 
@@ -34,7 +33,7 @@ class HandlerThreads:
             now = time.monotonic()
             for job in list(state.jobs):
                 limit = job.buffer.policy.timeout
-                if limit is not None and now - job.began >= limit:
+                if limit is not None and now - job.began >= limit and not job.finished:
                     job.overdue = True
                     state.jobs.discard(job)
                     state.stuck.add(job)
@@ -76,11 +75,17 @@ class HandlerThreads:
 
     def _handle(self, job: Job) -> None:
         self._begin(job, job.deliveries)
-        ended = attempt(self.db, job.buffer.queue, job.buffer.policy, job.deliveries)
+        buffer = job.buffer
+        later = partial(self._finish, job)
+        ended = attempt(self.db, buffer.queue, buffer.policy, job.deliveries, later)
         if ended is None:
             self._one_by_one(job, job.deliveries)
-        else:
+        elif ended:
             self._report(job, ended)
+
+    def _finish(self, job: Job) -> bool:
+        with self.state.lock:
+            return self.state.finish(job)
 
     def _one_by_one(self, job: Job, deliveries: Sequence[Delivery]) -> None:
         """Handle the messages of a batch by themselves, as far as they are still held."""
@@ -117,13 +122,4 @@ class HandlerThreads:
             return not job.overdue and all(job.buffer.holds(each) for each in deliveries)
 
     def _report(self, job: Job, ended: Ended) -> None:
-        """Log and count what became of messages."""
-        queue, seconds = job.buffer.queue, time.monotonic() - job.began
-        for delivery, outcome in ended:
-            if outcome is Outcome.LOST:
-                about = {"queue": queue.name, "message_id": delivery.id}
-                log.warning("the lease of message %s was lost", delivery.id, extra=about)
-        metrics = self.state.worker.metrics
-        if metrics is not None:
-            began_ms = queue._clock.wall_ms() - int(seconds * 1000)
-            metrics.ended(queue.name, ended, began_ms, seconds)
+        self.state.report(job.buffer, ended, time.monotonic() - job.began)

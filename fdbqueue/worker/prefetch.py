@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ..consumers.credit import Credit
 from ..queue.queue import Queue
@@ -19,6 +20,11 @@ from ..values.records import record
 from .consumer import Fetched, QueueConsumer
 from .decisions import time_to_refresh, worth_taking
 from .handlers import Handler
+
+LINGER_SECONDS = 0.003
+"""How long an acknowledgement waits for others that are to come with it, while handlers run."""
+MAX_ACKNOWLEDGED = 1_000
+"""Messages that one transaction acknowledges."""
 
 
 @record
@@ -33,6 +39,17 @@ class Policy:
     max_attempts: int | None
     backoff: Stored | None
     timeout: float | None = None
+
+
+class Finished(NamedTuple):
+    """Messages that a handler has finished, and that are to be acknowledged.
+
+    seconds: how long the handler took. at: when it returned, by ``time.monotonic``.
+    """
+
+    deliveries: Sequence[Delivery]
+    seconds: float
+    at: float
 
 
 @dataclass
@@ -50,6 +67,12 @@ class Buffer:
     """Being handled, by the token of the lease."""
     lost: set[bytes] = field(default_factory=set)
     """Tokens of running messages whose lease is known to be gone."""
+    finished: list[Finished] = field(default_factory=list)
+    """Running messages whose handler has returned; the fetcher acknowledges them."""
+    unsettled: set[bytes] = field(default_factory=set)
+    """Their tokens, until they are settled."""
+    settles: bool = True
+    """Whether the fetcher still acknowledges."""
     latest: Fetched | None = None
     """The latest fetch, while what it left is not known to have changed."""
     fetch_at: float = 0.0
@@ -80,7 +103,15 @@ class Buffer:
     @property
     def room(self) -> int:
         """How many more messages may be taken."""
-        return self.credit.room(self.policy.window)
+        return self.credit_beside(self.finished).room(self.policy.window)
+
+    def credit_beside(self, finished: Iterable[Finished]) -> Credit:
+        """The credit that there is once finished messages are acknowledged."""
+        credit = self.credit
+        for job in finished:
+            for delivery in job.deliveries:
+                credit = credit.settled(len(delivery.payload))
+        return credit
 
     @property
     def can_begin(self) -> bool:
@@ -96,7 +127,8 @@ class Buffer:
         if now >= self.fetch_at or self._refreshes:
             return True
         asleep = self.latest is not None and self.latest.asleep
-        if asleep or self.short or self.stalled or (self.alone and not free):
+        short = self.short and not self.finished
+        if asleep or short or self.stalled or (self.alone and not free):
             return False
         return worth_taking(self.room, self.policy.window, len(self.prefetched))
 
@@ -167,10 +199,43 @@ class Buffer:
         """Running messages are settled, or lost: their credit comes back."""
         for delivery in deliveries:
             if self.running.pop(delivery.token, None) is not None:
-                self.handled += 1
+                self.handled += delivery.token not in self.unsettled
                 self.short = False
                 self.credit = self.credit.settled(len(delivery.payload))
+            self.unsettled.discard(delivery.token)
             self.lost.discard(delivery.token)
+
+    def finish(self, deliveries: Sequence[Delivery], seconds: float) -> bool:
+        """Leave running messages to be acknowledged by the fetcher; whether it will."""
+        if not self.settles or not all(each.token in self.running for each in deliveries):
+            return False
+        self.finished.append(Finished(deliveries, seconds, time.monotonic()))
+        self.unsettled.update(each.token for each in deliveries)
+        self.handled += len(deliveries)
+        return True
+
+    def lingers(self, now: float) -> float:
+        """Seconds for which the fetcher may wait for more to acknowledge."""
+        if not self.finished:
+            return float("inf")
+        if len(self.unsettled) == len(self.running):
+            return 0.0
+        return self.finished[0].at + LINGER_SECONDS - now
+
+    def unfinished(self) -> list[Delivery]:
+        """Running messages whose handler has not returned."""
+        return [each for token, each in self.running.items() if token not in self.unsettled]
+
+    def take_finished(self) -> list[Finished]:
+        """What is to be acknowledged next."""
+        count = messages = 0
+        for job in self.finished:
+            messages += len(job.deliveries)
+            if count and messages > MAX_ACKNOWLEDGED:
+                break
+            count += 1
+        taken, self.finished = self.finished[:count], self.finished[count:]
+        return taken
 
     def give_up_waiting(self, before: float) -> list[Delivery]:
         """Take out what was prefetched before a moment, to be given back."""

@@ -56,9 +56,9 @@ class Runtime:
                     break
                 # In short turns, so that the signal to stop at once is noticed.
                 state.ended.wait(min(left, 0.2))
-            abandoned = [(buffer, list(buffer.running.values())) for buffer in state.buffers]
-            for buffer, deliveries in abandoned:
-                buffer.end(deliveries)
+            abandoned = [(buffer, buffer.unfinished()) for buffer in state.buffers]
+            for buffer in state.buffers:
+                buffer.end(list(buffer.running.values()))
         self.lease_extender.stop()
         self._abandon(abandoned)
         with state.lock:

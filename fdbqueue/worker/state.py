@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +12,12 @@ from typing import Any, Protocol
 from ..store.binding import fdb
 from ..store.connection import Connection
 from ..values.model import Delivery
+from ..values.states import Outcome
+from .attempt import Ended
 from .decisions import Turn, next_turn
 from .prefetch import Buffer
+
+log = logging.getLogger("fdbqueue.worker")
 
 WAITS_SECONDS = 10.0
 """How long a message waits for a handler at least before it is given back, or for others to end."""
@@ -30,6 +35,8 @@ class Job:
     """What it was called with."""
     overdue: bool = False
     """Whether it takes longer than it may: another thread has its place."""
+    finished: bool = False
+    """Whether its messages are only to be acknowledged, by another thread."""
 
 
 class Settings(Protocol):
@@ -97,11 +104,20 @@ class State:
         self.jobs.add(job)
         return job
 
+    def finish(self, job: Job) -> bool:
+        """Leave what a job has handled to be acknowledged by the fetcher; whether it will."""
+        seconds = time.monotonic() - job.began
+        if self.stopping or job.overdue or not job.buffer.finish(job.deliveries, seconds):
+            return False
+        job.finished = True
+        job.buffer.changed.notify()
+        return True
+
     def end(self, job: Job) -> None:
-        """A job is done, and its messages are settled."""
+        """A job is done, and its messages are settled, or will be by the fetcher."""
         self.jobs.discard(job)
         self._hasty = self._hasty and bool(self.jobs)
-        self.settled(job.buffer, job.deliveries)
+        self.settled(job.buffer, () if job.finished else job.deliveries)
 
     def settled(self, buffer: Buffer, deliveries: Iterable[Delivery]) -> None:
         """Messages are settled, or lost: there is room for others."""
@@ -154,3 +170,17 @@ class State:
         ):
             return [False] * len(self.buffers)
         return ready
+
+    def report(self, buffer: Buffer, ended: Ended, seconds: float) -> None:
+        """Log and count what became of messages. Needs no lock.
+
+        seconds: how long the handler took.
+        """
+        queue, metrics = buffer.queue, self.worker.metrics
+        for delivery, outcome in ended:
+            if outcome is Outcome.LOST:
+                about = {"queue": queue.name, "message_id": delivery.id}
+                log.warning("the lease of message %s was lost", delivery.id, extra=about)
+        if metrics is not None:
+            began_ms = queue._clock.wall_ms() - int(seconds * 1000)
+            metrics.ended(queue.name, ended, began_ms, seconds)

@@ -1,0 +1,195 @@
+"""Acknowledgements of plain handlers share commits, and each stays exact."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from fdbqueue import Credit, Delivery, Depth, Message, Queue, Worker
+from fdbqueue.errors import InvalidArgument
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.values.states import Outcome
+from fdbqueue.worker.consumer import QueueConsumer
+from tests.flaky import (
+    CONFLICT,
+    TIMED_OUT_COMMITTED,
+    TIMED_OUT_LOST,
+    UNKNOWN_COMMITTED,
+    UNKNOWN_LOST,
+    FlakyDatabase,
+)
+from tests.patience import DEADLINE
+
+Database = fdb.Database
+
+
+def eventually(true: Callable[[], object]) -> None:
+    until = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < until, "it never became true"
+        time.sleep(0.005)
+
+
+class Together:
+    """A handler that returns when as many run as are wanted, and counts what it is given."""
+
+    def __init__(self, count: int) -> None:
+        self.handled: Counter[bytes] = Counter()
+        self._lock = threading.Lock()
+        self._barrier = threading.Barrier(count)
+
+    def __call__(self, message: Message) -> None:
+        with self._lock:
+            self.handled[message.payload] += 1
+        self._barrier.wait(DEADLINE)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, lease=60, backoff=None, clock=clock)
+
+
+def payloads(count: int) -> list[bytes]:
+    return [b"%d" % n for n in range(count)]
+
+
+def flaky(db: Database, plan: Iterable[str | None] = ()) -> Any:
+    return FlakyDatabase(db, plan)
+
+
+@pytest.mark.parametrize("contention", ["auto", "first", "relaxed"])
+def test_handlers_that_finish_together_share_a_commit_that_takes_the_next_messages(
+    db: Database, space: fdb.Subspace, contention: Any
+) -> None:
+    # Given messages for eight handlers that always finish together
+    queue = Queue.create(db, "many", root=space, contention=contention)
+    queue.enqueue_many(db, payloads(160))
+    handler, counted = Together(8), flaky(db)
+    # When a worker handles all
+    with Worker(counted, 8).add(queue, handler):
+        eventually(lambda: queue.depth(db).done == 160)
+    # Then eight share a commit, as a rule
+    assert counted.commits < 160 / 2
+    assert set(handler.handled.values()) == {1}
+
+
+def test_a_message_is_not_acknowledged_with_its_neighbour_before_its_own_handler_returns(
+    db: Database, queue: Queue
+) -> None:
+    gate = threading.Event()
+
+    def handle(message: Message) -> None:
+        assert message.payload != b"0" or gate.wait(DEADLINE)
+
+    queue.enqueue_many(db, payloads(30))
+    try:
+        with Worker(db, 4).add(queue, handle):
+            eventually(lambda: queue.depth(db).done == 29)
+            assert queue.depth(db).leased == 1
+            gate.set()
+            eventually(lambda: queue.depth(db).done == 30)
+    finally:
+        gate.set()
+
+
+def test_who_lost_a_lease_does_not_keep_others_from_their_acknowledgement(
+    db: Database, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given four messages that are handled at once
+    ids = queue.enqueue_many(db, payloads(4))
+    handler = Together(5)
+    with Worker(db, 4, prefetch=0).add(queue, handler):
+        eventually(lambda: sum(handler.handled.values()) == 4)
+        # When one of them is taken away, and all finish
+        lost = next(each for each in queue.leases(db) if each.delivery.id == ids[2])
+        queue.release(db, lost.delivery, delay=3600)
+        handler._barrier.wait(DEADLINE)
+        # Then the others are done
+        eventually(lambda: queue.depth(db).done == 3)
+    assert queue.depth(db) == Depth(enqueued=4, done=3, delayed=1)
+    assert "was lost" in caplog.text
+
+
+def test_a_shared_commit_that_fails_falls_back_to_one_by_one(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a message that can never be acknowledged
+    acknowledge = Queue.ack_many
+
+    def fail(self: Queue, tr: Any, deliveries: Sequence[Delivery]) -> None:
+        if any(each.payload == b"2" for each in deliveries):
+            raise InvalidArgument(argument="delivery", value=b"2", problem="is broken")
+        acknowledge(self, tr, deliveries)
+
+    monkeypatch.setattr(Queue, "ack_many", fail)
+    queue.enqueue_many(db, payloads(8))
+    handler = Together(4)
+    with Worker(db, 4).add(queue, handler):
+        # Then the others are, and the worker goes on
+        eventually(lambda: queue.depth(db).done == 7)
+        assert queue.depth(db).leased == 1
+    assert set(handler.handled.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, TIMED_OUT_COMMITTED, TIMED_OUT_LOST]
+)
+def test_whatever_becomes_of_a_shared_commit_each_message_is_handled_and_counted_once(
+    db: Database, queue: Queue, fault: str
+) -> None:
+    queue.enqueue_many(db, payloads(40))
+    handler, counts = Together(1), Counts()
+    plan = itertools.cycle([None, None, fault])
+    with Worker(flaky(db, plan), 4, metrics=counts).add(queue, handler):
+        eventually(lambda: queue.depth(db).done == 40)
+    assert queue.depth(db) == Depth(enqueued=40, done=40)
+    assert handler.handled == Counter(payloads(40))
+    assert counts.outcomes == {Outcome.DONE: 40}
+
+
+def test_what_handlers_have_finished_is_acknowledged_when_the_worker_stops(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, payloads(200))
+    handler = Together(1)
+    with Worker(db, 4).add(queue, handler):
+        eventually(lambda: handler.handled.total() >= 4)
+    assert queue.depth(db).done == handler.handled.total()
+    assert queue.depth(db).leased == 0
+
+
+def test_messages_that_are_acknowledged_return_their_credit_in_the_same_transaction(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, payloads(4))
+    consumer = QueueConsumer(db, queue, "one", 0, None)
+    credit = Credit(messages=2)
+    held = consumer.fetch(credit, 2).deliveries
+    fetched = consumer.settle_and_fetch(credit, 2, held)
+    assert fetched is not None
+    assert [each.payload for each in fetched.deliveries] == [b"2", b"3"]
+    assert queue.depth(db) == Depth(enqueued=4, done=2, leased=2)
+
+
+class Counts:
+    """Counts outcomes, as the metrics of a worker do."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[Outcome] = Counter()
+        self._lock = threading.Lock()
+
+    def ended(self, queue: str, ended: Any, began_ms: int, seconds: float) -> None:
+        with self._lock:
+            self.outcomes.update(outcome for _, outcome in ended)
