@@ -393,8 +393,8 @@ class MessagePlanned(PlanError):
     """Raised when a message of a plan is settled on its own. Nothing was written."""
 
     text = (
-        "message {message_id} is in a plan of consumer {consumer!r}: settle the plan, or release it "
-        "with Queue.plans.release or fdbq plan release"
+        "message {message_id} is in a plan of consumer {consumer!r}: settle the plan, or release "
+        "it with Queue.plans.release or fdbq plan release"
     )
 
 

@@ -313,7 +313,8 @@ def _check_exists(store: Store) -> None:
     try:
         size = os.stat(store.path).st_size
     except (FileNotFoundError, NotADirectoryError):
-        raise StoreNotFound(store=store.path, problem="create a store with fdbq queue create") from None
+        advice = "create a store with fdbq queue create"
+        raise StoreNotFound(store=store.path, problem=advice) from None
     except OSError:
         return  # what is wrong with it is told by who opens it
     if not size:
