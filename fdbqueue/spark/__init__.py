@@ -1,7 +1,7 @@
-"""The data pipeline on Spark: queues as tables and streams, and jobs on top of them.
+"""The pipeline on Spark: queues as tables and streams, and jobs on top of them.
 
-``register`` makes ``format("fdbqueue")`` known to a session; ``local`` gives a session on this
-machine, where there is none yet. Importing this needs no Spark.
+``register`` makes ``format("fdbqueue")`` known to a session; ``local`` starts a session on this
+machine. Importing this module does not need Spark.
 """
 
 from __future__ import annotations
@@ -23,76 +23,61 @@ from .registration import register
 from .session import check_java, local
 
 if TYPE_CHECKING:
-    from ..queue.bulk.sinks import Sink
+    from ..queue.bulk.sinks import Sink as Sink
     from ..queue.queue import Queue
     from ..store.binding import fdb
-    from ..values.model import Plan, PlanConsumer
-    from .checks.job import check_runs
-    from .checks.queues import check
-    from .checks.violations import Verdict, Violation
-    from .jobs.drain import Drained, drain
-    from .jobs.load import Loaded, load
-    from .jobs.replay import Replayed, replay
-    from .jobs.steps import Step
-    from .reports.document import Report
-    from .reports.report import report
+    from ..values.model import Plan as Plan
+    from ..values.model import PlanConsumer as PlanConsumer
+    from .checks.job import check_runs as check_runs
+    from .checks.queues import check as check
+    from .checks.violations import Verdict as Verdict
+    from .checks.violations import Violation as Violation
+    from .jobs.drain import Drained as Drained
+    from .jobs.drain import drain as drain
+    from .jobs.load import Loaded as Loaded
+    from .jobs.load import load as load
+    from .jobs.replay import Replayed as Replayed
+    from .jobs.replay import replay as replay
+    from .jobs.steps import Step as Step
+    from .reports.report import Report as Report
+    from .reports.report import report as report
 
-__all__ = [
+_NAMES = {
+    ".queue.bulk.sinks": "Sink",
+    ".values.model": "Plan PlanConsumer",
+    "checks.job": "check_runs",
+    "checks.queues": "check",
+    "checks.violations": "Verdict Violation",
+    "jobs.drain": "Drained drain",
+    "jobs.load": "Loaded load",
+    "jobs.replay": "Replayed replay",
+    "jobs.steps": "Step",
+    "reports.report": "Report report",
+}
+"""Names that are imported on first use, by their modules: most of these need Spark."""
+_WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = [  # noqa: PLE0604 - strings, all of them
+    *_WHERE,
     "BrowsedLost",
     "CheckpointMismatch",
-    "Drained",
     "InvalidRow",
     "InvalidSchema",
     "JobFailed",
-    "Loaded",
     "MissingJava",
-    "Plan",
-    "PlanConsumer",
-    "Replayed",
-    "Report",
-    "Sink",
-    "Step",
     "StoreNotShared",
-    "Verdict",
-    "Violation",
-    "check",
     "check_java",
-    "check_runs",
-    "drain",
-    "load",
     "local",
     "options",
     "register",
-    "replay",
-    "report",
 ]
-
-_JOBS = {
-    "Drained": "jobs.drain",
-    "Loaded": "jobs.load",
-    "Plan": ".values.model",
-    "PlanConsumer": ".values.model",
-    "Replayed": "jobs.replay",
-    "Report": "reports.document",
-    "Sink": ".queue.bulk.sinks",
-    "Step": "jobs.steps",
-    "Verdict": "checks.violations",
-    "Violation": "checks.violations",
-    "check": "checks.queues",
-    "check_runs": "checks.job",
-    "drain": "jobs.drain",
-    "load": "jobs.load",
-    "replay": "jobs.replay",
-    "report": "reports.report",
-}
-"""What is imported when it is named, most of it for the packages that it needs."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _JOBS:
+    if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f".{_JOBS[name]}", __name__), name)
+        return getattr(import_module(f".{_WHERE[name]}", __name__), name)
     except ImportError as error:
         raise MissingPackage(
             purpose=f"fdbqueue.spark.{name}", package=error.name or str(error), extra="spark"
@@ -102,8 +87,8 @@ def __getattr__(name: str) -> Any:
 def options(db: fdb.Database, queue: Queue) -> dict[str, str]:
     """The options of the data source that name a queue in any store and subspace.
 
-    For ``spark.read.format("fdbqueue").options(**options(db, queue))``, where ``queue`` alone does
-    not say it: another store than this process uses by itself, or another subspace of queues.
+    Use ``spark.read.format("fdbqueue").options(**options(db, queue))`` if ``queue`` alone is not
+    enough: for another store than this process's default, or another subspace of queues.
     """
     from .stores import options_of
 

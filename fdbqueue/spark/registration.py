@@ -15,13 +15,13 @@ _lock = threading.Lock()
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("fdbqueue")`` known to a session, in all threads. Again does no harm.
+    """Make ``format("fdbqueue")`` known to a session, in all threads. Harmless if it is already.
 
-    Spark looks for the format of a write in the active session of the thread that writes, and a
-    thread that has just been started has none. So from now on ``write.format("fdbqueue")``, also
-    of a stream, makes the session of what is written the active one of its thread.
+    Spark looks up the format of a write in the active session of the thread, and a new thread has
+    none. So ``write.format("fdbqueue")``, also of a stream, makes the session of its data the
+    active one of its thread.
 
-    Raises ``MissingPackage`` where Spark's Python packages are too old or not there.
+    Raises ``MissingPackage`` if Spark's Python packages are missing or too old.
     """
     try:
         from .source.source import FdbQueueSource

@@ -1,4 +1,4 @@
-"""A Spark session on this machine, for the jobs, ``fdbq`` and the tests."""
+"""Spark sessions on this machine, for the jobs, ``fdbq`` and the tests."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ from .registration import register
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    Given = SparkSession | Callable[[], SparkSession] | None
-    """A session, or what makes one; None for one on this machine."""
+    SessionLike = SparkSession | Callable[[], SparkSession] | None
+    """A session, or a function that makes one; None for a local one."""
 
 _starting = threading.RLock()
-"""Sessions are made, and the data source is registered, by one thread at a time."""
+"""One thread at a time makes a session and registers the data source."""
 
 OLDEST_JAVA = 17
-_QUIET = Path(__file__).with_name("log4j2.properties")
-_SHORT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Flags that make a Java that lives for a minute start sooner, and run slower later."""
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
 
 
-def given(spark: Given) -> SparkSession:
-    """The session that a job is to run on: the one that it was given, or what makes one; else one
-    on this machine. Jobs ask for it when they have checked all else: Java takes seconds to start.
-    """
+def resolve(spark: SessionLike) -> SparkSession:
+    """The session that a job runs on. Starting Java takes seconds, so jobs check the rest first."""
     if spark is None:
         return local()
     return spark() if callable(spark) else spark
@@ -51,33 +56,32 @@ def local(
 ) -> SparkSession:
     """The session of this process, or a new one on this machine, with ``fdbqueue`` registered.
 
-    master: how many cores it may use: ``local[2]``, or all with ``local[*]``.
-    short: whether it is needed for a minute only, and should start fast.
+    master: the cores to use: ``local[2]``, or all with ``local[*]``.
+    short: start Java faster, for sessions of a minute or so; it runs slower later.
     java_options: further options of Java. config: further settings of Spark.
 
-    Its Python processes are this Python and use this process's store; it has no web page and logs
-    errors only. A session that exists is taken as it is. Raises ``MissingPackage``,
-    ``MissingJava``.
+    A new session runs this Python, uses this process's store, logs errors only and has no web
+    page. An active session is returned as it is. Raises ``MissingPackage``, ``MissingJava``.
     """
     check_java()
+    flags = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(_FAST_START if short else ())]
     with _starting:
-        return _local(name, master, _java(short, java_options), config or {})
+        return _local(name, master, " ".join([*flags, java_options]).strip(), config or {})
 
 
 def _local(name: str, master: str, java_options: str, config: Mapping[str, str]) -> SparkSession:
     from pyspark import sql
 
-    # Said at every start with a newer pandas; nothing here needs pandas.
+    # PySpark warns at every start beside a newer pandas, which nothing here needs.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     session = sql.SparkSession.getActiveSession()
     if session is None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        # Java must be told before it starts, so these are no settings of the session.
+        # Settings of the session come too late for these: Java reads them as it starts.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault(
-            "PYSPARK_SUBMIT_ARGS",
-            f'--driver-java-options "{java_options}" pyspark-shell',
+            "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{java_options}" pyspark-shell'
         )
         builder = sql.SparkSession.builder.appName(name).master(master)
         for key, value in {**_CONFIG, **config}.items():
@@ -87,20 +91,10 @@ def _local(name: str, master: str, java_options: str, config: Mapping[str, str])
     return session
 
 
-_CONFIG = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
-}
-
-
 def check_java() -> str:
-    """The path of a Java that Spark runs on: of ``JAVA_HOME``, else on the path.
+    """The path of a Java that can run Spark, from ``JAVA_HOME`` or else the ``PATH``.
 
-    Raises ``MissingPackage`` where there is no Spark to run, and ``MissingJava``.
+    Raises ``MissingPackage`` without Spark, ``MissingJava`` without a suitable Java.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise MissingPackage(purpose="Spark", package="pyspark and pyarrow", extra="spark")
@@ -109,22 +103,17 @@ def check_java() -> str:
     if java is None:
         raise MissingJava(found="there is none on the PATH")
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         raise MissingJava(found=f"{java} does not run") from None
-    version = java_version(said)
+    version = java_version(text)
     if version is None or version < OLDEST_JAVA:
-        shown = said.splitlines()[0] if said else "of no version"
+        shown = text.splitlines()[0] if text else "of no version"
         raise MissingJava(found=f"{java} is {shown}")
     return java
 
 
-def java_version(said: str) -> int | None:
-    """The major version in what ``java -version`` says; None if it is not there."""
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+def java_version(text: str) -> int | None:
+    """The major version in the output of ``java -version``, or None."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None
-
-
-def _java(short: bool, options: str) -> str:
-    flags = [f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"]
-    return " ".join([*flags, *(_SHORT if short else ()), options]).strip()

@@ -1,8 +1,8 @@
-"""The store under the data source: opened when it is first needed, once per process.
+"""Queues that a Spark driver found, and that every process of the query opens.
 
-Readers and writers are pickled to other processes, maybe on other machines, so they carry only
-names, and what the driver saw of the store, by which every process makes sure that its store is
-the same one. A process that cannot see it says so; it never makes an empty store instead.
+Readers and writers are pickled to other processes, maybe on other machines. They carry names, and
+what identifies the driver's queue: each process verifies that its own store has the same queue. No
+process ever creates a store.
 """
 
 from __future__ import annotations
@@ -17,49 +17,43 @@ from ..schema.keys import DEFAULT_ROOT
 from ..store import binding
 from ..store.binding import Engine, Store, fdb, transactional
 from ..values.records import record
-from .source.settings import Place
+from .source.settings import Location
 
 
 @record
-class Seen:
-    """A queue as the driver saw it: what identifies it and its store, and what is needed of it."""
+class SharedQueue:
+    """A queue as the driver found it, with what identifies it and its store."""
 
-    place: Place
+    location: Location
     engine: str
     host: str
     version: int
     identity: str
     levels: int
 
-    def open(self) -> tuple[fdb.Database, Queue]:
-        """The same queue in this process; raises ``StoreNotShared`` where it is not to be seen.
+    @classmethod
+    def find(cls, location: Location) -> SharedQueue:
+        """Find a queue, on the driver.
 
-        What is done with it raises ``QueueReplaced`` once another one has its name. One
-        transaction of its own, once per process.
+        Raises ``QueueNotFound``, ``InvalidName``, and a ``StoreError`` if there is no store.
         """
-        _compare(self)
-        return open_store(self.place.store), queue(self.place)._only(self.identity)
+        db = open_store(location.store)
+        engine, host = _store(location.store).engine.name, socket.gethostname()
+        return cls(location, engine, host, *_identify(db, _handle(location)))
 
+    def open(self) -> tuple[fdb.Database, Queue]:
+        """Open the same queue in this process. Raises ``StoreNotShared`` if it is not there.
 
-def look(place: Place) -> Seen:
-    """Look for the queue, on the driver.
-
-    Raises ``QueueNotFound``, ``InvalidName``, and a ``StoreError`` where the store is not there.
-    """
-    db = open_store(place.store)
-    engine, host = _store(place.store).engine.name, socket.gethostname()
-    return Seen(place, engine, host, *_look(db, queue(place)))
-
-
-def queue(place: Place) -> Queue:
-    """The handle of a queue; touches no store."""
-    root = DEFAULT_ROOT if place.root is None else fdb.Subspace(rawPrefix=place.root)
-    return Queue(place.queue, root)
+        The handle raises ``QueueReplaced`` once another queue has its name. Runs one transaction
+        of its own, once per process.
+        """
+        _verify(self)
+        return open_store(self.location.store), _handle(self.location)._only(self.identity)
 
 
 @lru_cache(maxsize=64)
 def open_store(store: str | None) -> fdb.Database:
-    """A store that is there already. Raises ``StoreNotFound`` and what ``fdbqueue.open`` does."""
+    """Open an existing store. Raises ``StoreNotFound`` and what ``fdbqueue.open`` raises."""
     found = _store(store)
     if found.engine is Engine.EMBEDDED and not os.path.exists(str(found.path)):
         raise StoreNotFound(
@@ -70,52 +64,54 @@ def open_store(store: str | None) -> fdb.Database:
     return binding.open(store)
 
 
-def _store(store: str | None) -> Store:
-    return binding.DEFAULT if store is None else binding.locate(store)
-
-
-def _look(db: fdb.Database, handle: Queue) -> tuple[int, str, int]:
-    @transactional
-    def look(tr: fdb.Transaction) -> tuple[int, str, int]:
-        scope = handle._scope(tr)
-        return tr.get_read_version().wait(), scope.identity, scope.options.levels
-
-    found: tuple[int, str, int] = look(db)
-    return found
-
-
-@lru_cache(maxsize=64)
-def _compare(seen: Seen) -> None:
-    place, host = seen.place, socket.gethostname()
-    try:
-        engine = _store(place.store).engine
-        if engine.name != seen.engine:
-            raise StoreNotShared(
-                host=host,
-                problem=f"it would use {engine.value}, and the driver uses "
-                f"{Engine[seen.engine].value}: set FDBQUEUE_STORE or FDB_CLUSTER_FILE there, too",
-            )
-        if engine is Engine.EMBEDDED and host != seen.host:
-            raise StoreNotShared(
-                host=host,
-                problem=f"an embedded store is a file of one machine, {seen.host}: on a cluster "
-                "use FoundationDB, whose cluster file every executor needs",
-            )
-        version, identity, _ = _look(open_store(place.store), queue(place))
-    except StoreNotShared:
-        raise
-    except (StoreError, QueueNotFound) as error:
-        raise StoreNotShared(host=host, problem=str(error)) from None
-    if version < seen.version or identity != seen.identity:
-        raise StoreNotShared(
-            host=host,
-            problem=f"{_store(place.store)} has another queue {place.queue!r}: it is another "
-            "store, or the queue was made anew meanwhile",
-        )
-
-
 def options_of(db: fdb.Database, handle: Queue) -> dict[str, str]:
     """See ``fdbqueue.spark.options``."""
     path = binding.describe(db).path
     store = {} if path is None else {"store": path}
     return {"queue": handle.name, "root": handle._root.key().hex(), **store}
+
+
+def _handle(location: Location) -> Queue:
+    root = DEFAULT_ROOT if location.root is None else fdb.Subspace(rawPrefix=location.root)
+    return Queue(location.queue, root)
+
+
+def _store(store: str | None) -> Store:
+    return binding.DEFAULT if store is None else binding.locate(store)
+
+
+@transactional
+def _identify(tr: fdb.Transaction, handle: Queue) -> tuple[int, str, int]:
+    """The read version, the queue's identity, and how many levels it has."""
+    scope = handle._scope(tr)
+    return tr.get_read_version().wait(), scope.identity, scope.options.levels
+
+
+@lru_cache(maxsize=64)
+def _verify(queue: SharedQueue) -> None:
+    location, host = queue.location, socket.gethostname()
+    try:
+        engine = _store(location.store).engine
+        if engine.name != queue.engine:
+            raise StoreNotShared(
+                host=host,
+                problem=f"it would use {engine.value}, but the driver uses "
+                f"{Engine[queue.engine].value}: set FDBQUEUE_STORE or FDB_CLUSTER_FILE there too",
+            )
+        if engine is Engine.EMBEDDED and host != queue.host:
+            raise StoreNotShared(
+                host=host,
+                problem=f"an embedded store is a file of one machine, {queue.host}: on a cluster "
+                "use FoundationDB, and give every executor its cluster file",
+            )
+        version, identity, _ = _identify(open_store(location.store), _handle(location))
+    except StoreNotShared:
+        raise
+    except (StoreError, QueueNotFound) as error:
+        raise StoreNotShared(host=host, problem=str(error)) from None
+    if version < queue.version or identity != queue.identity:
+        raise StoreNotShared(
+            host=host,
+            problem=f"{_store(location.store)} has another queue {location.queue!r}: it is "
+            "another store, or the queue was created anew meanwhile",
+        )

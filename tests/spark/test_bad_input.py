@@ -20,7 +20,7 @@ from fdbqueue.errors import (
 )
 from fdbqueue.spark import stores
 from fdbqueue.spark.source import batch
-from fdbqueue.spark.source.settings import BATCH, Given, Place
+from fdbqueue.spark.source.settings import BATCH, Location, Options
 from fdbqueue.spark.source.source import FdbQueueSource
 
 from .columns import read, schema
@@ -34,24 +34,24 @@ def test_an_unknown_option_is_refused_with_a_list_of_the_known(source: dict[str,
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"table": "readdy"}, "'readdy' is none of 'ready', 'delayed', 'leased', 'dead'"),
-        ({"payload": "xml"}, "'xml' is none of"),
-        ({"levels": "1-x"}, "'x' is no integer"),
-        ({"levels": "5-3"}, "'5-3' is empty"),
+        ({"table": "readdy"}, "'readdy' is not one of 'ready', 'delayed', 'leased', 'dead'"),
+        ({"payload": "xml"}, "'xml' is not one of"),
+        ({"levels": "1-x"}, "'x' is not an integer"),
+        ({"levels": "5-3"}, "'5-3' is an empty range"),
         ({"levels": "3,99"}, "the levels are 0 to 9"),
-        ({"since": "yesterday"}, "no moment like 2026"),
+        ({"since": "yesterday"}, "not a time like 2026"),
         ({"selector": "priority >"}, "invalid selector"),
-        ({"table": "history", "selector": "priority > 1"}, "about messages, not history"),
-        ({"partitionBytes": "4 parsecs"}, "no size like"),
-        ({"partitionBytes": "1"}, "not from 10,000 to"),
-        ({"pushdown": "yes"}, "none of 'true', 'false'"),
+        ({"table": "history", "selector": "priority > 1"}, "selects messages, not history"),
+        ({"partitionBytes": "4 parsecs"}, "not a size like"),
+        ({"partitionBytes": "1"}, "not between 10,000 and"),
+        ({"pushdown": "yes"}, "not one of 'true', 'false'"),
         ({"payloadSchema": "a INT"}, "needs payload to be"),
-        ({"headerColumns": "a, a"}, "'a' is no column"),
-        ({"headerColumns": "a WHAT"}, "'a WHAT' is no column"),
-        ({"headerColumns": "level"}, "a column 'level' of its own"),
+        ({"headerColumns": "a, a"}, "'a' is not a new column"),
+        ({"headerColumns": "a WHAT"}, "'a WHAT' is not a new column"),
+        ({"headerColumns": "level"}, "already has a column 'level'"),
         ({"root": "orders"}, "in hexadecimal"),
         ({"queue": ""}, "it is required"),
-        ({"path": "other"}, "and the path is 'other'"),
+        ({"path": "other"}, "but the path is 'other'"),
         ({"queue": "a" * 300}, "invalid name"),
     ],
 )
@@ -65,7 +65,7 @@ def test_an_option_out_of_its_range_is_refused(
 @pytest.mark.parametrize(
     ("columns", "options", "problem"),
     [
-        ({"ids": "STRING"}, {}, "column 'ids': table 'ready' has no such column.*there are id, "),
+        ({"ids": "STRING"}, {}, "column 'ids': table 'ready' has no such column.*columns are id, "),
         ({"id": "INT"}, {}, "column 'id': it is STRING, not INT"),
         ({"due_at": "TIMESTAMP"}, {}, "no such column"),
         ({"headers": "INT"}, {}, "it is MAP<STRING,STRING>"),
@@ -106,44 +106,46 @@ def test_a_store_that_is_not_there_is_never_made(
 
 
 def test_options_may_be_spelled_in_any_case_and_the_path_names_the_queue() -> None:
-    given = Given({"partitionbytes": "2 MB", "path": "orders"}, BATCH)
+    given = Options({"partitionbytes": "2 MB", "path": "orders"}, BATCH)
     assert given.size("partitionBytes", 1, 0, 10**9) == 2_000_000
-    assert Place.of(given).queue == "orders"
+    assert Location.of(given).queue == "orders"
 
 
 # -- executors ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def seen(queue: Queue, source: dict[str, str]) -> stores.Seen:
-    return stores.look(Place.of(Given(source, BATCH)))
+def seen(queue: Queue, source: dict[str, str]) -> stores.SharedQueue:
+    return stores.SharedQueue.find(Location.of(Options(source, BATCH)))
 
 
 def test_an_executor_opens_the_queue_that_the_driver_saw(
-    db: fdb.Database, queue: Queue, seen: stores.Seen
+    db: fdb.Database, queue: Queue, seen: stores.SharedQueue
 ) -> None:
     queue.enqueue(db, b"here")
-    copy: stores.Seen = pickle.loads(pickle.dumps(seen))
+    copy: stores.SharedQueue = pickle.loads(pickle.dumps(seen))
     there, handle = copy.open()
     assert [message.payload for message in handle.peek(there)] == [b"here"]
 
 
 def test_an_executor_that_has_no_such_store_says_so(
-    embedded: bool, seen: stores.Seen, tmp_path: Path
+    embedded: bool, seen: stores.SharedQueue, tmp_path: Path
 ) -> None:
     elsewhere = str(tmp_path / ("other.fdbq" if embedded else "other.cluster"))
-    there = replace(seen, place=replace(seen.place, store=elsewhere))
+    there = replace(seen, location=replace(seen.location, store=elsewhere))
     with pytest.raises(StoreNotShared, match=r"does not see the driver.s store: .*other"):
         there.open()
 
 
-def test_an_executor_that_has_another_engine_says_so(embedded: bool, seen: stores.Seen) -> None:
+def test_an_executor_that_has_another_engine_says_so(
+    embedded: bool, seen: stores.SharedQueue
+) -> None:
     other = "FOUNDATIONDB" if embedded else "EMBEDDED"
     with pytest.raises(StoreNotShared, match="set FDBQUEUE_STORE or FDB_CLUSTER_FILE there"):
         replace(seen, engine=other).open()
 
 
-def test_an_embedded_store_is_of_one_machine(embedded: bool, seen: stores.Seen) -> None:
+def test_an_embedded_store_is_of_one_machine(embedded: bool, seen: stores.SharedQueue) -> None:
     if not embedded:
         pytest.skip("of the embedded engine: a cluster is there for all machines")
     with pytest.raises(StoreNotShared, match=r"a file of one machine, elsewhere"):
@@ -151,10 +153,10 @@ def test_an_embedded_store_is_of_one_machine(embedded: bool, seen: stores.Seen) 
 
 
 def test_an_executor_whose_store_has_no_such_queue_or_another_one_says_so(
-    seen: stores.Seen,
+    seen: stores.SharedQueue,
 ) -> None:
     with pytest.raises(StoreNotShared, match="there is no queue 'none'"):
-        replace(seen, place=replace(seen.place, queue="none")).open()
+        replace(seen, location=replace(seen.location, queue="none")).open()
     with pytest.raises(StoreNotShared, match="another queue 'orders'"):
         replace(seen, identity="another").open()
     with pytest.raises(StoreNotShared, match="another queue 'orders'"):

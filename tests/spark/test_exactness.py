@@ -20,8 +20,7 @@ from fdbqueue import Queue, fdb
 from fdbqueue.errors import CorruptData, InvalidSchema
 from fdbqueue.spark.source import json_text, payloads
 from fdbqueue.spark.source.encoding import check
-from fdbqueue.spark.source.write import Settings, publish, stage
-from fdbqueue.spark.stores import look
+from fdbqueue.spark.source.write import BatchWriter
 
 from .columns import read, schema
 
@@ -91,10 +90,9 @@ def wrote(
         for n, each in enumerate(columns)
     ]
     batch = pa.record_batch(arrays, names=columns.fieldNames())
-    settings = Settings.of(source)
-    seen = look(settings.place)
-    staged = stage(settings, columns, seen, "exact", 0, iter([batch]))
-    publish(settings, seen, "exact", 0, [staged])
+    writer = BatchWriter.of(source, columns)
+    staged = writer.stage("exact", 0, iter([batch]))
+    writer.publish("exact", 0, [staged])
     return list(queue.browse(db))
 
 

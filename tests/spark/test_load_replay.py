@@ -133,7 +133,7 @@ def test_a_malformed_row_is_told_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"paths": "nowhere.parquet"}, "Path does not exist"),
+        ({"paths": "nowhere.parquet"}, "there is no such file"),
         ({"paths": "flights.txt"}, "name one of parquet, json, csv"),
         ({"paths": []}, "name a file"),
         ({"columns": {"body": "carrier"}}, "there are payload, priority"),
@@ -141,7 +141,7 @@ def test_a_malformed_row_is_told_and_nothing_is_written(
         ({"columns": {"payload": "carrier +"}}, "Syntax error"),
         ({"columns": {"priority": "carrier"}}, "column 'priority': it is an integer"),
         ({"schema": "a b c"}, "Syntax error"),
-        ({"bad_rows": "keep"}, "'keep' is none of 'fail', 'skip'"),
+        ({"bad_rows": "keep"}, "'keep' is not one of 'fail', 'skip'"),
     ],
 )
 def test_what_cannot_be_loaded_is_said_in_a_line(

@@ -96,7 +96,7 @@ def test_dead_letters_are_replayed(
     ("arguments", "code", "said"),
     [
         (["load", "QUEUE", "a.txt"], 2, "name one of parquet"),
-        (["load", "QUEUE", "nowhere.json"], 2, "Path does not exist"),
+        (["load", "QUEUE", "nowhere.json"], 2, "there is no such file"),
         (["load", "QUEUE", "a.json", "--header", "x"], 2, "--header x: write NAME=SQL"),
         (["load", "no-such-queue", "a.json"], 1, "there is no queue"),
         (["drain", "no-such-queue", "out"], 1, "there is no queue"),

@@ -34,7 +34,7 @@ def name() -> str:
         (["drain", "QUEUE", "out", "--header-columns", "a b c"], "headerColumns"),
         (["drain", "QUEUE", "out", "--consumer", "\n"], "invalid name"),
         (["load", "QUEUE", "a.txt"], "name one of parquet"),
-        (["load", "QUEUE", "nowhere.json"], "Path does not exist"),
+        (["load", "QUEUE", "nowhere.json"], "there is no such file"),
         (["load", "QUEUE", __file__, "--format", "csv", "--id", "\n"], "invalid name"),
         (["replay", "QUEUE", "--all", "--yes", "--header-columns", "a b c"], "headerColumns"),
     ],

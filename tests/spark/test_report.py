@@ -21,7 +21,7 @@ import fdbqueue
 import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli.main import run
-from fdbqueue.spark.reports import document, figures, plots
+from fdbqueue.spark.reports import figures, plots
 from fdbqueue.values.states import ENDS, TRANSITIONS, State
 
 from .histories import NOON_MS, Line, identity, lived, table, walk
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from fdbqueue.spark.reports.report import span_width_ms, summarize
+from fdbqueue.spark.reports.report import Report, span_width_ms, summarize
 
 EDGES = {edge.name: edge for edge in TRANSITIONS}
 RETURNED = ("release", "defer", "reclaim")
@@ -161,7 +161,7 @@ def oldest(told: Sequence[Told], until_ms: int) -> tuple[figures.Oldest, ...]:
     return tuple(made)
 
 
-def model(lines: Sequence[Line], width: int) -> document.Report:
+def model(lines: Sequence[Line], width: int) -> Report:
     until_ms = max(line.at_ms for line in lines)
     queues = []
     for name in sorted({line.queue for line in lines}):
@@ -183,7 +183,7 @@ def model(lines: Sequence[Line], width: int) -> document.Report:
                 oldest(told, until_ms),
             )
         )
-    return document.Report(min(line.at_ms for line in lines), until_ms, width, tuple(queues))
+    return Report(min(line.at_ms for line in lines), until_ms, width, tuple(queues))
 
 
 # -- the figures ------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_every_figure_is_that_of_the_model(spark: SparkSession) -> None:
 
 def test_no_history_makes_an_empty_report_and_a_page_that_says_so(spark: SparkSession) -> None:
     report = summarize(table(spark, []))
-    assert report == document.Report(None, None, None, ())
+    assert report == Report(None, None, None, ())
     assert "There is no history" in report.to_html()
 
 
@@ -242,10 +242,10 @@ class Seen(HTMLParser):
         self.text += data
 
 
-def one_of_everything(queue: str, consumer: str) -> document.Report:
+def one_of_everything(queue: str, consumer: str) -> Report:
     times = figures.Percentiles(3, 0, 1_500, 90_000)
     numbers = dict.fromkeys(counts([]), 3)
-    return document.Report(
+    return Report(
         NOON_MS,
         NOON_MS + 5_000,
         1_000,

@@ -45,12 +45,16 @@ Offset = dict[str, Any]
 
 def consumer(source: Mapping[str, str], **options: Any) -> consume_stream.ConsumeReader:
     given = {**source, "mode": "consume", "consumer": "stream", **options}
-    return consume_stream.reader({name: str(value) for name, value in given.items()}, SCHEMA)
+    return consume_stream.ConsumeReader.of(
+        {name: str(value) for name, value in given.items()}, SCHEMA
+    )
 
 
 def browser(source: Mapping[str, str], **options: Any) -> browse_stream.BrowseReader:
     given = {**source, **options}
-    return browse_stream.reader({name: str(value) for name, value in given.items()}, SCHEMA)
+    return browse_stream.BrowseReader.of(
+        {name: str(value) for name, value in given.items()}, SCHEMA
+    )
 
 
 def latest(reader: StreamReader, start: Offset) -> Offset:
@@ -69,7 +73,7 @@ def rows(reader: StreamReader, start: Offset, end: Offset) -> list[bytes]:
 
 
 def fresh(reader: Any) -> Any:
-    return type(reader)(reader._settings, reader._schema, reader._seen)
+    return type(reader)(reader._settings, reader._schema, reader._queue)
 
 
 def test_the_calls_of_a_stream_that_takes(
@@ -228,7 +232,7 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
     ("options", "problem"),
     [
         ({"mode": "consume"}, "mode consume needs it"),
-        ({"mode": "take"}, "'take' is none of"),
+        ({"mode": "take"}, "'take' is not one of"),
         ({"consumer": "c"}, "it needs mode to be 'consume'"),
         ({"mode": "consume", "consumer": "c", "startingposition": "now"}, "with the first message"),
         ({"table": "dead"}, "a stream is of ready messages"),
@@ -243,7 +247,7 @@ def test_options_that_make_no_sense_are_refused(
     queue: Queue, source: dict[str, str], options: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(InvalidOptions, match=problem):
-        browse_stream.reader({**source, **options}, SCHEMA)
+        browse_stream.BrowseReader.of({**source, **options}, SCHEMA)
 
 
 def test_names_that_are_none_are_refused(queue: Queue, source: dict[str, str]) -> None:
@@ -330,6 +334,6 @@ def test_a_task_that_sees_another_queue_of_the_name_reads_nothing_of_it(
     queue.enqueue(db, b"b")
     with pytest.raises(QueueReplaced):
         list(reader.read(piece))
-    stores._compare.cache_clear()
+    stores._verify.cache_clear()
     with pytest.raises(StoreNotShared, match="made anew"):
         list(reader.read(piece))

@@ -17,9 +17,7 @@ import fdbqueue
 from fdbqueue import Queue, fdb
 from fdbqueue.errors import QueueError
 from fdbqueue.queue.bulk.sinks import sinks
-from fdbqueue.spark.source.settings import Place
-from fdbqueue.spark.source.write import Settings, batch_writer, publish, stage
-from fdbqueue.spark.stores import look
+from fdbqueue.spark.source.write import BatchWriter, batch_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -214,12 +212,11 @@ def test_tasks_that_fail_or_run_twice_enqueue_once(
     from pyspark.sql.types import StructType
 
     schema = StructType([StructField("payload", StringType())])
-    settings = Settings.of(source)
-    seen = look(Place(queue.name, source["store"], bytes.fromhex(source["root"])))
+    writer = BatchWriter.of(source, schema)
 
     def task(rows: Sequence[str]) -> Any:
         batches = [pa.record_batch([pa.array([row])], names=["payload"]) for row in rows]
-        return stage(settings, schema, seen, "write", 0, iter(batches))
+        return writer.stage("write", 0, iter(batches))
 
     # Given a task that ran twice at once (speculation), and one whose first attempt was lost
     first, second = task(["a", "b"]), task(["b", "a"])
@@ -227,8 +224,8 @@ def test_tasks_that_fail_or_run_twice_enqueue_once(
     again = task(["c", "d"])
 
     # When the driver is told of one attempt of each, twice
-    publish(settings, seen, "write", 0, [second, None, again])
-    publish(settings, seen, "write", 0, [first, again])
+    writer.publish("write", 0, [second, None, again])
+    writer.publish("write", 0, [first, again])
 
     assert payloads(db, queue) == [b"b", b"a", b"c", b"d"]
 

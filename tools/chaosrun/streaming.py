@@ -101,8 +101,7 @@ class ToldSource(FdbQueueSource):
     def streamReader(self, schema: Any) -> ToldReader:
         """For ``spark.readStream``."""
         options = {name: text for name, text in self.options.items() if name != "job"}
-        made = consume_stream.reader(options, schema)
-        reader = ToldReader(made._settings, made._schema, made._seen)
+        reader = ToldReader.of(options, schema)
         reader.job = Job.parse(self.options["job"])
         return reader
 
@@ -122,7 +121,7 @@ class ToldReader(consume_stream.ConsumeReader):
     def latestOffset(self, start: Any, limit: Any) -> Any:
         """Tell of the batch that is acknowledged, and of the next one."""
         self._own()
-        who, queue = self._who, self._seen.open()[1]
+        who, queue = self._who, self._queue.open()[1]
         known = queue.plans.show(self._db(), CONSUMER)
         inherited = any(plan.batch > start["batch"] for plan in known.plans)
         with self._acknowledging(start):
@@ -157,7 +156,7 @@ class ToldReader(consume_stream.ConsumeReader):
 
     @contextmanager
     def _acknowledging(self, offset: Any) -> Iterator[None]:
-        queue = self._seen.open()[1]
+        queue = self._queue.open()[1]
         if offset["batch"] <= queue.plans.show(self._db(), CONSUMER).acknowledged:
             yield
             return

@@ -107,7 +107,7 @@ def _idle_seconds(options: Mapping[str, str]) -> float:
 
     from ...spark.source import consume_stream
 
-    reader = consume_stream.reader(options, StructType())
+    reader = consume_stream.ConsumeReader.of(options, StructType())
     start = reader.initialOffset()
     taken = []
     for _ in range(IDLE_RUNS):

@@ -13,8 +13,8 @@ from ..parameters import AsJson, QueueNames
 from . import session as pipeline_session
 
 if TYPE_CHECKING:
-    from fdbqueue.spark.reports.document import Report
     from fdbqueue.spark.reports.figures import LevelFigures, QueueReport
+    from fdbqueue.spark.reports.report import Report
 
 Moment = datetime.fromisoformat
 

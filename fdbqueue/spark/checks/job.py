@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from .. import session
-from ..jobs.steps import Tell, stepped
+from ..jobs.steps import OnProgress, steps
 from . import messages, operations, order, runs, window
 from .message_operations import MESSAGE, deeds, lives
 from .rules import Rules
@@ -20,16 +20,16 @@ from .violations import MOST_SHOWN, SCHEMA, Verdict, first_of_each, together, vi
 def check_runs(
     directories: Iterable[str | Path],
     *,
-    spark: session.Given = None,
-    progress: Tell | None = None,
+    spark: session.SessionLike = None,
+    progress: OnProgress | None = None,
 ) -> Verdict:
     """Verify the guarantees over the histories of runs of tools/chaos, each by itself.
 
     directories: of the histories, one for each run. progress: is told how far it is.
     Raises ``InvalidArgument`` where there is none, and ``CorruptData`` for what is no history.
     """
-    session_ = session.given(spark)
-    with stepped(session_, "reading the histories", progress) as step:
+    session_ = session.resolve(spark)
+    with steps(session_, "reading the histories", progress) as step:
         return check_lines(operations.read(session_, directories), step=step)
 
 

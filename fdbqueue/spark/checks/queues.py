@@ -16,7 +16,7 @@ from ...values.records import record
 from ...values.states import ENDS, State
 from .. import session
 from ..jobs import events as histories
-from ..jobs.steps import Tell, stepped
+from ..jobs.steps import OnProgress, steps
 from . import transitions
 from .transitions import NAMES, followed
 from .violations import (
@@ -56,8 +56,8 @@ def check(
     queues: Iterable[Queue],
     *,
     max_attempts: int | None = None,
-    spark: session.Given = None,
-    progress: Tell | None = None,
+    spark: session.SessionLike = None,
+    progress: OnProgress | None = None,
 ) -> Verdict:
     """Verify the guarantees over the delivery history of queues, which may be in use meanwhile.
 
@@ -68,10 +68,10 @@ def check(
     Looks at each queue's counters at one version, and at the history up to it. Raises
     ``QueueNotFound``, ``StoreError``, ``MissingPackage``, ``MissingJava``.
     """
-    session_ = session.given(spark)
+    session_ = session.resolve(spark)
     handles = list(queues)
     known = [_look(db, queue, max_attempts) for queue in handles]
-    with stepped(session_, "reading the histories", progress) as step:
+    with steps(session_, "reading the histories", progress) as step:
         history = histories.read(session_, db, handles)
         return check_history(history, known, step=step)
 

@@ -1,1 +1,1 @@
-"""Jobs on top of the data source: load, drain and replay."""
+"""Jobs on the data source: load, drain and replay."""

@@ -1,4 +1,4 @@
-"""The drain: what is ready in a queue becomes files, each message once."""
+"""Drain: write the ready messages of a queue to files, each once."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from ...values.records import record
 from .. import session, stores
 from ..source import streams
 from ..source.settings import LIMITS
-from .steps import Step, Tell, plainly
+from .steps import OnProgress, Step, plain_errors
 
 FORMATS = ("parquet", "json", "orc")
 CHECKPOINT = "_checkpoint"
-"""Where a drain keeps its place, in the directory of the files; readers pass over it."""
+"""The checkpoint, in the directory of the files. Readers ignore it."""
 
-_SEEN = "drained"
-_LOOK_SECONDS = 1
+_METRICS = "drained"
+_REPORT_SECONDS = 1
 
 
 @record
 class Left:
-    """What was in the queue when a drain ended, and why it did not take it; empty where nothing
-    was."""
+    """What a drain left in the queue, and why."""
 
     ready: int = 0
     delayed: int = 0
@@ -43,8 +42,10 @@ class Left:
 
 @record
 class Drained:
-    """How many messages were taken and written, in how many batches, and what was left; ``size`` is
-    the bytes of their payloads, None where these are no bytes and no text."""
+    """The messages that a drain wrote.
+
+    size: the bytes of their payloads; None unless these are bytes or text.
+    """
 
     consumer: str
     rows: int
@@ -68,29 +69,27 @@ def drain(
     consumer: str | None = None,
     checkpoint: str | Path | None = None,
     max_messages: int | None = None,
-    spark: session.Given = None,
-    progress: Tell | None = None,
+    spark: session.SessionLike = None,
+    progress: OnProgress | None = None,
 ) -> Drained:
-    """Take what is ready when it begins, and write it to files, each message exactly once.
+    """Write the messages that are ready now to files, each exactly once.
 
-    It ends when that is done, and what waited for it under ordering keys, too; ``left`` says what
-    is in the queue then, and why.
+    Includes the messages that wait for these under ordering keys. ``left`` says what remains.
 
-    path: a directory; a drain of the same queue into the same directory adds to it, and goes on
-        where one was interrupted. format: "parquet", "json" or "orc".
+    path: a directory. Another drain of the queue into it adds files, or resumes an interrupted
+        drain. format: "parquet", "json" or "orc".
     payload: "bytes", "string", or "json" with ``payload_schema``, its fields in SQL, like
-        ``carrier STRING, delay INT``. bad_payloads: "fail" at one that does not fit, or "null".
+        ``carrier STRING, delay INT``. bad_payloads: "fail" or "null" if a payload does not fit.
     header_columns: headers as columns, like ``region, retries BIGINT``.
-    columns: which columns, as those of the table of ready messages; all where None.
-    consumer: the name under which the messages are planned; made of the directory where None.
-    checkpoint: where the drain keeps its place; in the directory where None.
-    max_messages: in a batch, 50,000 if None. spark: a session; None for one on this machine.
-    progress: is told about every second.
+    columns: of the table of ready messages; None for all.
+    consumer: the name that owns the messages; None to derive it from the directory.
+    checkpoint: the directory for Spark's checkpoint; None for one inside ``path``.
+    max_messages: in a batch; None for 50,000. spark: a session; None for one on this machine.
+    progress: called about every second.
 
-    A message is done when its batch is in the files, and listed in the log of the files that
-    Spark keeps beside them: readers must go by that log, as Spark does by itself. Raises
-    ``InvalidInput``, ``QueueNotFound``, ``JobFailed``, ``PlanError``, ``MissingPackage``,
-    ``MissingJava``.
+    A message is done once its batch is complete in Spark's log of the files. Spark reads by that
+    log; other readers must do the same. Raises ``InvalidInput``, ``QueueNotFound``, ``JobFailed``,
+    ``PlanError``, ``MissingPackage``, ``MissingJava``.
     """
     begun = time.monotonic()
     if format not in FORMATS:
@@ -109,15 +108,15 @@ def drain(
         **({} if header_columns is None else {"headerColumns": header_columns}),
         **({} if max_messages is None else {LIMITS[0]: str(max_messages)}),
     }
-    # What can be told without Java, before it starts.
+    # Check the options before Java starts.
     streams.Settings.of(options).layout.ddl()
-    with plainly():
-        spark = session.given(spark)
+    with plain_errors():
+        spark = session.resolve(spark)
         frame = spark.readStream.format("fdbqueue").options(**options).load()
-        seen = [F.count(F.lit(1)).alias("rows")]
+        metrics = [F.count(F.lit(1)).alias("rows")]
         if isinstance(frame.schema["payload"].dataType, BinaryType | StringType):
-            seen.append(F.sum(F.octet_length("payload")).alias("size"))
-        frame = frame.observe(_SEEN, *seen)
+            metrics.append(F.sum(F.octet_length("payload")).alias("size"))
+        frame = frame.observe(_METRICS, *metrics)
         if columns is not None:
             frame = frame.select(*columns)
         writer = (
@@ -131,15 +130,15 @@ def drain(
         more = True
         while more:
             before = _rows(counted)
-            _follow(writer.start(), counted, partial(_tell, progress, total))
-            # What waits under an ordering key, and did not fit into a batch with the others, is
-            # ready behind all that was there: in another round.
+            _follow(writer.start(), counted, partial(_report, progress, total))
+            # Messages of an ordering key that did not fit into a batch become ready behind all
+            # others: take them in another round.
             more = before < _rows(counted) < total and bool(queue.peek(db))
     sizes = [size for _, size in counted.values()]
     return Drained(
         consumer=name,
         rows=_rows(counted),
-        size=sum(size or 0 for size in sizes) if len(seen) > 1 else None,
+        size=sum(size or 0 for size in sizes) if len(metrics) > 1 else None,
         batches=len(counted),
         seconds=time.monotonic() - begun,
         left=_left(db, queue),
@@ -152,18 +151,18 @@ def _left(db: fdb.Database, queue: Queue) -> Left:
     if depth.ready and queue.options(db).paused:
         why.append(f"{depth.ready:,} ready: the queue is paused")
     elif depth.ready and not queue.peek(db):
-        why.append(f"{depth.ready:,} that wait for others of their ordering keys")
+        why.append(f"{depth.ready:,} waiting for others of their ordering keys")
     elif depth.ready:
-        why.append(f"{depth.ready:,} ready that came after it began")
+        why.append(f"{depth.ready:,} ready that arrived after it began")
     if depth.delayed:
-        why.append(f"{depth.delayed:,} delayed that are not due")
+        why.append(f"{depth.delayed:,} delayed")
     if depth.leased:
-        why.append(f"{depth.leased:,} in the hands of other consumers")
+        why.append(f"{depth.leased:,} leased by other consumers")
     return Left(depth.ready, depth.delayed, depth.leased, tuple(why))
 
 
 def _name(queue: Queue, path: str) -> str:
-    """A consumer that is the same for the same directory, and no other's."""
+    """A consumer name of the directory, the same each time."""
     name = f"drain into {path if '://' in path else Path(path).resolve()}"
     if len(name) <= MAX_NAME_LENGTH and name.isprintable():
         return name
@@ -177,26 +176,26 @@ def _rows(counted: Counted) -> int:
     return sum(rows for rows, _ in counted.values())
 
 
-def _follow(query: StreamingQuery, counted: Counted, tell: partial[None]) -> None:
-    """Wait for a query to end; notes the rows and bytes of each of its batches."""
+def _follow(query: StreamingQuery, counted: Counted, report: partial[None]) -> None:
+    """Wait for a query to end, and count the rows and bytes of each of its batches."""
     try:
-        while not query.awaitTermination(_LOOK_SECONDS):
-            _note(query, counted)
-            tell(counted)
+        while not query.awaitTermination(_REPORT_SECONDS):
+            _count(query, counted)
+            report(counted)
     except KeyboardInterrupt:
         query.stop()
         raise
-    _note(query, counted)
-    tell(counted)
+    _count(query, counted)
+    report(counted)
 
 
-def _note(query: StreamingQuery, counted: Counted) -> None:
+def _count(query: StreamingQuery, counted: Counted) -> None:
     for each in query.recentProgress:
-        observed = each.observedMetrics.get(_SEEN)
+        observed = each.observedMetrics.get(_METRICS)
         if observed is not None and observed.rows:
             counted[each.batchId] = (observed.rows, observed.asDict().get("size"))
 
 
-def _tell(progress: Tell | None, total: int, counted: Counted) -> None:
+def _report(progress: OnProgress | None, total: int, counted: Counted) -> None:
     if progress is not None:
         progress(Step("draining", _rows(counted), total, "messages"))

@@ -1,8 +1,6 @@
-"""Delivery history as a table: each event beside the one before it of the same message.
+"""Delivery history as a table, for the report and the check.
 
-A history is a table with a row for each transition of each message, as ``option("table",
-"history")`` reads it: queue, stamp, transition, id, level, attempt, consumer, at. All that the
-report and the check know of a message's life is asked of this table, by windows of one message.
+It has a row for each transition of each message, as ``option("table", "history")`` reads it.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from ...values.states import TRANSITIONS, State, Transition
 from .. import stores
 
 TAKES = ("lease", "dequeue")
-"""Transitions by which a consumer is handed a message."""
+"""Transitions that deliver a message to a consumer."""
 
 
 COLUMNS = (
@@ -37,7 +35,7 @@ def read(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> DataFrame:
-    """The delivery history of queues, as a table that is read when it is used."""
+    """The delivery history of queues. Spark reads it when it is used."""
     history = spark.createDataFrame([], COLUMNS)
     within = {"since": since, "until": until}
     for queue in queues:
@@ -51,7 +49,7 @@ def read(
 
 
 def version(stamp: Column) -> Column:
-    """The version of the commit that a stamp is of."""
+    """The commit version of a stamp."""
     first, past = QueueKeys.EVENT_VERSION.start, QueueKeys.EVENT_VERSION.stop
     digits = F.hex(F.substring(stamp, first + 1, past - first))
     return F.conv(digits, 16, 10).cast("bigint")
@@ -66,17 +64,17 @@ BORN = named(edge for edge in TRANSITIONS if edge.source is None)
 
 
 def into(*states: State) -> list[str]:
-    """The names of the transitions that lead into one of some states."""
+    """The transitions into any of the states."""
     return named(edge for edge in TRANSITIONS if edge.target in states)
 
 
 def out_of(*states: State) -> list[str]:
-    """The names of the transitions that leave one of some states."""
+    """The transitions out of any of the states."""
     return named(edge for edge in TRANSITIONS if edge.source in states)
 
 
 def state_of(transition: Column, *, source: bool = False) -> Column:
-    """The state that a transition leads to, or comes from; null where there is none."""
+    """The state that a transition leads to, or comes from; null if there is none."""
     found = F.lit(None).cast("string")
     for state in State:
         names = out_of(state) if source else into(state)
@@ -85,13 +83,12 @@ def state_of(transition: Column, *, source: bool = False) -> Column:
     return found
 
 
-def followed(history: DataFrame) -> DataFrame:
-    """Every event with what its message had gone through before. One shuffle, by message.
+def with_previous(history: DataFrame) -> DataFrame:
+    """Events with what their message went through before. One shuffle, by message.
 
-    Adds at_ms; before, before_ms, before_attempt: the event before it of the same message (null
-    where the history does not know it); last: whether it is the last one; born_ms: when the
-    message was enqueued, null where the history does not know; takes: how often it had been
-    handed out, this time included.
+    Adds at_ms; before, before_ms: the previous event of the message; last: whether there is none
+    after it; born_ms: when the message was enqueued; takes: its deliveries so far. What the
+    history does not tell is null.
     """
     message = Window.partitionBy("queue", "id").orderBy("stamp")
     so_far = message.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -111,7 +108,6 @@ def followed(history: DataFrame) -> DataFrame:
         "*",
         F.lag("transition").over(message).alias("before"),
         F.lag("at_ms").over(message).alias("before_ms"),
-        F.lag("attempt").over(message).alias("before_attempt"),
         F.lead("transition").over(message).isNull().alias("last"),
         F.min(born).over(so_far).alias("born_ms"),
         F.sum(taken).over(so_far).alias("takes"),

@@ -1,4 +1,4 @@
-"""The bulk load: files of Parquet, JSON or CSV become messages, each row once."""
+"""Load: enqueue the rows of Parquet, JSON, CSV or ORC files, each once."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .. import session, stores
 from ..source import encoding, write
 from ..source.encoding import COLUMNS, CORRUPT
 from ..source.rows import TABLES
-from .steps import Step, Tell, plainly, tasks, watched
+from .steps import OnProgress, Step, plain_errors, reporting, tasks
 
 FORMATS = ("parquet", "json", "csv", "orc")
 _ENDINGS = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}
 _READ_ONLY = {name for columns in TABLES.values() for name in columns} - set(COLUMNS)
-"""What a table of messages has that an enqueue does not take: it is left out."""
+"""Columns of tables of messages that an enqueue does not take. A load ignores them."""
 
 _AS_JSON = {
     "ignoreNullFields": "false",
-    # Spark's own formats leave out what is shorter than a millisecond.
+    # Spark's own formats drop everything below a millisecond.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
@@ -41,11 +41,11 @@ _AS_JSON = {
 
 @record
 class Loaded:
-    """What a load did.
+    """The result of a load.
 
-    rows: how many were enqueued; of these ``new`` were not there already, by a dedup id or a
-    unique key. size: bytes of their payloads. rejected: rows that were left out, such as
-    ``samples``. id: the name of the load. before: whether it was complete before.
+    id: its name. rows: valid rows, of which ``new`` were not duplicates by dedup id or unique key.
+    size: bytes of their payloads. rejected: rows left out; ``samples`` describe the first few.
+    before: the load was already complete, and enqueued nothing.
     """
 
     id: str
@@ -71,31 +71,29 @@ def load(
     id: str | None = None,
     bad_rows: str = "fail",
     timeout: Seconds = TIMEOUT_SECONDS,
-    spark: session.Given = None,
-    progress: Tell | None = None,
+    spark: session.SessionLike = None,
+    progress: OnProgress | None = None,
 ) -> Loaded:
-    """Enqueue every row of some files, each once.
+    """Enqueue every row of files, each once.
 
     paths: files or directories, as Spark takes them.
-    format: "parquet", "json" (one object to a line), "csv" or "orc"; by the ending of the first
-        path where None.
-    columns: what becomes of the columns: an expression in SQL for each of ``payload``,
-        ``priority``, ``delay``, ``at``, ``ttl``, ``max_attempts``, ``key``, ``dedup_id`` and
-        ``unique``. Where no payload is named, it is the column ``payload``, and the other columns
-        go by their names, but for those that an expression is of; where there is none, it is the
-        whole row, as JSON.
-    headers: an expression in SQL for each header.
-    schema: of the files, in SQL; they are asked for it where None. options: of Spark's reader.
-    id: a name of the load: loads of the same name enqueue once, and one that was interrupted is
-        gone on with. Without one, it can be gone on with by the id that ``SinkUnfinished`` tells.
-    bad_rows: "fail" ends the load at a row that is no message, before anything is enqueued; "skip"
-        leaves it out.
+    format: "parquet", "json" (one object a line), "csv" or "orc"; None to go by the first path's
+        extension.
+    columns: SQL expressions for ``payload``, ``priority``, ``delay``, ``at``, ``ttl``,
+        ``max_attempts``, ``key``, ``dedup_id`` and ``unique``. Without one for the payload, it is
+        the column ``payload``, and columns named like the others are used too, unless an
+        expression uses them. Without such a column, the payload is the whole row as JSON.
+    headers: an SQL expression for each header.
+    schema: of the files, in SQL; None to infer it. options: of Spark's reader.
+    id: a name. Loads of one name enqueue once, and an interrupted one resumes. Without a name,
+        resume by the id that ``SinkUnfinished`` shows.
+    bad_rows: "fail" ends the load at an invalid row, and enqueues nothing; "skip" leaves it out.
     timeout: seconds to wait for room, as ``Queue.enqueue``.
-    spark: a session; None for one on this machine. progress: is told about four times a second.
+    spark: a session; None for one on this machine. progress: called about four times a second.
 
-    The rows are staged first and become messages only when all are; see ``Sink``. Raises
-    ``InvalidInput``, ``QueueNotFound``, ``JobFailed``, ``MissingPackage``, ``MissingJava``, and
-    nothing is enqueued then; and ``SinkUnfinished``.
+    Rows are staged first, and become messages once all are staged; see ``Sink``. Raises
+    ``SinkUnfinished``; and ``InvalidInput``, ``QueueNotFound``, ``JobFailed``, ``MissingPackage``,
+    ``MissingJava``, which enqueue nothing.
     """
     begun = time.monotonic()
     names = [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
@@ -103,7 +101,7 @@ def load(
     for name in columns or {}:
         if name not in COLUMNS:
             raise InvalidArgument(
-                argument="columns", value=name, problem=f"there are {', '.join(COLUMNS)}"
+                argument="columns", value=name, problem=f"use {', '.join(COLUMNS)}"
             )
     name = id or anonymous(time.time_ns() // 1_000_000)
     sink = Sink(queue, name)
@@ -116,8 +114,8 @@ def load(
         "timeout": str(int(patience("timeout", timeout))),
     }
     write.Settings.of(given)
-    spark = session.given(spark)
-    with plainly(), tempfile.TemporaryDirectory(prefix="fdbqueue-") as directory:
+    spark = session.resolve(spark)
+    with plain_errors(), tempfile.TemporaryDirectory(prefix="fdbqueue-") as directory:
         frame = _read(spark, names, kind, schema, options or {})
         frame, content_type = _messages(frame, columns or {}, headers or {})
         encoding.check(frame.schema)
@@ -129,17 +127,17 @@ def load(
         )
         spark.sparkContext.setJobGroup(name, f"fdbqueue load into {queue.name}")
         try:
-            with watched(progress and (lambda: progress(_look(db, sink, spark)))), plainly():
+            with reporting(progress and (lambda: progress(_step(db, sink, spark)))), plain_errors():
                 writer.save()
         except JobFailed as error:
             raise _unfinished(db, sink, error) from error
-        told = json.loads(summary.read_text())
-    samples = tuple(told.pop("samples"))
-    return Loaded(name, **told, samples=samples, seconds=time.monotonic() - begun)
+        result = json.loads(summary.read_text())
+    samples = tuple(result.pop("samples"))
+    return Loaded(name, **result, samples=samples, seconds=time.monotonic() - begun)
 
 
 def _unfinished(db: fdb.Database, sink: Sink, error: JobFailed) -> QueueError:
-    """What to say of a load that has failed: whether some of it is enqueued."""
+    """The error of a failed load; ``SinkUnfinished`` if some of it is enqueued."""
     state = sink.state(db)
     if state.batch != 0:
         return error
@@ -160,7 +158,9 @@ def _format(paths: list[str], given: str | None) -> str:
         )
     for path in paths:
         if not re.search(r"[*?{\[]|^\w+:", path) and not Path(path).exists():
-            raise InvalidArgument(argument="paths", value=path, problem="Path does not exist")
+            raise InvalidArgument(
+                argument="paths", value=path, problem="there is no such file or directory"
+            )
     return kind
 
 
@@ -171,13 +171,13 @@ def _read(
     schema: str | None,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """The rows of files; what cannot be read of a line is in the column ``CORRUPT``."""
+    """The rows of files, with unreadable lines in the column ``CORRUPT``."""
     if kind not in ("json", "csv"):
         reader = spark.read.format(kind).options(**options)
         return (reader if schema is None else reader.schema(schema)).load(paths)
     given = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **options}
     if kind == "csv":
-        # All columns are parsed, or a line that has too many would not be noticed.
+        # Without pruning: else a line with too many fields would pass unnoticed.
         given = {"header": "true", "inferSchema": "true", "columnPruning": "false", **given}
     reader = spark.read.format(kind).options(**given)
     fields = reader.load(paths).schema if schema is None else StructType.fromDDL(schema)
@@ -189,7 +189,7 @@ def _read(
 
 
 def _words(expressions: Iterable[str]) -> set[str]:
-    """What may be a column's name in some expressions."""
+    """The words of SQL expressions that may be names of columns."""
     found = (re.findall(r"`((?:[^`]|``)+)`|(\w+)", text.lower()) for text in expressions)
     return {quoted.replace("``", "`") or plain for each in found for quoted, plain in each}
 
@@ -226,7 +226,7 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _look(db: fdb.Database, sink: Sink, spark: SparkSession) -> Step:
+def _step(db: fdb.Database, sink: Sink, spark: SparkSession) -> Step:
     state = sink.state(db)
     if state.batch == 0 or state.done == 0:
         return Step("enqueuing", state.published, state.rows, "rows")

@@ -1,4 +1,4 @@
-"""What the jobs have in common: how they fail, and how far they are."""
+"""The progress and the errors of jobs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ... import errors
 from ...errors import InvalidInput, JobFailed, QueueError
 from ...values.records import record
 
-_LOOK_SECONDS = 0.25
-_OURS = re.compile(r"fdbqueue\.errors\.(\w+): (.*)")
+_REPORT_SECONDS = 0.25
+_OUR_ERROR = re.compile(r"fdbqueue\.errors\.(\w+): (.*)")
 
 
 @record
 class Step:
-    """How far a job is: what it does, and how many of how many; 0 of 0 where that is not known."""
+    """The progress of a job: what it is doing, and how much of it is done. 0 of 0 is unknown."""
 
     doing: str
     done: int
@@ -30,14 +30,14 @@ class Step:
     unit: str
 
 
-Tell = Callable[[Step], object]
+OnProgress = Callable[[Step], object]
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """Errors that come out of Spark, with what is wrong and without the way that they took.
+def plain_errors() -> Iterator[None]:
+    """Reduce Spark's errors to one line that says what is wrong.
 
-    Raises ``InvalidInput`` for what the caller can mend, else ``JobFailed``.
+    Raises ``InvalidInput`` for what the caller can correct, else ``JobFailed``.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def plainly() -> Iterator[None]:
 
 def _plain(error: Exception) -> QueueError:
     text = str(error)
-    found = _OURS.search(text)
+    found = _OUR_ERROR.search(text)
     if found is not None:
         kind = getattr(errors, found[1], QueueError)
         if issubclass(kind, InvalidInput):
@@ -60,18 +60,18 @@ def _plain(error: Exception) -> QueueError:
 
 
 @contextmanager
-def watched(tell_now: Callable[[], object] | None) -> Iterator[None]:
-    """Tell how far it is, again and again, while something runs."""
-    if tell_now is None:
+def reporting(report: Callable[[], object] | None) -> Iterator[None]:
+    """Report progress again and again while the block runs."""
+    if report is None:
         yield
         return
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_LOOK_SECONDS):
-            # What cannot be seen now is seen the next time.
+        while not over.wait(_REPORT_SECONDS):
+            # Progress is worth no error: there will be another report.
             with suppress(Exception):
-                tell_now()
+                report()
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -83,26 +83,28 @@ def watched(tell_now: Callable[[], object] | None) -> Iterator[None]:
 
 
 @contextmanager
-def stepped(spark: SparkSession, job: str, tell: Tell | None) -> Iterator[Callable[[str], None]]:
-    """Tell how far a job is whose steps are said one after another; errors as ``plainly``."""
+def steps(
+    spark: SparkSession, job: str, progress: OnProgress | None
+) -> Iterator[Callable[[str], None]]:
+    """Run a job that names its steps by the function yielded; errors as in ``plain_errors``."""
     group, doing = f"{job} {uuid.uuid4().hex}", job
     spark.sparkContext.setJobGroup(group, job)
     one_at_a_time = threading.Lock()
 
-    def tell_now(step: str | None = None) -> None:
+    def report(step: str | None = None) -> None:
         nonlocal doing
-        # Else what was seen in the step before may be told after this one has begun.
+        # Else a report of the step before could follow the first one of this step.
         with one_at_a_time:
             doing = step or doing
-            if tell is not None:
-                tell(Step(doing, *tasks(spark, group), "tasks"))
+            if progress is not None:
+                progress(Step(doing, *tasks(spark, group), "tasks"))
 
-    with watched(tell_now if tell is not None else None), plainly():
-        yield tell_now
+    with reporting(report if progress is not None else None), plain_errors():
+        yield report
 
 
 def tasks(spark: SparkSession, group: str) -> tuple[int, int]:
-    """How many tasks of a group of Spark's jobs are done, and how many there are."""
+    """How many tasks of a group of Spark jobs are done, and how many there are."""
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

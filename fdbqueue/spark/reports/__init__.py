@@ -1,1 +1,1 @@
-"""The report on delivery history: figures, plots, and a page."""
+"""The report on delivery history: figures, plots, and an HTML page."""

@@ -1,6 +1,6 @@
-"""What a report says, as plain values. Every figure is defined in docs/spark.md.
+"""The figures of a report, as plain values; docs/spark.md defines each.
 
-Times are milliseconds; those of the clock are since the epoch.
+Times are in milliseconds; points in time, since the epoch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...values.records import record
 
 @record
 class Percentiles:
-    """Of ``count`` times, those at three ranks (the nearest); None where there is no time."""
+    """Nearest-rank percentiles of ``count`` times; None without any."""
 
     count: int
     p50: int | None
@@ -24,7 +24,7 @@ class Percentiles:
 
 @record
 class LevelFigures:
-    """One level of a queue, or all of it where ``level`` is None."""
+    """One level of a queue, or the whole queue if ``level`` is None."""
 
     level: int | None
     enqueued: int
@@ -42,10 +42,10 @@ class LevelFigures:
 
 @record
 class Span:
-    """What happened in one span of time.
+    """One span of time.
 
-    ``ready`` is how many more messages are ready at its end than before the history began;
-    ``longest_wait_ms`` is the longest that a message had waited that was delivered in it.
+    ready: the change in ready messages since the history began. longest_wait_ms: the longest wait
+    of a delivery in the span.
     """
 
     begin_ms: int
@@ -64,7 +64,7 @@ class Span:
 
 @record
 class ConsumerFigures:
-    """One consumer. ``failed``: deliveries to it that came back, or ended without success."""
+    """One consumer. ``failed`` counts deliveries that came back or ended without success."""
 
     consumer: str
     delivered: int
@@ -75,9 +75,9 @@ class ConsumerFigures:
 
 @record
 class Balance:
-    """How evenly deliveries are shared out among all consumers of a queue.
+    """How evenly a queue's consumers share its deliveries.
 
-    ``evenness`` is Jain's index: 1 where all have got as many, 1/n where one of n has got all.
+    ``evenness`` is Jain's index: 1 if all have the same number, 1/n if one of n has all.
     """
 
     consumers: int
@@ -88,7 +88,7 @@ class Balance:
 
 @record
 class Oldest:
-    """The messages that the history leaves in a state, and the one that was enqueued first."""
+    """The messages that the history leaves in a state, and the one enqueued first."""
 
     state: str
     messages: int
@@ -101,7 +101,7 @@ class Oldest:
 
 @record
 class QueueReport:
-    """One queue. ``consumers`` are the busiest; ``balance`` is about all of them."""
+    """One queue. ``consumers`` are the busiest; ``balance`` covers all."""
 
     queue: str
     whole: LevelFigures
@@ -114,7 +114,7 @@ class QueueReport:
 
 @record
 class Figures:
-    """What the history of queues says; the times are None where there is no history."""
+    """The figures of some queues. The times are None without a history."""
 
     since_ms: int | None
     until_ms: int | None
@@ -122,5 +122,5 @@ class Figures:
     queues: tuple[QueueReport, ...]
 
     def to_json(self) -> Mapping[str, Any]:
-        """All of it as plain dictionaries and lists."""
+        """All figures as plain dictionaries and lists."""
         return asdict(self)

@@ -1,7 +1,7 @@
-"""A report as one page of HTML that needs nothing else: no scripts, nothing from outside.
+"""A report as one HTML page, without scripts or external resources.
 
-What comes from messages and consumers is escaped; the page also tells the browser to load nothing
-and to run nothing.
+Text from messages and consumers is escaped, and the page's policy forbids the browser to load or
+run anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .text_format import duration, moment, share, visible
 
 
 def page(report: Figures, title: str = "Delivery report") -> str:
-    """The page; the same report makes the same page."""
+    """The page. The same report always makes the same page."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -1,4 +1,4 @@
-"""The plots of a report, as SVG pictures that need nothing from outside."""
+"""The plots of a report, as self-contained SVG images."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .text_format import clipped, duration, visible
 
 BLUE, ORANGE, GREEN, RED, GREY = "#2f6fde", "#e8833a", "#2a9d6f", "#d2453f", "#8a94a6"
 MOST_SHOWN = 16
-"""Levels or consumers that a plot has room for."""
+"""Most levels or consumers in a plot."""
 _STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "svg.fonttype": "path",
-    # Without a date and with a salt the same report is the same page.
+    # No date, and a fixed salt: the same report makes the same page.
     "svg.hashsalt": "fdbqueue",
-    # Names of messages and consumers may have dollars in them.
+    # Names of consumers may contain dollar signs.
     "text.parse_math": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -48,7 +48,7 @@ _STYLE: Any = {
 
 
 def pictures(report: Figures, queue: QueueReport) -> list[tuple[str, str]]:
-    """The plots of one queue: what each shows in words, and a ``data:`` address."""
+    """The plots of one queue: a description of each, and a ``data:`` URL."""
     assert report.since_ms is not None
     assert report.until_ms is not None
     assert report.span_ms is not None
@@ -73,12 +73,12 @@ def _drawn(draw: Callable[[Axes], None], height: float) -> str:
 
 
 def _moments(queue: QueueReport) -> list[Any]:
-    # To the types of matplotlib, a time is not what can be drawn.
+    # Any: matplotlib's types do not take a datetime.
     return [datetime.fromtimestamp(span.begin_ms / 1000, UTC) for span in queue.spans]
 
 
 def _time_axis(axes: Axes, moments: Sequence[Any], span_ms: int) -> None:
-    # By itself, an axis of one moment is years long.
+    # Else an axis with one moment would span years.
     axes.set_xlim(moments[0], moments[-1] + timedelta(milliseconds=span_ms))
     locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
@@ -91,7 +91,7 @@ def _throughput(queue: QueueReport, span_ms: int, since_ms: int, until_ms: int) 
     lines = [("enqueued", BLUE), ("delivered", ORANGE), ("done", GREEN), ("dead", RED)]
 
     def draw(axes: Axes) -> None:
-        # The history covers a part only of the first and of the last span.
+        # The history covers the first and the last span only in part.
         lengths = [
             min(until_ms, span.begin_ms + span_ms) - max(since_ms, span.begin_ms)
             for span in queue.spans
@@ -174,7 +174,7 @@ def _ranges(
         times = which(level)
         if times.p50 is None or times.p95 is None or times.p99 is None:
             continue
-        # A logarithm has no zero; clocks tell no less than a millisecond.
+        # A logarithmic axis has no zero.
         p50, p95, p99 = (max(1, value) for value in (times.p50, times.p95, times.p99))
         at = n - offset
         axes.plot([p50, p99], [at, at], color=color, linewidth=1.2)
@@ -213,5 +213,5 @@ def _consumers(queue: QueueReport) -> str:
 
 
 def plain(name: str) -> str:
-    """A name in letters that every font has."""
+    """A name in ASCII, which every font has."""
     return clipped(visible(name).encode("ascii", "backslashreplace").decode(), 28)

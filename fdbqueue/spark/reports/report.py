@@ -1,7 +1,7 @@
-"""The report on delivery history: how long messages wait, how they are shared out, how many.
+"""The report on delivery history: waiting times, redeliveries, and how work is shared.
 
-Every figure is defined in docs/spark.md. The history stays where it is, in Spark: what reaches the
-driver is one row for each level, consumer, state and span of time.
+docs/spark.md defines every figure. The history stays in Spark: only one row for each level,
+consumer, state and span of time reaches the driver.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from ...errors import MissingPackage
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.durations import Seconds, seconds
@@ -20,14 +21,22 @@ from ...values.records import record
 from ...values.states import ENDS, State
 from .. import session
 from ..jobs import events as histories
-from ..jobs.events import BORN, TAKES, followed, into, out_of, state_of
-from ..jobs.steps import Tell, stepped
-from .document import Report
-from .figures import Balance, ConsumerFigures, LevelFigures, Oldest, Percentiles, QueueReport, Span
+from ..jobs.events import BORN, TAKES, into, out_of, state_of, with_previous
+from ..jobs.steps import OnProgress, steps
+from .figures import (
+    Balance,
+    ConsumerFigures,
+    Figures,
+    LevelFigures,
+    Oldest,
+    Percentiles,
+    QueueReport,
+    Span,
+)
 
 PERCENTILES = (0.5, 0.95, 0.99)
 ACCURACY = 10_000
-"""Of percentiles: the rank is wrong by at most this part of the number of values."""
+"""Percentile ranks are accurate to this fraction of the number of values."""
 MOST_SPANS = 120
 MOST_CONSUMERS = 200
 WIDTHS_MS = tuple(
@@ -42,40 +51,53 @@ WIDTHS_MS = tuple(
 RETURNED = ("release", "defer", "reclaim")
 DONE = into(State.DONE)
 DEAD = into(State.DEAD)
+COUNTS = ("enqueued", "delivered", "redelivered", "done", "returned", "dead", "expired", "purged")
+
+
+@record
+class Report(Figures):
+    """A report on the history of queues. The times are None without a history."""
+
+    def to_html(self, title: str = "Delivery report") -> str:
+        """One HTML page with plots and no other resources.
+
+        Raises ``MissingPackage`` without jinja2 and matplotlib.
+        """
+        try:
+            from .page import page
+        except ImportError as error:
+            package = error.name or str(error)
+            raise MissingPackage(purpose="the page", package=package, extra="spark") from None
+        return page(self, title)
 
 
 def report(
     db: fdb.Database,
     queues: Iterable[Queue],
     *,
-    spark: session.Given = None,
+    spark: session.SessionLike = None,
     since: datetime | None = None,
     until: datetime | None = None,
     width: Seconds | None = None,
-    progress: Tell | None = None,
+    progress: OnProgress | None = None,
 ) -> Report:
-    """The report on the delivery history of queues, which their option history_seconds keeps.
+    """Report on the delivery history of queues, which their option ``history_seconds`` keeps.
 
-    spark: a session; None for one on this machine. since, until: only what happened from then
-    and before then. width: as ``summarize``, which does the same for any table of history.
-    progress: is told how far it is.
+    spark: a session; None for one on this machine. since, until: the time range, without ``until``
+    itself. width: of the spans, in seconds; None for at most 120 spans. progress: called as it
+    proceeds.
 
-    Reads by the data source, in transactions of its own. Raises ``QueueNotFound``,
-    ``StoreError``, ``MissingPackage``, ``MissingJava``.
+    Raises ``QueueNotFound``, ``StoreError``, ``MissingPackage``, ``MissingJava``.
     """
-    session_ = session.given(spark)
-    with stepped(session_, "reading the history", progress):
+    session_ = session.resolve(spark)
+    with steps(session_, "reading the history", progress):
         history = histories.read(session_, db, queues, since=since, until=until)
         return summarize(history, width=width)
 
 
 def summarize(history: DataFrame, *, width: Seconds | None = None) -> Report:
-    """The report on a history, of one queue or of several.
-
-    width: the length in seconds of the spans that throughput is counted in; None for one that
-    makes at most 120 of them.
-    """
-    events = _timed(followed(history)).persist()
+    """The report on a table of history, of one queue or several; ``width`` as in ``report``."""
+    events = _timed(with_previous(history)).persist()
     try:
         levels = _levels(events)
         whole = next((row for row in levels if row["queue"] is None), None)
@@ -96,7 +118,7 @@ def summarize(history: DataFrame, *, width: Seconds | None = None) -> Report:
 
 
 def span_width_ms(length_ms: int) -> int:
-    """The least of some round widths that divides a length into at most ``MOST_SPANS`` spans."""
+    """The smallest round width that gives at most ``MOST_SPANS`` spans."""
     for width_ms in WIDTHS_MS:
         if length_ms // width_ms < MOST_SPANS:
             return width_ms
@@ -108,13 +130,13 @@ def span_width_ms(length_ms: int) -> int:
 
 
 def _timed(events: DataFrame) -> DataFrame:
-    """Adds the times that an event ends: wait_ms, service_ms and whole_ms, null where none does.
+    """Adds the times that an event ends: wait_ms, service_ms and whole_ms, or null.
 
-    The wall clocks of two machines differ: what would be negative is no time at all.
+    The clocks of two machines differ, so times that would be negative are 0.
     """
 
     def since(start: str) -> Column:
-        # The greatest of nothing and 0 would be 0.
+        # The greatest of null and 0 is 0.
         return F.when(F.col(start).isNotNull(), F.greatest(F.lit(0), F.col("at_ms") - F.col(start)))
 
     transition, before = F.col("transition"), F.col("before")
@@ -140,16 +162,18 @@ def _times(name: str) -> list[Column]:
 
 def _counts() -> list[Column]:
     transition = F.col("transition")
-    return [
-        _many(transition.isin(BORN)).alias("enqueued"),
-        _many(transition.isin(*TAKES)).alias("delivered"),
-        _many(transition.isin(*TAKES) & (F.col("takes") > 1)).alias("redelivered"),
-        _many(transition.isin(DONE)).alias("done"),
-        _many(transition.isin(*RETURNED)).alias("returned"),
-        _many(transition.isin(DEAD)).alias("dead"),
-        _many(transition.isin(into(State.EXPIRED))).alias("expired"),
-        _many(transition.isin(into(State.PURGED))).alias("purged"),
-    ]
+    taken = transition.isin(*TAKES)
+    conditions = {
+        "enqueued": transition.isin(BORN),
+        "delivered": taken,
+        "redelivered": taken & (F.col("takes") > 1),
+        "done": transition.isin(DONE),
+        "returned": transition.isin(*RETURNED),
+        "dead": transition.isin(DEAD),
+        "expired": transition.isin(into(State.EXPIRED)),
+        "purged": transition.isin(into(State.PURGED)),
+    }
+    return [_many(conditions[name]).alias(name) for name in COUNTS]
 
 
 def _levels(events: DataFrame) -> list[Row]:
@@ -186,7 +210,7 @@ def _spans(events: DataFrame, width_ms: int) -> list[Row]:
 
 
 def _consumers(events: DataFrame) -> list[Row]:
-    """The busiest consumers of each queue; in every row also how all of the queue compare."""
+    """The busiest consumers of each queue, with the balance of the queue in each row."""
     transition = F.col("transition")
     each = events.groupBy("queue", "consumer").agg(
         _many(transition.isin(*TAKES)).alias("delivered"),
@@ -215,9 +239,9 @@ def _consumers(events: DataFrame) -> list[Row]:
 
 
 def _oldest(events: DataFrame) -> list[Row]:
-    """For each queue and state, how many messages the history leaves there, and the oldest."""
+    """For each queue and state, the messages that the history leaves there, and the oldest."""
     state = state_of(F.col("transition"))
-    # Where the history does not know a message's beginning, the last that it knows must do.
+    # Without the enqueue in the history, its last event has to do.
     since = F.coalesce("born_ms", "at_ms")
     return (
         events.where("last")
@@ -283,16 +307,6 @@ def _percentiles(row: Row, name: str) -> Percentiles:
 
 
 NONE = Percentiles(0, None, None, None)
-COUNTS = (
-    "enqueued",
-    "delivered",
-    "redelivered",
-    "done",
-    "returned",
-    "dead",
-    "expired",
-    "purged",
-)
 
 
 def _level(row: Row) -> LevelFigures:
@@ -320,7 +334,7 @@ def _balance(row: Row) -> Balance:
 
 
 def _filled(rows: list[Row], width_ms: int) -> Iterator[Span]:
-    """Spans without a gap: those in which nothing happened are there, too."""
+    """Spans without gaps: those without events are included."""
     known = {row["begin_ms"]: row for row in rows}
     ready = 0
     for begin_ms in range(min(known), max(known) + 1, width_ms) if known else ():

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def duration(milliseconds: float | None) -> str:
-    """A time in the unit that suits it: ``12 ms``, ``3.4 s``, ``2 m 05 s``, ``3 h 20 m``."""
+    """A time in a suitable unit: ``12 ms``, ``3.4 s``, ``2 m 05 s``, ``3 h 20 m``."""
     if milliseconds is None:
         return "-"
     if milliseconds < 1000:
@@ -31,20 +31,20 @@ def _two(seconds: int, large: tuple[str, int], small: tuple[str, int]) -> str:
 
 
 def moment(milliseconds: int) -> str:
-    """A time of the clock, in UTC."""
+    """A point in time, in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def share(part: int, whole: int) -> str:
-    """A part of a whole in per cent."""
+    """A share in per cent."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def visible(text: str) -> str:
-    """Text in which nothing hides: what is not printable is written as an escape."""
+    """Text with unprintable characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def clipped(text: str, length: int) -> str:
-    """A text of at most so many characters."""
+    """A text, cut to a length."""
     return text if len(text) <= length else text[: length - 3] + "..."

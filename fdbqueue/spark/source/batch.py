@@ -1,4 +1,4 @@
-"""Reading tables of a queue: what stands there now."""
+"""Batch reads: the tables of a queue as they are now."""
 
 from __future__ import annotations
 
@@ -13,52 +13,49 @@ from ...errors import InvalidOptions
 from ...messages.streams import table_scan
 from ...values.records import record
 from ...values.selector import Selector
-from .. import stores
-from ..stores import Seen
-from . import pushdown as pushing
-from . import tables
+from ..stores import SharedQueue
+from . import pushdown, tables
 from .rows import Decoder, Layout
-from .settings import BATCH, Given, Place
-from .tables import Wanted
+from .settings import BATCH, Location, Options
+from .tables import RowFilter
 
 PARTITION_BYTES = 4_000_000
-BATCH_ROWS = 10_000
 
 
 @record
 class Settings:
-    """What a batch read is told by its options."""
+    """The options of a batch read."""
 
-    place: Place
+    location: Location
     layout: Layout
-    wanted: Wanted
+    row_filter: RowFilter
     partition_bytes: int
     pushdown: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Settings:
-        """Checked; raises ``InvalidOptions``, ``InvalidSelector``."""
-        given = Given(options, BATCH)
-        selector = given.text("selector")
-        layout = Layout.of(given)
+    def of(cls, texts: Mapping[str, str]) -> Settings:
+        """Parse and check. Raises ``InvalidOptions``, ``InvalidSelector``."""
+        options = Options(texts, BATCH)
+        selector = options.text("selector")
+        layout = Layout.of(options)
         if selector is not None and layout.table == tables.HISTORY:
-            raise InvalidOptions(option="selector", problem="it is about messages, not history")
+            raise InvalidOptions(option="selector", problem="it selects messages, not history")
         return cls(
-            Place.of(given),
+            Location.of(options),
             layout,
-            Wanted(
-                given.numbers("levels"),
-                given.moment("since"),
-                given.moment("until"),
+            RowFilter(
+                options.numbers("levels"),
+                options.time("since"),
+                options.time("until"),
                 None if selector is None else Selector(selector),
             ),
-            given.size("partitionBytes", PARTITION_BYTES, 10_000, 100_000_000),
-            given.truth("pushdown"),
+            options.size("partitionBytes", PARTITION_BYTES, 10_000, 100_000_000),
+            options.truth("pushdown"),
         )
 
 
 @dataclass
-class Piece(InputPartition):
+class TablePartition(InputPartition):
     """A range of keys of one part of a table."""
 
     part: str
@@ -67,67 +64,59 @@ class Piece(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads a table. Small and plain: it is pickled to where it reads."""
+    """Reads a table. Plain values only: Spark pickles it to its tasks."""
 
-    def __init__(self, settings: Settings, schema: StructType, seen: Seen) -> None:
+    def __init__(self, settings: Settings, schema: StructType, queue: SharedQueue) -> None:
         self._settings = settings
         self._schema = schema
-        self._seen = seen
+        self._queue = queue
 
     def partitions(self) -> list[InputPartition]:
-        """The pieces of the table: by level, and so that none is too large for a transaction."""
+        """Ranges of each level, none of them too large for a transaction."""
         settings = self._settings
-        db, queue = self._seen.open()
-        parts = tables.ranges(
-            queue._keys, settings.layout.table, range(self._seen.levels), settings.wanted
-        )
-        pieces: list[InputPartition] = [
-            Piece(part, piece.start, piece.stop)
+        db, queue = self._queue.open()
+        levels = range(self._queue.levels)
+        parts = tables.ranges(queue._keys, settings.layout.table, levels, settings.row_filter)
+        partitions: list[InputPartition] = [
+            TablePartition(part, cut.start, cut.stop)
             for part, ranges in parts.items()
-            for piece in table_scan.split(db, ranges, settings.partition_bytes)
+            for cut in table_scan.split(db, ranges, settings.partition_bytes)
         ]
-        return pieces or [InputPartition(None)]
+        return partitions or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one piece, as they stand at one version: see ``picture.pages``."""
-        if not isinstance(partition, Piece):
-            return
-        db, queue = self._seen.open()
+        """The rows of one partition at one version: see ``table_scan.pages``."""
+        if not isinstance(partition, TablePartition):
+            return iter(())
+        db, queue = self._queue.open()
         decoder = Decoder(self._settings.layout, self._schema)
         within = slice(partition.begin, partition.end)
-        now_ms = queue._clock.now_ms(db)
-        for block in tables.blocks(
-            db, queue._keys, partition.part, within, self._settings.wanted, now_ms
-        ):
-            for begin in range(0, len(block), BATCH_ROWS):
-                yield decoder.batch(block.part(begin, begin + BATCH_ROWS))
-        # An identity never comes back: so all of that was of this queue, if it is still there.
-        queue.options(db)
+        return tables.batches(db, queue, decoder, partition.part, within, self._settings.row_filter)
 
 
-class PushingReader(BatchReader):
-    """Reads a table, and less of it where the query's conditions allow it."""
+class FilteringReader(BatchReader):
+    """A reader that takes the query's conditions, so that it reads less."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow down what is read; every condition still stands."""
-        time = pushing.TIMES[self._settings.layout.table]
-        wanted = pushing.narrowed(self._settings.wanted, filters, time, range(self._seen.levels))
-        self._settings = replace(self._settings, wanted=wanted)
+        """Narrow the read down. Spark still evaluates every condition."""
+        time = pushdown.TIMES[self._settings.layout.table]
+        levels = range(self._queue.levels)
+        narrowed = pushdown.narrow(self._settings.row_filter, filters, time, levels)
+        self._settings = replace(self._settings, row_filter=narrowed)
         return filters
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
-    """A reader, after everything was checked that can be checked on the driver.
+    """A reader whose options, schema and queue are checked.
 
     Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidSelector``, ``QueueNotFound``, and a
-    ``StoreError`` where the store is not there.
+    ``StoreError`` if there is no store.
     """
     settings = Settings.of(options)
     Decoder(settings.layout, schema)
-    seen = stores.look(settings.place)
-    levels = settings.wanted.levels or frozenset()
-    if any(level >= seen.levels for level in levels):
-        raise InvalidOptions(option="levels", problem=f"the levels are 0 to {seen.levels - 1}")
-    if settings.pushdown:
-        return PushingReader(settings, schema, seen)
-    return BatchReader(settings, schema, seen)
+    queue = SharedQueue.find(settings.location)
+    levels = settings.row_filter.levels or frozenset()
+    if any(level >= queue.levels for level in levels):
+        raise InvalidOptions(option="levels", problem=f"the levels are 0 to {queue.levels - 1}")
+    kind = FilteringReader if settings.pushdown else BatchReader
+    return kind(settings, schema, queue)

@@ -1,30 +1,24 @@
-"""The stream that looks at messages, each once, and leaves them where they are.
+"""The stream that sees each message once, and leaves it in the queue.
 
-The offset is a place in every level. A batch goes up to a place that is fenced when Spark learns of
-it: nothing comes in before that place any more. So what the tasks read afterwards is complete, but
-for what somebody has taken in the meantime.
+The offset is a place in every level. When Spark learns how far a batch goes, the queue is fenced up
+to there: no later enqueue commits a message before that place. So what the tasks read afterwards is
+complete, except for messages that somebody has taken in the meantime.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from ...errors import BrowsedLost, CheckpointMismatch, CorruptData
-from ...messages.streams import planning, table_scan
+from ...messages.streams import table_scan
 from ...messages.streams.planning import Limits
 from ...queue.queue import Queue
 from ...schema import once
@@ -33,57 +27,58 @@ from ...store.binding import fdb
 from ...subscriptions import external_cursors
 from ...subscriptions.external_cursors import Passed
 from ...subscriptions.start_position import Place
-from .streams import BROWSE, Offset, StreamReader, prepare
+from . import tables
+from .rows import Decoder
+from .streams import Offset, StreamReader
 
 SMALLEST_BYTES = 100_000
-"""A part of a batch is not made smaller than this."""
+"""Partitions are not made smaller than this."""
 
-R = TypeVar("R")
 Places = dict[int, bytes]
 
 
 @dataclass
 class BrowsePartition(InputPartition):
-    """A range of ready messages; ``messages`` must be there, where that is asked for."""
+    """A range of ready messages. ``messages`` of them must be there, if that is checked."""
 
     begin: bytes
     end: bytes
     messages: int = 0
 
 
-class BrowseReader(StreamReader, SupportsTriggerAvailableNow):
-    """Reads a queue by places. One object of the driver lives as long as the query runs."""
+class BrowseReader(StreamReader):
+    """Reads a queue by places. One object in the driver lives as long as the query runs."""
 
     _first: Offset | None = None
-    _known = False
-    _ends: dict[int, int] | None = None
+    _verified = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
+        """Raises also ``InvalidArgument`` for a wrong ``startingPosition``."""
+        made = super().of(options, schema)
+        Place.of("startingPosition", made._settings.start)
+        return made
 
     def initialOffset(self) -> Offset:
-        """Where a new stream begins. Asked for again until the first batch is done."""
+        """Where a new stream begins. Spark asks again until the first batch is done."""
         if self._first is None:
-            db, queue = self._seen.open()
-            places = _write(db, queue, partial(self._begin, queue))
+            db, queue = self._queue.open()
+            start = Place.of("startingPosition", self._settings.start)
+            places = once.run(db, queue._keys.once, _begin, queue, start)
             self._first = {**self._offset(places), "first": True}
         return self._first
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Note what there is now."""
-        db, queue = self._seen.open()
-        self._ends = queue._read(db, lambda tr: planning.ends(tr, queue._scope(tr)))
-
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """How far the next batch goes; ``start`` where nothing more is ready."""
-        db, queue = self._seen.open()
-        places, ends = self._places(start), self._ends
-        self._look_behind(places)
-        if ends is None and isinstance(limit, ReadAllAvailable):
-            ends = queue._read(db, lambda tr: planning.ends(tr, queue._scope(tr)))
-        limits = self.limits(limit, ends)
+        """How far the next batch goes; ``start`` if nothing more is ready."""
+        db, queue = self._queue.open()
+        places = self._places(start)
+        self._verify_ends(places)
+        limits = self.limits(limit)
         messages = size = 0
         while True:
-            rest, more = _rest(limits, messages, size), messages > 0
-            step = partial(_onward, queue, places, rest, more)
-            passed = _write(db, queue, step, lambda passed: passed.messages > 0)
+            rest = _rest(limits, messages, size)
+            step = (queue, places, rest, messages > 0)
+            passed = once.run(db, queue._keys.once, _advance, *step, wrote=_passed_any)
             places = passed.places
             messages, size = messages + passed.messages, size + passed.size
             if passed.ended:
@@ -92,7 +87,7 @@ class BrowseReader(StreamReader, SupportsTriggerAvailableNow):
             return start
         offset = {**self._offset(places), "messages": messages, "bytes": size}
         if start.get("first"):
-            # Where a stream begins "now" is another place when Spark asks again after a crash.
+            # A stream that begins "now" would begin elsewhere when Spark asks again after a crash.
             offset["from"] = start["places"]
         return offset
 
@@ -100,7 +95,7 @@ class BrowseReader(StreamReader, SupportsTriggerAvailableNow):
         """The parts of a batch."""
         if start == end:
             return []
-        db, queue = self._seen.open()
+        db, queue = self._queue.open()
         begin = self._places({**end, "places": end["from"]} if "from" in end else start)
         ranges = [
             slice(queue._keys.ready_from(level, begin.get(level, LOWEST)).start, stop)
@@ -108,32 +103,34 @@ class BrowseReader(StreamReader, SupportsTriggerAvailableNow):
             for stop in [queue._keys.ready_from(level, place).start]
         ]
         ranges = [each for each in ranges if each.start < each.stop]
-        parts = self._settings.partitions or os.cpu_count() or 1
         if not self._settings.strict:
-            size = max(SMALLEST_BYTES, ceil(int(end.get("bytes", 0)) / parts))
-            return [BrowsePartition(p.start, p.stop) for p in table_scan.split(db, ranges, size)]
+            part = ceil(int(end.get("bytes", 0)) / self.partitions_at_most)
+            cuts = table_scan.split(db, ranges, max(SMALLEST_BYTES, part))
+            return [BrowsePartition(cut.start, cut.stop) for cut in cuts]
         messages = int(end.get("messages", 0))
-        most = ceil(messages / parts)
-        found = [piece for within in ranges for piece in _counted(db, within, most)]
-        self._complete(messages, sum(piece.messages for piece in found))
+        most = ceil(messages / self.partitions_at_most)
+        found = [part for within in ranges for part in _counted(db, within, most)]
+        self._require(messages, sum(part.messages for part in found))
         return list(found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one part that are ready when they are read, in order."""
         assert isinstance(partition, BrowsePartition)
-        db, queue = self._seen.open()
+        db, queue = self._queue.open()
+        decoder = Decoder(self._settings.layout, self._schema)
+        within = slice(partition.begin, partition.end)
         count = 0
-        for batch in self.rows(db, queue, "ready", slice(partition.begin, partition.end)):
+        for batch in tables.batches(db, queue, decoder, "ready", within):
             count += len(batch)
             yield batch
-        self._complete(partition.messages, count)
+        self._require(partition.messages, count)
 
-    def _look_behind(self, places: Places) -> None:
-        """Once: raises ``CheckpointMismatch`` where the queue has not come to these places."""
-        if self._known:
+    def _verify_ends(self, places: Places) -> None:
+        """Once: raise ``CheckpointMismatch`` if the queue has not come as far as its checkpoint."""
+        if self._verified:
             return
-        db, queue = self._seen.open()
-        ends = queue._read(db, lambda tr: planning.ends(tr, queue._scope(tr)))
+        _, queue = self._queue.open()
+        ends = self.ends()
         for level, place in places.items():
             index = queue._keys.parse_place(place)
             if index > ends[level]:
@@ -142,56 +139,40 @@ class BrowseReader(StreamReader, SupportsTriggerAvailableNow):
                     stored=f"index {index}",
                     given=f"index {ends[level]} at most, as it was restored",
                 )
-        self._known = True
+        self._verified = True
 
-    def _complete(self, wanted: int, found: int) -> None:
-        if found < wanted:
-            raise BrowsedLost(queue=self._settings.place.queue, missing=wanted - found)
-
-    def _begin(self, queue: Queue, tr: fdb.Transaction) -> Places:
-        place = Place.of("startingPosition", self._settings.start)
-        return external_cursors.begin(tr, queue._scope(tr), place)
+    def _require(self, messages: int, found: int) -> None:
+        if found < messages:
+            raise BrowsedLost(queue=self._settings.location.queue, missing=messages - found)
 
     def _offset(self, places: Mapping[int, bytes]) -> Offset:
-        return {
-            "mode": BROWSE,
-            "queue": self._settings.place.queue,
-            "identity": self._seen.identity,
-            "places": {str(level): place.hex() for level, place in sorted(places.items())},
-        }
+        stored = {str(level): place.hex() for level, place in sorted(places.items())}
+        return {**self.identify(), "places": stored}
 
     def _places(self, offset: Offset) -> Places:
-        """The places of an offset; raises ``CheckpointMismatch``, ``CorruptData``."""
-        stored: Any = self.belongs(offset).get("places")
+        """The places of an offset. Raises ``CheckpointMismatch``, ``CorruptData``."""
+        stored: Any = self.verify(offset).get("places")
         try:
             places = {int(level): bytes.fromhex(place) for level, place in stored.items()}
-            if not places.keys() <= set(range(self._seen.levels)):
+            if not places.keys() <= set(range(self._queue.levels)):
                 raise ValueError(f"there is no level {max(places)}")
         except (AttributeError, TypeError, ValueError) as error:
             raise CorruptData(what="the checkpoint", problem=repr(error)) from None
         return places
 
 
-def reader(options: Mapping[str, str], schema: StructType) -> BrowseReader:
-    """A reader; see ``prepare``. Raises also ``InvalidArgument`` for a place that is none."""
-    settings, schema, seen = prepare(options, schema)
-    Place.of("startingPosition", settings.start)
-    return BrowseReader(settings, schema, seen)
+def _begin(tr: fdb.Transaction, queue: Queue, start: Place) -> Places:
+    return external_cursors.begin(tr, queue._scope(tr), start)
 
 
-def _write(
-    db: fdb.Database,
-    queue: Queue,
-    body: Callable[[fdb.Transaction], R],
-    wrote: Callable[[R], bool] = lambda _: True,
-) -> R:
-    return once.run(db, queue._keys.once, body, wrote=wrote)
-
-
-def _onward(
-    queue: Queue, places: Places, limits: Limits, more: bool, tr: fdb.Transaction
+def _advance(
+    tr: fdb.Transaction, queue: Queue, places: Places, limits: Limits, more: bool
 ) -> Passed:
     return external_cursors.advance(tr, queue._scope(tr), places, limits, more=more)
+
+
+def _passed_any(passed: Passed) -> bool:
+    return passed.messages > 0
 
 
 def _rest(limits: Limits, messages: int, size: int) -> Limits:
@@ -203,7 +184,7 @@ def _rest(limits: Limits, messages: int, size: int) -> Limits:
 
 
 def _counted(db: fdb.Database, within: slice, most: int) -> Iterator[BrowsePartition]:
-    """A range in parts of up to ``most`` messages, with how many each has."""
+    """A range in parts of up to ``most`` messages, with the number in each."""
     begin, count = within.start, 0
     for page in table_scan.pages(db, within, lambda tr, rows: ([kv.key for kv in rows], len(rows))):
         for key in page:

@@ -1,29 +1,25 @@
-"""The stream that takes messages: every batch is a plan, which is acknowledged when it is done.
+"""The stream that takes messages: each batch is a plan, acknowledged when it is done.
 
-The offset names a batch, and the batch has the same messages until it is acknowledged, so whatever
-Spark does again after a crash, it does with the same rows. A batch is done when the one behind it
-is asked for, or committed; that comes after the sink has committed it.
+The offset names a batch, and a batch keeps its messages until it is acknowledged, so whatever Spark
+repeats after a crash has the same rows. A batch is done when Spark asks for the next one or
+commits it; either comes after the sink has committed it.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-)
-from pyspark.sql.types import StructType
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from ...errors import CorruptData, PlanLost
 from ...queue.bulk.planner import Mark, Piece, Planner
 from ...store.binding import fdb
-from .streams import Offset, StreamReader, prepare
+from . import tables
+from .rows import Decoder
+from .streams import Offset, StreamReader
 
 
 @dataclass
@@ -33,44 +29,41 @@ class ConsumePartition(InputPartition):
     piece: Piece
 
 
-class ConsumeReader(StreamReader, SupportsTriggerAvailableNow):
-    """Reads a queue by plans. One object of the driver lives as long as the query runs."""
+class ConsumeReader(StreamReader):
+    """Reads a queue by plans. One object in the driver lives as long as the query runs."""
 
     _run: Planner | None = None
-    _ends: dict[int, int] | None = None
 
     def initialOffset(self) -> Offset:
-        """Behind what the consumer has acknowledged: that stays until the first batch is done."""
+        """Behind what the consumer has acknowledged. Stays the same until a batch is done."""
         return self._offset(self._planner().begin(self._db()))
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Note what there is now."""
-        self._ends = self._planner().ends(self._db())
+    def ends(self) -> dict[int, int]:
+        """How far each level reaches, with what has become due by now."""
+        return self._planner().ends(self._db())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Acknowledge what is done, and plan the next batch; ``start`` where nothing is ready."""
-        run, db, since = self._planner(), self._db(), self._mark(start)
-        ends = self._ends
-        if ends is None and isinstance(limit, ReadAllAvailable):
-            ends = run.ends(db)
-        limits = self.limits(limit, ends)
-        until = run.next(db, since, limits.messages, limits.size, limits.ends)
+        """Acknowledge what is done, and plan the next batch; ``start`` if nothing is ready."""
+        since, limits = self._mark(start), self.limits(limit)
+        until = self._planner().next(self._db(), since, limits.messages, limits.size, limits.ends)
         return start if until == since else self._offset(until)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The parts of a batch."""
-        parts = self._settings.partitions or os.cpu_count() or 1
-        since, until = self._mark(start), self._mark(end)
-        pieces = self._planner().pieces(self._db(), since, until, parts)
+        pieces = self._planner().pieces(
+            self._db(), self._mark(start), self._mark(end), self.partitions_at_most
+        )
         return [ConsumePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part, in the order of delivery."""
         assert isinstance(partition, ConsumePartition)
-        db, queue = self._seen.open()
+        db, queue = self._queue.open()
+        decoder = Decoder(self._settings.layout, self._schema)
         count = 0
         for span in partition.piece.spans:
-            for batch in self.rows(db, queue, "planned", queue._keys.planned_between(*span)):
+            within = queue._keys.planned_between(*span)
+            for batch in tables.batches(db, queue, decoder, "planned", within):
                 count += len(batch)
                 yield batch
         if count != partition.piece.messages:
@@ -82,36 +75,25 @@ class ConsumeReader(StreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: Offset) -> None:
-        """The sink has all batches up to this one."""
+        """The sink has committed all batches up to this one."""
         self._planner().acknowledge(self._db(), self._mark(end))
 
     def _planner(self) -> Planner:
         if self._run is None:
-            _, queue = self._seen.open()
+            _, queue = self._queue.open()
             self._run = queue.plans.planner(
                 self._settings.consumer, lenient=not self._settings.strict
             )
         return self._run
 
     def _db(self) -> fdb.Database:
-        return self._seen.open()[0]
+        return self._queue.open()[0]
 
     def _offset(self, mark: Mark) -> Offset:
-        return {
-            "mode": self._settings.mode,
-            "queue": self._settings.place.queue,
-            "identity": self._seen.identity,
-            "consumer": self._settings.consumer,
-            **mark._asdict(),
-        }
+        return {**self.identify(), **mark._asdict()}
 
     def _mark(self, offset: Offset) -> Mark:
-        match self.belongs(offset):
+        match self.verify(offset):
             case {"line": str(line), "batch": int(batch)}:
                 return Mark(line, batch)
         raise CorruptData(what="the checkpoint", problem="its offset names no batch")
-
-
-def reader(options: Mapping[str, str], schema: StructType) -> ConsumeReader:
-    """A reader; see ``prepare``."""
-    return ConsumeReader(*prepare(options, schema))

@@ -1,4 +1,4 @@
-"""Which columns a write takes, and how their values become messages."""
+"""Writes: the columns they take, and how rows become messages."""
 
 from __future__ import annotations
 
@@ -32,31 +32,54 @@ from ...values.serializers import BUILT_IN
 from . import json_text
 
 CORRUPT = "_corrupt_record"
-"""The column in which Spark's readers of JSON and CSV keep what they could not read."""
+"""The column of Spark's JSON and CSV readers for lines that they could not read."""
 
-_SECONDS = "a number of seconds, or an interval"
+_NESTED = (StructType, ArrayType, MapType)
+_SCALARS = (StringType, IntegralType, FractionalType, BooleanType)
 _PLAIN = {"payload", "priority", "headers", CORRUPT}
 
-COLUMNS: dict[str, str] = {
-    "payload": "BINARY, STRING, or a STRUCT, ARRAY or MAP, which become JSON",
-    "priority": "an integer",
-    "headers": "a MAP from STRING, or a STRUCT, of STRING, numbers or BOOLEAN",
-    "delay": _SECONDS,
-    "at": "a TIMESTAMP",
-    "ttl": _SECONDS,
-    "max_attempts": "an integer",
-    "key": "STRING",
-    "dedup_id": "STRING",
-    "unique": "STRING",
-}
-"""The columns that a write takes, and their types. ``payload`` must be there."""
 
-Bad = Callable[[int, str], None]
-"""Takes a row that is no message: its number in the partition, and what is wrong."""
+def _is(*types: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda type_: isinstance(type_, types)
+
+
+def _is_headers(type_: DataType) -> bool:
+    if isinstance(type_, MapType):
+        return isinstance(type_.keyType, StringType) and isinstance(type_.valueType, _SCALARS)
+    return isinstance(type_, StructType) and all(isinstance(f.dataType, _SCALARS) for f in type_)
+
+
+_TEXT = "STRING", _is(StringType)
+_INTEGER = "an integer", _is(IntegralType)
+_SECONDS = (
+    "a number of seconds, or an interval",
+    _is(IntegralType, FractionalType, DayTimeIntervalType),
+)
+COLUMNS: dict[str, tuple[str, Callable[[DataType], bool]]] = {
+    "payload": (
+        "BINARY, STRING, or a STRUCT, ARRAY or MAP, which become JSON",
+        _is(BinaryType, StringType, *_NESTED),
+    ),
+    "priority": _INTEGER,
+    "headers": ("a MAP from STRING, or a STRUCT, of STRING, numbers or BOOLEAN", _is_headers),
+    "delay": _SECONDS,
+    "at": ("a TIMESTAMP", _is(TimestampType)),
+    "ttl": _SECONDS,
+    "max_attempts": _INTEGER,
+    "key": _TEXT,
+    "dedup_id": _TEXT,
+    "unique": _TEXT,
+}
+"""The columns that a write takes, with their types in words and a check. ``payload`` is required.
+"""
+_KNOWN = ", ".join(COLUMNS)
+
+OnInvalid = Callable[[int, str], None]
+"""Takes the number of an invalid row in its partition, and the problem."""
 
 
 class Encoder:
-    """Turns the rows of Arrow batches into messages. Raises ``InvalidSchema`` when made."""
+    """Turns Arrow batches into messages. The constructor raises ``InvalidSchema``."""
 
     def __init__(self, schema: StructType) -> None:
         check(schema)
@@ -68,11 +91,11 @@ class Encoder:
         self._before = 0
 
     def content_type(self, given: str) -> str:
-        """That of the payloads; ``given`` is that of bytes and text."""
+        """The content type of the payloads; ``given`` for bytes and text."""
         return BUILT_IN["json"].content_type if self._json else given
 
-    def stage(self, rows: pa.RecordBatch, stager: Stager, bad: Bad) -> None:
-        """Stage the rows of a batch; those that are no messages go to ``bad``."""
+    def stage(self, rows: pa.RecordBatch, stager: Stager, on_invalid: OnInvalid) -> None:
+        """Stage the rows of a batch. Invalid rows go to ``on_invalid``."""
         columns = {
             name: self._convert[name](column)
             for name, column in zip(self._names, rows.columns, strict=True)
@@ -83,11 +106,11 @@ class Encoder:
                 if text is not None:
                     columns["payload"][n] = _Unreadable(text)
         put = self._put_plain if self._plain else self._put
-        put(columns, rows.num_rows, stager, bad)
+        put(columns, rows.num_rows, stager, on_invalid)
         self._before += rows.num_rows
 
     def _put_plain(
-        self, columns: dict[str, list[Any]], count: int, stager: Stager, bad: Bad
+        self, columns: dict[str, list[Any]], count: int, stager: Stager, on_invalid: OnInvalid
     ) -> None:
         priorities = columns.get("priority") or repeat(None, count)
         headers = columns.get("headers") or repeat(None, count)
@@ -98,11 +121,13 @@ class Encoder:
                     _refuse(payload)
                 stager.plain(payload, DEFAULT_PRIORITY if priority is None else priority, each)
             except InvalidInput as error:
-                bad(n, str(error))
+                on_invalid(n, str(error))
 
-    def _put(self, columns: dict[str, list[Any]], count: int, stager: Stager, bad: Bad) -> None:
+    def _put(
+        self, columns: dict[str, list[Any]], count: int, stager: Stager, on_invalid: OnInvalid
+    ) -> None:
         for n, values in enumerate(zip(*columns.values(), strict=True), self._before + 1):
-            # What is null is as if it were not there.
+            # A null means the default.
             given = {k: v for k, v in zip(columns, values, strict=True) if v is not None}
             try:
                 payload = given.pop("payload", None)
@@ -110,7 +135,7 @@ class Encoder:
                     _refuse(payload)
                 stager.add(NewMessage(payload, **given))
             except InvalidInput as error:
-                bad(n, str(error))
+                on_invalid(n, str(error))
 
 
 def check(schema: StructType) -> None:
@@ -122,59 +147,19 @@ def check(schema: StructType) -> None:
             continue
         if name not in COLUMNS:
             raise InvalidSchema(
-                column=name, problem=f"there is no such column to write; there are {_KNOWN}"
+                column=name, problem=f"a write has no such column; the columns are {_KNOWN}"
             )
         if names.count(name) > 1:
-            raise InvalidSchema(column=name, problem="it is there twice")
-        if not _FITS[name](type_):
+            raise InvalidSchema(column=name, problem="it appears twice")
+        expected, fits = COLUMNS[name]
+        if not fits(type_):
             raise InvalidSchema(
-                column=name, problem=f"it is {COLUMNS[name]}, not {type_.simpleString().upper()}"
+                column=name, problem=f"it is {expected}, not {type_.simpleString().upper()}"
             )
         if name == "payload" and isinstance(type_, _NESTED):
             json_text.writer(type_)
     if "payload" not in names:
-        raise InvalidSchema(column="payload", problem=f"it is missing; there are {_KNOWN}")
-
-
-_KNOWN = ", ".join(COLUMNS)
-_NESTED = (StructType, ArrayType, MapType)
-_SCALARS = (StringType, IntegralType, FractionalType, BooleanType)
-
-
-def _is_header(type_: DataType) -> bool:
-    return isinstance(type_, _SCALARS)
-
-
-def _is_headers(type_: DataType) -> bool:
-    if isinstance(type_, MapType):
-        return isinstance(type_.keyType, StringType) and _is_header(type_.valueType)
-    return isinstance(type_, StructType) and all(_is_header(f.dataType) for f in type_.fields)
-
-
-def _is_seconds(type_: DataType) -> bool:
-    return isinstance(type_, IntegralType | FractionalType | DayTimeIntervalType)
-
-
-def _is_text(type_: DataType) -> bool:
-    return isinstance(type_, StringType)
-
-
-def _is_whole(type_: DataType) -> bool:
-    return isinstance(type_, IntegralType)
-
-
-_FITS: dict[str, Callable[[DataType], bool]] = {
-    "payload": lambda type_: isinstance(type_, (BinaryType, StringType, *_NESTED)),
-    "priority": _is_whole,
-    "headers": _is_headers,
-    "delay": _is_seconds,
-    "at": lambda type_: isinstance(type_, TimestampType),
-    "ttl": _is_seconds,
-    "max_attempts": _is_whole,
-    "key": _is_text,
-    "dedup_id": _is_text,
-    "unique": _is_text,
-}
+        raise InvalidSchema(column="payload", problem=f"it is missing; the columns are {_KNOWN}")
 
 
 # -- values -----------------------------------------------------------------------------------
@@ -182,7 +167,7 @@ _FITS: dict[str, Callable[[DataType], bool]] = {
 
 @record
 class _Unreadable:
-    """Stands where a row has no payload, for Spark could not read it."""
+    """The payload of a row that Spark could not read."""
 
     text: str
 
@@ -194,7 +179,7 @@ def _refuse(payload: object) -> None:
 
 
 def _converter(name: str, type_: DataType) -> Callable[[pa.Array], list[Any]]:
-    """How the values of a column become a list."""
+    """The function that turns a column into a list of values for messages."""
     if isinstance(type_, StringType) and name == "payload":
         return lambda column: _list(column.cast(pa.binary()))
     value: Callable[[Any], Any] | None = None
@@ -219,33 +204,28 @@ def _list(column: pa.Array) -> list[Any]:
 
 
 def _headers(type_: DataType) -> Callable[[Any], Any]:
-    """What makes headers of a value of a type."""
+    """The function that makes headers of a value."""
     if isinstance(type_, MapType):
         inner = _header(type_.valueType)
-        return lambda pairs: {name: _or_null(inner, value) for name, value in pairs}
+        return lambda pairs: {name: inner(value) for name, value in pairs}
     assert isinstance(type_, StructType)
     fields = {each.name: _header(each.dataType) for each in type_.fields}
-    return lambda row: {name: _or_null(fields[name], value) for name, value in row.items()}
+    return lambda row: {name: fields[name](value) for name, value in row.items()}
 
 
 def _header(type_: DataType) -> Callable[[Any], Any]:
-    """What makes a header of a value of a type. One type is always the same kind of header."""
+    """The function that makes a header of a value. A type always gives the same kind of header."""
     if not isinstance(type_, DecimalType):
-        return _same
+        return lambda value: value
+    convert: Callable[[Any], Any] = json_text.plain
     if type_.scale == 0 and type_.precision <= _INT_DIGITS:
-        return int
-    return float if type_.precision <= _FLOAT_DIGITS else json_text.plain
+        convert = int
+    elif type_.precision <= _FLOAT_DIGITS:
+        convert = float
+    return lambda value: None if value is None else convert(value)
 
 
 _INT_DIGITS = 18
-"""So many digits fit into the 64 bits of a header."""
+"""Digits that fit into the 64 bits of a header."""
 _FLOAT_DIGITS = 15
-"""So many digits come out of a float as they went in, wherever the point is."""
-
-
-def _or_null(convert: Callable[[Any], Any], value: Any) -> Any:
-    return None if value is None else convert(value)
-
-
-def _same(value: Any) -> Any:
-    return value
+"""Digits that a float keeps exactly, wherever the point is."""

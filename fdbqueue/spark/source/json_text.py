@@ -1,8 +1,7 @@
-"""JSON without loss: numbers are read as they are written, and written as they are.
+"""JSON without loss of digits.
 
-``json`` makes a float of every number with a point, and prints what a float holds. Here a number
-keeps its text until the type of its column says what it is; and the writers are made by type, so
-that each value is printed by what it is.
+``json`` turns every number with a point into a float. Here a number keeps its text until the type
+of its column is known, and values are written by the type of their column.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ Write = Callable[[Any], str]
 
 
 class Number(str):
-    """A number that is no integer, or NaN or an infinity, as it is written."""
+    """The text of a number that is not an integer, of NaN or of an infinity."""
 
     __slots__ = ()
 
 
 class Object(dict[str, Any]):
-    """An object, and where it is written: the whole text, where it begins, and where it ends."""
+    """An object, with the whole text, and where in it the object begins and ends."""
 
     at: tuple[str, int, int]
 
 
 class Array(list[Any]):
-    """An array, and where it is written."""
+    """An array, with the same."""
 
     at: tuple[str, int, int]
 
 
 class NeedsText(Exception):
-    """Raised when the text of a value is asked for, and ``loads`` did not keep it."""
+    """Raised when ``loads`` did not keep the text that is needed."""
 
 
 _NUMBERS: dict[str, Any] = {"parse_float": Number, "parse_constant": Number}
@@ -53,7 +52,7 @@ _decoder = json.JSONDecoder(**_NUMBERS)
 
 
 class _Exact(json.JSONDecoder):
-    """Keeps the text of objects and arrays: in Python, so it is the slower one."""
+    """Keeps the text of objects and arrays. Slower: it runs in Python."""
 
     def __init__(self) -> None:
         super().__init__(**_NUMBERS)
@@ -83,9 +82,9 @@ _exact = _Exact()
 
 
 def loads(payload: bytes, *, exact: bool = False) -> Any:
-    """Parse JSON; numbers that are no integers become ``Number``.
+    """Parse JSON. Numbers that are not integers become ``Number``.
 
-    exact: whether objects and arrays keep their text, for ``written``. Raises ``ValueError`` and
+    exact: keep the text of objects and arrays, for ``written``. Raises ``ValueError``,
     ``RecursionError``.
     """
     text = payload.decode(json.detect_encoding(payload), "surrogatepass")
@@ -93,7 +92,7 @@ def loads(payload: bytes, *, exact: bool = False) -> Any:
 
 
 def written(value: Any) -> str:
-    """The text that a parsed value is written as. Raises ``NeedsText``."""
+    """The text of a parsed value. Raises ``NeedsText``."""
     match value:
         case Object() | Array():
             text, begin, end = value.at
@@ -109,9 +108,9 @@ def written(value: Any) -> str:
 
 
 def writer(type_: types.DataType) -> Write:
-    """What writes a value of a type, as PyArrow gives it, as JSON.
+    """The function that writes a value of a type, as PyArrow gives it, as JSON.
 
-    Raises ``InvalidSchema`` for a type of which JSON has no values.
+    Raises ``InvalidSchema`` for a type that JSON cannot express.
     """
     inner = _writer(type_)
     return lambda value: "null" if value is None else inner(value)
@@ -161,7 +160,7 @@ def _float(value: float) -> str:
 
 
 def _single(value: float) -> str:
-    """The shortest text that is this number of 32 bits; nine digits tell each of them."""
+    """The shortest text of a 32-bit float. Nine digits are always enough."""
     if not isfinite(value) or value == 0:
         return _float(value)
     packed = struct.pack("f", value)
@@ -199,4 +198,4 @@ _WRITERS: dict[type, Write] = {
     types.TimestampNTZType: _moment,
     types.NullType: lambda _: "null",
 }
-"""Of what is not listed, JSON has nothing that Spark's ``from_json`` would take as the same."""
+"""Types that Spark's ``from_json`` reads back as the same values."""

@@ -1,9 +1,9 @@
-"""Payloads as columns: bytes, text, or JSON by a schema.
+"""Payload columns: bytes, text, or JSON by a schema.
 
-JSON follows Spark's ``from_json``: fields that the schema does not name are left out, those that
-are missing are null, and a text takes any value as it is written. A number goes from its text to
-its column, never by way of a float that cannot hold it. What does not fit, and what is no JSON or
-no UTF-8, makes the read fail, or the payload null, as the user wants it.
+JSON follows Spark's ``from_json``: fields outside the schema are dropped, missing ones are null,
+and a text takes any value as written. A number goes from its text to its column, never through a
+float that cannot hold it. A payload that does not fit, or is no JSON or UTF-8, fails the read or
+becomes null, as the user chooses.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Convert = Callable[[Any], Any]
 
 
 def reader(kind: str, type_: types.DataType, strict: bool) -> Reader:
-    """What makes a column of payloads and the ids of their messages.
+    """The function that makes a column of payloads and the ids of their messages.
 
-    kind: "bytes", "string" or "json". strict: whether a payload that does not fit raises
-    ``CorruptData`` instead of being null. Raises ``InvalidSchema``.
+    kind: "bytes", "string" or "json". strict: raise ``CorruptData`` for a payload that does not
+    fit, instead of making it null. Raises ``InvalidSchema``.
     """
     if kind == "bytes":
         return lambda payloads, ids: pa.array(payloads, pa.binary())
@@ -60,12 +60,12 @@ def _one(convert: Convert, payload: bytes, message_id: str, strict: bool) -> Any
             return None
         raise CorruptData(
             what=f"the payload of message {message_id}",
-            problem=f"{error}; the option badPayloads at 'null' makes such payloads null",
+            problem=f"{error}; set the option badPayloads to 'null' to read such payloads as null",
         ) from None
 
 
 def _json(type_: types.DataType, strict: bool) -> Reader:
-    # One by one: Arrow's own reader of JSON lines ends the process over some that are no objects.
+    # One by one: Arrow's own reader of JSON lines crashes over some values that are no objects.
     convert, arrow = _converter(type_), to_arrow_type(type_, timezone="UTC")
 
     def parse(payload: bytes) -> Any:
@@ -83,7 +83,7 @@ def _json(type_: types.DataType, strict: bool) -> Reader:
             return pa.array(found, arrow)
 
     def text(payload: bytes) -> Any:
-        # Half of a surrogate pair is JSON, but no text that Arrow could hold.
+        # Half of a surrogate pair is valid JSON, but Arrow cannot hold it.
         value = parse(payload)
         pa.array([value], arrow)
         return value
@@ -92,7 +92,7 @@ def _json(type_: types.DataType, strict: bool) -> Reader:
 
 
 def _converter(type_: types.DataType) -> Convert:
-    """What makes of a parsed JSON value what Arrow takes for a type, or raises ``ValueError``."""
+    """The function from parsed JSON to what Arrow takes for a type; it raises ``ValueError``."""
     inner: Convert
     match type_:
         case types.StructType():
@@ -132,7 +132,7 @@ def _map(inner: Convert) -> Convert:
 
 def _of(kind: type, value: Any) -> Any:
     if type(value) is not kind and not (kind in (dict, list) and isinstance(value, kind)):
-        raise ValueError(f"{_shown(value)} is no {_KINDS[kind]}")
+        raise ValueError(f"{_shown(value)} is not {_KINDS[kind]}")
     return value
 
 
@@ -140,7 +140,13 @@ def _shown(value: Any) -> str:
     return str(value) if type(value) is Number else json.dumps(value)[:80]
 
 
-_KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
+_KINDS = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+}
 
 
 def _integer(bits: int) -> Convert:
@@ -156,9 +162,9 @@ def _integer(bits: int) -> Convert:
 
 
 def _number(kind: str, largest: float, value: Any) -> float:
-    """NaN and the infinities are texts where Spark writes them."""
+    """Takes NaN and infinities as texts too, as Spark writes them."""
     if type(value) not in (int, Number) and value not in _NO_NUMBERS:
-        raise ValueError(f"{_shown(value)} is no number")
+        raise ValueError(f"{_shown(value)} is not a number")
     found = float(value)
     if abs(found) > largest and (type(value) is int or value.lstrip("-+") not in _NO_NUMBERS):
         raise ValueError(f"{_shown(value)} does not fit {kind}")
@@ -170,13 +176,13 @@ _LARGEST_FLOAT, _LARGEST_DOUBLE = (2 - 2**-24) * 2.0**127, sys.float_info.max
 
 
 def _decimal(precision: int, scale: int) -> Convert:
-    # Spark rounds so, too. Of a number that is longer by far, the digits are not even made.
+    # Spark rounds like this. The context also keeps huge numbers from being expanded.
     exactly = Context(prec=precision, rounding=ROUND_HALF_UP)
     last = Decimal(1).scaleb(-scale)
 
     def convert(value: Any) -> Decimal:
         if type(value) not in (int, Number, str):
-            raise ValueError(f"{_shown(value)} is no number")
+            raise ValueError(f"{_shown(value)} is not a number")
         try:
             found = Decimal(value).quantize(last, context=exactly)
         except ArithmeticError:

@@ -1,15 +1,17 @@
-"""Conditions of a query that narrow down what is read; only with the option ``pushdown``.
+"""Filter pushdown: the query's conditions on level and time make a batch read smaller.
 
-Spark refuses readers that take conditions while ``spark.sql.python.filterPushdown.enabled`` is
-false, so others take none. Conditions on the level, and on the table's own time, are used to read
-less. All of them are handed back: Spark checks them again, so what is used here may be coarse.
+Only with the option ``pushdown``: Spark refuses readers that take conditions unless
+``spark.sql.python.filterPushdown.enabled`` is true. All conditions are handed back to Spark, which
+evaluates them again, so narrowing may be coarse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -21,7 +23,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from .tables import Wanted
+from .tables import RowFilter
 
 TIMES = {
     "ready": "enqueued_at",
@@ -30,55 +32,51 @@ TIMES = {
     "dead": "died_at",
     "history": "at",
 }
-"""The column of a table's own time."""
+"""The column of each table's own time."""
+_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+    EqualTo: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
 
 
-def narrowed(wanted: Wanted, filters: Iterable[Filter], time: str, levels: Sequence[int]) -> Wanted:
-    """What is wanted still, where all of ``filters`` must hold."""
+def narrow(
+    row_filter: RowFilter, filters: Iterable[Filter], time: str, levels: Sequence[int]
+) -> RowFilter:
+    """The row filter, narrowed by conditions that must all hold."""
     for each in filters:
+        known = levels if row_filter.levels is None else row_filter.levels
         match each:
-            case EqualTo(attribute=("level",), value=int(level)):
-                wanted = _within(wanted, levels, {level})
             case In(attribute=("level",), value=values):
-                wanted = _within(wanted, levels, set(values))
-            case GreaterThan(attribute=("level",), value=int(level)):
-                wanted = _within(wanted, levels, set(levels[max(0, level + 1) :]))
-            case GreaterThanOrEqual(attribute=("level",), value=int(level)):
-                wanted = _within(wanted, levels, set(levels[max(0, level) :]))
-            case LessThan(attribute=("level",), value=int(level)):
-                wanted = _within(wanted, levels, set(levels[: max(0, level)]))
-            case LessThanOrEqual(attribute=("level",), value=int(level)):
-                wanted = _within(wanted, levels, set(levels[: max(0, level + 1)]))
-            case GreaterThan() | GreaterThanOrEqual() if each.attribute == (time,):
-                wanted = _since(wanted, each.value)
-            case LessThan() | LessThanOrEqual() if each.attribute == (time,):
-                wanted = _until(wanted, each.value)
-    return wanted
+                row_filter = replace(row_filter, levels=frozenset(known) & frozenset(values))
+            case (
+                EqualTo(attribute=("level",), value=int(level))
+                | GreaterThan(attribute=("level",), value=int(level))
+                | GreaterThanOrEqual(attribute=("level",), value=int(level))
+                | LessThan(attribute=("level",), value=int(level))
+                | LessThanOrEqual(attribute=("level",), value=int(level))
+            ):
+                compare = _COMPARE[type(each)]
+                row_filter = replace(
+                    row_filter, levels=frozenset(n for n in known if compare(n, level))
+                )
+            case (
+                GreaterThan(value=datetime() as moment)
+                | GreaterThanOrEqual(value=datetime() as moment)
+            ) if each.attribute == (time,):
+                since = _milliseconds(moment)
+                row_filter = replace(row_filter, since=max(since, row_filter.since or since))
+            case (
+                LessThan(value=datetime() as moment) | LessThanOrEqual(value=datetime() as moment)
+            ) if each.attribute == (time,):
+                # The condition may include this very millisecond.
+                until = _milliseconds(moment) + 1
+                row_filter = replace(row_filter, until=min(until, row_filter.until or until))
+    return row_filter
 
 
-def _within(wanted: Wanted, levels: Sequence[int], some: set[object]) -> Wanted:
-    known = levels if wanted.levels is None else wanted.levels
-    kept = {level for level in known if level in some}
-    return replace(wanted, levels=frozenset(kept))
-
-
-def _since(wanted: Wanted, moment: object) -> Wanted:
-    at_ms = _milliseconds(moment)
-    if at_ms is None:
-        return wanted
-    return replace(wanted, since=max(at_ms, wanted.since or at_ms))
-
-
-def _until(wanted: Wanted, moment: object) -> Wanted:
-    at_ms = _milliseconds(moment)
-    if at_ms is None:
-        return wanted
-    # The rows of that very millisecond may be asked for.
-    return replace(wanted, until=min(at_ms + 1, wanted.until or at_ms + 1))
-
-
-def _milliseconds(moment: object) -> int | None:
-    if not isinstance(moment, datetime):
-        return None
+def _milliseconds(moment: datetime) -> int:
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)

@@ -1,7 +1,7 @@
-"""What rows look like: the columns of every table, and how messages become Arrow batches.
+"""Rows: the columns of each table, and how messages become Arrow batches.
 
-Columns are made one by one of whole blocks of messages, straight from the stored envelopes; only
-columns that the schema asks for are made.
+Each column is made for a whole block of messages at once, straight from their stored envelopes, and
+only if the schema asks for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ...schema.codec.envelopes import FIELDS
 from ...values.model import BYTES
 from ...values.records import record
 from . import payloads
-from .settings import Given
+from .settings import Options
 
 STRING, INT, LONG, TIME = "STRING", "INT", "BIGINT", "TIMESTAMP"
 HEADERS = "MAP<STRING,STRING>"
@@ -90,7 +90,7 @@ _PAYLOADS = {"bytes": "BINARY", "string": STRING}
 
 @record
 class Layout:
-    """How rows are asked for; ``payload`` and ``headers`` are empty where nothing was said."""
+    """The shape of rows. ``payload`` and ``headers`` are empty if the options do not set them."""
 
     table: str
     payload: str
@@ -100,27 +100,27 @@ class Layout:
     header_columns: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, given: Given) -> Layout:
-        """From the options of ``settings.LAYOUT``. Raises ``InvalidOptions``."""
+    def of(cls, options: Options) -> Layout:
+        """From the options in ``settings.LAYOUT``. Raises ``InvalidOptions``."""
         layout = cls(
-            table=given.choice("table", TABLES, "ready"),
-            payload=given.choice("payload", ("", *_PAYLOADS, "json"), ""),
-            payload_schema=given.text("payloadSchema") or "",
-            strict=given.choice("badPayloads", ("fail", "null"), "fail") == "fail",
-            headers=given.choice("headers", ("", "map", "json"), ""),
-            header_columns=_header_columns(given.text("headerColumns") or ""),
+            table=options.choice("table", TABLES, "ready"),
+            payload=options.choice("payload", ("", *_PAYLOADS, "json"), ""),
+            payload_schema=options.text("payloadSchema") or "",
+            strict=options.choice("badPayloads", ("fail", "null"), "fail") == "fail",
+            headers=options.choice("headers", ("", "map", "json"), ""),
+            header_columns=_header_columns(options.text("headerColumns") or ""),
         )
         if layout.payload_schema and layout.payload != "json":
             raise InvalidOptions(option="payloadSchema", problem='it needs payload to be "json"')
         taken = set(TABLES[layout.table]) & {name for name, _ in layout.header_columns}
         if taken:
             raise InvalidOptions(
-                option="headerColumns", problem=f"the table has a column {min(taken)!r} of its own"
+                option="headerColumns", problem=f"the table already has a column {min(taken)!r}"
             )
         return layout
 
     def ddl(self) -> str:
-        """The columns in SQL, where the user gives no schema. Raises ``InvalidOptions``."""
+        """The columns in SQL if the user gives no schema. Raises ``InvalidOptions``."""
         columns = dict(TABLES[self.table])
         if "payload" in columns:
             if self.payload == "json":
@@ -141,8 +141,10 @@ class Layout:
 
 @dataclass(slots=True)
 class Block:
-    """Some messages to make rows of. ``fields`` are their stored envelopes, whose payloads stand in
-    ``payloads`` as they were enqueued; ``extra`` has further columns, by name."""
+    """Messages by column.
+
+    fields: their stored envelopes. payloads: as they were enqueued. extra: other columns, by name.
+    """
 
     ids: Sequence[str]
     levels: Sequence[int]
@@ -154,7 +156,7 @@ class Block:
         return len(self.ids)
 
     def part(self, begin: int, end: int) -> Block:
-        """Some of them."""
+        """A range of the messages."""
         if begin == 0 and end >= len(self):
             return self
         cut = slice(begin, end)
@@ -163,26 +165,25 @@ class Block:
 
 
 class Decoder:
-    """Makes Arrow batches of blocks, as a schema asks for. Raises ``InvalidSchema`` when made."""
+    """Turns blocks into Arrow batches of a schema. The constructor raises ``InvalidSchema``."""
 
     def __init__(self, layout: Layout, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._columns = [_column(layout, each) for each in schema.fields]
 
     def batch(self, block: Block) -> pa.RecordBatch:
-        """One batch. Raises ``CorruptData`` for a payload or a stored value that does not fit."""
+        """One batch. Raises ``CorruptData`` if a payload or a stored value does not fit."""
         arrays = []
         for wanted, make in zip(self._schema, self._columns, strict=True):
-            with trusting(f"the column {wanted.name} of a message"):
+            with decoding(f"the column {wanted.name} of a message"):
                 made = make(block)
                 arrays.append(made if made.type == wanted.type else made.cast(wanted.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 @contextmanager
-def trusting(what: str) -> Iterator[None]:
-    """For what relies on the kinds of stored values: raises ``CorruptData`` where they are others,
-    which is cheaper than to look at each of them."""
+def decoding(what: str) -> Iterator[None]:
+    """Turn errors about unexpected types into ``CorruptData``: cheaper than to check each value."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -193,7 +194,7 @@ Column = Callable[[Block], pa.Array]
 
 
 def _column(layout: Layout, wanted: StructField) -> Column:
-    """How the values of one column are made. Raises ``InvalidSchema``."""
+    """The function that makes one column. Raises ``InvalidSchema``."""
     name, type_ = wanted.name, wanted.dataType
     if name in dict(layout.header_columns):
         if type_ not in {_TYPES[each] for each in _HEADER_TYPES.values()}:
@@ -205,8 +206,8 @@ def _column(layout: Layout, wanted: StructField) -> Column:
     if name not in columns:
         raise InvalidSchema(
             column=name,
-            problem=f"table {layout.table!r} has no such column, and it is not in the option "
-            f"headerColumns; there are {', '.join(columns)}",
+            problem=f"table {layout.table!r} has no such column, nor has the option "
+            f"headerColumns; the columns are {', '.join(columns)}",
         )
     if name == "payload":
         return _payload(layout, type_)
@@ -216,7 +217,7 @@ def _column(layout: Layout, wanted: StructField) -> Column:
         raise InvalidSchema(
             column=name, problem=f"it is {columns[name]}, not {type_.simpleString().upper()}"
         )
-    return _MADE.get(name) or _extra(name, columns[name])
+    return _COLUMNS.get(name) or _extra(name, columns[name])
 
 
 def _payload(layout: Layout, type_: DataType) -> Column:
@@ -224,7 +225,7 @@ def _payload(layout: Layout, type_: DataType) -> Column:
     if layout.payload not in ("", kind):
         raise InvalidSchema(
             column="payload",
-            problem=f"the option payload is {layout.payload!r}, and the schema makes it "
+            problem=f"the option payload is {layout.payload!r}, but the schema says "
             f"{type_.simpleString().upper()}",
         )
     read = payloads.reader(kind, type_, layout.strict)
@@ -240,7 +241,7 @@ def _headers(layout: Layout, type_: DataType) -> Column:
         return _header_map
     raise InvalidSchema(
         column="headers",
-        problem="it is MAP<STRING,STRING>, or STRING with the option headers at 'json'",
+        problem="it is MAP<STRING,STRING>, or STRING if the option headers is 'json'",
     )
 
 
@@ -263,7 +264,7 @@ def _header_map(block: Block) -> pa.Array:
 
 
 def as_text(value: object) -> str | None:
-    """A header's value as text, as JSON writes it, but strings without quotes."""
+    """A header's value as JSON, but strings without quotes."""
     if value is None or type(value) is str:
         return value
     return str(value) if type(value) is int else json.dumps(value)
@@ -279,7 +280,7 @@ def _header(name: str, type_: DataType) -> Column:
     return make
 
 
-def _whole(value: object) -> int | None:
+def _integer(value: object) -> int | None:
     return value if type(value) is int else None
 
 
@@ -287,15 +288,15 @@ def _number(value: object) -> float | None:
     return float(value) if type(value) in (int, float) else None  # type: ignore[arg-type]
 
 
-def _truth(value: object) -> bool | None:
+def _boolean(value: object) -> bool | None:
     return value if type(value) is bool else None
 
 
 _FITS: dict[DataType, tuple[Callable[[Any], Any], pa.DataType]] = {
     StringType(): (as_text, pa.string()),
-    LongType(): (_whole, pa.int64()),
+    LongType(): (_integer, pa.int64()),
     DoubleType(): (_number, pa.float64()),
-    BooleanType(): (_truth, pa.bool_()),
+    BooleanType(): (_boolean, pa.bool_()),
 }
 
 
@@ -321,7 +322,7 @@ def _times(milliseconds: Sequence[int | None]) -> pa.Array:
     return microseconds.cast(pa.timestamp("us", tz="UTC"))
 
 
-_MADE: dict[str, Column] = {
+_COLUMNS: dict[str, Column] = {
     "id": lambda block: pa.array(block.ids, pa.string()),
     "level": lambda block: pa.array(block.levels, pa.int32()),
     "priority": _stored("priority", pa.int32()),
@@ -342,7 +343,7 @@ def _header_columns(text: str) -> tuple[tuple[str, str], ...]:
         if match is None or type_ is None or match[1] in columns:
             raise InvalidOptions(
                 option="headerColumns",
-                problem=f"{part!r} is no column; list different ones like "
+                problem=f"{part!r} is not a new column; list columns like "
                 "'region, retries BIGINT, weight DOUBLE, paid BOOLEAN'",
             )
         columns[match[1]] = type_

@@ -1,7 +1,7 @@
-"""Options of the data source as Spark hands them over: texts whose names are in lower case.
+"""The options of the data source.
 
-``Given`` reads them, each with its range; what the data source needs is kept in small frozen values
-made of it, which are pickled to the executors.
+Spark hands options over as texts with lower-case names. ``Options`` parses and checks them;
+readers and writers keep the result in small frozen values, which are pickled to the executors.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from ...values.records import record
 
 D = TypeVar("D", int, None)
 
-PLACE = ("queue", "store", "root")
-"""Options that say which queue it is: of everything."""
+LOCATION = ("queue", "store", "root")
+"""Options that name the queue: of every read and write."""
 LAYOUT = ("table", "payload", "payloadSchema", "badPayloads", "headers", "headerColumns")
-"""Options that say what rows look like: of every read."""
-BATCH = (*PLACE, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
+"""Options that shape rows: of every read."""
+BATCH = (*LOCATION, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
 LIMITS = ("maxMessagesPerBatch", "maxBytesPerBatch", "partitions", "failOnDataLoss")
-STREAM = (*PLACE, *LAYOUT, *LIMITS, "mode", "consumer", "startingPosition")
-WRITE = (*PLACE, "id", "timeout", "badRows", "contentType", "summary")
+STREAM = (*LOCATION, *LAYOUT, *LIMITS, "mode", "consumer", "startingPosition")
+WRITE = (*LOCATION, "id", "timeout", "badRows", "contentType", "summary")
 SPARKS = ("checkpointLocation",)
-"""Options of Spark itself, which it hands over to a writer of a stream."""
+"""Spark's own options, which it also passes to stream writers."""
 
 _SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)[bB]?")
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _TRUTH = {"true": True, "false": False}
 
 
-class Given:
-    """Options as they were given, some of ``known``.
+class Options:
+    """The options that the user set, all of them among ``known``.
 
-    Raises ``InvalidOptions`` for any other. Spark's own ``path``, which ``load("orders")`` and
-    ``save("orders")`` set, is another name of ``queue``.
+    Raises ``InvalidOptions`` for any other. ``path``, which Spark sets for ``load("orders")`` and
+    ``save("orders")``, is another name of ``queue``.
     """
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
@@ -45,7 +45,7 @@ class Given:
         path = self._texts.pop("path", None)
         if path is not None and self._texts.setdefault("queue", path) != path:
             raise InvalidOptions(
-                option="queue", problem=f"it is {self._texts['queue']!r}, and the path is {path!r}"
+                option="queue", problem=f"it is {self._texts['queue']!r}, but the path is {path!r}"
             )
         spelled = {name.lower() for name in self._known}
         for name in self._texts:
@@ -55,24 +55,24 @@ class Given:
                 )
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """A text; the default where it is not given."""
+        """A text, or the default."""
         assert name in self._known, name
         return self._texts.get(name.lower(), default)
 
     def required(self, name: str) -> str:
-        """A text that must be given and is not empty."""
+        """A text that must be set and not empty."""
         found = self.text(name)
         if not found:
             raise InvalidOptions(option=name, problem="it is required")
         return found
 
     def choice(self, name: str, choices: Iterable[str], default: str) -> str:
-        """One of some words."""
+        """One of the choices."""
         found = (self.text(name) or default).lower()
         words = list(choices)
         if found not in words:
             raise InvalidOptions(
-                option=name, problem=f"{found!r} is none of {', '.join(map(repr, words))}"
+                option=name, problem=f"{found!r} is not one of {', '.join(map(repr, words))}"
             )
         return found
 
@@ -80,7 +80,7 @@ class Given:
         """``true`` or ``false``."""
         return _TRUTH[self.choice(name, _TRUTH, str(default).lower())]
 
-    def whole(self, name: str, default: D, low: int, high: int) -> int | D:
+    def integer(self, name: str, default: D, low: int, high: int) -> int | D:
         """An integer from ``low`` to ``high``."""
         found = self.text(name)
         if found is None:
@@ -94,25 +94,27 @@ class Given:
             return default
         match = _SIZE.fullmatch(found.strip())
         if match is None:
-            raise InvalidOptions(option=name, problem=f"{found!r} is no size like 8000000 or 8 MB")
+            raise InvalidOptions(
+                option=name, problem=f"{found!r} is not a size like 8000000 or 8 MB"
+            )
         return _within(name, int(match[1]) * _UNITS[match[2].lower()], low, high)
 
-    def moment(self, name: str) -> int | None:
-        """A moment, like ``2026-05-01T12:00:00Z``; milliseconds since the epoch, UTC assumed."""
+    def time(self, name: str) -> int | None:
+        """A time like ``2026-05-01T12:00:00Z`` in milliseconds since the epoch; UTC by default."""
         found = self.text(name)
         if found is None:
             return None
         try:
-            moment = datetime.fromisoformat(found.strip())
+            time = datetime.fromisoformat(found.strip())
         except ValueError:
             raise InvalidOptions(
-                option=name, problem=f"{found!r} is no moment like 2026-05-01T12:00:00Z"
+                option=name, problem=f"{found!r} is not a time like 2026-05-01T12:00:00Z"
             ) from None
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1000)
 
     def numbers(self, name: str) -> frozenset[int] | None:
-        """Integers like ``0, 2, 5-9``; None where not given."""
+        """Integers like ``0, 2, 5-9``, or None."""
         found = self.text(name)
         if found is None:
             return None
@@ -122,41 +124,44 @@ class Given:
             low = _integer(name, first)
             high = _integer(name, last) if dash else low
             if low > high:
-                raise InvalidOptions(option=name, problem=f"{part.strip()!r} is empty")
+                raise InvalidOptions(option=name, problem=f"{part.strip()!r} is an empty range")
             numbers.update(range(low, min(high, low + 1_000) + 1))
         return frozenset(numbers)
 
 
 @record
-class Place:
-    """Which queue it is. ``store`` is None for the store that each process uses by itself;
-    ``root`` the prefix of the subspace of queues, None for the package's own."""
+class Location:
+    """Where a queue is.
+
+    store: None for each process's default. root: the prefix of the subspace of queues; None for
+    the package's own.
+    """
 
     queue: str
     store: str | None
     root: bytes | None
 
     @classmethod
-    def of(cls, given: Given) -> Place:
-        """From ``queue``, ``store`` and ``root``, which is a prefix in hexadecimal."""
-        root = given.text("root")
+    def of(cls, options: Options) -> Location:
+        """From the options ``queue``, ``store`` and ``root``, which is in hexadecimal."""
+        root = options.text("root")
         try:
             prefix = None if root is None else bytes.fromhex(root)
         except ValueError:
             raise InvalidOptions(
-                option="root", problem="it is the prefix of a subspace, in hexadecimal"
+                option="root", problem="write the prefix of a subspace in hexadecimal"
             ) from None
-        return cls(given.required("queue"), given.text("store"), prefix)
+        return cls(options.required("queue"), options.text("store"), prefix)
 
 
 def _integer(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InvalidOptions(option=name, problem=f"{text.strip()!r} is no integer") from None
+        raise InvalidOptions(option=name, problem=f"{text.strip()!r} is not an integer") from None
 
 
 def _within(name: str, number: int, low: int, high: int) -> int:
     if not low <= number <= high:
-        raise InvalidOptions(option=name, problem=f"{number:,} is not from {low:,} to {high:,}")
+        raise InvalidOptions(option=name, problem=f"{number:,} is not between {low:,} and {high:,}")
     return number

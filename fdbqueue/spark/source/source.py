@@ -1,4 +1,4 @@
-"""``format("fdbqueue")``: which reader or writer serves what was asked for."""
+"""``format("fdbqueue")``: picks the reader or writer for a request."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .. import stores
+from ..stores import SharedQueue
 from . import batch, browse_stream, consume_stream, streams, write
 from .rows import Layout
-from .settings import BATCH, STREAM, Given, Place
+from .settings import BATCH, STREAM, Location, Options
 
 
 class FdbQueueSource(DataSource):
-    """The data source. Spark makes one in several processes, so making it does nothing."""
+    """The data source. Spark makes one in several processes, so the constructor does nothing."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name for ``format``."""
         return "fdbqueue"
 
     def schema(self) -> str:
-        """The columns that a read has, where the user names no schema.
+        """The columns of a read without a schema of the user's.
 
-        It is asked for first, so here the queue is looked for. Raises what ``batch.reader`` does.
+        Spark asks for them first, so this is where a missing queue is reported.
         """
-        given = Given(self.options, (*BATCH, *STREAM))
-        columns = Layout.of(given).ddl()
-        stores.look(Place.of(given))
+        options = Options(self.options, (*BATCH, *STREAM))
+        columns = Layout.of(options).ddl()
+        SharedQueue.find(Location.of(options))
         return columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -49,6 +49,6 @@ class FdbQueueSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
-        if streams.mode(self.options) == streams.CONSUME:
-            return consume_stream.reader(self.options, schema)
-        return browse_stream.reader(self.options, schema)
+        if streams.Settings.of(self.options).mode == streams.CONSUME:
+            return consume_stream.ConsumeReader.of(self.options, schema)
+        return browse_stream.BrowseReader.of(self.options, schema)

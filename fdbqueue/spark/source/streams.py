@@ -1,39 +1,38 @@
-"""What the two stream readers have in common: their options, limits and offsets.
+"""Settings, limits and offsets of both stream readers.
 
-Spark calls the readers in a process of the driver, in this order for each micro-batch: the latest
-offset, which it writes down; the commit of the batch before; the partitions, which tasks then read.
-Offsets come back from the checkpoint as they were given, so they tell what they belong to.
+Spark calls a reader in a process of the driver, in this order for each micro-batch: the latest
+offset, which it logs; the commit of the batch before; the partitions, which tasks then read.
+Offsets come back from the checkpoint as they were given, so each names what it belongs to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import os
+from collections.abc import Mapping
+from typing import Any, Self
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from ...errors import CheckpointMismatch, CorruptData, InvalidOptions
+from ...messages.streams import planning
 from ...messages.streams.planning import Limits
-from ...queue.queue import Queue
-from ...store.binding import fdb
 from ...values.options import check_name
 from ...values.records import record
-from .. import stores
-from ..stores import Seen
-from . import tables
-from .batch import BATCH_ROWS
+from ..stores import SharedQueue
 from .rows import Decoder, Layout
-from .settings import STREAM, Given, Place
-from .tables import Wanted
+from .settings import STREAM, Location, Options
 
 BROWSE, CONSUME = "browse", "consume"
 BATCH_MESSAGES = 50_000
 BATCH_BYTES = 256_000_000
 MAX_MESSAGES = 10_000_000
-_ALL = Wanted()
 _EARLIER = "an earlier queue of the same name, whose identity was"
 
 Offset = dict[str, Any]
@@ -41,14 +40,13 @@ Offset = dict[str, Any]
 
 @record
 class Settings:
-    """What a stream is told by its options.
+    """The options of a stream.
 
-    consumer: in whose name messages are taken; empty where they are looked at. start: where a new
-    stream begins to look. partitions: into how many a batch is split at most; None for as many as
-    there are cores. strict: whether a gap ends the stream.
+    consumer: the owner of the plans; empty to browse. start: where a new browsing stream begins.
+    partitions: at most so many a batch; None for one each core. strict: stop at a gap.
     """
 
-    place: Place
+    location: Location
     layout: Layout
     mode: str
     consumer: str
@@ -59,58 +57,76 @@ class Settings:
     strict: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Settings:
-        """Checked; raises ``InvalidOptions``, ``InvalidName``."""
-        given = Given(options, STREAM)
-        layout = Layout.of(given)
+    def of(cls, texts: Mapping[str, str]) -> Settings:
+        """Parse and check. Raises ``InvalidOptions``, ``InvalidName``."""
+        options = Options(texts, STREAM)
+        layout = Layout.of(options)
         if layout.table != "ready":
             raise InvalidOptions(
-                option="table", problem="a stream is of ready messages; read others as a table"
+                option="table", problem="streams read ready messages; read others as a table"
             )
-        mode = given.choice("mode", (BROWSE, CONSUME), BROWSE)
-        consumer, start = given.text("consumer"), given.text("startingPosition")
+        mode = options.choice("mode", (BROWSE, CONSUME), BROWSE)
+        consumer, start = options.text("consumer"), options.text("startingPosition")
         if mode == CONSUME:
             if not consumer:
                 raise InvalidOptions(
                     option="consumer",
-                    problem="mode consume needs it: a name of the stream, the same whenever it is "
-                    "started again, and no other stream's",
+                    problem="mode consume needs it: a unique name of the query, the same at every "
+                    "restart",
                 )
             check_name(consumer)
             if start is not None:
                 raise InvalidOptions(
-                    option="startingPosition", problem="mode consume begins with the first message"
+                    option="startingPosition",
+                    problem="mode consume always begins with the first message",
                 )
         elif consumer is not None:
             raise InvalidOptions(option="consumer", problem="it needs mode to be 'consume'")
         return cls(
-            place=Place.of(given),
+            location=Location.of(options),
             layout=layout,
             mode=mode,
             consumer=consumer or "",
             start=start or "first",
-            messages=given.whole("maxMessagesPerBatch", BATCH_MESSAGES, 1, MAX_MESSAGES),
-            size=given.size("maxBytesPerBatch", BATCH_BYTES, 1, 10**12),
-            partitions=given.whole("partitions", None, 1, 10_000),
-            strict=given.truth("failOnDataLoss", mode == CONSUME),
+            messages=options.integer("maxMessagesPerBatch", BATCH_MESSAGES, 1, MAX_MESSAGES),
+            size=options.size("maxBytesPerBatch", BATCH_BYTES, 1, 10**12),
+            partitions=options.integer("partitions", None, 1, 10_000),
+            strict=options.truth("failOnDataLoss", mode == CONSUME),
         )
 
 
-class StreamReader(DataSourceStreamReader):
-    """The part of both that is small and plain, and is pickled to where a task reads."""
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The common part of both readers. Plain values only: Spark pickles it to its tasks."""
 
-    def __init__(self, settings: Settings, schema: StructType, seen: Seen) -> None:
+    _ends: dict[int, int] | None = None
+
+    def __init__(self, settings: Settings, schema: StructType, queue: SharedQueue) -> None:
         self._settings = settings
         self._schema = schema
-        self._seen = seen
+        self._queue = queue
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
+        """A reader whose options, schema and queue are checked.
+
+        Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidName``, ``QueueNotFound``, and a
+        ``StoreError`` if there is no store.
+        """
+        settings = Settings.of(options)
+        Decoder(settings.layout, schema)
+        return cls(settings, schema, SharedQueue.find(settings.location))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What a batch may hold, unless Spark asks for all there is."""
+        """The limit of a batch, unless Spark asks for everything."""
         return ReadMaxRows(self._settings.messages)
 
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note where the queue ends now."""
+        self._ends = self.ends()
+
     def reportLatestOffset(self) -> Offset:
-        """For the progress report: what waits in the queue, and for how many milliseconds."""
-        db, queue = self._seen.open()
+        """For the progress report: the queue's counters, and its lag in milliseconds."""
+        db, queue = self._queue.open()
         depth, since_ms = queue.depth(db), queue.ready_since_ms(db)
         lag_ms = 0 if since_ms is None else max(0, queue._clock.now_ms(db) - since_ms)
         return {
@@ -122,50 +138,36 @@ class StreamReader(DataSourceStreamReader):
             "lagMs": lag_ms,
         }
 
-    def limits(self, limit: ReadLimit, ends: Mapping[int, int] | None) -> Limits:
-        """What Spark asks for, and what the options say."""
+    @property
+    def partitions_at_most(self) -> int:
+        """The most partitions of a batch."""
+        return self._settings.partitions or os.cpu_count() or 1
+
+    def ends(self) -> dict[int, int]:
+        """How far each level reaches now."""
+        db, queue = self._queue.open()
+        return queue._read(db, lambda tr: planning.ends(tr, queue._scope(tr)))
+
+    def limits(self, limit: ReadLimit) -> Limits:
+        """The limits of a batch, of Spark and of the options."""
         if isinstance(limit, ReadAllAvailable):
-            return Limits(None, None, ends)
+            return Limits(None, None, self.ends() if self._ends is None else self._ends)
         asked = limit.max_rows if isinstance(limit, ReadMaxRows) else self._settings.messages
-        return Limits(asked, self._settings.size, ends)
+        return Limits(asked, self._settings.size, self._ends)
 
-    def belongs(self, offset: Offset) -> Offset:
-        """An offset of this stream; raises ``CheckpointMismatch``, ``CorruptData``."""
-        mine: Offset = {"mode": self._settings.mode, "queue": self._settings.place.queue}
+    def identify(self) -> Offset:
+        """The part of each offset that names what it belongs to."""
+        offset = {"mode": self._settings.mode, "queue": self._settings.location.queue}
         if self._settings.consumer:
-            mine["consumer"] = self._settings.consumer
-        mine["identity"] = self._seen.identity
-        for what, given in mine.items():
-            if what not in offset:
-                raise CorruptData(what="the checkpoint", problem=f"its offset has no {what!r}")
-            if offset[what] != given:
-                said = _EARLIER if what == "identity" else what
-                raise CheckpointMismatch(what=said, stored=offset[what], given=given)
+            offset["consumer"] = self._settings.consumer
+        return {**offset, "identity": self._queue.identity}
+
+    def verify(self, offset: Offset) -> Offset:
+        """An offset of this stream. Raises ``CheckpointMismatch``, ``CorruptData`` for others."""
+        for name, value in self.identify().items():
+            if name not in offset:
+                raise CorruptData(what="the checkpoint", problem=f"its offset has no {name!r}")
+            if offset[name] != value:
+                what = _EARLIER if name == "identity" else name
+                raise CheckpointMismatch(what=what, stored=offset[name], given=value)
         return offset
-
-    def rows(
-        self, db: fdb.Database, queue: Queue, part: str, within: slice
-    ) -> Iterator[pa.RecordBatch]:
-        """The messages of a range of keys."""
-        decoder = Decoder(self._settings.layout, self._schema)
-        for block in tables.blocks(db, queue._keys, part, within, _ALL, 0):
-            for begin in range(0, len(block), BATCH_ROWS):
-                yield decoder.batch(block.part(begin, begin + BATCH_ROWS))
-        # An identity never comes back: so all of that was of this queue, if it is still there.
-        queue.options(db)
-
-
-def mode(options: Mapping[str, str]) -> str:
-    """Which of the two it is. Raises ``InvalidOptions``."""
-    return Settings.of(options).mode
-
-
-def prepare(options: Mapping[str, str], schema: StructType) -> tuple[Settings, StructType, Seen]:
-    """What a reader is made of, after everything was checked that can be checked on the driver.
-
-    Raises ``InvalidOptions``, ``InvalidSchema``, ``InvalidName``, ``QueueNotFound``, and a
-    ``StoreError`` where the store is not there.
-    """
-    settings = Settings.of(options)
-    Decoder(settings.layout, schema)
-    return settings, schema, stores.look(settings.place)

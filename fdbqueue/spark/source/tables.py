@@ -1,4 +1,4 @@
-"""The tables of a queue: which keys they are, and what stands there."""
+"""The tables of a queue: their key ranges, and the rows that are stored there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
+import pyarrow as pa
+
 from ...messages.streams import table_scan
+from ...queue.queue import Queue
 from ...schema.codec.dead_letters import open_dead
 from ...schema.codec.delayed import open_delayed
 from ...schema.codec.envelopes import FIELDS, all_stored_fields, unpack_envelope
@@ -18,18 +21,19 @@ from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.records import record
 from ...values.selector import Selector
-from .rows import Block, trusting
+from .rows import Block, Decoder, decoding
 
 HISTORY = "history"
+_BATCH_ROWS = 10_000
 _ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
 _EVENT = ("transition", "id", "level", "attempt", "consumer", "at", "place")
 
 
 @record
-class Wanted:
-    """Which rows of a table are wanted.
+class RowFilter:
+    """Which rows of a table to read.
 
-    since, until: milliseconds, from the first on and before the second, of the table's own time.
+    since, until: the range of the table's own time, in milliseconds, without ``until`` itself.
     """
 
     levels: frozenset[int] | None = None
@@ -37,16 +41,8 @@ class Wanted:
     until: int | None = None
     selector: Selector | None = None
 
-    @property
-    def everything(self) -> bool:
-        """Whether all rows are."""
-        return self == _EVERYTHING
-
-    def takes(self, level: int, at_ms: int | None) -> bool:
-        """Whether a row of that level and time is wanted, whatever else it is.
-
-        One that has no time is, where no time is named.
-        """
+    def accepts(self, level: int, at_ms: int | None) -> bool:
+        """Whether level and time are in range. A row without a time passes if no range is set."""
         if self.levels is not None and level not in self.levels:
             return False
         if at_ms is None:
@@ -56,13 +52,16 @@ class Wanted:
         )
 
 
-_EVERYTHING = Wanted()
+EVERYTHING = RowFilter()
 
 
 @dataclass(slots=True)
 class Rows:
-    """Messages as they stand. ``packed`` are their envelopes, ``fields`` what is in them; ``extra``
-    is what their kind of key adds, and ``times`` the table's own time, if not of the enqueue."""
+    """Stored messages.
+
+    packed: their envelopes. fields: the contents of these. extra: columns that their kind of key
+    adds. times: the table's own time, if it is not the time of the enqueue.
+    """
 
     levels: Sequence[int]
     ids: Sequence[str]
@@ -79,13 +78,13 @@ class Rows:
         packed: Sequence[bytes],
         **extra: Sequence[Any],
     ) -> Rows:
-        """Messages whose ids name these places, unless their envelopes say others."""
+        """Messages whose ids name these places, unless their envelopes have other ids."""
         return cls(
             levels, [each.to_id() for each in places], packed, all_stored_fields(packed), extra
         )
 
     def chosen(self, mask: Sequence[bool]) -> Rows:
-        """Those for which the mask is true."""
+        """The rows for which the mask is true."""
         return Rows(
             list(compress(self.levels, mask)),
             list(compress(self.ids, mask)),
@@ -112,7 +111,7 @@ def _blocked(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
 def _delayed(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
     dues = [keys.parse_delayed(kv.key) for kv in rows]
     positions, packed = _columns([open_delayed(kv.value) for kv in rows], 2)
-    # A message that was scheduled never had a position, and its id names when it is due.
+    # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
     times = [due.due_ms for due in dues]
     found = Rows.at(places, _levels(positions), packed, due_at=times)
@@ -138,10 +137,7 @@ def _dead(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
 
 
 def _planned(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    leases = [unpack_lease(kv.value) for kv in rows]
-    positions = [lease.position for lease in leases]
-    packed = [lease.envelope for lease in leases]
-    return Rows.at(positions, _levels(positions), packed, blocked=[False] * len(rows))
+    return replace(_leased(keys, rows), extra={"blocked": [False] * len(rows)})
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[Any]]:
@@ -160,25 +156,25 @@ _PARTS: dict[str, Read] = {
     "leased": _leased,
     "dead": _dead,
 }
-"""By name; ``blocked`` is the part of ``ready`` that waits for others of its ordering key, and
-``planned`` what a stream has taken of it."""
+"""Readers of parts of tables. ``blocked`` is the part of ``ready`` that waits for others of its
+ordering key; ``planned`` is what a stream has taken."""
 
 
 def ranges(
-    keys: QueueKeys, table: str, levels: Sequence[int], wanted: Wanted
+    keys: QueueKeys, table: str, levels: Sequence[int], row_filter: RowFilter
 ) -> dict[str, list[slice]]:
-    """Where the rows stand, by the part of the table that they are of."""
+    """The key ranges of a table, by part."""
     match table:
         case "ready":
-            some = wanted.levels if wanted.levels is not None else levels
+            some = row_filter.levels if row_filter.levels is not None else levels
             each = [keys.ready_level(level) for level in sorted(some)]
             return {"ready": each, "blocked": [keys.kind(Kind.GROUP)]}
         case "delayed":
             delayed = keys.kind(Kind.DELAYED)
-            if wanted.until is not None:
-                delayed = keys.delayed_until(wanted.until - 1)
-            if wanted.since is not None:
-                delayed = slice(keys.delayed_until(wanted.since - 1).stop, delayed.stop)
+            if row_filter.until is not None:
+                delayed = keys.delayed_until(row_filter.until - 1)
+            if row_filter.since is not None:
+                delayed = slice(keys.delayed_until(row_filter.since - 1).stop, delayed.stop)
             return {"delayed": [delayed] if delayed.start < delayed.stop else []}
         case "leased":
             return {"leased": [keys.kind(Kind.LEASE)]}
@@ -187,51 +183,73 @@ def ranges(
     return {HISTORY: [keys.kind(Kind.EVENT)]}
 
 
-def blocks(
-    db: fdb.Database, keys: QueueKeys, part: str, within: slice, wanted: Wanted, now_ms: int
+def batches(
+    db: fdb.Database,
+    queue: Queue,
+    decoder: Decoder,
+    part: str,
+    within: slice,
+    row_filter: RowFilter = EVERYTHING,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a key range as Arrow batches: see ``table_scan.pages`` for consistency.
+
+    Raises ``QueueReplaced`` if another queue has the name at the end.
+    """
+    for block in _blocks(db, queue, part, within, row_filter):
+        for begin in range(0, len(block), _BATCH_ROWS):
+            yield decoder.batch(block.part(begin, begin + _BATCH_ROWS))
+    # An identity never comes back: if it is still the same, all rows were this queue's.
+    queue.options(db)
+
+
+def _blocks(
+    db: fdb.Database, queue: Queue, part: str, within: slice, row_filter: RowFilter
 ) -> Iterator[Block]:
-    """The wanted rows of a range; see ``picture.pages`` for what they show."""
+    keys = queue._keys
     if part == HISTORY:
-        return table_scan.pages(db, within, lambda _, found: _events(keys, found, wanted))
+        return table_scan.pages(db, within, lambda _, found: _events(keys, found, row_filter))
+    now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
 
     def read(tr: fdb.Transaction, found: list[fdb.KeyValue]) -> tuple[Block, int]:
-        with trusting("a stored message"):
+        with decoding("a stored message"):
             rows = _PARTS[part](keys, found)
             count = table_scan.fitting(rows.fields)
             if count < len(found):
                 rows = _PARTS[part](keys, found[:count])
-            if not wanted.everything:
-                rows = rows.chosen(_mask(rows, wanted, now_ms))
-            return block(tr, keys, rows), count
+            if row_filter != EVERYTHING:
+                rows = rows.chosen(_mask(rows, row_filter, now_ms))
+            return _block(tr, keys, rows), count
 
     return table_scan.pages(db, within, read)
 
 
-def block(tr: fdb.Transaction, keys: QueueKeys, rows: Rows) -> Block:
-    """Rows with their payloads. A round trip if some of these stand in chunks."""
+def _block(tr: fdb.Transaction, keys: QueueKeys, rows: Rows) -> Block:
+    """Rows with their payloads. One more round trip if some payloads are in chunks."""
     ids = [f.get(_ID, i) for f, i in zip(rows.fields, rows.ids, strict=True)]
     payloads = table_scan.contents(tr, keys, rows.fields, rows.packed, ids)
     return Block(ids, rows.levels, rows.fields, payloads, rows.extra)
 
 
-def _mask(rows: Rows, wanted: Wanted, now_ms: int) -> list[bool]:
+def _mask(rows: Rows, row_filter: RowFilter, now_ms: int) -> list[bool]:
     times = rows.times
     if times is None:
         times = [each.get(_ENQUEUED_AT) for each in rows.fields]
-    mask = list(map(wanted.takes, rows.levels, times))
-    if wanted.selector is None:
+    mask = list(map(row_filter.accepts, rows.levels, times))
+    if row_filter.selector is None:
         return mask
-    selected = wanted.selector.matches
+    selected = row_filter.selector.matches
     return [
         taken and selected(unpack_envelope(packed).properties(Position(level, 0, b"")), now_ms)
         for taken, packed, level in zip(mask, rows.packed, rows.levels, strict=True)
     ]
 
 
-def _events(keys: QueueKeys, rows: Sequence[fdb.KeyValue], wanted: Wanted) -> tuple[Block, int]:
+def _events(
+    keys: QueueKeys, rows: Sequence[fdb.KeyValue], row_filter: RowFilter
+) -> tuple[Block, int]:
     lines = [(keys.event_stamp(kv.key), *unpack_event(kv.value)) for kv in rows]
-    if not wanted.everything:
-        lines = [line for line in lines if wanted.takes(line[3], line[6])]
+    if row_filter != EVERYTHING:
+        lines = [line for line in lines if row_filter.accepts(line[3], line[6])]
     columns = _columns(lines, 1 + len(_EVENT))
     extra = dict(zip(("stamp", *_EVENT), columns, strict=True))
     return Block(extra["id"], extra["level"], (), (), extra), len(rows)

@@ -1,7 +1,7 @@
-"""Writing rows of tables and streams into a queue, each once: see ``fdbqueue.queue.bulk.sinks``.
+"""Writes of tables and streams into a queue, each row once: see ``fdbqueue.queue.bulk.sinks``.
 
-The tasks stage what they have, the driver publishes it. So it does not matter how often Spark runs
-a task, or the driver: what a task says in its commit message is only which attempt it was.
+Tasks stage rows, and the driver publishes them. A task's commit message only names its attempt, so
+it does not matter how often Spark runs a task, or the driver.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -28,22 +29,24 @@ from ...values.model import BYTES
 from ...values.options import check_name
 from ...values.records import record
 from ...values.serializers import MAX_CONTENT_TYPE
-from .. import stores
-from ..stores import Seen
+from ..stores import SharedQueue
 from .encoding import Encoder
-from .settings import SPARKS, WRITE, Given, Place
+from .settings import SPARKS, WRITE, Location, Options
 
 MAX_TIMEOUT_SECONDS = 7 * 24 * 3600
 _SAMPLES = 5
-"""How many of the rows that are left out a task tells of."""
+"""Most invalid rows that a task describes."""
+CommitMessages = Sequence[WriterCommitMessage | None]
 
 
 @record
 class Settings:
-    """What a write is told by its options. ``sink`` is empty where no id is given; ``summary`` is
-    a file of the driver, in which a batch write tells what it did."""
+    """The options of a write.
 
-    place: Place
+    sink: empty without an id. summary: a file on the driver for the result of a batch write.
+    """
+
+    location: Location
     sink: str
     timeout: int
     skip: bool
@@ -51,32 +54,28 @@ class Settings:
     summary: str
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Settings:
-        """Checked; raises ``InvalidOptions``, ``InvalidName``."""
-        given = Given(options, (*WRITE, *SPARKS))
-        name = given.text("id")
+    def of(cls, texts: Mapping[str, str]) -> Settings:
+        """Parse and check. Raises ``InvalidOptions``, ``InvalidName``."""
+        options = Options(texts, (*WRITE, *SPARKS))
+        name = options.text("id")
+        content_type = options.text("contentType") or BYTES
+        if len(content_type) > MAX_CONTENT_TYPE or not content_type.isprintable():
+            raise InvalidOptions(
+                option="contentType", problem=f"use at most {MAX_CONTENT_TYPE} printable characters"
+            )
         return cls(
-            Place.of(given),
+            Location.of(options),
             "" if name is None else check_name(name),
-            given.whole("timeout", int(TIMEOUT_SECONDS), 0, MAX_TIMEOUT_SECONDS),
-            given.choice("badRows", ("fail", "skip"), "fail") == "skip",
-            _content_type(given),
-            given.text("summary") or "",
+            options.integer("timeout", int(TIMEOUT_SECONDS), 0, MAX_TIMEOUT_SECONDS),
+            options.choice("badRows", ("fail", "skip"), "fail") == "skip",
+            content_type,
+            options.text("summary") or "",
         )
-
-
-def _content_type(given: Given) -> str:
-    text = given.text("contentType") or BYTES
-    if len(text) > MAX_CONTENT_TYPE or not text.isprintable():
-        raise InvalidOptions(
-            option="contentType", problem=f"it has at most {MAX_CONTENT_TYPE} printable characters"
-        )
-    return text
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged, and where; ``rejected`` rows were left out, such as ``samples``."""
+    """What a task has staged. It left out ``rejected`` rows; ``samples`` describe some of them."""
 
     sink: str
     batch: int
@@ -85,82 +84,121 @@ class Staged(WriterCommitMessage):
     samples: tuple[str, ...] = ()
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """For ``DataFrame.write``. Small and plain: it is pickled to where it writes."""
+class _Writer:
+    """The common part of both writers. Plain values only: Spark pickles it to its tasks."""
 
-    def __init__(self, settings: Settings, schema: StructType, seen: Seen) -> None:
+    def __init__(self, settings: Settings, schema: StructType, queue: SharedQueue) -> None:
         self._settings = settings
         self._schema = schema
-        self._seen = seen
-        # Named on the driver, and the same in every task.
+        self._queue = queue
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
+        """A writer whose options, schema and queue are checked."""
+        settings = Settings.of(options)
+        Encoder(schema)
+        return cls(settings, schema, SharedQueue.find(settings.location))
+
+    def stage(self, sink: str, batch: int, rows: Iterable[pa.RecordBatch]) -> Staged:
+        """Stage the rows of one task. Raises ``InvalidRow``."""
+        db, queue = self._queue.open()
+        encoder = Encoder(self._schema)
+        content_type = encoder.content_type(self._settings.content_type)
+        stager = Sink(queue, sink).stage(db, batch, content_type)
+        invalid = _InvalidRows(self._settings.skip)
+        try:
+            for some in rows:
+                if not stager.fixed:  # else read them all the same, as Spark expects
+                    encoder.stage(some, stager, invalid.add)
+            attempt = stager.finish()
+        except BaseException:
+            stager.discard()
+            raise
+        return Staged(sink, batch, (*attempt,), invalid.count, tuple(invalid.samples))
+
+    def publish(self, sink: str, batch: int, messages: CommitMessages) -> SinkState:
+        """Publish what the tasks of a batch have staged, in the order of the partitions."""
+        db, queue = self._queue.open()
+        attempts = [Attempt(*each.attempt) for each in messages if isinstance(each, Staged)]
+        return Sink(queue, sink).publish(db, batch, attempts, timeout=self._settings.timeout)
+
+    def discard(self, messages: CommitMessages) -> None:
+        """Remove what tasks have staged, unless it is being published."""
+        db, queue = self._queue.open()
+        for each in messages:
+            if isinstance(each, Staged):
+                Sink(queue, each.sink).discard(db, each.batch, [Attempt(*each.attempt)])
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """For ``DataFrame.write``."""
+
+    def __init__(self, settings: Settings, schema: StructType, queue: SharedQueue) -> None:
+        super().__init__(settings, schema, queue)
+        # Named on the driver, so that it is the same in every task.
         self._sink = settings.sink or anonymous(time.time_ns() // 1_000_000)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage the rows of a task. Raises ``InvalidRow`` for one that is no message."""
-        return stage(self._settings, self._schema, self._seen, self._sink, 0, iterator)
+        """Stage the rows of a task. Raises ``InvalidRow``."""
+        return self.stage(self._sink, 0, iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish what the tasks have staged. Raises what ``Sink.publish`` does."""
+    def commit(self, messages: CommitMessages) -> None:
+        """Publish what the tasks have staged. Raises what ``Sink.publish`` raises."""
         try:
-            state = publish(self._settings, self._seen, self._sink, 0, messages)
+            state = self.publish(self._sink, 0, messages)
         except SinkUnfinished as error:
             again = (
-                f"{error.__dict__['problem']}. To go on, write the same rows again with the "
-                f"option id at {self._sink!r}, within {ANONYMOUS_DAYS} days"
+                f"{error.__dict__['problem']}. To resume, write the same rows again with the "
+                f"option id set to {self._sink!r}, within {ANONYMOUS_DAYS} days"
             )
             raise SinkUnfinished(**{**error.__dict__, "problem": again}) from error
         if self._settings.summary:
-            _tell(self._settings.summary, state, messages)
+            _summarize(self._settings.summary, state, messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks have staged, unless it is being published."""
-        discard(self._seen, messages)
+    def abort(self, messages: CommitMessages) -> None:
+        """See ``discard``."""
+        self.discard(messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    """For ``DataFrame.writeStream``. The sink is named by the query, whose id is in its checkpoint:
-    so its next run goes on with the same batches."""
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """For ``DataFrame.writeStream``.
 
-    def __init__(self, settings: Settings, schema: StructType, seen: Seen) -> None:
-        self._settings = settings
-        self._schema = schema
-        self._seen = seen
+    The sink is named by the query's id, which is in its checkpoint, so that the next run of the
+    query continues with the same batches.
+    """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage the rows of a task. Raises ``InvalidRow`` for one that is no message."""
+        """Stage the rows of a task. Raises ``InvalidRow``."""
         context = TaskContext.get()
         assert context is not None, "this runs in tasks"
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         assert query, "a streaming query has an id"
         assert batch, "a streaming query counts its batches"
-        return stage(
-            self._settings, self._schema, self._seen, f"query:{query}", int(batch), iterator
-        )
+        return self.stage(f"query:{query}", int(batch), iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish a batch; nothing where that has happened. Raises what ``Sink.publish`` does."""
+    def commit(self, messages: CommitMessages, batchId: int) -> None:
+        """Publish a batch, unless it is published. Raises what ``Sink.publish`` raises."""
         sink = next((each.sink for each in messages if isinstance(each, Staged)), None)
         if sink is not None:
-            publish(self._settings, self._seen, sink, batchId, messages)
+            self.publish(sink, batchId, messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what the tasks have staged, unless it is being published."""
-        discard(self._seen, messages)
+    def abort(self, messages: CommitMessages, batchId: int) -> None:
+        """See ``discard``."""
+        self.discard(messages)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """A writer, after everything was checked that can be checked on the driver.
+    """A writer whose options, schema and queue are checked.
 
-    Raises ``InvalidOptions``, ``InvalidSchema``, ``QueueNotFound``, and a ``StoreError`` where the
-    store is not there.
+    Raises ``InvalidOptions``, ``InvalidSchema``, ``QueueNotFound``, and a ``StoreError`` if there
+    is no store.
     """
     if overwrite:
         raise InvalidOptions(
             option="mode", problem='rows are added to a queue: write with mode("append")'
         )
-    settings, seen = _checked(options, schema)
-    return BatchWriter(settings, schema, seen)
+    return BatchWriter.of(options, schema)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -169,55 +207,21 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         raise InvalidOptions(
             option="outputMode", problem='rows are added to a queue: use "append" or "update"'
         )
-    settings, seen = _checked(options, schema)
-    if settings.sink:
-        raise InvalidOptions(option="id", problem="a streaming query has one in its checkpoint")
-    return StreamWriter(settings, schema, seen)
+    writer = StreamWriter.of(options, schema)
+    if writer._settings.sink:
+        raise InvalidOptions(option="id", problem="a streaming query has its id in its checkpoint")
+    return writer
 
 
-def _checked(options: Mapping[str, str], schema: StructType) -> tuple[Settings, Seen]:
-    settings = Settings.of(options)
-    Encoder(schema)
-    return settings, stores.look(settings.place)
-
-
-# -- on the executors -------------------------------------------------------------------------
-
-
-def stage(
-    settings: Settings,
-    schema: StructType,
-    seen: Seen,
-    sink: str,
-    batch: int,
-    iterator: Iterable[pa.RecordBatch],
-) -> Staged:
-    """Stage the rows of one task. Raises ``InvalidRow``."""
-    db, queue = seen.open()
-    encoder = Encoder(schema)
-    content_type = encoder.content_type(settings.content_type)
-    stager = Sink(queue, sink).stage(db, batch, content_type)
-    bad = _Bad(settings.skip)
-    try:
-        for rows in iterator:
-            if not stager.fixed:  # else they are only read, which Spark expects
-                encoder.stage(rows, stager, bad.take)
-        attempt = stager.finish()
-    except BaseException:
-        stager.discard()
-        raise
-    return Staged(sink, batch, (*attempt,), bad.count, tuple(bad.samples))
-
-
-class _Bad:
-    """What to do with rows that are no messages."""
+class _InvalidRows:
+    """Skips invalid rows and keeps samples of them, or raises ``InvalidRow``."""
 
     def __init__(self, skip: bool) -> None:
         self.count = 0
         self.samples: list[str] = []
         self._skip = skip
 
-    def take(self, row: int, problem: str) -> None:
+    def add(self, row: int, problem: str) -> None:
         """One more."""
         context = TaskContext.get()
         error = InvalidRow(
@@ -230,39 +234,14 @@ class _Bad:
             self.samples.append(str(error))
 
 
-# -- on the driver ----------------------------------------------------------------------------
-
-
-def publish(
-    settings: Settings,
-    seen: Seen,
-    sink: str,
-    batch: int,
-    messages: Sequence[WriterCommitMessage | None],
-) -> SinkState:
-    """Publish what the tasks of a batch have staged, in the order of the partitions; returns how
-    far the sink has come."""
-    db, queue = seen.open()
-    attempts = [Attempt(*each.attempt) for each in messages if isinstance(each, Staged)]
-    return Sink(queue, sink).publish(db, batch, attempts, timeout=settings.timeout)
-
-
-def _tell(path: str, state: SinkState, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Write down what a batch write did."""
+def _summarize(path: str, state: SinkState, messages: CommitMessages) -> None:
+    """Write the result of a batch write to a file."""
     staged = [each for each in messages if isinstance(each, Staged)]
-    told = {
+    summary = {
         "rows": state.rows,
         "new": state.new,
         "size": sum(Attempt(*each.attempt).size for each in staged),
         "rejected": sum(each.rejected for each in staged),
         "samples": [text for each in staged for text in each.samples][:_SAMPLES],
     }
-    Path(path).write_text(json.dumps(told), "utf-8")
-
-
-def discard(seen: Seen, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Remove what tasks have staged."""
-    db, queue = seen.open()
-    for each in messages:
-        if isinstance(each, Staged):
-            Sink(queue, each.sink).discard(db, each.batch, [Attempt(*each.attempt)])
+    Path(path).write_text(json.dumps(summary), "utf-8")

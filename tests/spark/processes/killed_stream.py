@@ -105,12 +105,10 @@ class Writer(writing.StreamWriter):
 
 class Source(FdbQueueSource):
     def streamReader(self, schema: Any) -> Reader:
-        made = consume_stream.reader(self.options, schema)
-        return Reader(made._settings, made._schema, made._seen)
+        return Reader.of(self.options, schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Writer:
-        made = writing.stream_writer(self.options, schema, overwrite)
-        return Writer(made._settings, made._schema, made._seen)
+        return Writer.of(self.options, schema)
 
 
 def main() -> None:
