@@ -54,7 +54,7 @@ def test_files_go_in_and_out(
     done = printed(capsys)
     assert (done["rows"], done["enqueued"], done["rejected"]) == (10, 10, 0)
     assert run([*load, "--id", "once"]) == 0
-    assert "was complete before" in capsys.readouterr().out
+    assert "was already complete" in capsys.readouterr().out
     assert run([*load, "--bad-rows", "skip", "--priority", "delay + 1"]) == 0
     ended = capsys.readouterr()
     assert ended.out.startswith("loaded 9 rows of 0.0 MB in ")

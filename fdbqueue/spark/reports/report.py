@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Row, Window
@@ -54,7 +55,7 @@ DEAD = into(State.DEAD)
 COUNTS = ("enqueued", "delivered", "redelivered", "done", "returned", "dead", "expired", "purged")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Report(Figures):
     """A report on the history of queues. The times are None without a history."""
 
