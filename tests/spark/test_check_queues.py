@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 from fdbqueue.spark import Step
-from fdbqueue.spark.checks.queues import SLACK, Known, check_history
+from fdbqueue.spark.checks.queues import SLACK, QueueSnapshot, check_history
 
 FIRST, SECOND, THIRD = (identity(0, n) for n in (1, 2, 3))
 SCHEDULED = f"d-{NOON_MS + 10**7:012x}-{0:016x}"
@@ -122,7 +122,8 @@ def test_every_planted_violation_is_found_and_nothing_else(spark: SparkSession) 
     # Given queues, each with a history in which something else is wrong
     lines = [replace(line, queue=name) for name, case in CASES.items() for line in case.lines]
     known = [
-        Known(name, case.until, {0: case.depth}, case.ordered, 3) for name, case in CASES.items()
+        QueueSnapshot(name, case.until, {0: case.depth}, case.ordered, 3)
+        for name, case in CASES.items()
     ]
     # When all are checked at once
     verdict = check_history(table(spark, lines), known)

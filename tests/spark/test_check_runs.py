@@ -167,11 +167,11 @@ def test_of_two_runs_the_violations_of_one_are_shown(
     ("lines", "problem"),
     [
         ([], "there is no history in it"),
-        (["{"], "1 lines in it are no operations"),
-        (['{"who": "a", "n": 1, "ended": 5}'], "1 lines in it are no operations"),
+        (["{"], "1 of its lines are not operations"),
+        (['{"who": "a", "n": 1, "ended": 5}'], "1 of its lines are not operations"),
         (
             ['{"who": "a", "n": 1, "name": "ack", "queue": "q", "began": 1, "wall": 1}'],
-            "does not say what its queues were",
+            "does not describe its queues",
         ),
     ],
 )

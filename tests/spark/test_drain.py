@@ -62,7 +62,7 @@ def test_a_drain_takes_what_waits_under_ordering_keys_and_says_what_it_left(
     assert (done.rows, queue.depth(db).done) == (30, 30)
     assert (done.left.ready, done.left.delayed, done.left.leased) == (1, 1, 1)
     assert done.left.why == (
-        "1 that wait for others of their ordering keys",
+        "1 waiting for others of their ordering keys",
         "1 delayed that are not due",
         "1 in the hands of other consumers",
     )

@@ -136,7 +136,7 @@ def test_a_malformed_row_is_told_and_nothing_is_written(
         ({"paths": "nowhere.parquet"}, "there is no such file"),
         ({"paths": "flights.txt"}, "name one of parquet, json, csv"),
         ({"paths": []}, "name a file"),
-        ({"columns": {"body": "carrier"}}, "there are payload, priority"),
+        ({"columns": {"body": "carrier"}}, "use payload, priority"),
         ({"columns": {"payload": "nothing"}}, "nothing"),
         ({"columns": {"payload": "carrier +"}}, "Syntax error"),
         ({"columns": {"priority": "carrier"}}, "column 'priority': it is an integer"),

@@ -97,11 +97,11 @@ def test_dead_letters_are_replayed(
     [
         (["load", "QUEUE", "a.txt"], 2, "name one of parquet"),
         (["load", "QUEUE", "nowhere.json"], 2, "there is no such file"),
-        (["load", "QUEUE", "a.json", "--header", "x"], 2, "--header x: write NAME=SQL"),
+        (["load", "QUEUE", "a.json", "--header", "x"], 2, "--header x: write it as NAME=SQL"),
         (["load", "no-such-queue", "a.json"], 1, "there is no queue"),
         (["drain", "no-such-queue", "out"], 1, "there is no queue"),
         (["drain", "QUEUE", "out", "--payload", "json"], 2, "payloadSchema"),
-        (["replay", "QUEUE"], 2, "with --where, or with --all"),
+        (["replay", "QUEUE"], 2, "with --where, or all with --all"),
         (["replay", "QUEUE", "--where", "raison = 1", "--yes"], 2, "raison"),
     ],
 )

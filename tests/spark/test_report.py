@@ -385,7 +385,7 @@ def test_the_command_prints_tables_or_json_and_writes_the_page(
     assert run(["pipeline", "report", one.name, two.name]) == 0
     printed = capsys.readouterr().out
     assert "wait p99" in printed
-    assert "oldest of 2 ready" in printed
+    assert "2 ready, the oldest" in printed
 
 
 def test_a_queue_without_history_is_refused_before_anything_starts(

@@ -235,12 +235,12 @@ def test_progress_tells_what_waits(db: fdb.Database, queue: Queue, source: dict[
         ({"mode": "take"}, "'take' is not one of"),
         ({"consumer": "c"}, "it needs mode to be 'consume'"),
         ({"mode": "consume", "consumer": "c", "startingposition": "now"}, "with the first message"),
-        ({"table": "dead"}, "a stream is of ready messages"),
-        ({"levels": "1"}, "unknown"),
-        ({"maxmessagesperbatch": "0"}, "is not from 1"),
-        ({"maxbytesperbatch": "much"}, "no size"),
+        ({"table": "dead"}, "streams read ready messages"),
+        ({"levels": "1"}, "unknown; the options are"),
+        ({"maxmessagesperbatch": "0"}, "is not between 1"),
+        ({"maxbytesperbatch": "much"}, "not a size"),
         ({"failondataloss": "perhaps"}, "failOnDataLoss"),
-        ({"partitions": "many"}, "no integer"),
+        ({"partitions": "many"}, "not an integer"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(
@@ -335,5 +335,5 @@ def test_a_task_that_sees_another_queue_of_the_name_reads_nothing_of_it(
     with pytest.raises(QueueReplaced):
         list(reader.read(piece))
     stores._verify.cache_clear()
-    with pytest.raises(StoreNotShared, match="made anew"):
+    with pytest.raises(StoreNotShared, match="created anew"):
         list(reader.read(piece))

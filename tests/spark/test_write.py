@@ -99,7 +99,7 @@ def test_payloads_may_be_text_or_anything_nested(
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("body BINARY", {}, "column 'body': there is no such column to write; there are payload,"),
+        ("body BINARY", {}, "column 'body': a write has no such column; the columns are payload,"),
         ("priority INT", {}, "column 'payload': it is missing"),
         ("payload INT", {}, "column 'payload': it is BINARY, STRING, or a STRUCT"),
         ("payload STRING, priority STRING", {}, "column 'priority': it is an integer, not STRING"),
@@ -183,7 +183,7 @@ def test_a_write_that_stopped_halfway_goes_on_with_its_id(
     queue.set_options(db, max_messages=20, when_full="block")
     frame = spark.range(50).selectExpr("CAST(id AS STRING) AS payload").coalesce(1)
     said = refused(frame, source, timeout="0")
-    name = re.search(r"with the option id at '([^']+)'", said)
+    name = re.search(r"with the option id set to '([^']+)'", said)
     assert name is not None, said
     begun = [int(payload) for payload in payloads(db, queue)]
     assert 0 < len(begun) < 50
@@ -264,5 +264,5 @@ def test_a_stream_goes_into_a_queue(
     (state,) = sinks(db, queue).values()
     assert (state.done, state.batch) == (3, -1)
     (given / "4.json").write_text(json.dumps({"payload": "file 4"}))
-    with pytest.raises(Exception, match="has one in its checkpoint"):
+    with pytest.raises(Exception, match="has its id in its checkpoint"):
         run(id="mine")

@@ -100,8 +100,8 @@ def _print_rest(queue: QueueReport) -> None:
     if queue.consumers and queue.balance:
         balance = queue.balance
         print(
-            f"\n{terminal.count(balance.consumers, 'consumer')}: most to least {balance.most:,} to "
-            f"{balance.least:,}, evenness {balance.evenness:.3f}"
+            f"\n{terminal.count(balance.consumers, 'consumer')}: {balance.least:,} to "
+            f"{balance.most:,} deliveries each, evenness {balance.evenness:.3f}"
         )
         rows = [
             [
@@ -117,4 +117,4 @@ def _print_rest(queue: QueueReport) -> None:
         headers = ["delivered", "share", "done", "failed", "service p50", "consumer"]
         terminal.print_table(headers, rows)
     for one in queue.oldest:
-        print(f"oldest of {one.messages:,} {one.state}: {one.id}, since {duration(one.age_ms)}")
+        print(f"{one.messages:,} {one.state}, the oldest {one.id} for {duration(one.age_ms)}")

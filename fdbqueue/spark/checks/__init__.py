@@ -1,1 +1,1 @@
-"""The check: the guarantees verified over histories, by Spark."""
+"""The check: verify the guarantees over histories, on Spark."""

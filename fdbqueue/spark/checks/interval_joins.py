@@ -1,4 +1,4 @@
-"""Two questions about many intervals of time, answered by sorting and joining, not pair by pair."""
+"""Joins of points and intervals of time, by sorting: n log n for n rows."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 
-def throughout(standing: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
-    """What stood there before a moment, and still after another one.
+def present_throughout(present: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
+    """The rows of ``asked`` during which something was present all the time.
 
-    standing: columns ``by``, since and until (bigint), and what (a struct). asked: columns
-    ``by``, begin and end, and any others. Returns the rows of ``asked`` for which there is a row
-    of ``standing`` with since < begin and until > end, with its ``what``.
+    present: columns ``by``, since and until (bigint), and what (a struct). asked: columns ``by``,
+    begin and end, and others. Returns the rows of ``asked`` for which some row of ``present`` has
+    since < begin and until > end, with its ``what``.
 
-    Of all that stood there before ``begin`` only the one that stays longest is looked at, which a
-    running maximum over both tables in the order of time gives: n log n for n rows.
+    Of all that began before ``begin`` only the one that stays longest matters: a running maximum
+    over both tables in the order of time finds it.
     """
     others = [name for name in asked.columns if name not in (*by, "begin", "end")]
     question = F.struct("end", *others)
     longest = F.struct("until", "what")
     nothing = {
-        "stood": F.lit(None).cast(_type(standing.select(longest.alias("it")))),
+        "stood": F.lit(None).cast(_type(present.select(longest.alias("it")))),
         "question": F.lit(None).cast(_type(asked.select(question.alias("it")))),
     }
-    stood = standing.select(
+    stood = present.select(
         *by,
         F.col("since").alias("at"),
         longest.alias("stood"),
@@ -34,7 +34,7 @@ def throughout(standing: DataFrame, asked: DataFrame, by: Sequence[str]) -> Data
     questions = asked.select(
         *by, F.col("begin").alias("at"), nothing["stood"].alias("stood"), question.alias("question")
     )
-    # At one moment questions come first: what begins then does not stand before it.
+    # Questions come first within a moment: what begins then is not present before it.
     order = Window.partitionBy(*by).orderBy("at", F.col("question").isNull())
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     answered = stood.unionByName(questions).select("*", F.max("stood").over(so_far).alias("most"))
@@ -44,11 +44,11 @@ def throughout(standing: DataFrame, asked: DataFrame, by: Sequence[str]) -> Data
 
 
 def least_open(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
-    """The least of all that are open at a moment.
+    """The least interval that is open at each moment.
 
-    intervals: columns ``by``, begin and end (bigint), and what, which can be compared: each is
-    open after begin and before end. asked: columns ``by``, at, and any others. Returns the rows of
-    ``asked`` at whose moment anything is open, with the least ``what``. n log n for n rows.
+    intervals: columns ``by``, begin and end (bigint), and what, which is compared; an interval is
+    open after begin and before end. asked: columns ``by``, at, and others. Returns the rows of
+    ``asked`` with open intervals, and the least ``what``.
     """
     parts = _parts(intervals, by)
     least = parts.groupBy(*by, "size", "block").agg(F.min("what").alias("what"))
@@ -61,16 +61,16 @@ def least_open(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> Dat
 
 
 def open_at(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
-    """As ``least_open``, with a row for each of those that are open: n log n and the answers."""
+    """As ``least_open``, with a row for each open interval."""
     parts = _parts(intervals, by).select(*by, "size", "block", "what")
     return _blocks(asked, parts, by).join(parts, [*by, "size", "block"]).drop("size", "block")
 
 
 def _parts(intervals: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Intervals taken apart into blocks of powers of two, at most two of each size.
+    """Intervals cut into blocks of powers of two, at most two of each size.
 
-    A moment lies in one block of each size, so that of the blocks of an interval at most one has
-    it. Source: the segment tree, as in Bentley, "Solutions to Klee's rectangle problems", 1977.
+    A moment lies in one block of each size, so it is in at most one block of an interval. Source:
+    the segment tree, as in Bentley, "Solutions to Klee's rectangle problems", 1977.
     """
     from_, to = F.col("begin") + 1, F.col("end")
     length = to - from_
@@ -84,13 +84,13 @@ def _parts(intervals: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def _blocks(asked: DataFrame, parts: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Moments with the blocks that they lie in, of the sizes that there are."""
+    """Moments with the blocks that contain them, for the sizes in use."""
     used = parts.select(*by, "size").distinct()
     return asked.join(F.broadcast(used), list(by)).withColumn("block", _shifted(F.col("at")))
 
 
 def _shifted(number: Column) -> Column:
-    """A number without its lowest ``size`` bits: rounded down."""
+    """A number without its lowest ``size`` bits."""
     return F.call_function("shiftright", number, F.col("size"))
 
 

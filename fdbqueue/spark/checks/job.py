@@ -1,4 +1,4 @@
-"""The check as a job: what it reads, in which steps it goes, and what it tells in the end."""
+"""The check of runs of tools/chaos, as a job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from .. import session
 from ..jobs.steps import OnProgress, steps
 from . import messages, operations, order, runs, window
-from .message_operations import MESSAGE, deeds, lives
+from .message_operations import MESSAGE, actions_of, with_history
 from .rules import Rules
-from .violations import MOST_SHOWN, SCHEMA, Verdict, first_of_each, together, violation
+from .violations import MOST_SHOWN, SCHEMA, Verdict, first_of_each, union, violation
 
 
 def check_runs(
@@ -23,10 +23,10 @@ def check_runs(
     spark: session.SessionLike = None,
     progress: OnProgress | None = None,
 ) -> Verdict:
-    """Verify the guarantees over the histories of runs of tools/chaos, each by itself.
+    """Verify the guarantees over the histories of runs of tools/chaos, each on its own.
 
-    directories: of the histories, one for each run. progress: is told how far it is.
-    Raises ``InvalidArgument`` where there is none, and ``CorruptData`` for what is no history.
+    directories: one for each run. progress: called as it proceeds. Raises ``InvalidArgument`` if
+    there is no history, ``CorruptData`` for anything else in its place.
     """
     session_ = session.resolve(spark)
     with steps(session_, "reading the histories", progress) as step:
@@ -39,32 +39,31 @@ def check_lines(
     *,
     step: Callable[[str], None] = lambda doing: None,
 ) -> Verdict:
-    """As ``check_runs``, of lines that are a table: run, and value, which is JSON.
+    """As ``check_runs``, for a table of lines: run, and value in JSON.
 
-    rules: what is known of the queues; None for what the histories say themselves. step: is told
-    what is done next.
+    rules: of the queues; None to read them from the histories. step: names each step.
     """
-    acts = _kept(operations.settled(operations.paired(lines)))
-    known = _kept(lives(deeds(acts)))
-    numbers = operations.require_whole(acts)
-    rules = rules or Rules.parse(operations.told_rules(acts))
+    ops = _materialized(operations.settled(operations.paired(lines)))
+    actions = _materialized(with_history(actions_of(ops)))
+    numbers = operations.require_complete(ops)
+    rules = rules or Rules.parse(operations.recorded_rules(ops))
     step("following every message")
-    followed = known.where("rank = 1").count()
+    followed = actions.where("rank = 1").count()
     step("checking")
-    disturbed = _kept(order.disturbances(acts, rules))
-    findings = together(
+    uncertain = _materialized(order.uncertain_calls(ops, rules))
+    findings = union(
         [
-            messages.findings(known, rules),
-            order.findings(known, acts, disturbed, rules),
-            window.findings(known, acts, disturbed, rules),
-            runs.cursors(acts, known, rules),
-            runs.replayed(acts, known, rules),
-            runs.counters(acts, known),
-            runs.failures(acts),
+            messages.findings(actions, rules),
+            order.findings(actions, ops, uncertain, rules),
+            window.findings(actions, ops, uncertain, rules),
+            runs.cursors(ops, actions, rules),
+            runs.replayed(ops, actions, rules),
+            runs.counters(ops, actions),
+            runs.failures(ops),
         ]
     )
     first = first_of_each(findings)
-    shown = _shown(first, acts, known)
+    shown = _shown(first, ops, actions)
     return Verdict(
         tuple(sorted(numbers)),
         {"operations": sum(numbers.values()), "messages": followed},
@@ -72,19 +71,19 @@ def check_lines(
     )
 
 
-def _kept(frame: DataFrame) -> DataFrame:
-    """A table that is computed once, and of which plans no longer know how.
+def _materialized(frame: DataFrame) -> DataFrame:
+    """A table that Spark computes once.
 
-    Else every one of some twenty checks would carry the whole of it through its planning.
+    Else the plan of each of some twenty checks would include its whole computation.
     """
     return frame.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
 
 
-def _shown(first: list[Row], acts: DataFrame, known: DataFrame) -> dict[int, list[str]]:
-    """The operations that show a finding: those it names, and all about its messages."""
+def _shown(first: list[Row], ops: DataFrame, actions: DataFrame) -> dict[int, list[str]]:
+    """The operations that show each finding: those it names, and all of its messages."""
     if not first:
         return {}
-    spark = acts.sparkSession
+    spark = ops.sparkSession
     rows = [
         (n, row["run"], row["one"]["queue"], row["one"]["tags"], row["one"]["refs"])
         for n, row in enumerate(first)
@@ -93,20 +92,20 @@ def _shown(first: list[Row], acts: DataFrame, known: DataFrame) -> dict[int, lis
     wanted = spark.createDataFrame(rows, f"finding int, {schema}")
     named = wanted.select("finding", "run", F.explode("refs").alias("ref"))
     tags = wanted.select("finding", "run", "queue", F.explode("tags").alias("tag"))
-    about = known.join(F.broadcast(tags), list(MESSAGE)).where("who != 'store'")
+    about = actions.join(F.broadcast(tags), list(MESSAGE)).where("who != 'store'")
     refs = named.select("finding", "run", "ref.who", "ref.n").union(
         about.select("finding", "run", "who", "n")
     )
-    found = acts.join(F.broadcast(refs.distinct()), ["run", "who", "n"])
+    found = ops.join(F.broadcast(refs.distinct()), ["run", "who", "n"])
     shown: dict[int, list[str]] = {}
     for row in found.orderBy("finding", "began").collect():
         texts = shown.setdefault(row["finding"], [])
         if len(texts) < MOST_SHOWN:
-            texts.append(_told(row))
+            texts.append(_describe(row))
     return shown
 
 
-def _told(row: Row) -> str:
+def _describe(row: Row) -> str:
     end = "killed before it ended" if row["ended"] is None else f"{row['ended'] / 1e6:.3f}"
     came = "" if row["ended"] is None else f" -> {_short(row['error'] or row['result'] or 'null')}"
     began = f"{row['began'] / 1e6:.3f}"

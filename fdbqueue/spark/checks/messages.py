@@ -1,38 +1,38 @@
-"""What must hold of each message by itself: conservation, at most once, attempts, delays."""
+"""Checks of single messages: conservation, at most once, attempts, delays."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .message_operations import DEAD, ENDED, MESSAGE, NEVER, TAKEN, is_
+from .message_operations import DEAD, MESSAGE, NEVER, SETTLED, TAKEN, is_action
 from .rules import Rules
-from .violations import Condition, judged, ref, text, together
+from .violations import Condition, check_rows, ref, text, union
 
 
 def _message() -> Column:
     return text(F.col("queue"), " ", F.col("tag"))
 
 
-def findings(lives: DataFrame, rules: Rules) -> DataFrame:
-    """Every finding about one message; ``lives`` is what ``deeds.lives`` makes."""
-    return together([_whole(lives, rules), _pairs(lives, rules)])
+def findings(actions: DataFrame, rules: Rules) -> DataFrame:
+    """All findings about single messages. ``actions``: see ``message_operations.with_history``."""
+    return union([_whole(actions, rules), _pairs(actions, rules)])
 
 
-def _whole(lives: DataFrame, rules: Rules) -> DataFrame:
-    tests = [*_once_each(), *_each_deed(rules)]
-    return judged(lives, tests, tags=F.array("tag"), refs=F.array(ref()))
+def _whole(actions: DataFrame, rules: Rules) -> DataFrame:
+    tests = [*_once_each(), *_each_action(rules)]
+    return check_rows(actions, tests, tags=F.array("tag"), refs=F.array(ref()))
 
 
 def _once_each() -> list[Condition]:
-    """What is found at most once of a message."""
+    """Findings that a message can have once."""
     message = _message()
-    once, told = F.col("rank") == 1, F.col("told").isNotNull()
-    certain = F.col("told.certain")
+    once, enqueued = F.col("rank") == 1, F.col("enqueue").isNotNull()
+    certain = F.col("enqueue.certain")
     takes, ends, perhaps = F.col("takes") > 0, F.col("ends") > 0, F.col("perhaps") > 0
     dead, effect = F.col("deaths") > 0, F.col("effects").isNotNull()
     ended = ends | perhaps | dead | effect
-    nobody = once & ~told
+    nobody = once & ~enqueued
     unknown = text(message, ": nobody enqueued it")
     return [
         Condition("lost", once & certain & ~ended, text(message, ": neither done nor dead")),
@@ -41,14 +41,14 @@ def _once_each() -> list[Condition]:
             once & (certain == F.lit(False)) & (ended | takes),
             text(message, ": never committed"),
         ),
-        # One for each way in which it shows.
+        # One for each way it can show.
         *(Condition("phantom", nobody & shows, unknown) for shows in (takes, ends, dead, effect)),
         Condition(
             "enqueued twice",
-            once & told & (F.size("ids") > 1),
+            once & enqueued & (F.size("ids") > 1),
             text(message, ": under ", F.array_join(F.array_sort("ids"), ", ")),
         ),
-        Condition("done and dead", once & told & dead & F.col("finished"), message),
+        Condition("done and dead", once & enqueued & dead & F.col("finished"), message),
         Condition("settled twice", once & (F.col("ends") > 1), message),
         Condition(
             "effect not once",
@@ -58,11 +58,11 @@ def _once_each() -> list[Condition]:
     ]
 
 
-def _each_deed(rules: Rules) -> list[Condition]:
-    """What each deed may show."""
+def _each_action(rules: Rules) -> list[Condition]:
+    """Findings that every action can have."""
     message = _message()
-    taken, drains = is_(TAKEN), F.coalesce("drains", F.lit(False))
-    due = F.col("told.wall_ms") + F.col("told.delay") * 1000 - rules.early_ms
+    taken, drains = is_action(TAKEN), F.coalesce("drains", F.lit(False))
+    due = F.col("enqueue.wall_ms") + F.col("enqueue.delay") * 1000 - rules.early_ms
     early = due - F.col("ended_wall_ms")
     return [
         Condition(
@@ -70,7 +70,7 @@ def _each_deed(rules: Rules) -> list[Condition]:
         ),
         Condition(
             "effect lost",
-            is_(ENDED)
+            is_action(SETTLED)
             & F.col("certain")
             & F.col("name").isin("effect", "dequeue")
             & F.col("effects").isNull(),
@@ -83,26 +83,26 @@ def _each_deed(rules: Rules) -> list[Condition]:
         ),
         Condition(
             "early",
-            taken & (F.col("told.delay") > 0) & (early > 0) & ~drains,
+            taken & (F.col("enqueue.delay") > 0) & (early > 0) & ~drains,
             text(message, ": ", F.round(early).cast("bigint"), " ms too early"),
         ),
         Condition("taken without a match", taken & (F.col("wanted") != F.col("region")), message),
         Condition(
             "dead too early",
-            is_(DEAD) & (F.col("attempt") < rules.max_attempts) & ~F.col("refused"),
+            is_action(DEAD) & (F.col("attempt") < rules.max_attempts) & ~F.col("refused"),
             text(message, ": ", F.col("reason")),
         ),
     ]
 
 
-def _pairs(lives: DataFrame, rules: Rules) -> DataFrame:
-    """What one delivery and the one before it of the same message show."""
+def _pairs(actions: DataFrame, rules: Rules) -> DataFrame:
+    """Findings about a delivery and the previous one of its message."""
     window = Window.partitionBy(*MESSAGE).orderBy("began", "who", "n")
     columns = {name: F.col(name) for name in ("attempt", "began", "ended", "who", "n")}
     before = F.lag(F.struct(*columns.values())).over(window)
-    taken = lives.where(is_(TAKEN) & ~F.col("queue").isin(*rules.handled))
+    taken = actions.where(is_action(TAKEN) & ~F.col("queue").isin(*rules.handled))
     pairs = taken.select("*", before.alias("before")).where(F.col("before").isNotNull())
-    # Where two overlap, either may have been the first.
+    # If two overlap, either may have been first.
     pairs = pairs.withColumn("end", F.greatest("before.ended", "ended"))
 
     def meanwhile(given: Column) -> Column:
@@ -128,4 +128,4 @@ def _pairs(lives: DataFrame, rules: Rules) -> DataFrame:
         Condition("lease cut short", ~(back | drains) & short, message),
     ]
     refs = F.array(ref("before.who", "before.n"), ref())
-    return judged(pairs, tests, tags=F.array("tag"), refs=refs)
+    return check_rows(pairs, tests, tags=F.array("tag"), refs=refs)

@@ -1,7 +1,7 @@
-"""Histories of tools/chaos as a table: one row for each operation of each actor.
+"""Histories of tools/chaos as a table: a row for each operation of each actor.
 
-A history is a directory of files with a line of JSON for each intent and each outcome; see
-tools/chaosrun/history.py, which writes them.
+A history is a directory of files with a line of JSON for each intent and each outcome;
+tools/chaosrun/history.py writes them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,14 @@ WHAT = (
     "dead array<array<string>>, deviations array<string>, unchecked array<string>, "
     "orphans map<string, bigint>, limit int, window int, process string"
 )
-"""What the checks need to know of what an operation was about."""
+"""The details of an operation that the checks use."""
 STORE = "store"
 NOTHING_WRITTEN = "^(LeaseLost|StoreFull)"
-"""Errors that promise that nothing of the operation was written."""
+"""Errors that promise that the operation wrote nothing."""
 
 
 def read(spark: SparkSession, directories: Iterable[str | Path]) -> DataFrame:
-    """The lines of several histories, not yet looked at.
-
-    Raises ``InvalidArgument`` for a directory that has none.
-    """
+    """The lines of histories. Raises ``InvalidArgument`` for a directory without any."""
     frames = []
     for directory in dict.fromkeys(str(each) for each in directories):
         if not any(Path(directory).glob("*.jsonl")):
@@ -48,17 +45,17 @@ def read(spark: SparkSession, directories: Iterable[str | Path]) -> DataFrame:
         frames.append(spark.read.text(path).withColumn("run", F.lit(directory)))
     if not frames:
         raise InvalidArgument(argument="directories", value=[], problem="name at least one")
-    together = frames[0]
+    union = frames[0]
     for each in frames[1:]:
-        together = together.unionByName(each)
-    return together
+        union = union.unionByName(each)
+    return union
 
 
 def paired(lines: DataFrame) -> DataFrame:
-    """Intents and outcomes together, by who and n. One shuffle.
+    """Intents joined with their outcomes, by who and n. One shuffle.
 
     Columns: run, who, n, name, queue, what and result (JSON), began and ended (nanoseconds),
-    wall_ms, ended_wall_ms, error. ``ended`` is null where the process did not live to see it.
+    wall_ms, ended_wall_ms, error. ``ended`` is null if the process was killed before.
     """
     line = F.from_json("value", LINE)
     parsed = lines.select("run", line.alias("line")).select("run", "line.*")
@@ -72,11 +69,11 @@ def paired(lines: DataFrame) -> DataFrame:
 
 
 def settled(operations: DataFrame) -> DataFrame:
-    """Operations with what came of them, as far as it is known. One shuffle.
+    """Operations with their outcomes, as far as these are known. One shuffle.
 
-    Adds ``about``, which is what it was about; ``certain``: it was committed, it was not (false),
-    or nobody knows (null); and ``outcome``, its result as JSON. Where its process did not live to
-    tell, the mark does that it left in the store in the same transaction.
+    Adds ``about``, the details; ``certain``: true if committed, false if not, null if unknown; and
+    ``outcome``, the result as JSON. If the process was killed, the outcome comes from the mark
+    that the operation left in the store in the same transaction.
     """
     known = operations.withColumn("about", F.from_json("what", WHAT))
     marks = known.where((F.col("who") == STORE) & (F.col("name") == "mark")).select(
@@ -99,13 +96,12 @@ def settled(operations: DataFrame) -> DataFrame:
 
 
 def succeeded() -> Column:
-    """Whether an operation is known by itself to have succeeded."""
+    """Whether an operation returned without an error."""
     return F.col("ended").isNotNull() & F.col("error").isNull()
 
 
-def require_whole(operations: DataFrame) -> dict[str, int]:
-    """Raise ``CorruptData`` for lines that are no operations; returns how many there are of each
-    run. Looks at all of them."""
+def require_complete(operations: DataFrame) -> dict[str, int]:
+    """The number of operations of each run. Raises ``CorruptData`` for other lines. Reads all."""
     whole = F.col("n").isNotNull() & F.col("began").isNotNull() & F.col("name").isNotNull()
     counted = operations.groupBy("run").agg(
         F.count("*").alias("operations"), F.count(F.when(~whole, 1)).alias("others")
@@ -115,21 +111,21 @@ def require_whole(operations: DataFrame) -> dict[str, int]:
         if row["others"]:
             raise CorruptData(
                 what=f"the history in {row['run']}",
-                problem=f"{row['others']:,} lines in it are no operations",
+                problem=f"{row['others']:,} of its lines are not operations",
             )
     return {row["run"]: row["operations"] for row in rows}
 
 
-def told_rules(operations: DataFrame) -> dict[str, Any]:
-    """What the histories say of themselves. Raises ``CorruptData`` where they do not, or differ."""
-    told = operations.where(F.col("name") == "rules").select("run", "what").collect()
+def recorded_rules(operations: DataFrame) -> dict[str, Any]:
+    """The rules recorded in the histories. Raises ``CorruptData`` if missing or different."""
+    recorded = operations.where(F.col("name") == "rules").select("run", "what").collect()
     silent = {row["run"] for row in operations.select("run").distinct().collect()}
-    silent -= {row["run"] for row in told}
+    silent -= {row["run"] for row in recorded}
     if silent:
-        problem = "it does not say what its queues were"
+        problem = "it does not describe its queues"
         raise CorruptData(what=f"the history in {min(silent)}", problem=problem)
-    if len({row["what"] for row in told}) > 1:
-        problem = "they are of different kinds of runs; check them one by one"
+    if len({row["what"] for row in recorded}) > 1:
+        problem = "they come from different kinds of runs; check them one by one"
         raise CorruptData(what="the histories", problem=problem)
-    rules: dict[str, Any] = json.loads(told[0]["what"])
+    rules: dict[str, Any] = json.loads(recorded[0]["what"])
     return rules

@@ -1,4 +1,4 @@
-"""The check of queues in use: what their delivery history says must be legal, and must add up."""
+"""The check of queues in use: their delivery history must be legal and add up."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ from ...values.model import Depth
 from ...values.records import record
 from ...values.states import ENDS, State
 from .. import session
-from ..jobs import events as histories
+from ..jobs.events import BORN, TAKES, state_of, version
+from ..jobs.events import read as read_history
 from ..jobs.steps import OnProgress, steps
 from . import transitions
-from .transitions import NAMES, followed
+from .transitions import NAMES, with_neighbors
 from .violations import (
     MOST_SHOWN,
     Condition,
     Verdict,
     Violation,
+    check_rows,
     first_of_each,
-    judged,
     text,
-    together,
+    union,
     violation,
 )
 
 SLACK = 5 * VERSIONS_PER_SECOND
-"""Who takes messages has read at a version that is at most so much older than its commit."""
+"""Versions by which a taker's read may be older than its commit."""
 STATES = tuple(state.value for state in State)
 
 
 @record
-class Known:
-    """What is known of a queue beside its history, all at one version.
+class QueueSnapshot:
+    """The state of a queue at one version, to compare its history with.
 
-    ordered: whether its messages are taken in the order of their places. limit: the most
-    attempts that a message may have, if that is the same for all.
+    ordered: its messages are taken in the order of their places. limit: the most attempts of a
+    message, if that is the same for all.
     """
 
     name: str
@@ -59,65 +60,61 @@ def check(
     spark: session.SessionLike = None,
     progress: OnProgress | None = None,
 ) -> Verdict:
-    """Verify the guarantees over the delivery history of queues, which may be in use meanwhile.
+    """Verify the guarantees over the delivery history of queues, which may be in use.
 
-    max_attempts: the most attempts that any message may have. None not to check it: messages may
-    have a limit of their own, which the history does not tell.
-    progress: is told how far it is.
+    max_attempts: the most attempts of any message; None not to check. The history does not tell
+    the limits of single messages. progress: called as it proceeds.
 
-    Looks at each queue's counters at one version, and at the history up to it. Raises
+    Compares each queue's counters at one version with the history up to it. Raises
     ``QueueNotFound``, ``StoreError``, ``MissingPackage``, ``MissingJava``.
     """
     session_ = session.resolve(spark)
     handles = list(queues)
-    known = [_look(db, queue, max_attempts) for queue in handles]
+    snapshots = [_snapshot(db, queue, max_attempts) for queue in handles]
     with steps(session_, "reading the histories", progress) as step:
-        history = histories.read(session_, db, handles)
-        return check_history(history, known, step=step)
+        history = read_history(session_, db, handles)
+        return check_history(history, snapshots, step=step)
 
 
-def _look(db: fdb.Database, queue: Queue, max_attempts: int | None) -> Known:
+def _snapshot(db: fdb.Database, queue: Queue, max_attempts: int | None) -> QueueSnapshot:
     @transactional
-    def look(tr: fdb.Transaction) -> Known:
+    def look(tr: fdb.Transaction) -> QueueSnapshot:
         version = tr.get_read_version()
         options = queue.options(tr)
         selected = any(each.selector is not None for each in queue.subscriptions.list(tr))
         ordered = options.contention != "relaxed" and not selected
         depths = queue.depths(tr)
-        return Known(queue.name, version.wait(), depths, ordered, max_attempts)
+        return QueueSnapshot(queue.name, version.wait(), depths, ordered, max_attempts)
 
-    looked: Known = look(db)
-    return looked
+    snapshot: QueueSnapshot = look(db)
+    return snapshot
 
 
 def check_history(
     history: DataFrame,
-    known: Iterable[Known],
+    snapshots: Iterable[QueueSnapshot],
     *,
     step: Callable[[str], None] = lambda doing: None,
 ) -> Verdict:
-    """As ``check``, of a table of history, and what is known of its queues.
-
-    step: is told what is done next.
-    """
-    queues = list(known)
+    """As ``check``, for a table of history and the state of its queues."""
+    queues = list(snapshots)
     spark = history.sparkSession
     beside = spark.createDataFrame(
         [(each.name, each.version, each.ordered, each.limit) for each in queues],
         "queue string, until bigint, ordered boolean, max_attempts int",
     )
     events = history.withColumn("at_ms", F.unix_millis("at"))
-    events = events.withColumn("at", histories.version(F.col("stamp")))
+    events = events.withColumn("at", version(F.col("stamp")))
     events = events.join(F.broadcast(beside), "queue").where("at <= until")
-    lives = followed(events.withColumn("run", F.col("queue")))
-    lives = lives.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    events = with_neighbors(events.withColumn("run", F.col("queue")))
+    events = events.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
     step("following every message")
-    counted = _counted(lives)
+    counted = _counted(events)
     partial = _partial(counted, queues)
     step("checking")
-    findings = together([_steps(lives, F.col("queue").isin(partial)), _ordered(lives)])
+    findings = union([_steps(events, F.col("queue").isin(partial)), _ordered(events)])
     found = first_of_each(findings)
-    shown = _shown(found, lives)
+    shown = _shown(found, events)
     violations = [violation(row, shown.get(n, [])) for n, row in enumerate(found)]
     violations += [each for one in queues for each in _counters(one, counted, one.name in partial)]
     return Verdict(
@@ -128,9 +125,9 @@ def check_history(
         },
         tuple(violations),
         (
-            *(f"the beginning of the history of {name}: it is not kept" for name in partial),
+            *(f"the beginning of the history of {name}: it is no longer kept" for name in partial),
             *(
-                f"the order of {each.name}: it is relaxed, or selectors take from it"
+                f"the order of {each.name}: it is relaxed, or has subscriptions with selectors"
                 for each in queues
                 if not each.ordered
             ),
@@ -138,15 +135,15 @@ def check_history(
     )
 
 
-def _steps(lives: DataFrame, began_before: Column) -> DataFrame:
-    """Every transition against the one before it of the same message."""
+def _steps(events: DataFrame, began_before: Column) -> DataFrame:
+    """Check every transition against the previous one of its message."""
     transition, before = F.col("transition"), F.col("before")
-    state = histories.state_of(before)
-    source = histories.state_of(transition, source=True)
+    state = state_of(before)
+    source = state_of(transition, source=True)
     unknown = before.isNull() & began_before
     known_name = transition.isin(NAMES)
     wrong = ~unknown & ~(state.eqNullSafe(source))
-    born = transition.isin(histories.BORN) & before.isNotNull()
+    born = transition.isin(BORN) & before.isNotNull()
     ended = state.isin([each.value for each in ENDS]) & ~born
     leased = (transition == "lease") & (state == State.LEASED.value)
     where = text(transition, " of ", F.col("id"), ", which is ", state)
@@ -155,15 +152,15 @@ def _steps(lives: DataFrame, began_before: Column) -> DataFrame:
         "release", "defer", "reclaim", "dead-letter", "drop", "expire leased", "forward leased"
     )
     steps = (
-        F.when(transition.isin(histories.BORN) | (transition == "redrive"), attempt == 0)
+        F.when(transition.isin(BORN) | (transition == "redrive"), attempt == 0)
         .when(fails, (attempt == previous) | (attempt == previous + 1))
         .otherwise(attempt == previous)
     )
-    taken = transition.isin(*histories.TAKES)
+    taken = transition.isin(*TAKES)
     due_ms = F.conv(F.substring_index(F.substring("id", 3, 64), "-", 1), 16, 10).cast("bigint")
     early = (transition == "promote") & F.col("id").startswith("d-") & (F.col("at_ms") < due_ms)
-    return judged(
-        lives,
+    return check_rows(
+        events,
         [
             Condition("unknown transition", ~known_name, where),
             Condition("enqueued twice", born, where),
@@ -190,34 +187,34 @@ def _steps(lives: DataFrame, began_before: Column) -> DataFrame:
     )
 
 
-def _ordered(lives: DataFrame) -> DataFrame:
-    """Nothing is taken while another one has been ready at a better place for long enough."""
+def _ordered(events: DataFrame) -> DataFrame:
+    """Nothing is taken while another message has been ready at a better place for long enough."""
     place = F.when(F.col("place") != "", F.col("place"))
-    placed = lives.where("ordered").withColumn("place", place)
-    return transitions.not_the_first(placed, "overtaken", F.lit(SLACK))
+    placed = events.where("ordered").withColumn("place", place)
+    return transitions.taken_out_of_order(placed, "overtaken", F.lit(SLACK))
 
 
 # -- counters ---------------------------------------------------------------------------------
 
 
-def _counted(lives: DataFrame) -> list[Row]:
-    """Of every queue and level, how many messages the history leaves in which state."""
-    state = histories.state_of(F.col("transition"))
+def _counted(events: DataFrame) -> list[Row]:
+    """For each queue and level, how many messages the history leaves in each state."""
+    state = state_of(F.col("transition"))
     last = F.col("after_at").isNull()
     return (
-        lives.groupBy("queue", "level")
+        events.groupBy("queue", "level")
         .agg(
             F.count("*").alias("events"),
             F.count(F.when(last, 1)).alias("messages"),
-            F.count(F.when(F.col("transition").isin(histories.BORN), 1)).alias("enqueued"),
+            F.count(F.when(F.col("transition").isin(BORN), 1)).alias("enqueued"),
             *(F.count(F.when(last & (state == name), 1)).alias(name) for name in STATES),
         )
         .collect()
     )
 
 
-def _partial(counted: list[Row], queues: Iterable[Known]) -> list[str]:
-    """The queues of whose history the beginning is not kept."""
+def _partial(counted: list[Row], queues: Iterable[QueueSnapshot]) -> list[str]:
+    """The queues whose history does not go back to their beginning."""
     born: dict[str, int] = {}
     for row in counted:
         born[row["queue"]] = born.get(row["queue"], 0) + row["enqueued"]
@@ -228,20 +225,19 @@ def _partial(counted: list[Row], queues: Iterable[Known]) -> list[str]:
     ]
 
 
-def _counters(one: Known, counted: list[Row], partial: bool) -> Iterator[Violation]:
-    """Where the counters of a queue are not what its history leaves, state by state.
+def _counters(one: QueueSnapshot, counted: list[Row], partial: bool) -> Iterator[Violation]:
+    """The counters of a queue that differ from what its history adds up to.
 
-    Of a history whose beginning is not kept no message can be in a state that is not counted
-    there; others may be.
+    Counters of a partial history may be higher, but not lower.
     """
     mine = {row["level"]: row for row in counted if row["queue"] == one.name}
     for level in sorted(mine.keys() | one.depths.keys()):
         row, depth = mine.get(level), one.depths.get(level, Depth())
         for name in ("enqueued", *STATES):
-            told, stands = row[name] if row else 0, getattr(depth, name)
-            if told > stands or (told != stands and not partial):
+            expected, found = row[name] if row else 0, getattr(depth, name)
+            if expected > found or (expected != found and not partial):
                 detail = (
-                    f"{one.name}: level {level}: {stands:,} {name}, and {told:,} by its history"
+                    f"{one.name}: level {level}: {found:,} {name}, but its history has {expected:,}"
                 )
                 yield Violation(one.name, "counter", 1, detail)
 
@@ -249,13 +245,13 @@ def _counters(one: Known, counted: list[Row], partial: bool) -> Iterator[Violati
 # -- what shows it ----------------------------------------------------------------------------
 
 
-def _shown(first: list[Row], lives: DataFrame) -> dict[int, list[str]]:
-    """The events of the messages that findings are about."""
+def _shown(first: list[Row], events: DataFrame) -> dict[int, list[str]]:
+    """The events of the messages in the findings."""
     rows = [(n, row["run"], tag) for n, row in enumerate(first) for tag in row["one"]["tags"]]
     if not rows:
         return {}
-    wanted = lives.sparkSession.createDataFrame(rows, "finding int, run string, id string")
-    found = lives.join(F.broadcast(wanted), ["run", "id"]).orderBy("finding", "stamp")
+    wanted = events.sparkSession.createDataFrame(rows, "finding int, run string, id string")
+    found = events.join(F.broadcast(wanted), ["run", "id"]).orderBy("finding", "stamp")
     shown: dict[int, list[str]] = {}
     for row in found.select("finding", *_SHOWN).limit(MOST_SHOWN * len(first)).collect():
         texts = shown.setdefault(row["finding"], [])

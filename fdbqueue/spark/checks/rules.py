@@ -1,4 +1,4 @@
-"""What is known of the queues of a run, beside its history."""
+"""The rules of a run of tools/chaos: what holds for its queues."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from ...values.records import record
 class Rules:
     """What must hold in a run of tools/chaos.
 
-    max_attempts: of every queue. min_lease_ns: a little less than the shortest lease.
-    lease_ns: for how long whoever was killed may still hold what he did not tell.
-    early_ms: by how much a delivery may seem to come too early, since clocks are wrong.
-    strict: the queues that keep order. exact: those of them that keep it at every commit.
-    handled: the queues with a handler, which may see a delivery several times.
-    filtered: the queue that is taken from by selectors. watched: the queue that is browsed.
-    browsers: the browsers, and the region that each is about; empty where all.
-    relaxed: the queues that keep order within a window only, and its size at the beginning.
+    max_attempts: of every queue. min_lease_ns: a little less than the shortest lease. lease_ns:
+    how long a killed process may still hold messages. early_ms: how early a delivery may seem,
+    since clocks differ. strict: queues that keep order. exact: those that keep it at every commit.
+    handled: queues with a handler, which may see a delivery several times. filtered: the queue
+    with selectors. watched: the queue that is browsed. browsers: the browsers, with the region of
+    each, or empty. relaxed: queues that keep order within a window, and its initial size.
     """
 
     max_attempts: int
@@ -37,10 +35,10 @@ class Rules:
     relaxed: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, told: Mapping[str, Any]) -> Rules:
-        """From what a history says of itself. Raises ``CorruptData``."""
+    def parse(cls, recorded: Mapping[str, Any]) -> Rules:
+        """From the rules recorded in a history. Raises ``CorruptData``."""
         try:
-            values: dict[str, Any] = {each.name: told[each.name] for each in fields(cls)}
+            values: dict[str, Any] = {each.name: recorded[each.name] for each in fields(cls)}
         except KeyError as error:
             raise CorruptData(what="the rules of a run", problem=f"no {error.args[0]}") from None
         made: dict[str, Any] = {

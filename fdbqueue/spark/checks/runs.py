@@ -1,4 +1,4 @@
-"""The check of runs of tools/chaos: the same guarantees as tools/chaosrun/checker.py asserts."""
+"""More checks of runs of tools/chaos: browsers, actions, counters and failures."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from .rules import Rules
-from .transitions import followed, illegal, not_the_first
-from .violations import Condition, found, judged, ref, text, together
+from .transitions import illegal_transitions, taken_out_of_order, with_neighbors
+from .violations import Condition, as_findings, check_rows, ref, text, union
 
 STATES = ("ready", "delayed", "leased", "dead", "done", "expired", "purged")
 FAILURES = ("died", "crashed", "stuck")
 
 
-def cursors(operations: DataFrame, lives: DataFrame, rules: Rules) -> DataFrame:
-    """A browser sees every message that it is about once, in order."""
+def cursors(operations: DataFrame, actions: DataFrame, rules: Rules) -> DataFrame:
+    """A browser sees every matching message once, in order."""
     region = F.lit(None).cast("string")
     for browser, about in rules.browsers.items():
         region = F.when(F.col("browser") == browser, F.lit(about or None)).otherwise(region)
-    told = operations.where(F.col("name") == "seen").select(
+    seen_by = operations.where(F.col("name") == "seen").select(
         "run", "queue", F.col("about.browser").alias("browser"), "began", "who", "n", "about.rows"
     )
-    told = told.withColumn("about", region)
-    rows = told.select("*", F.posexplode("rows").alias("at", "row")).select(
+    seen_by = seen_by.withColumn("about", region)
+    rows = seen_by.select("*", F.posexplode("rows").alias("at", "row")).select(
         "run",
         "queue",
         "browser",
@@ -46,7 +46,7 @@ def cursors(operations: DataFrame, lives: DataFrame, rules: Rules) -> DataFrame:
     back = F.col("id") <= F.col("before")
     who = text(F.col("browser"), ": ", F.col("tag"))
     after = text(who, " ", F.col("id"), " after ", F.col("before"))
-    in_order = judged(
+    in_order = check_rows(
         seen,
         [
             Condition("seen twice", back & F.col("again"), after),
@@ -55,30 +55,32 @@ def cursors(operations: DataFrame, lives: DataFrame, rules: Rules) -> DataFrame:
         ],
         tags=F.array("tag"),
     )
-    browsers = told.select("run", "browser", "about").distinct()
+    browsers = seen_by.select("run", "browser", "about").distinct()
     known = seen.select("run", "browser", "tag").distinct().withColumn("known", F.lit(True))
-    enqueued = lives.where((F.col("queue") == rules.watched) & (F.col("rank") == 1))
-    enqueued = enqueued.where(F.col("told").isNotNull()).select("run", "queue", "tag", "told")
+    enqueued = actions.where((F.col("queue") == rules.watched) & (F.col("rank") == 1))
+    enqueued = enqueued.where(F.col("enqueue").isNotNull()).select("run", "queue", "tag", "enqueue")
     every = enqueued.join(F.broadcast(browsers), "run").join(
         known, ["run", "browser", "tag"], "full"
     )
     is_known = F.coalesce("known", F.lit(False))
-    certain = F.col("told.certain")
-    wanted = F.coalesce(F.col("about") == F.col("told.region"), F.lit(True))
-    complete = judged(
+    certain = F.col("enqueue.certain")
+    wanted = F.coalesce(F.col("about") == F.col("enqueue.region"), F.lit(True))
+    complete = check_rows(
         every.withColumn("queue", F.coalesce("queue", F.lit(rules.watched))),
         [
-            Condition("not seen", certain & wanted & ~is_known, text(who, " ", F.col("told.id"))),
+            Condition(
+                "not seen", certain & wanted & ~is_known, text(who, " ", F.col("enqueue.id"))
+            ),
             Condition("phantom", (certain == F.lit(False)) & is_known, who),
-            Condition("phantom", F.col("told").isNull() & is_known, who),
+            Condition("phantom", F.col("enqueue").isNull() & is_known, who),
         ],
         tags=F.array("tag"),
     )
-    return together([in_order, complete])
+    return union([in_order, complete])
 
 
-def replayed(operations: DataFrame, lives: DataFrame, rules: Rules) -> DataFrame:
-    """The queues' own delivery histories: every transition is legal, and takes the first."""
+def replayed(operations: DataFrame, actions: DataFrame, rules: Rules) -> DataFrame:
+    """In the queues' own actions, transitions are legal and take the first message."""
     pages = operations.where(F.col("name") == "events").select(
         "run", "queue", "began", "n", F.col("about.rows").alias("rows")
     )
@@ -96,17 +98,17 @@ def replayed(operations: DataFrame, lives: DataFrame, rules: Rules) -> DataFrame
         F.col("row")[2].cast("int").alias("attempt"),
         (F.col("offset") + F.col("at")).cast("bigint").alias("at"),
     )
-    whole = followed(events.withColumn("stamp", F.col("at")))
-    plain = lives.where((F.col("rank") == 1) & F.col("in_order") & (F.col("takes") > 0))
+    whole = with_neighbors(events.withColumn("stamp", F.col("at")))
+    plain = actions.where((F.col("rank") == 1) & F.col("in_order") & (F.col("takes") > 0))
     ids = plain.select(
         "run", "queue", F.col("taken_id").alias("id"), F.col("taken_id").alias("place")
     )
     exact = whole.where(F.col("queue").isin(*rules.exact)).join(ids, ["run", "queue", "id"])
-    return together([illegal(whole, began_before=F.lit(False)), not_the_first(exact)])
+    return union([illegal_transitions(whole, began_before=F.lit(False)), taken_out_of_order(exact)])
 
 
-def counters(operations: DataFrame, lives: DataFrame) -> DataFrame:
-    """The counters are those of the history, and the audit is clean."""
+def counters(operations: DataFrame, actions: DataFrame) -> DataFrame:
+    """The counters match the history, and the audit is clean."""
     latest = Window.partitionBy("run", "queue").orderBy(F.desc("began"), F.desc("n"))
     finals = operations.where(F.col("name") == "final").select(
         "run", "queue", "who", "n", "about", F.row_number().over(latest).alias("nth")
@@ -114,20 +116,20 @@ def counters(operations: DataFrame, lives: DataFrame) -> DataFrame:
     finals = finals.where("nth = 1")
     audits = F.concat("about.deviations", "about.unchecked")
     audit = finals.select("*", F.explode(audits).alias("deviation"))
-    audited = found(audit, "audit", text(F.col("queue"), ": ", F.col("deviation")))
+    audited = as_findings(audit, "audit", text(F.col("queue"), ": ", F.col("deviation")))
     left = finals.select("*", F.explode("about.orphans").alias("kind", "left"))
     detail = text(F.col("queue"), ": ", F.col("left"), " of ", F.col("kind"))
-    orphans = found(left, "orphans", detail)
-    return together([audited, orphans, _counted(finals, lives)])
+    orphans = as_findings(left, "orphans", detail)
+    return union([audited, orphans, _counted(finals, actions)])
 
 
-def _counted(finals: DataFrame, lives: DataFrame) -> DataFrame:
+def _counted(finals: DataFrame, actions: DataFrame) -> DataFrame:
     done = F.col("finished") | F.col("effects").isNotNull()
-    certain = F.col("told.certain")
-    # Of an enqueue that nobody knows about, certain is null.
-    maybe = F.col("told").isNotNull() & F.coalesce(certain, F.lit(True))
+    certain = F.col("enqueue.certain")
+    # ``certain`` is null for an enqueue with an unknown outcome.
+    maybe = F.col("enqueue").isNotNull() & F.coalesce(certain, F.lit(True))
     numbers = (
-        lives.where("rank = 1")
+        actions.where("rank = 1")
         .groupBy("run", "queue")
         .agg(
             F.count(F.when(certain, 1)).alias("least"),
@@ -162,11 +164,11 @@ def _counted(finals: DataFrame, lives: DataFrame) -> DataFrame:
             text(queue, ": ", F.to_json("about.depth"), " does not add up"),
         ),
     ]
-    return judged(joined, tests)
+    return check_rows(joined, tests)
 
 
 def failures(operations: DataFrame) -> DataFrame:
-    """Every process came to its end."""
+    """Every process ended normally."""
     failed = operations.where(F.col("name").isin(*FAILURES))
     what = text(F.col("who"), " ", F.col("queue"), " ", F.col("what"))
-    return found(failed, F.col("name"), what, refs=F.array(ref()))
+    return as_findings(failed, F.col("name"), what, refs=F.array(ref()))

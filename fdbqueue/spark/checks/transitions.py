@@ -1,4 +1,4 @@
-"""A queue's own delivery history: every transition must start where the message is."""
+"""A queue's own delivery history: every transition starts from the message's state."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from ...values.states import TRANSITIONS, State
 from ..jobs.events import TAKES, into, state_of
 from .interval_joins import least_open
 from .message_operations import NEVER
-from .violations import Condition, found, judged, text
+from .violations import Condition, as_findings, check_rows, text
 
 NAMES = [edge.name for edge in TRANSITIONS]
 
 
-def followed(events: DataFrame) -> DataFrame:
-    """Events of messages with the one before and the one after of the same message.
+def with_neighbors(events: DataFrame) -> DataFrame:
+    """Events with the previous and the next event of their message. One shuffle.
 
-    events: run, queue, id, transition, attempt, stamp (their order), at (bigint, a moment in
-    that order), and any others. Adds before, before_attempt and after_at; null where there is
-    none. One shuffle.
+    events: run, queue, id, transition, attempt, stamp (their order), at (bigint, their position in
+    it), and others. Adds before, before_attempt and after_at, or null.
     """
     message = Window.partitionBy("run", "queue", "id").orderBy("stamp")
     return events.select(
@@ -30,10 +29,10 @@ def followed(events: DataFrame) -> DataFrame:
     )
 
 
-def illegal(followed: DataFrame, *, began_before: Column) -> DataFrame:
-    """Transitions from a state in which the message is not.
+def illegal_transitions(events: DataFrame, *, began_before: Column) -> DataFrame:
+    """Transitions that do not start from the message's state.
 
-    began_before: whether a message may have had a life before the history began.
+    began_before: whether a message may be older than the history.
     """
     state = state_of(F.col("before"))
     source = state_of(F.col("transition"), source=True)
@@ -50,18 +49,18 @@ def illegal(followed: DataFrame, *, began_before: Column) -> DataFrame:
         ", which is ",
         state,
     )
-    return judged(followed, [Condition("illegal transition", wrong, what)], tags=F.array("id"))
+    return check_rows(events, [Condition("illegal transition", wrong, what)], tags=F.array("id"))
 
 
-def not_the_first(
-    followed: DataFrame, kind: str = "not the first", patience: Column | None = None
+def taken_out_of_order(
+    events: DataFrame, kind: str = "not the first", patience: Column | None = None
 ) -> DataFrame:
-    """Messages that were taken while another one, whose place is before, was ready.
+    """Messages taken while another one with a better place was ready.
 
-    followed: with a column place, by which messages are in order; null where that is not known.
-    patience: for how long the other one must have been ready before.
+    events: with a column place, which gives the order, or null. patience: how long the other
+    message must have been ready.
     """
-    placed = followed.where(F.col("place").isNotNull())
+    placed = events.where(F.col("place").isNotNull())
     ready = placed.where(F.col("transition").isin(into(State.READY))).select(
         "run",
         "queue",
@@ -86,4 +85,4 @@ def not_the_first(
         F.col("what.id"),
         " is ready",
     )
-    return found(passed, kind, what, tags=F.array("id", "what.id"))
+    return as_findings(passed, kind, what, tags=F.array("id", "what.id"))

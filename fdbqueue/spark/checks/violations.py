@@ -1,4 +1,4 @@
-"""What a check finds: as rows while Spark looks, and as plain values in the end."""
+"""Findings: rows while Spark computes them, and plain values at the end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ REF = "struct<who: string, n: bigint>"
 SCHEMA = (
     f"run string, kind string, queue string, detail string, tags array<string>, refs array<{REF}>"
 )
-"""Findings as rows: ``tags`` are the messages that a finding is about, ``refs`` the operations."""
+"""A row for each finding: ``tags`` names its messages, ``refs`` its operations."""
 MOST_SHOWN = 30
-"""Operations or events that a violation is shown by."""
+"""Most operations or events shown with a violation."""
 
 
 @record
 class Violation:
-    """A guarantee that does not hold: how often, and the first case with what shows it.
+    """A violated guarantee: how often, and the first case with the events that show it.
 
-    ``source`` is the run or the queue whose history it is.
+    source: the run or the queue.
     """
 
     source: str
@@ -60,7 +60,7 @@ class Verdict:
         return self.checked
 
     def kinds(self, source: str | None = None) -> dict[str, int]:
-        """How many violations there are of each kind, of one source or of all."""
+        """The number of violations of each kind, of one source or of all."""
         found: Counter[str] = Counter()
         for one in self.violations:
             if source in (None, one.source):
@@ -68,12 +68,12 @@ class Verdict:
         return dict(found)
 
     def to_json(self) -> Mapping[str, Any]:
-        """All of it as plain dictionaries and lists."""
+        """The verdict as plain dictionaries and lists."""
         return asdict(self)
 
 
 def text(*parts: Column | str) -> Column:
-    """A detail: texts and columns, one after another; what is null reads as ``none``."""
+    """A detail of texts and columns. Nulls read as ``none``."""
     columns = [
         F.lit(part) if isinstance(part, str) else F.coalesce(part.cast("string"), F.lit("none"))
         for part in parts
@@ -82,24 +82,14 @@ def text(*parts: Column | str) -> Column:
 
 
 def ref(who: Column | str = "who", n: Column | str = "n") -> Column:
-    """The name of an operation."""
+    """A reference to an operation."""
     return F.struct(
         (F.col(who) if isinstance(who, str) else who).alias("who"),
         (F.col(n) if isinstance(n, str) else n).alias("n"),
     )
 
 
-def no_refs() -> Column:
-    """No operations."""
-    return F.array().cast(f"array<{REF}>")
-
-
-def no_tags() -> Column:
-    """No messages."""
-    return F.array().cast("array<string>")
-
-
-def found(
+def as_findings(
     frame: DataFrame,
     kind: str | Column,
     detail: Column,
@@ -108,34 +98,34 @@ def found(
     tags: Column | None = None,
     refs: Column | None = None,
 ) -> DataFrame:
-    """Rows that are findings, one each."""
+    """Each row as a finding."""
     return frame.select(
         "run",
         (F.lit(kind) if isinstance(kind, str) else kind).alias("kind"),
         (F.col(queue) if isinstance(queue, str) else queue).alias("queue"),
         detail.alias("detail"),
-        (no_tags() if tags is None else tags).alias("tags"),
-        (no_refs() if refs is None else refs).alias("refs"),
+        (F.array().cast("array<string>") if tags is None else tags).alias("tags"),
+        (F.array().cast(f"array<{REF}>") if refs is None else refs).alias("refs"),
     )
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition on rows, and what it is a finding of where it is true."""
+    """A condition on rows, and the finding if it is true."""
 
     kind: str
     condition: Column
     detail: Column
 
 
-def judged(
+def check_rows(
     frame: DataFrame,
     tests: Iterable[Condition],
     *,
     tags: Column | None = None,
     refs: Column | None = None,
 ) -> DataFrame:
-    """The findings of several conditions in one pass."""
+    """The findings of several conditions, in one pass."""
     hits = [
         F.when(
             F.coalesce(each.condition, F.lit(False)),
@@ -144,11 +134,11 @@ def judged(
         for each in tests
     ]
     hit = frame.withColumn("hit", F.explode(F.array_compact(F.array(*hits))))
-    return found(hit, F.col("hit.kind"), F.col("hit.detail"), tags=tags, refs=refs)
+    return as_findings(hit, F.col("hit.kind"), F.col("hit.detail"), tags=tags, refs=refs)
 
 
-def together(frames: Iterable[DataFrame]) -> DataFrame:
-    """All findings."""
+def union(frames: Iterable[DataFrame]) -> DataFrame:
+    """All rows of some tables."""
     first, *others = frames
     for each in others:
         first = first.unionByName(each)
@@ -156,7 +146,7 @@ def together(frames: Iterable[DataFrame]) -> DataFrame:
 
 
 def first_of_each(findings: DataFrame) -> list[Row]:
-    """Of every run and kind, how many there are, and one of them."""
+    """For each run and kind, the number of findings, and one of them."""
     columns = [name for name in findings.columns if name not in ("run", "kind")]
     one = F.min(F.struct(*columns)).alias("one")
     return (
@@ -168,5 +158,5 @@ def first_of_each(findings: DataFrame) -> list[Row]:
 
 
 def violation(row: Row, shown: Iterable[str]) -> Violation:
-    """The plain value of a row of ``first_of_each``."""
+    """A row of ``first_of_each`` as a plain value."""
     return Violation(row["run"], row["kind"], row["count"], row["one"]["detail"], tuple(shown))

@@ -1,8 +1,7 @@
-"""Order in a relaxed queue: whoever receives is given one of the first messages of the window.
+"""Order in relaxed queues: a receive gets one of the first messages, as many as the window.
 
-The argument is that of tools/chaosrun/window.py: a message that was taken stood, at some instant
-of the call, behind fewer messages than the window has, so fewer than that stood before it all the
-while.
+As in tools/chaosrun/window.py: at some instant of the call, fewer messages than the window were
+before the one taken, so fewer than that were before it during the whole call.
 """
 
 from __future__ import annotations
@@ -11,30 +10,30 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from .interval_joins import open_at
-from .message_operations import NEVER, TAKEN, is_
-from .order import CALL, stood
+from .message_operations import NEVER, TAKEN, is_action
+from .order import CALL, certainly_present
 from .rules import Rules
-from .violations import found, ref, text
+from .violations import as_findings, ref, text
 
 QUEUE = ("run", "queue")
 
 
 def findings(
-    lives: DataFrame, operations: DataFrame, disturbed: DataFrame, rules: Rules
+    actions: DataFrame, operations: DataFrame, uncertain: DataFrame, rules: Rules
 ) -> DataFrame:
-    """What was taken from behind the window; ``disturbed`` is what ``order.disturbances`` finds."""
-    relaxed = lives.where(F.col("queue").isin(*rules.relaxed))
-    standing = stood(relaxed).select(
+    """Messages taken from behind the window. ``uncertain``: see ``order.uncertain_calls``."""
+    relaxed = actions.where(F.col("queue").isin(*rules.relaxed))
+    present = certainly_present(relaxed).select(
         *QUEUE,
-        F.col("told.ended").alias("begin"),
+        F.col("enqueue.ended").alias("begin"),
         F.col("since").alias("end"),
-        F.struct("told.id", "tag", F.col("since").alias("until")).alias("what"),
+        F.struct("enqueue.id", "tag", F.col("since").alias("until")).alias("what"),
     )
-    undisturbed = relaxed.join(disturbed, list(CALL), "left_anti")
-    taken = undisturbed.where(is_(TAKEN) & F.col("in_order") & (F.col("ended") < NEVER)).select(
+    certain = relaxed.join(uncertain, list(CALL), "left_anti")
+    taken = certain.where(is_action(TAKEN) & F.col("in_order") & (F.col("ended") < NEVER)).select(
         *QUEUE, F.col("began").alias("at"), "ended", "id", "tag", "name", "limit", "who", "n"
     )
-    there = open_at(standing, taken, QUEUE)
+    there = open_at(present, taken, QUEUE)
     before = there.where((F.col("what.until") > F.col("ended")) & (F.col("what.id") < F.col("id")))
     counted = before.groupBy(*QUEUE, "who", "n", "tag", "name", "limit", "at", "ended").agg(
         F.count("*").alias("before"), F.min("what.tag").alias("one")
@@ -44,11 +43,11 @@ def findings(
     others = text(F.col("before"), " others of ", F.col("room") - 1)
     detail = text(F.col("queue"), ": ", F.col("tag"), " was taken before ", others)
     tags = F.array("tag", "one")
-    return found(behind, "behind the window", detail, tags=tags, refs=F.array(ref()))
+    return as_findings(behind, "behind the window", detail, tags=tags, refs=F.array(ref()))
 
 
 def _changes(operations: DataFrame) -> DataFrame:
-    """By queue, the changes of its window in one array."""
+    """The changes of each queue's window, in an array."""
     changed = operations.where(
         (F.col("name") == "options") & F.col("about.window").isNotNull()
     ).select(
@@ -63,7 +62,7 @@ def _changes(operations: DataFrame) -> DataFrame:
 
 
 def _room(rules: Rules) -> Column:
-    """From among how many first messages a call may have taken, at the most."""
+    """The largest window that a call may have taken from."""
     first = F.lit(None).cast("int")
     for queue, size in rules.relaxed.items():
         first = F.when(F.col("queue") == queue, F.lit(size)).otherwise(first)

@@ -96,12 +96,12 @@ def _throughput(queue: QueueReport, span_ms: int, since_ms: int, until_ms: int) 
             min(until_ms, span.begin_ms + span_ms) - max(since_ms, span.begin_ms)
             for span in queue.spans
         ]
-        told = [n for n, length in enumerate(lengths) if length >= span_ms / 2]
-        told = told if len(told) > 1 else list(range(len(lengths)))
-        moments = [_moments(queue)[n] for n in told]
+        full = [n for n, length in enumerate(lengths) if length >= span_ms / 2]
+        full = full if len(full) > 1 else list(range(len(lengths)))
+        moments = [_moments(queue)[n] for n in full]
         for name, color in lines:
             rates = [
-                getattr(queue.spans[n], name) * 1000 / max(lengths[n], span_ms / 2) for n in told
+                getattr(queue.spans[n], name) * 1000 / max(lengths[n], span_ms / 2) for n in full
             ]
             if any(rates):
                 axes.step(moments, rates, where="post", color=color, label=name, linewidth=1.5)
