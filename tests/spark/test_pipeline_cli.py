@@ -54,12 +54,12 @@ def test_files_go_in_and_out(
     done = printed(capsys)
     assert (done["rows"], done["enqueued"], done["rejected"]) == (10, 10, 0)
     assert run([*load, "--id", "once"]) == 0
-    assert "was already complete" in capsys.readouterr().out
+    assert "was complete already" in capsys.readouterr().out
     assert run([*load, "--bad-rows", "skip", "--priority", "delay + 1"]) == 0
     ended = capsys.readouterr()
     assert ended.out.startswith("loaded 9 rows of 0.0 MB in ")
-    assert ended.out.endswith("; 1 row left out\n")
-    assert "left out: row 10 of partition 0: priority 10" in ended.err
+    assert ended.out.endswith("; 1 row skipped\n")
+    assert "skipped: row 10 of partition 0: priority 10" in ended.err
 
     out = str(tmp_path / "out")
     drain = ["pipeline", "drain", name, out, "--payload", "json", "--schema", "delay INT"]
@@ -97,11 +97,11 @@ def test_dead_letters_are_replayed(
     [
         (["load", "QUEUE", "a.txt"], 2, "name one of parquet"),
         (["load", "QUEUE", "nowhere.json"], 2, "there is no such file"),
-        (["load", "QUEUE", "a.json", "--header", "x"], 2, "--header x: write it as NAME=SQL"),
+        (["load", "QUEUE", "a.json", "--header", "x"], 2, "--header x: write NAME=SQL"),
         (["load", "no-such-queue", "a.json"], 1, "there is no queue"),
         (["drain", "no-such-queue", "out"], 1, "there is no queue"),
         (["drain", "QUEUE", "out", "--payload", "json"], 2, "payloadSchema"),
-        (["replay", "QUEUE"], 2, "with --where, or all with --all"),
+        (["replay", "QUEUE"], 2, "with --where, or with --all"),
         (["replay", "QUEUE", "--where", "raison = 1", "--yes"], 2, "raison"),
     ],
 )

@@ -9,7 +9,7 @@ from .. import context, terminal
 from ..declarations import Argument, Option
 from ..messages import history
 from ..parameters import AsJson, complete_queue
-from . import session as pipeline_session
+from . import session
 
 if TYPE_CHECKING:
     from fdbqueue.spark import Verdict
@@ -49,14 +49,11 @@ def check(
         queues = [context.queue(name) for name in dict.fromkeys(names)]
         for queue in queues:
             history.check_kept(db, queue)
-    spark, session = pipeline_session.start("check")
-    with pipeline_session.progress("tasks") as update:
+    with session.job("check", "tasks") as (spark, run):
         if names:
-            verdict = spark.check(
-                db, queues, max_attempts=max_attempts, spark=session, progress=update
-            )
+            verdict = spark.check(db, queues, max_attempts=max_attempts, **run)
         else:
-            verdict = spark.check_runs(runs or [], spark=session, progress=update)
+            verdict = spark.check_runs(runs or [], **run)
     if as_json:
         terminal.print_json(verdict.to_json())
     else:

@@ -9,7 +9,8 @@ from typing import Annotated
 from .. import context, terminal
 from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
-from . import session as pipeline_session
+from . import session
+from .session import HeaderColumns
 
 Format = Enum("Format", {"PARQUET": "parquet", "JSON": "json", "ORC": "orc"})
 """The format of the files."""
@@ -42,10 +43,7 @@ def drain(
     bad_payloads: Annotated[
         BadPayloads, Option(metavar="WHAT", help="For a payload of another type: fail, or null.")
     ] = BadPayloads.FAIL,
-    header_columns: Annotated[
-        str | None,
-        Option(metavar="COLUMNS", help="Headers as columns, such as 'region, tries BIGINT'."),
-    ] = None,
+    header_columns: HeaderColumns = None,
     columns: Annotated[
         str | None,
         Option(metavar="NAMES", help="Only these columns, such as 'id,payload,priority'."),
@@ -75,8 +73,7 @@ def drain(
     """
     db, queue = context.open_queue(name)
     queue.options(db)
-    spark, session = pipeline_session.start("drain")
-    with pipeline_session.progress("messages") as update:
+    with session.job("drain", "messages") as (spark, run):
         done = spark.drain(
             db,
             queue,
@@ -89,8 +86,7 @@ def drain(
             columns=[each.strip() for each in columns.split(",")] if columns else None,
             consumer=consumer,
             max_messages=max_messages,
-            spark=session,
-            progress=update,
+            **run,
         )
     if as_json:
         terminal.print_json(
@@ -107,7 +103,7 @@ def drain(
         )
     else:
         print(
-            f"drained {pipeline_session.rate(done.rows, 'message', done.size, done.seconds)} "
+            f"drained {session.rate(done.rows, 'message', done.size, done.seconds)} "
             f"to {terminal.visible(path)}"
         )
         if done.left.why:

@@ -8,7 +8,7 @@ from typing import Annotated
 from .. import context, durations, terminal
 from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
-from . import session as pipeline_session
+from . import session
 
 BadRows = Enum("BadRows", {"FAIL": "fail", "SKIP": "skip"})
 """What to do with an invalid row."""
@@ -94,8 +94,7 @@ def load(
     options = dict(_pair("--option", each, "NAME=VALUE") for each in option or [])
     db, queue = context.open_queue(name)
     queue.options(db)
-    spark, session = pipeline_session.start("load")
-    with pipeline_session.progress("rows") as update:
+    with session.job("load", "rows") as (spark, run):
         done = spark.load(
             db,
             queue,
@@ -108,8 +107,7 @@ def load(
             id=load_id,
             bad_rows=bad_rows.value,
             timeout=timeout,
-            spark=session,
-            progress=update,
+            **run,
         )
     for sample in done.samples:
         terminal.print_error(f"skipped: {sample}")
@@ -131,7 +129,7 @@ def load(
     else:
         known = done.rows - done.new
         print(
-            f"loaded {pipeline_session.rate(done.rows, 'row', done.size, done.seconds)}"
+            f"loaded {session.rate(done.rows, 'row', done.size, done.seconds)}"
             + (f"; {terminal.count(known, 'row')} existed already" if known else "")
             + (f"; {terminal.count(done.rejected, 'row')} skipped" if done.rejected else "")
         )

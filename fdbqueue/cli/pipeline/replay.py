@@ -7,7 +7,8 @@ from typing import Annotated
 from .. import context, terminal
 from ..declarations import Option
 from ..parameters import Change, QueueName
-from . import session as pipeline_session
+from . import session
+from .session import HeaderColumns
 
 
 def replay(
@@ -23,10 +24,7 @@ def replay(
             help="The schema of JSON payloads, so that the condition can use payload.delay.",
         ),
     ] = None,
-    header_columns: Annotated[
-        str | None,
-        Option(metavar="COLUMNS", help="Headers as columns, such as 'region, tries BIGINT'."),
-    ] = None,
+    header_columns: HeaderColumns = None,
     *,
     change: Change,
 ) -> None:
@@ -47,9 +45,8 @@ def replay(
     found = queue.depth(db).dead
     if not change.dry_run:
         which = "matching dead letters, out of" if where else "all dead letters:"
-        change.confirm(f"Replay {which} {found:,} of queue {name!r}?")
-    spark, session = pipeline_session.start("replay")
-    with pipeline_session.progress("dead letters") as update:
+        change.confirm(f"Redrive {which} {found:,} of queue {name!r}?")
+    with session.job("replay", "dead letters") as (spark, run):
         done = spark.replay(
             db,
             queue,
@@ -57,8 +54,7 @@ def replay(
             payload_schema=schema,
             header_columns=header_columns,
             dry_run=change.dry_run,
-            spark=session,
-            progress=update,
+            **run,
         )
     count = done.matched if change.dry_run else done.replayed
     of = "" if change.dry_run else f", {done.matched:,} matched"

@@ -10,7 +10,7 @@ from .. import context, durations, terminal
 from ..declarations import Option
 from ..messages import history
 from ..parameters import AsJson, QueueNames
-from . import session as pipeline_session
+from . import session
 
 if TYPE_CHECKING:
     from fdbqueue.spark.reports.figures import LevelFigures, QueueReport
@@ -52,11 +52,8 @@ def report(
     queues = [context.queue(name) for name in dict.fromkeys(names)]
     for queue in queues:
         history.check_kept(db, queue)
-    spark, session = pipeline_session.start("report")
-    with pipeline_session.progress("tasks") as update:
-        found = spark.report(
-            db, queues, spark=session, since=since, until=until, width=span, progress=update
-        )
+    with session.job("report", "tasks") as (spark, run):
+        found = spark.report(db, queues, since=since, until=until, width=span, **run)
     if html is not None:
         html.write_text(found.to_html(), "utf-8")
     if as_json:

@@ -5,38 +5,51 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import terminal
+from ..declarations import Option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fdbqueue.spark import Step
 
+HeaderColumns = Annotated[
+    str | None,
+    Option(metavar="COLUMNS", help="Headers as columns, such as 'region, tries BIGINT'."),
+]
 _MEGABYTE = 1_000_000
 
 
-def start(job: str) -> tuple[ModuleType, Callable[[], SparkSession]]:
-    """``fdbqueue.spark``, and a function that starts a silent session.
+@contextmanager
+def job(name: str, unit: str) -> Iterator[tuple[ModuleType, dict[str, Any]]]:
+    """``fdbqueue.spark``, and the arguments ``spark`` and ``progress`` for one of its jobs.
 
-    The job calls the function once it has checked its options. Errors are reported in one line.
+    The job starts the silent session once it has checked its options. A progress bar counts in
+    ``unit``.
     """
     from fdbqueue import spark
 
-    def session() -> SparkSession:
+    def start() -> SparkSession:
         spark.check_java()
         terminal.note("starting Spark, which takes a few seconds")
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
         with _silent_children():
             return spark.local(
-                f"fdbq pipeline {job}", short=True, config={"spark.log.level": "OFF"}
+                f"fdbq pipeline {name}", short=True, config={"spark.log.level": "OFF"}
             )
 
-    return spark, session
+    with terminal.progress(unit, 1) as update:
+
+        def report(step: Step) -> None:
+            total = max(step.total, step.done) or None
+            update(step.done if step.unit == unit else 0, completed=step.done, total=total)
+
+        yield spark, {"spark": start, "progress": report}
 
 
 @contextmanager
@@ -59,18 +72,6 @@ def _silent_children() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-@contextmanager
-def progress(unit: str) -> Iterator[Callable[[Step], None]]:
-    """Show a progress bar; yields the function that a job calls with its progress."""
-    with terminal.progress(unit, 1) as update:
-
-        def report(step: Step) -> None:
-            total = max(step.total, step.done) or None
-            update(step.done if step.unit == unit else 0, completed=step.done, total=total)
-
-        yield report
 
 
 def rate(rows: int, unit: str, size: int | None, seconds: float) -> str:
