@@ -63,7 +63,7 @@ def demonstrate(
         with lines.open("w") as file:
             for flight in flights:
                 file.write(json.dumps(asdict(flight)) + "\n")
-        report.step("Loading the same flights from a file into a second queue: fdbq pipeline load")
+        report.step("Loading the same flights from a file into a second queue (fdbq pipeline load)")
         loaded = pipeline.load(
             db,
             stream,
@@ -74,8 +74,8 @@ def demonstrate(
         )
         _told(loaded.rows, loaded.seconds)
         report.step(
-            f"A streaming query takes them out into Parquet, {BATCH_MESSAGES:,} to a batch, each "
-            "exactly once: fdbq pipeline drain"
+            f"Draining it to Parquet with a streaming query, {BATCH_MESSAGES:,} messages a batch, "
+            "each exactly once (fdbq pipeline drain)"
         )
         drained = pipeline.drain(
             db,
@@ -88,7 +88,7 @@ def demonstrate(
             spark=spark,
         )
         _told(drained.rows, drained.seconds)
-        report.step("Spark aggregates the Parquet, and writes the alerts into a third queue")
+        report.step("Aggregating the Parquet on Spark, and writing alerts into a third queue")
         table = spark.read.parquet(parquet)
         alerts.found(table).write.format("fdbqueue").options(**pipeline.options(db, urgent)).mode(
             "append"
@@ -97,11 +97,11 @@ def demonstrate(
     report.console.print()
     report.proof(claims)
     _show(db, urgent)
-    report.step("Reporting on the delivery history of the first half: fdbq pipeline report")
+    report.step("Reporting on the deliveries of the first half (fdbq pipeline report)")
     page.parent.mkdir(parents=True, exist_ok=True)
     found = pipeline.report(db, [first, urgent], spark=spark)
     page.write_text(found.to_html("The flights of the demo"), "utf-8")
-    report.step(f"The page, with plots: {page.resolve()}")
+    report.step(f"The report, with plots: {page.resolve()}")
     report.step(f"The second half took {time.monotonic() - began:.0f} s")
     spark.stop()
     return all(claim.holds for claim in claims)
@@ -135,7 +135,7 @@ def _prove(
             sums == totals(flights),
         ),
         Claim(
-            f"{len(enqueued):,} alerts were enqueued, each once, and they are those of the table",
+            f"{len(enqueued):,} alerts were enqueued, each once, and match those of the table",
             len(enqueued) == len(wanted) and set(enqueued) == wanted,
         ),
     ]

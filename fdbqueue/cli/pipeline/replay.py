@@ -45,7 +45,7 @@ def replay(
     found = queue.depth(db).dead
     if not change.dry_run:
         which = "matching dead letters, out of" if where else "all dead letters:"
-        change.confirm(f"Redrive {which} {found:,} of queue {name!r}?")
+        change.confirm(f"Replay {which} {found:,} of queue {name!r}?")
     with session.job("replay", "dead letters") as (spark, run):
         done = spark.replay(
             db,
