@@ -54,13 +54,13 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
     if kind is not Kind.READY:
         every = keys.kind(kind)
         return [(every.start, every.stop)]
-    looks = [index_allocation.look(tr, keys, level) for level in range(scope.options.levels)]
+    ends = [index_allocation.reads(tr, keys, level) for level in range(scope.options.levels)]
     return [
         (
             keys.ready_level(level).start,
             keys.ready_end(level, index_allocation.next_index(keys, *looked)),
         )
-        for level, looked in enumerate(looks)
+        for level, looked in enumerate(ends)
     ]
 
 
@@ -123,13 +123,13 @@ def _heads(
     keys = scope.keys
     lines = {found.message.turn.key for _, found in rows if found.message.turn}
     ids = {line: tr.snapshot.get(keys.head(line)) for line in lines}
-    looks = {
+    reads = {
         line: lookup.look(tr.snapshot, keys, head.decode())
         for line, value in ids.items()
         if (head := value.value)
     }
     heads = {}
-    for line, looked in looks.items():
+    for line, looked in reads.items():
         found = lookup.find(tr.snapshot, scope, looked)
         if found is not None and isinstance(found.place, Position):
             heads[line] = (keys.ready(found.place), found)
@@ -159,7 +159,7 @@ def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Fou
             death=death or envelope.death,
         )
         drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))
-    admission.admit(tr, target, drafts, admission.look(tr, target, drafts))
+    admission.admit(tr, target, drafts)
 
 
 def _leave(

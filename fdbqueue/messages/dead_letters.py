@@ -170,8 +170,8 @@ def redrive(
         tr.get(keys.unique(message.envelope.unique)) if message.envelope.unique else None
         for _, message in records
     ]
-    looks = {
-        level: index_allocation.look(tr, keys, level)
+    ends = {
+        level: index_allocation.reads(tr, keys, level)
         for level in {message.position.level for _, message in records}
     }
     taken: set[str] = set()
@@ -186,7 +186,7 @@ def redrive(
         del tr[lookup.key(keys, record)]
         envelope = replace(message.envelope, id=message.id, attempts=0, expires_at_ms=None)
         entries.append((message.position.level, envelope))
-    for message in append.append(tr, scope, entries, REDRIVE, looks):
+    for message in append.append(tr, scope, entries, REDRIVE, ends):
         lookup.point(tr, keys, message, message.position)
     return len(entries)
 

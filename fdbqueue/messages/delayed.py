@@ -61,7 +61,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
         return 0, 0, 0
     values = [tr.get(key) for key, _ in candidates]
     levels = {position.level for _, position in candidates}
-    looks = {level: index_allocation.look(tr, scope.keys, level) for level in levels}
+    ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
     now_ms = scope.now_ms(tr)
     fresh, resting, expired, unreadable = [], [], [], []
     for (key, _), value in zip(candidates, values, strict=True):
@@ -82,7 +82,7 @@ def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[in
     time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
     _return(tr, scope, resting)
     entries = [(message.position.level, message.envelope) for message in fresh]
-    for message in append.append(tr, scope, entries, PROMOTE, looks):
+    for message in append.append(tr, scope, entries, PROMOTE, ends):
         lookup.point(tr, scope.keys, message, message.position)
     placed = len(fresh) + len(resting)
     # When one with an ordering key ends, the next one becomes ready.

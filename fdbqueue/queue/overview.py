@@ -85,7 +85,7 @@ def survey(
 
     def read(tr: fdb.Transaction) -> dict[str, Surveyed]:
         looks = [
-            (name, tr.snapshot.get(queue.meta), counters.look(tr, queue))
+            (name, tr.snapshot.get(queue.meta), counters.reads(tr, queue))
             for name, queue in keys.items()
         ]
         found = {}

@@ -347,9 +347,8 @@ class Queue(Handle, Generic[T]):
 
         def put(tr: fdb.Transaction, resuming: bool) -> admission.Admitted:
             scope = self._scope(tr)
-            looked = admission.look(tr, scope, drafts)
             waiting = wakeups.reads(tr, self._keys, sum(each.due_ms is None for each in drafts))
-            admitted = admission.admit(tr, scope, drafts, looked, resuming)
+            admitted = admission.admit(tr, scope, drafts, resuming)
             if admitted.new:
                 wakeups.wake(tr, self._keys, waiting)
             return admitted

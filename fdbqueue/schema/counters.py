@@ -74,17 +74,17 @@ def shift(
 @transactional
 def depths(tr: fdb.Transaction, keys: QueueKeys) -> dict[int, Depth]:
     """The counters of every level that ever had a message. One snapshot read, no conflicts."""
-    return parse(keys, look(tr, keys))
+    return parse(keys, reads(tr, keys))
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
+def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
     """Issue a snapshot read of the counters."""
     counts = keys.kind(Kind.COUNT)
     return tr.snapshot.get_range(counts.start, counts.stop)
 
 
-def parse(keys: QueueKeys, looked: fdb.FDBRange) -> dict[int, Depth]:
-    """The counters that ``look`` found, by level."""
+def parse(keys: QueueKeys, found: fdb.FDBRange) -> dict[int, Depth]:
+    """The counters that ``reads`` found, by level."""
     return {
-        keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS))) for kv in looked
+        keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS))) for kv in found
     }

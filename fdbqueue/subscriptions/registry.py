@@ -58,11 +58,12 @@ def forward(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     One round trip, snapshot reads: a message that commits before the move is skipped like the
     others; one that commits later takes a higher index, if need be after a retry.
     """
-    looks = {
-        level: index_allocation.look(tr, scope.keys, level) for level in range(scope.options.levels)
+    ends = {
+        level: index_allocation.reads(tr, scope.keys, level)
+        for level in range(scope.options.levels)
     }
-    for level, look in looks.items():
-        _put_behind(tr, scope.keys, name, level, index_allocation.next_index(scope.keys, *look))
+    for level, end in ends.items():
+        _put_behind(tr, scope.keys, name, level, index_allocation.next_index(scope.keys, *end))
 
 
 @transactional
@@ -73,7 +74,7 @@ def seek(tr: fdb.Transaction, scope: Scope, name: str, position: Position) -> No
         raise InvalidArgument(
             argument="to", value=position.to_id(), problem="the queue has no such level"
         )
-    following = index_allocation.next_index(keys, *index_allocation.look(tr, keys, level))
+    following = index_allocation.next_index(keys, *index_allocation.reads(tr, keys, level))
     if position.index < following:
         cursor.put(tr, keys, name, level, keys.place(position), position.index)
     else:

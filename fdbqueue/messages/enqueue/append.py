@@ -1,4 +1,4 @@
-"""Enqueue without conflicts: behind all others, by snapshot reads alone (see ``placing``)."""
+"""Enqueue without conflicts: behind all others, by snapshot reads alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def append(
     scope: Scope,
     entries: Sequence[tuple[int, Envelope]],
     transition: Transition = ENQUEUE,
-    looks: Mapping[int, index_allocation.Looked] | None = None,
+    reads: Mapping[int, index_allocation.Reads] | None = None,
 ) -> list[StoredMessage]:
     """Put messages, given as (level, envelope), behind all others of their level, in their order.
 
@@ -29,10 +29,10 @@ def append(
     Adds a read conflict on the FENCE keys of the indexes that it takes, which nothing writes but
     a cursor that passes them; so appends conflict neither with each other nor with a dequeue.
     Messages with an ordering key add an ordinary read of its line, and conflict with appends and
-    ends of the same key. The reads are ``looks`` by level where the caller has issued them.
+    ends of the same key. The reads are ``reads``, by level, where the caller has issued them.
     """
-    lines = ordering_keys.look(tr, scope.keys, [envelope for _, envelope in entries])
-    placed = index_allocation.assign(tr, scope, entries, looks)
+    lines = ordering_keys.reads(tr, scope.keys, [envelope for _, envelope in entries])
+    placed = index_allocation.assign(tr, scope, entries, reads)
     if lines:
         placed = ordering_keys.line_up(tr, scope, placed, lines)
     for message in placed:

@@ -75,18 +75,18 @@ def _beyond(bound: int | None, share: float, amount: int) -> int:
 FITS = Load(0, 0)
 
 
-def look(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
+def reads(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange | None:
     """Issue a snapshot read of the counters; None where the queue has no bounds."""
     if scope.options.max_messages is None and scope.options.max_bytes is None:
         return None
-    return counters.look(tr, scope.keys)
+    return counters.reads(tr, scope.keys)
 
 
 @transactional
 def make_room(
     tr: fdb.Transaction,
     scope: Scope,
-    looked: fdb.FDBRange | None,
+    found: fdb.FDBRange | None,
     entries: Sequence[tuple[int, Envelope]],
     resuming: bool = False,
 ) -> None:
@@ -98,10 +98,10 @@ def make_room(
     A second round trip to drop messages; conflicts only where it drops some, with whoever takes
     these. Raises ``QueueFull``, before anything is written.
     """
-    if looked is None or not entries:
+    if found is None or not entries:
         return
     options = scope.options
-    load = held(sum(counters.parse(scope.keys, looked).values(), Depth()))
+    load = held(sum(counters.parse(scope.keys, found).values(), Depth()))
     new = Load(len(entries), sum(envelope.size for _, envelope in entries))
     over = excess(options, load + new)
     if resuming and excess(options, load, options.resume_at) != FITS:
@@ -123,11 +123,11 @@ def make_room(
         transitions.record(tr, scope, PURGE_READY, dropped)
 
 
-def check_room(scope: Scope, looked: fdb.FDBRange | None, new: Load) -> None:
+def check_room(scope: Scope, found: fdb.FDBRange | None, new: Load) -> None:
     """Raise ``QueueFull`` if there is no room for ``new`` now."""
-    if looked is None:
+    if found is None:
         return
-    load = held(sum(counters.parse(scope.keys, looked).values(), Depth()))
+    load = held(sum(counters.parse(scope.keys, found).values(), Depth()))
     if excess(scope.options, load + new) != FITS:
         raise _full(scope, load, new)
 

@@ -48,20 +48,20 @@ _ONE = pack_index(1)
 _EXACT = fdb.StreamingMode.exact
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The reads of the end of a level, issued and not awaited."""
 
     last: fdb.FDBRange
     tail: fdb.Value
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys, level: int) -> Looked:
+def reads(tr: fdb.Transaction, keys: QueueKeys, level: int) -> Reads:
     """Issue snapshot reads of the end of a level, without waiting for them."""
     ready = keys.ready_level(level)
     last = tr.snapshot.get_range(
         ready.start, ready.stop, limit=1, reverse=True, streaming_mode=fdb.StreamingMode.exact
     )
-    return Looked(last, tr.snapshot.get(keys.tail(level)))
+    return Reads(last, tr.snapshot.get(keys.tail(level)))
 
 
 def next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
@@ -183,20 +183,20 @@ def assign(
     tr: fdb.Transaction,
     scope: Scope,
     entries: Sequence[tuple[int, Envelope]],
-    looks: Mapping[int, Looked] | None = None,
+    ends: Mapping[int, Reads] | None = None,
 ) -> list[StoredMessage]:
     """Give messages, as (level, envelope), positions behind all others; writes none of them.
 
-    One round trip of snapshot reads, unless the caller has issued them: ``looks`` by level. Adds
+    One round trip of snapshot reads, unless the caller has issued them: ``ends`` by level. Adds
     a read conflict on the FENCE keys of the indexes, which nothing writes but a cursor that
     passes them. A transaction that is tried again leaves out more and more indexes before them.
     """
     keys = scope.keys
     counts = Counter(level for level, _ in entries)
-    looks = looks or {level: look(tr, keys, level) for level in counts}
+    ends = ends or {level: reads(tr, keys, level) for level in counts}
     randoms = os.urandom(RANDOM_BYTES * len(entries))
     following = {
-        level: _begin(tr, keys, keys.levels[level], next_index(keys, *looks[level]), count)
+        level: _begin(tr, keys, keys.levels[level], next_index(keys, *ends[level]), count)
         for level, count in counts.items()
     }
     placed = []
@@ -208,8 +208,8 @@ def assign(
 
 
 def reserve(
-    tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, looked: Looked
+    tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: Reads
 ) -> list[bytes]:
     """READY keys behind all others of a level, for ``count`` messages; as ``assign``."""
-    begin = _begin(tr, keys, keys.levels[level], next_index(keys, *looked), count)
+    begin = _begin(tr, keys, keys.levels[level], next_index(keys, *end), count)
     return keys.ready_keys(level, begin, os.urandom(RANDOM_BYTES * count))

@@ -26,25 +26,25 @@ from .. import lookup
 from . import index_allocation
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The reads of one key's line, issued with conflicts and not awaited."""
 
     head: fdb.Value
     last: fdb.FDBRange
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys, envelopes: Sequence[Envelope]) -> dict[str, Looked]:
+def reads(tr: fdb.Transaction, keys: QueueKeys, envelopes: Sequence[Envelope]) -> dict[str, Reads]:
     """Issue the reads of the lines that messages belong to."""
-    looks = {}
+    found = {}
     for key in {envelope.key for envelope in envelopes if envelope.key}:
         line = keys.line(key)
         last = tr.get_range(line.start, line.stop, limit=1, reverse=True)
-        looks[key] = Looked(tr.get(keys.head(key)), last)
-    return looks
+        found[key] = Reads(tr.get(keys.head(key)), last)
+    return found
 
 
 def line_up(
-    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], lines: dict[str, Looked]
+    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], lines: dict[str, Reads]
 ) -> list[StoredMessage]:
     """Let messages wait whose key has another one out; returns all, with the turns of those."""
     keys = scope.keys

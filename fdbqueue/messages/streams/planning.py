@@ -85,10 +85,11 @@ class Taken:
 
 def ends(tr: fdb.Transaction, scope: Scope) -> dict[int, int]:
     """The index behind all messages that are ready now, by level. One round trip, snapshot."""
-    looks = {
-        level: index_allocation.look(tr, scope.keys, level) for level in range(scope.options.levels)
+    ends = {
+        level: index_allocation.reads(tr, scope.keys, level)
+        for level in range(scope.options.levels)
     }
-    return {level: index_allocation.next_index(scope.keys, *look) for level, look in looks.items()}
+    return {level: index_allocation.next_index(scope.keys, *end) for level, end in ends.items()}
 
 
 @transactional

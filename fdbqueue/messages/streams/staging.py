@@ -145,7 +145,7 @@ def fix(
     _check_there(tr, scope, sink, batch, counting)
     if scope.options.when_full == "reject":
         whole = bounds.Load(sum(each.rows for each in counting), sum(e.size for e in counting))
-        bounds.check_room(scope, bounds.look(tr, scope), whole)
+        bounds.check_room(scope, bounds.reads(tr, scope), whole)
     for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
         part = counting[begin : begin + PART_ATTEMPTS]
         tr[keys.counting_part(sink, n)] = pack_attempts(part)
@@ -308,13 +308,13 @@ def _pieces(
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
     """The pieces from the place of a sink on, read about a step's worth at a time."""
     for window in _windows(attempts, found.place, max_rows):
-        looks = []
+        pages = []
         for n, first, end in window:
             begin = keys.staged(sink, found.batch, attempts[n].name, first)
             stop = keys.staged(sink, found.batch, attempts[n].name, end)
             mode = fdb.StreamingMode.want_all
-            looks.append(tr.snapshot.get_range(begin, stop, streaming_mode=mode))
-        for (n, first, end), looked in zip(window, looks, strict=True):
+            pages.append(tr.snapshot.get_range(begin, stop, streaming_mode=mode))
+        for (n, first, end), looked in zip(window, pages, strict=True):
             there = looked.to_list()
             if len(there) != end - first:
                 raise CorruptData(what=f"what is staged for {sink!r}", problem="some of it is gone")
@@ -355,8 +355,7 @@ def _enqueue(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow], resu
         _append(tr, scope, taken)
         return len(taken)
     drafts = [Draft(unpack_envelope(row.envelope), row.due_ms, row.dedup_id) for row in taken]
-    looked = admission.look(tr, scope, drafts)
-    return admission.admit(tr, scope, drafts, looked, resuming).new
+    return admission.admit(tr, scope, drafts, resuming).new
 
 
 def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow]) -> None:
@@ -364,9 +363,9 @@ def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow]) -> No
     levels: dict[int, list[StagedRow]] = {}
     for row in taken:
         levels.setdefault(row.level, []).append(row)
-    looks = {level: index_allocation.look(tr, scope.keys, level) for level in levels}
+    ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
     for level, some in levels.items():
-        keys = index_allocation.reserve(tr, scope.keys, level, len(some), looks[level])
+        keys = index_allocation.reserve(tr, scope.keys, level, len(some), ends[level])
         for key, row in zip(keys, some, strict=True):
             tr[key] = row.envelope
     transitions.record_enqueued(

@@ -1,0 +1,72 @@
+"""Deduplication: messages that come in only once.
+
+A dedup id is remembered for a window of time, a unique key while its message is ready, delayed or
+leased. Both are read with a conflict: of two concurrent enqueues with the same id, one is retried
+and finds the other. Enqueues of different ids do not conflict.
+
+Dedup ids are kept by the window in which they came, so that one range clear removes old ones, which
+nobody reads. An enqueue reads the window of its own clock and the two beside it: the one before
+for what came less than a window ago, the one after for a clock that is ahead of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...schema.codec.lookup import pack_known, unpack_known
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.records import record
+
+
+@record
+class Reads:
+    """The reads of one message's names, issued and not awaited."""
+
+    windows: Sequence[fdb.Value]
+    unique: fdb.Value | None
+
+
+def reads(
+    tr: fdb.Transaction, scope: Scope, dedup_id: str | None, unique: str | None, now_ms: int
+) -> Reads:
+    """Issue the reads, with conflicts."""
+    keys = scope.keys
+    windows = () if dedup_id is None else _windows(scope, now_ms)
+    return Reads(
+        [tr.get(keys.dedup(window, dedup_id or "")) for window in windows],
+        None if unique is None else tr.get(keys.unique(unique)),
+    )
+
+
+def existing(found: Reads, now_ms: int) -> str | None:
+    """The id of the message that is there already, if one is."""
+    for value in found.windows:
+        if value.present():
+            message_id, until_ms = unpack_known(value.value or b"")
+            if until_ms > now_ms:
+                return message_id
+    holder = None if found.unique is None else found.unique.value
+    return None if holder is None else holder.decode()
+
+
+def remember(
+    tr: fdb.Transaction, scope: Scope, dedup_id: str | None, message: StoredMessage, now_ms: int
+) -> None:
+    """Keep the names of a message that has come in. Blind."""
+    keys, unique = scope.keys, message.envelope.unique
+    if dedup_id is not None:
+        before, window, _ = _windows(scope, now_ms)
+        until_ms = now_ms + int(scope.options.dedup_window * 1000)
+        tr[keys.dedup(window, dedup_id)] = pack_known(message.id, until_ms)
+        old = keys.dedup_before(2 * before - window)
+        tr.clear_range(old.start, old.stop)
+    if unique is not None:
+        tr[keys.unique(unique)] = message.id.encode()
+
+
+def _windows(scope: Scope, now_ms: int) -> tuple[int, int, int]:
+    """When the window before, that of now, and the one after begin."""
+    length = int(scope.options.dedup_window * 1000)
+    current = now_ms - now_ms % length
+    return current - length, current, current + length
