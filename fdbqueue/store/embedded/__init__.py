@@ -1,11 +1,11 @@
-"""An embedded store that takes the place of FoundationDB's client library, below the bindings.
+"""An embedded store in place of FoundationDB's client library, below the bindings.
 
-The official `fdb` package is used as it is. `install` makes its first import obtain an object
-with the C library's functions, implemented here over one SQLite file that several processes and
-threads may use at once; after that `fdb.open(path)` opens the store at that path.
+The official `fdb` package is unmodified. `install` gives it an object with the C library's
+functions, implemented here over one SQLite file that several processes and threads may use at once;
+then `fdb.open(path)` opens the store at that path.
 
-The engine is imported by `install`, and what this package names of it when it is first used: a
-process that works on a cluster never imports it.
+The engine is imported by `install` or on first use of a name: a process that works on a cluster
+never imports it.
 """
 
 from __future__ import annotations

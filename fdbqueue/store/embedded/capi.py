@@ -45,12 +45,12 @@ def _measure_bytes_offset() -> int:
     return address - id(probe)
 
 
-# Where the data of a bytes object lies after its head: the address without a ctypes conversion.
+# The offset of the data in a bytes object: its address without a ctypes conversion.
 _BYTES_OFFSET = _measure_bytes_offset()
 
 
 def _point(reference: Any, data: bytes) -> None:
-    """Let a pointer that was passed by reference point to bytes, which must be kept alive."""
+    """Point a pointer passed by reference to bytes, which must be kept alive."""
     _pack_pointer(reference._obj, 0, id(data) + _BYTES_OFFSET)
 
 

@@ -318,7 +318,7 @@ def text(code: int) -> str:
 
 
 def validated(code: int) -> int:
-    """An error code that a program passed; what cannot be one is an unknown error."""
+    """An error code passed by a program; anything else counts as an unknown error."""
     return code if 0 <= code <= _HIGHEST else UNKNOWN_ERROR
 
 

@@ -1,4 +1,4 @@
-"""Faults from a seed, so that tests meet what a cluster does to its clients now and then.
+"""Fault injection from a seed, so that tests meet what a cluster occasionally does to clients.
 
 Off by default. `FDBQUEUE_FAULTS=SEED:RATE` makes every kind but `kill` happen at that rate;
 `FDBQUEUE_FAULTS=SEED:kind=RATE,kind=RATE` names the kinds. The kinds:
@@ -68,7 +68,7 @@ class Faults:
         if unknown:
             raise ValueError(f"unknown kinds of faults: {', '.join(sorted(unknown))}")
         if not all(0 <= rate <= 1 for rate in rates.values()):
-            raise ValueError("a rate of faults must lie between 0 and 1")
+            raise ValueError("a rate of faults must be between 0 and 1")
         self.seed = seed
         self.rates = dict(rates)
         self.counts: Counter[str] = Counter()
@@ -99,13 +99,13 @@ class Faults:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def before_read(self) -> None:
-        """Called before every read; raises the fault that the read meets."""
+        """Called before every read; may raise a fault."""
         for kind, code in _READ_KINDS.items():
             if self._happens(kind):
                 raise Fault(code)
 
     def commit(self, committer: Committer, request: CommitRequest) -> None:
-        """Commit, or not, and report the truth, or not."""
+        """Commit or not, and report the true outcome or not."""
         self._delay("delay_before")
         if self._happens("conflict"):
             raise Fault(NOT_COMMITTED)
@@ -126,7 +126,7 @@ active: Faults | None = None
 
 
 def inject(seed: int, rates: Mapping[str, float]) -> Faults:
-    """Start to inject faults in this process; returns the source, which counts and lists them."""
+    """Start injecting faults in this process; returns the source, which counts and lists them."""
     global active
     active = Faults(seed, rates)
     return active
@@ -139,7 +139,7 @@ def stop() -> None:
 
 
 def parse(text: str) -> Faults:
-    """The faults that a setting stands for.
+    """The faults that a setting describes.
 
     Raises:
         ValueError: the text is not SEED:RATE or SEED:kind=RATE,...
@@ -157,7 +157,7 @@ def parse(text: str) -> Faults:
 
 
 def from_environment() -> None:
-    """Inject what the environment asks for, if it does."""
+    """Inject the faults that the environment asks for, if any."""
     global active
     text = os.environ.get(VARIABLE)
     if text:

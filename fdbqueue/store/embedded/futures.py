@@ -17,7 +17,7 @@ Callback = Callable[[None], object]
 
 
 class Frame:
-    """A callback that runs: of which future."""
+    """A running callback, and its future."""
 
     __slots__ = ("future",)
 
@@ -33,7 +33,7 @@ class _Stack(threading.local):
 
 
 _stack = _Stack()
-# One for each callback that runs in any thread: most often there is none, and nothing to look up.
+# One for each running callback in any thread; usually there is none, and nothing to look up.
 running: list[None] = []
 
 
@@ -49,15 +49,15 @@ def _run(callback: Callback, future: Future) -> None:
 
 
 def require_no_wait(future: Future) -> None:
-    """Raise if a callback waits for what it has begun itself.
+    """Raise if a callback waits for a future that it started itself.
 
     A cluster's client runs callbacks on the one thread that completes futures, so there it hangs.
     """
     frames = _stack.frames
     if future.frame in frames and not any(frame.future is future for frame in frames):
         raise EngineError(
-            "a callback must not wait for what it begins: on a cluster it would wait for ever; "
-            "go on in a callback of the new future, or in another thread"
+            "a callback must not wait for a future that it starts: on a cluster it would wait for "
+            "ever; continue in a callback of that future, or in another thread"
         )
 
 
@@ -88,7 +88,7 @@ class Future:
         return self.value
 
     def release(self) -> None:
-        """Give up the value; a later look at it is an error."""
+        """Release the value; reading it later is an error."""
         if self.error is None:
             self.value = self.kept = None
             self.error = Fault(FUTURE_RELEASED)
@@ -98,7 +98,7 @@ class Future:
         _run(callback, self)
 
     def cancel(self) -> None:
-        """Cancel what is pending; a future that is done stays as it is."""
+        """Cancel the future, unless it is done."""
 
 
 class Pending(Future):
@@ -122,7 +122,7 @@ class Pending(Future):
         return super().result()
 
     def complete(self, value: Any = None, error: BaseException | None = None) -> bool:
-        """Make it done, unless it is already; whether this call did."""
+        """Complete the future, unless it is done; returns whether this call did."""
         try:
             self._claim.pop()
         except IndexError:
@@ -142,7 +142,7 @@ class Pending(Future):
             _run(callback, self)
 
     def fail(self, code: int) -> bool:
-        """Make it done with a numbered error."""
+        """Complete the future with a numbered error."""
         return self.complete(error=Fault(code))
 
     def call_when_ready(self, callback: Callback) -> None:

@@ -1,4 +1,4 @@
-"""The threads that help the engine: each survives what fails in it, and can start again."""
+"""The engine's helper threads: each survives failures, and can start again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Helper:
 
     Args:
         name: the name of the thread.
-        work: what it does, over and over until it says True. What fails in it is logged, and it
-            is called again a moment later: so it must leave everything fit for that.
+        work: called over and over until it returns True. If it fails, that is logged, and it is
+            called again a moment later, so it must leave a consistent state.
     """
 
     def __init__(self, name: str, work: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ class Helper:
         """Start the thread, unless it runs.
 
         Raises:
-            EngineError: the system, or an interpreter that ends, gives no thread.
+            EngineError: no thread can be started, for instance while the interpreter ends.
         """
         with self._lock:
             if self.running:
@@ -46,8 +46,8 @@ class Helper:
             self.running = True
 
     def leave(self, unless: Callable[[], bool]) -> bool:
-        """Let the next `start` start a thread, unless there is work; the work calls it before it
-        says True, so that nobody who has just asked for it waits for a thread that ends."""
+        """Let the next `start` start a new thread, unless there is work. The work calls this before
+        it returns True, so that no caller relies on a thread that is about to end."""
         with self._lock:
             self.running = unless()
             return not self.running
@@ -58,5 +58,5 @@ class Helper:
                 if self._work():
                     return
             except BaseException:
-                log.exception("%s failed, and goes on", self._name)
+                log.exception("%s failed, and continues", self._name)
                 time.sleep(_PAUSE_SECONDS)

@@ -51,7 +51,7 @@ _IGNORED_FLAGS = frozenset(
 
 
 class Options:
-    """The options of a transaction; a shared default is copied before it is changed."""
+    """The options of a transaction; a shared default is copied before a change."""
 
     __slots__ = (
         "bypass_unreadable",
@@ -133,7 +133,7 @@ class Options:
             self.size_limit = integer(value, 32, TRANSACTION_SIZE_LIMIT)
         elif option in (700, 702):
             _require_absent(value)
-            # To be aware of locks for reading takes nothing from who is aware of them for all.
+            # Awareness of read locks does not limit awareness of all locks.
             if option == 700:
                 self.lock_aware = True
                 self.read_only = False
@@ -215,7 +215,7 @@ KNOWN_DATABASE_OPTIONS = (
 
 
 def integer(value: bytes | None, low: int, high: int) -> int:
-    """An option's integer, which must lie in a range."""
+    """An option's integer, which must be in a range."""
     if value is None or len(value) != _INTEGER.size:
         raise Fault(INVALID_OPTION_VALUE)
     number: int = _INTEGER.unpack(value)[0]

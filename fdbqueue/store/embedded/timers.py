@@ -24,7 +24,7 @@ class Call:
         self.function: Callable[[], object] | None = function
 
     def cancel(self) -> None:
-        """Make it no more, and hold on to nothing of it."""
+        """Cancel the call, and drop its references."""
         if self.function is not None:
             self.function = None
             self._timers.note_cancelled()
@@ -47,7 +47,7 @@ class Timers:
         """Call a function once, about so many seconds from now, on the timer thread.
 
         Raises:
-            EngineError: there is no thread to be had.
+            EngineError: no thread can be started.
         """
         return self.call_at(time.monotonic() + seconds, function)
 
@@ -68,8 +68,8 @@ class Timers:
         return call
 
     def note_cancelled(self) -> None:
-        """Note that one more call is not to be made."""
-        # No lock: the garbage collector may bring this about anywhere, and a miscount is harmless.
+        """Note that one more call is cancelled."""
+        # No lock: the garbage collector may call this anywhere, and a miscount is harmless.
         self._cancelled += 1
 
     def _make_next(self) -> bool:

@@ -33,8 +33,8 @@ class Checkpointer:
     """Moves the log of one store into its file, on a thread of its own.
 
     Args:
-        drop_idle: called before waiting for readers, to close snapshots that nobody uses.
-        close_idle: called when the store comes to rest, to close connections that nobody uses.
+        drop_idle: called before waiting for readers, to close unused snapshots.
+        close_idle: called when the store becomes idle, to close unused connections.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Checkpointer:
                 return
 
     def _come_to_rest(self) -> bool:
-        """After a while without commits: move the rest, close all that is open, and end."""
+        """After a while without commits, move the rest of the log, close connections, and end."""
         self._drop_idle(False)
         if not self._checkpoint("TRUNCATE"):
             return False
@@ -104,7 +104,7 @@ class Checkpointer:
             self._file.shared.unlock()
 
     def _checkpoint(self, mode: str, milliseconds: int = 0) -> bool:
-        """Move what can be moved; whether that was all of the log."""
+        """Move as much of the log as possible; returns whether that was all."""
         try:
             with self._moving:
                 if self._connection is None:
@@ -112,24 +112,24 @@ class Checkpointer:
                 self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
                 row = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error:
-            # Nothing is lost: what was not moved stays in the log, and the next turn tries again.
+            # Nothing is lost: the rest stays in the log, and the next turn tries again.
             return False
         busy, logged, moved = row
         return not busy and bool(logged == moved)
 
     def wake(self) -> None:
-        """Let the thread look at once."""
+        """Make the thread look at once."""
         self._wake.set()
 
     def before_fork(self) -> None:
-        """Close the connection, and let nobody open one until after the fork."""
+        """Close the connection, and open none until after the fork."""
         self._moving.acquire()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def after_fork(self, in_child: bool) -> None:
-        """Go on, in the child as if newly made."""
+        """Continue after a fork; the child starts afresh."""
         if in_child:
             self._reset()
         else:

@@ -1,13 +1,13 @@
-"""Commits: one SQLite transaction for all threads that wait.
+"""Commits: one SQLite transaction for all waiting threads.
 
-The thread that finds nobody committing becomes the leader. It commits every request that is
-waiting, with one transaction of SQLite and one fsync, as the proxies of a cluster batch; whoever
-arrives meanwhile forms the next group. A request that conflicts is left out of its group, and a
+A thread that finds no commit in progress becomes the leader. It commits all waiting requests in one
+SQLite transaction with one fsync, as the proxies of a cluster batch; later requests form the next
+group. A request that conflicts is left out of its group, and a
 failure of SQLite in a group is retried request by request, so that it hits only its cause.
 
 A request with a deadline may be withdrawn until its group has the commit lock, which another
-process can hold for long. Its thread must therefore never wait for that lock itself: when it leads
-and the lock is not free, another thread waits in its place.
+process can hold for long. So its thread never waits for that lock itself: if it leads and the lock
+is not free, another thread waits in its place.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Committer:
             try:
                 self._wait(request, request.turn)
             except BaseException:
-                # Interrupted. If it was to lead by now, the others still want a leader.
+                # Interrupted. If it leads by now, the others still need a leader.
                 if not self._withdraw(request) and request.leads:
                     self._pass_on(request, [], time.monotonic())
                 raise
@@ -133,7 +133,7 @@ class Committer:
             try:
                 deputy.start()
             except RuntimeError:
-                # No thread can be had; better late than not at all.
+                # No thread available: better late than never.
                 self._deputise(group)
             self._wait(request, request.turn)
 
@@ -150,10 +150,10 @@ class Committer:
     def _pass_on(
         self, request: CommitRequest | None, group: list[CommitRequest], begun: float
     ) -> None:
-        """Let the next thread lead, and those of the group go."""
+        """Let the next thread lead, and release the threads of the group."""
         with self._mutex:
             if request is not None and request in self._waiting:
-                # An interrupt came before the group was formed; the others still want a leader.
+                # Interrupted before the group was formed; the others still need a leader.
                 self._waiting.remove(request)
             successor = self._waiting[0] if self._waiting else None
             if successor is not None:
@@ -172,7 +172,7 @@ class Committer:
                 member.turn.release()
 
     def _commit_locked(self, group: list[CommitRequest]) -> None:
-        """Commit a group under the commit lock, and give the lock back."""
+        """Commit a group under the commit lock, and release the lock."""
         try:
             for request in group:
                 if request.deadline:
@@ -186,7 +186,7 @@ class Committer:
             self._committed(keys)
 
     def _begin(self, group: list[CommitRequest]) -> list[CommitRequest]:
-        """From here on nothing of a group can be withdrawn; what is left of it."""
+        """Close a group to withdrawals; returns what is left of it."""
         with self._mutex:
             left = [request for request in group if not request.withdrawn]
             for request in left:
@@ -201,7 +201,7 @@ class Committer:
         except sqlite3.Error as error:
             if len(group) > 1:
                 for request in group:
-                    # What conflicted with a group that failed need not conflict with what remains.
+                    # A conflict with a failed request of the group may be gone.
                     request.error, request.conflicting, request.order = None, (), 0
                 return [written for request in group for written in self._write([request])]
             group[0].error = store_error(self._file.path, error)
@@ -213,7 +213,7 @@ class Committer:
         self._writer.close()
 
     def after_fork(self, in_child: bool) -> None:
-        """Go on, in the child as if newly made."""
+        """Continue after a fork; the child starts afresh."""
         if in_child:
             self._reset()
             self._writer.reset()

@@ -2,7 +2,7 @@
 
 Every commit leaves a row (version, keys and ranges written) in the store for a few seconds. Each
 process keeps the tail of that log in memory and tops it up from the table, so that a check costs
-a look at the commits since the transaction's snapshot, whichever process made them.
+a look at the commits of all processes since the transaction's snapshot.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from ..transactions.ranges import KeySet, RangeSet
 
 _LENGTH = struct.Struct("<I")
-# To search the bytes of a commit for so many keys takes about as long as to decode them.
+# Searching a commit's bytes for this many keys takes about as long as decoding them.
 _FEW = 8
 
 
 def encode(written: KeySet) -> bytes:
-    """The bytes that stand for a set of keys in the log: lengths shifted by a range flag.
+    """A set of keys as stored in the log: lengths shifted by a range flag.
 
     Ranges come first, so that the first byte tells whether there are any.
     """
@@ -39,15 +39,15 @@ def encode(written: KeySet) -> bytes:
 
 
 def suspects(reads: KeySet) -> list[bytes]:
-    """What the encoded bytes of single keys contain if one of them is in ``reads``: a key that
-    was read, or what all keys of a range have in common. Of many keys: what all bytes contain."""
+    """Byte strings, one of which is in the encoding of any set that shares a single key with
+    ``reads``: the keys read, and the common prefixes of ranges. Empty for many keys."""
     if len(reads.keys) + len(reads.ranges.begins) > _FEW:
         return [b""]
     return [*reads.keys, *(_common(begin, end) for begin, end in reads.ranges)]
 
 
 def conflicting(reads: KeySet, written: Iterable[KeySet]) -> RangeSet:
-    """The ranges of what was read in which something was written."""
+    """The ranges read in which something was written."""
     everything = KeySet()
     for each in written:
         everything.update(each)
@@ -60,7 +60,7 @@ def conflicting(reads: KeySet, written: Iterable[KeySet]) -> RangeSet:
 
 
 def decode(data: bytes) -> KeySet:
-    """The set of keys that the bytes stand for."""
+    """The set of keys that ``encode`` stored."""
     written = KeySet()
     position = 0
     while position < len(data):
@@ -103,8 +103,8 @@ class RecentCommits:
         self.newest = newest
         self.complete_from = newest
         self._versions: list[int] = []
-        # As it stands in the table until somebody asks: most of what others commit is older than
-        # any transaction that is still to be checked here.
+        # Encoded until needed: most commits of other processes are older than any transaction
+        # that is still to be checked here.
         self._written: list[KeySet | bytes] = []
 
     def append(self, version: int, written: KeySet | bytes) -> None:
@@ -117,7 +117,7 @@ class RecentCommits:
         """Note what other processes committed: the rows of the table from `newest` on.
 
         The first row must be the newest one known. If it is gone, the table was trimmed past it,
-        what lies between is unknown, and transactions that began before are too old.
+        the commits in between are unknown, and transactions that began before are too old.
         """
         iterator = iter(rows)
         first = next(iterator, None)
@@ -133,8 +133,7 @@ class RecentCommits:
     def since(self, version: int, reads: KeySet) -> list[KeySet]:
         """What was written by each commit after a version that may have touched ``reads``.
 
-        Most commits have nothing to do with each other, and a search in the bytes of one says so
-        for a tenth of what it costs to decode them.
+        Most commits are unrelated, and searching the bytes of one costs a tenth of decoding it.
         """
         if version >= self.newest:
             return []

@@ -28,7 +28,7 @@ SYNCHRONOUS_VARIABLE = "FDBQUEUE_SYNCHRONOUS"
 
 
 class OpenStore:
-    """Everything that one process keeps about one store file."""
+    """What one process keeps for one store file."""
 
     def __init__(self, path: str, synchronous: str) -> None:
         self.file = StoreFile(path, synchronous)
@@ -62,7 +62,7 @@ class OpenStore:
         self.committer.close()
 
     def after_fork(self, in_child: bool) -> None:
-        """Go on; what the parent had begun is lost in the child."""
+        """Continue after a fork; the child loses what the parent had begun."""
         self.committer.after_fork(in_child)
         self.checkpointer.after_fork(in_child)
         self.watches.after_fork(in_child)
@@ -73,7 +73,7 @@ class OpenStore:
             self.file.shared.unlock()
 
     def close(self) -> None:
-        """Give back all files and threads; transactions and watches that are open fail."""
+        """Release all files and threads; open transactions and watches fail."""
         self.before_fork()
         self.file.shared.close()
         self.after_fork(in_child=False)
@@ -136,7 +136,7 @@ class Database:
         self.options = options
 
     def new_watch(self, key: bytes, value: bytes | None) -> Watch:
-        """A watch that counts against the limit until it is done."""
+        """Start a watch that counts against the limit until it is done."""
         if len(self._watches) >= self._max_watches:
             raise Fault(TOO_MANY_WATCHES)
         watch = Watch(key, value, self._forget)
@@ -144,7 +144,7 @@ class Database:
         return watch
 
     def _forget(self, watch: Watch) -> None:
-        # No lock: the garbage collector may bring this about anywhere.
+        # No lock: the garbage collector may call this anywhere.
         self._watches.discard(watch)
         self.store.watches.disarm(watch)
 

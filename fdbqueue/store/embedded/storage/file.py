@@ -62,7 +62,7 @@ def store_error(path: str, error: BaseException) -> StoreError:
         return StoreFailed(path, shortage)
     if code == sqlite3.SQLITE_NOTADB:
         return NotAStore(path, detail)
-    # What is not of the type that it was written as, or not even text, was not written so.
+    # A value of another type than was written, or not even text, means damage.
     if code == sqlite3.SQLITE_CORRUPT or isinstance(error, TypeError | UnicodeDecodeError):
         return StoreCorrupt(path, detail)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
@@ -77,7 +77,7 @@ def store_error(path: str, error: BaseException) -> StoreError:
 
 
 def _shortage() -> str:
-    """What is wrong if no file can be opened at all now, which SQLite does not tell."""
+    """Whether the process is out of file descriptors, which SQLite does not tell."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
@@ -242,13 +242,13 @@ class StoreFile:
             raise StoreCorrupt(self.path, "it does not say how old it is")
         self.created = float(known)
         self.newest = newest
-        # Under the lock nothing is under way, so whatever was announced is made or was lost.
+        # Under the lock there is no commit, so every announced one is made or lost.
         self.shared.words[ANNOUNCED] = self.newest
         self.shared.raise_floor(self.newest)
 
 
 def check(path: str) -> None:
-    """Look whether a path can be opened as a store, without creating anything.
+    """Check whether a path can be opened as a store, without creating anything.
 
     Raises:
         StoreError: the subclass says why not.

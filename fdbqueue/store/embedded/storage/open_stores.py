@@ -8,12 +8,12 @@ import threading
 from typing import Any
 
 stores: dict[str, Any] = {}
-"""Open stores by their real paths. Used by whoever holds the lock."""
+"""Open stores by their real paths; guarded by the lock."""
 lock = threading.Lock()
 
 
 def find(real: str) -> Any:
-    """The open store of a file, by whichever of its names, or None; the caller holds the lock."""
+    """The open store of a file under any of its names, or None; the caller holds the lock."""
     if real in stores:
         return stores[real]
     for path, store in stores.items():
@@ -26,9 +26,9 @@ def find(real: str) -> Any:
 def look_into(path: str, size: int) -> bytes | None:
     """The first bytes of a file, or None if this process has it open as a store.
 
-    POSIX takes all of a process's locks on a file away when the process closes the file, whoever
-    opened it. So nothing but SQLite may open and close a store's file: another process would
-    take the store for closed, and delete the log that this one goes on writing to.
+    POSIX drops all of a process's locks on a file when the process closes any descriptor of it. So
+    only SQLite may open and close a store's file: otherwise another process would consider the
+    store closed, and delete the log that this one still writes.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,7 +1,7 @@
 """A sample of the keys with their sizes, from which the size of a long range is estimated.
 
-One key in 128 is in it, chosen by its hash and nothing else, so that the choice need not be
-remembered. The sample is a table of its own, written in the transactions that write the keys.
+It holds one key in 128, chosen by its hash alone, so the choice need not be stored. The sample is
+a table of its own, written in the transactions that write the keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from zlib import crc32
 
 SHARE = 128
-"""How many keys one of the sample stands for."""
+"""How many keys each key of the sample represents."""
 TABLE = "CREATE TABLE sample (k BLOB PRIMARY KEY, size INTEGER NOT NULL) WITHOUT ROWID"
 IN_RANGE = "SELECT k, size FROM sample WHERE k >= ? AND k < ? ORDER BY k"
 
@@ -24,7 +24,7 @@ _BITS = 1 << 32
 
 
 def chosen(key: bytes) -> bool:
-    """Whether a key is in the sample, if it is set at all."""
+    """Whether a key belongs to the sample, if it is set."""
     return crc32(key) * _SPREAD % _BITS < _BITS // SHARE
 
 
@@ -47,7 +47,7 @@ def note_clear_range(cursor: sqlite3.Cursor, begin: bytes, end: bytes) -> None:
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Take the sample of a store that has none."""
+    """Build the sample of a store without one."""
     connection.execute(TABLE)
     connection.create_function("chosen", 1, chosen, deterministic=True)
     connection.execute("INSERT INTO sample SELECT k, length(k) + length(v) FROM kv WHERE chosen(k)")

@@ -98,8 +98,8 @@ class Snapshot:
         """The keys and values of a range, in order or in reverse order.
 
         Args:
-            rows: how many the caller takes at most, if it knows; the range is read by so many
-            size: and by so many bytes: of a long range no more is read than is taken.
+            rows, size: how many rows, and bytes, the caller takes at most, if it knows; a long
+                range is read in chunks of that size.
         """
         statement = _BACKWARD if reverse else _FORWARD
         rows = wanted = rows or _LARGEST_CHUNK
@@ -109,7 +109,7 @@ class Snapshot:
             yield from chunk
             if left > 0 and len(chunk) < wanted:
                 return
-            # More than was asked for is only wanted where own writes hide some of it.
+            # More is needed only if own writes hide some of the rows.
             wanted = wanted - len(chunk) or rows
             if reverse:
                 end = chunk[-1][0]
@@ -137,7 +137,7 @@ class Snapshot:
     def sizes(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
         """The keys of a range with the size of each key and value together.
 
-        Of a long range the first thousands, and then some keys that stand for all the others.
+        Of a long range the first thousands, and then a sample that represents the rest.
         """
         keys = self._sizes(_SIZES, (begin, end, _MEASURED))
         yield from keys
@@ -155,7 +155,7 @@ class Snapshot:
                 raise store_error(self._path, error) from error
 
     def take_connection(self) -> sqlite3.Connection | None:
-        """End the snapshot; its connection, or None if it is of no more use."""
+        """End the snapshot; returns its connection, or None if that is unusable."""
         with self._lock:
             connection, self.connection = self.connection, None
             if connection is not None:
@@ -163,14 +163,14 @@ class Snapshot:
                     self._cursor.close()
                     connection.execute("ROLLBACK")
                 except sqlite3.Error as error:
-                    log.warning("a connection is given up: %s", error)
+                    log.warning("dropping a connection: %s", error)
                     connection.close()
                     return None
         return connection
 
 
 def _most_open() -> int:
-    """How many snapshots may be open: with two descriptors each, half of all that there may be."""
+    """How many snapshots may be open; with two descriptors each, they use half of the limit."""
     return max(_FEWEST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
@@ -196,7 +196,7 @@ class Snapshots:
         self._sweeping = False
 
     def acquire(self) -> tuple[Snapshot, int]:
-        """A snapshot of all that is committed, and its read version."""
+        """A snapshot of everything committed, and its read version."""
         shared = self._file.shared
         behind = self._clock.now() - shared.words[FLOOR]
         if behind > TICK_AFTER:
@@ -260,9 +260,9 @@ class Snapshots:
         return row is not None
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot whose read version was told to the program, which may ask for it again.
+        """Keep a snapshot whose read version the program knows, and may ask for again.
 
-        A few are kept, and only while the log is small, because it cannot start over under them.
+        Keeps a few, and only while the log is small, because it cannot start over under them.
         """
         with self._lock:
             if snapshot in self._kept or snapshot.connection is None:
@@ -278,7 +278,7 @@ class Snapshots:
         self._kept.clear()
 
     def release(self, snapshot: Snapshot) -> None:
-        """Say that a transaction is done with a snapshot."""
+        """Release a snapshot after a transaction."""
         # The garbage collector may destroy a transaction while this thread holds the lock; then
         # the next call, or the sweep, finds the snapshot in the queue.
         self._released.append(snapshot)
@@ -324,7 +324,7 @@ class Snapshots:
             connection.close()
 
     def drop_idle(self, also_kept: bool) -> None:
-        """Close the snapshots that nobody uses, so that a checkpoint can complete."""
+        """Close unused snapshots, so that a checkpoint can complete."""
         with self._lock:
             if also_kept:
                 self._drop_kept()
@@ -353,7 +353,7 @@ class Snapshots:
             timers.call_later(_SWEEP_SECONDS, self._sweep)
             self._sweeping = True
         except EngineError as error:
-            # Whoever begins next tries again; until then what is idle stays open.
+            # The next transaction tries again; until then idle snapshots stay open.
             log.warning("idle snapshots stay open for now: %s", error)
 
     def _tick(self) -> None:
@@ -376,7 +376,7 @@ class Snapshots:
             self._pool.pop().close()
 
     def before_fork(self) -> None:
-        """Close every connection, in use or not, and let nobody open one until after the fork."""
+        """Close every connection, used or not, and open none until after the fork."""
         self._lock.acquire()
         self._drop_kept()
         self._drop_released()
@@ -385,7 +385,7 @@ class Snapshots:
         self._close_pool()
 
     def after_fork(self, in_child: bool) -> None:
-        """Go on, in the child as if newly made."""
+        """Continue after a fork; the child starts afresh."""
         if in_child:
             self._reset()
         else:

@@ -4,18 +4,18 @@ A sidecar file beside the store does two jobs. It is the lock that lets one proc
 time: `flock` queues in the kernel without polling, and is freed when its holder dies. And it is
 mapped into memory, so that a process sees in nanoseconds what the others have committed.
 
-Three rules make read versions sound without asking SQLite:
+Three rules make read versions correct without asking SQLite:
 
 * `announced` is raised, under the lock, before SQLite commits. While it equals the newest version
-  in a snapshot, that snapshot is still current and nothing newer is even under way.
+  in a snapshot, that snapshot is current and no newer commit has begun.
 * `floor` is raised, under the lock, when a version has been handed out: after a commit, or by a
   tick. Every later commit takes a version above it.
-* A reader reads `floor` first and opens its snapshot second. So whatever the snapshot does not
-  contain was committed after the floor was read, at a version above it.
+* A reader reads `floor` first and opens its snapshot second. So any commit that the snapshot lacks
+  came after the floor was read, at a version above it.
 
-Whoever watches keys need not ask SQLite at every commit: each key belongs to one of some thousand
-slots, a number that every commit that writes the key raises, after `announced` and before
-`touched`, and so before SQLite commits.
+Watches need not ask SQLite at every commit. Each key belongs to one of some thousand slots, a
+number that each commit writing the key raises after `announced` and before `touched`, and so before
+SQLite commits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from zlib import crc32
 VERSIONS_PER_SECOND = 1_000_000
 # A read version older than this is advanced first, as a cluster's empty commit batches do.
 TICK_AFTER = VERSIONS_PER_SECOND // 20
-# A new store is older than a transaction may be, so that no version before it can be read.
+# A new store starts out older than any transaction, so that no version before it can be read.
 _FIRST_VERSION = 100 * VERSIONS_PER_SECOND
 
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
@@ -96,7 +96,7 @@ class Shared:
         return True
 
     def unlock(self) -> None:
-        """Give the commit lock back."""
+        """Release the commit lock."""
         if not self.closed:
             fcntl.flock(self._file, fcntl.LOCK_UN)
         self._mutex.release()
@@ -107,9 +107,9 @@ class Shared:
             self.words[FLOOR] = version
 
     def close(self) -> None:
-        """Give the file back; only under the lock, which then keeps only threads apart.
+        """Close the file; only under the lock, which then separates only threads.
 
-        Threads that are at work find copies of the numbers, and can commit nothing.
+        Running threads find copies of the numbers, and can commit nothing.
         """
         self.words = memoryview(bytearray(self.words)).cast("q")
         # The mapping goes with the last thread that reads it just now.
@@ -118,7 +118,7 @@ class Shared:
         os.close(self._file)
 
     def reopen(self) -> None:
-        """Open the file anew in a forked child, which shares the parent's lock otherwise."""
+        """Reopen the file in a forked child, which would otherwise share the parent's lock."""
         self.words.release()
         self._map.close()
         os.close(self._file)
@@ -131,11 +131,11 @@ def slot_of(key: bytes) -> int:
 
 
 class Clock:
-    """Turns time into versions: about a million a second, and steady in this process.
+    """Turns time into versions: about a million a second, steady in this process.
 
-    The wall clock places a process on the store's scale once, when it opens the store; from then
-    on the monotonic clock carries it, so that a step of the wall clock moves no version. Of
-    processes that the wall clock has placed differently, those behind catch up with the first.
+    The wall clock gives the first version when the process opens the store; from then on the
+    monotonic clock advances it, so that a step of the wall clock moves no version. Processes that
+    are behind catch up with the one that is ahead.
     """
 
     def __init__(self, created: float, newest: int) -> None:
@@ -143,12 +143,12 @@ class Clock:
         self._base = max(newest, wall) - time.monotonic_ns() // 1000
 
     def now(self) -> int:
-        """The version that the present moment stands for."""
+        """The version of the present moment."""
         return self._base + time.monotonic_ns() // 1000
 
     def catch_up(self, version: int) -> None:
-        """Be no more behind a version that another process has handed out.
+        """Catch up with a version that another process has handed out.
 
-        Otherwise versions would stand still until this clock gets there: nothing would grow old.
+        Otherwise versions would stand still until this clock arrives there.
         """
         self._base = max(self._base, version - time.monotonic_ns() // 1000)

@@ -1,4 +1,4 @@
-"""Watches: who waits for a change of which key, and the thread that notices the changes.
+"""Watches of keys, and the thread that notices changes.
 
 One thread per store looks at a number in shared memory, 125 times a second and only while some
 watch is armed. When a commit of any process moved that number, and the slot of a watched key, it
@@ -25,17 +25,17 @@ from .versions import ANNOUNCED, RANGES, TOUCHED, slot_of
 log = logging.getLogger("fdbqueue.store.embedded")
 
 _POLL_SECONDS = 0.008
-# How long the thread goes on looking when nothing is watched: who watched may do so again.
+# How long the thread keeps looking without watches, since new ones often follow.
 _LINGER_SECONDS = 0.5
-# A commit announced by a process that died before making it is waited for no longer than this.
+# How long to wait for an announced commit, whose process may have died before making it.
 _LOST_COMMIT_SECONDS = 1.0
-# How long watched keys that cannot be read are tried again before their watches fail.
+# How long to retry watched keys that cannot be read before their watches fail.
 _UNREADABLE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 
 
 class Watch(Pending):
-    """A future that is done when the value of a key is no longer what a transaction saw.
+    """A future that is done when the value of a key differs from what a transaction saw.
 
     Attributes:
         key: the watched key.
@@ -82,11 +82,11 @@ class Watches:
         self._connection: sqlite3.Connection | None = None
 
     def slot(self, key: bytes) -> int:
-        """A number that every commit raises that writes the key, before it is made."""
+        """A number that each commit writing the key raises before it is made."""
         return self._file.shared.words[slot_of(key)]
 
     def arm(self, watch: Watch, own: bool) -> None:
-        """Watch from now on; a change since the transaction's snapshot is noticed as well.
+        """Start a watch; it also notices changes since the transaction's snapshot.
 
         own: whether the value that it saw is the one that its transaction has committed. If that
             commit alone has raised the slot since, nothing can have changed.
@@ -176,7 +176,7 @@ class Watches:
         return False
 
     def _end(self) -> bool:
-        """Fail the watches of a store that is closed; there are none after them."""
+        """Fail all watches of a store that is being closed."""
         with self._lock:
             armed = [watch for watches in self._by_key.values() for watch in watches]
         for watch in armed:
@@ -186,15 +186,15 @@ class Watches:
             return self._helper.leave(unless=lambda: bool(self._by_key))
 
     def wake(self) -> None:
-        """Let the thread look at once."""
+        """Make the thread look at once."""
         self._wake.set()
 
     def _try_again(self, suspects: Iterable[bytes], error: sqlite3.Error) -> None:
-        """Look again in a moment; what cannot be read for long fails the watches that need it."""
+        """Look again in a moment; fail watches whose keys stay unreadable."""
         problem = store_error(self._file.path, error)
         if not self._failing_since:
             self._failing_since = time.monotonic()
-            log.warning("watched keys cannot be read, and are tried again: %s", problem)
+            log.warning("cannot read watched keys, retrying: %s", problem)
         elif time.monotonic() - self._failing_since > _UNREADABLE_SECONDS:
             self._failing_since = 0.0
             with self._lock:
@@ -214,7 +214,7 @@ class Watches:
             return {key: slot for key, slot, noted in now if every or slot != noted}, ranges
 
     def _examine(self, suspects: dict[bytes, int], announced: int) -> bool:
-        """Complete the watches whose key has changed; whether it saw all that was announced."""
+        """Complete the watches whose key has changed; returns whether it saw all commits."""
         with self._reading:
             newest, values = self._read(suspects)
         changed: list[Watch] = []
@@ -249,14 +249,14 @@ class Watches:
         return newest, values
 
     def before_fork(self) -> None:
-        """Close the connection, and let nobody open one until after the fork."""
+        """Close the connection, and open none until after the fork."""
         self._reading.acquire()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def after_fork(self, in_child: bool) -> None:
-        """Go on; the child has none of the parent's watches."""
+        """Continue after a fork; the child has none of the parent's watches."""
         if in_child:
             self._reset()
         else:

@@ -29,8 +29,8 @@ _CLEAR = "DELETE FROM kv WHERE k = ?"
 _CLEAR_RANGE = "DELETE FROM kv WHERE k >= ? AND k < ?"
 _LOG = "INSERT INTO recent VALUES (?, ?)"
 _LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY version"
-# The newest commit before that stays: what a process knew last may be that one, and whoever reads
-# at it is not too old.
+# The newest commit before that stays: it may be the last one that a process knows, and its version
+# must stay readable.
 _LOG_TRIM = "DELETE FROM recent WHERE version < (SELECT max(version) FROM recent WHERE version < ?)"
 _BULK_FROM = 4
 
@@ -84,7 +84,7 @@ class Writer:
         return NOT_COMMITTED if next(touching, None) is not None else 0
 
     def write(self, group: list[CommitRequest]) -> Written | None:
-        """Commit a group; None if all of it is refused, which the requests then say.
+        """Commit a group; returns None if every request is refused, with the reason in each.
 
         Raises:
             sqlite3.Error: nothing of the group is committed.
@@ -124,7 +124,7 @@ class Writer:
                 written = _union(accepted)
             cursor.execute(_LOG, (version, encode(written)))
             self._groups += 1
-            # The first of a process as well: many may end after a few.
+            # Also after the first: many processes make only a few.
             if self._groups % _TRIM_EVERY == 1:
                 cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
                 recent.trim(version - _KEEP_VERSIONS)
@@ -158,7 +158,7 @@ def _union(requests: list[CommitRequest]) -> KeySet:
 def _touch(words: memoryview[int], request: CommitRequest, version: int) -> None:
     """Raise the slots of what a request writes, each once.
 
-    Not of its conflict ranges: a write may be without one, and wakes who watches all the same.
+    Not of its conflict ranges: a write without one also wakes watches.
     """
     mutations = request.mutations
     if len(mutations) == 1 and mutations[0][0] == atomic.SET:

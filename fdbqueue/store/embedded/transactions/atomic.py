@@ -126,7 +126,7 @@ _ASSOCIATIVE_IF_SAME_SIZE = frozenset({ADD, OR, XOR, MAX, MIN, MIN_V2})
 
 
 def apply(op: int, old: bytes | None, operand: bytes | None) -> bytes | None:
-    """The value after a mutation of a value; None stands for no value, before and after."""
+    """The value after a mutation; None means no value, before and after."""
     if op in INDEPENDENT_TYPES:
         return operand
     assert operand is not None

@@ -1,4 +1,4 @@
-"""What a transaction asks to commit, and what became of it."""
+"""The request to commit a transaction, and its outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CommitRequest:
         deadline: when to give up waiting for the commit lock, by the monotonic clock; 0 for never.
         turn: held until the request is done, or it is its thread's turn to lead.
         leads: whether its thread is to commit the next group.
-        begun: whether a group that holds the lock has it; only kept where there is a deadline.
+        begun: whether its group holds the lock; kept only if there is a deadline.
         withdrawn: whether its thread gave up waiting before that.
     """
 

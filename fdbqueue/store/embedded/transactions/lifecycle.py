@@ -86,8 +86,8 @@ def _commit(tr: Transaction, request: CommitRequest) -> None:
         raise Fault(codes.TRANSACTION_TOO_LARGE)
     if request.read_version is not None:
         read_view.require_young(tr)
-    # A commit reads no more. A snapshot kept open while it waits for the commit lock would
-    # keep whoever holds that lock, to let the log start over, waiting for this transaction.
+    # A commit reads nothing more. An open snapshot would block a checkpoint that holds the commit
+    # lock and waits for readers.
     if tr.snapshot is not None:
         read_view.release(tr)
     if store.snapshots.current is not None:
@@ -229,7 +229,7 @@ def cancel(tr: Transaction) -> None:
 
 
 def reset(tr: Transaction) -> None:
-    """Make the transaction as new."""
+    """Make the transaction like new."""
     with tr.lock:
         _start_over(tr)
         tr.clear()

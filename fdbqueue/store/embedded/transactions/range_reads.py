@@ -51,7 +51,7 @@ class Reader:
     """Reads one snapshot, through a write map unless it is None.
 
     Args:
-        snapshot: opens the snapshot; called when own writes alone do not tell what is read.
+        snapshot: opens the snapshot; called when own writes alone do not give the result.
         limit: the first key that may not be read.
         bypass: read versionstamped keys and values as they were given, instead of failing.
     """
@@ -91,7 +91,7 @@ class Reader:
         key = next(keys, None)
         rows: Iterator[Row] | None = None
         row: Row | None = None
-        # Between these lies what has not been read yet.
+        # The unread rows are between these.
         low, high = begin, end
         check = bool(writes.unreadable) and not self._bypass
         while True:
@@ -142,7 +142,7 @@ class Reader:
             raise Fault(UNREADABLE)
 
     def resolve(self, selector: Selector) -> Resolved:
-        """The key that a selector stands for."""
+        """The key that a selector resolves to."""
         if selector.offset > 0:
             remaining = selector.offset
             for key, _ in self.rows(selector.key, self._limit, rows=remaining):
@@ -196,7 +196,7 @@ class Reader:
             if byte_limit >= 0:
                 byte_limit = max(byte_limit - ROW_OVERHEAD - len(row[0]) - len(row[1]), 0)
             if limit == 0 or byte_limit == 0:
-                # What lies beyond the last row returned can no longer change the result.
+                # Rows beyond the last one returned can no longer change the result.
                 if reverse:
                     return RangeResult(found, True, False, off_end)
                 return RangeResult(found, True, off_begin, False)
@@ -211,8 +211,8 @@ class Reader:
 
 
 def _alone(writes: WriteMap, key: bytes | None, low: bytes, high: bytes, reverse: bool) -> bool:
-    """Whether a written key comes next whatever is in the database, and its old value is nothing
-    to it."""
+    """Whether a written key comes next whatever the database holds, and its value is independent
+    of the old one."""
     if key is None or not writes.is_independent(key):
         return False
     before = writes.unmodified(key + b"\0", high) if reverse else writes.unmodified(low, key)

@@ -1,4 +1,4 @@
-"""What a transaction reads at: its read version, and the snapshot that shows that version."""
+"""The read version of a transaction, and its snapshot."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def require_young(tr: Transaction) -> None:
 
 
 def release(tr: Transaction) -> None:
-    """Give the snapshot back, if there is one."""
+    """Release the snapshot, if there is one."""
     snapshot, tr.snapshot = tr.snapshot, None
     if snapshot is not None:
         tr.store.snapshots.release(snapshot)

@@ -48,7 +48,7 @@ def _get(tr: Transaction, key: bytes, snapshot: int) -> bytes | None:
     if own:
         if writes.unreadable.begins and not options.bypass_unreadable and key in writes.unreadable:
             raise Fault(codes.UNREADABLE)
-        # What own writes tell takes no read version: such a transaction never grows too old.
+        # Own writes need no read version, so such a transaction never becomes too old.
         if writes.is_independent(key):
             return writes.value(key, None)
         own = writes.stack(key) is not None
@@ -73,7 +73,7 @@ def _hidden(tr: Transaction, snapshot: int) -> bool:
 
 
 def _reader(tr: Transaction, snapshot: int) -> Reader:
-    """What reads of more than one key must go through now."""
+    """The reader for reads of more than one key."""
     writes = None if _hidden(tr, snapshot) else tr.writes
     return Reader(
         lambda: read_view.current(tr), writes, tr.read_limit, tr.options.bypass_unreadable
@@ -81,7 +81,7 @@ def _reader(tr: Transaction, snapshot: int) -> Reader:
 
 
 def get_key(tr: Transaction, key: bytes, or_equal: int, offset: int, snapshot: int) -> Future:
-    """The key that a selector stands for."""
+    """The key that a selector resolves to."""
     with tr.lock:
         try:
             if tr.guarded:

@@ -59,7 +59,7 @@ def _end(module: bytes) -> bytes:
 def get(transaction: Transaction, key: bytes) -> bytes | None:
     """The value of a special key.
 
-    A transaction that has failed tells what it knows itself, but asks nobody else.
+    A failed transaction answers from its own state only.
     """
     if transaction.deferred:
         raise Fault(transaction.deferred)
@@ -84,7 +84,7 @@ def get(transaction: Transaction, key: bytes) -> bytes | None:
 def get_range(
     transaction: Transaction, begin: Selector, end: Selector, limit: int, reverse: bool
 ) -> list[Row]:
-    """The special keys in a range that lies within one module."""
+    """The special keys in a range within one module."""
     if transaction.deferred:
         raise Fault(transaction.deferred)
     if limit < -1:

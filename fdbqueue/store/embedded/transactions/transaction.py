@@ -1,9 +1,9 @@
 """The state of a transaction, the checks before every call, and its options.
 
-What a transaction can do is in the modules beside this one, as functions that take it first: `view`
-decides what it reads at, `reads` and `writes` are its operations, `lifecycle` commits, retries and
-ends it. All of them hold its lock and check first, in FoundationDB's order: an error that an
-earlier call left behind, use while or after a commit, a cancellation, a timeout.
+The operations are functions in the modules beside this one: `view` decides what to read at,
+`reads` and `writes` are the operations, `lifecycle` commits, retries and ends. Each holds the lock
+and first checks, in FoundationDB's order: an error left by an earlier call, use during or after a
+commit, a cancellation, a timeout.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .write_map import WriteMap
 
 FIRST_DELAY = 0.01
 NO_VERSION = -1
-# Stands for every list that is still empty; whoever appends makes a new one first.
+# Represents every empty list; appending first makes a new one.
 NONE: list[Any] = []
 # What a retry does not change.
 _LASTING = frozenset(
@@ -50,7 +50,7 @@ class Transaction:
     # What a new transaction starts with; the lists are made when they are first needed.
 
     guarded = False
-    """True when any of the next four needs a look; one test on the way of every call."""
+    """Whether any of the next four is set: one test in every call."""
     deferred = 0
     fault = 0
     commit_started = False
@@ -70,7 +70,7 @@ class Transaction:
 
     watching: list[Watch] = NONE
     waiting: list[Pending] = NONE
-    """The pending futures that share the fate of the transaction."""
+    """The pending futures, which end with the transaction."""
     alarm: Call | None = None
     """What lets them fail when the time is up."""
     stamps: list[Pending] = NONE
@@ -80,7 +80,7 @@ class Transaction:
     order = 0
     """The place of the commit among those of the same version."""
     commit_error = 0
-    """Makes the commit fail, and nothing before it."""
+    """An error for the commit only."""
 
     # These outlive a retry.
     committed_version = NO_VERSION
@@ -141,7 +141,7 @@ class Transaction:
         return bool(self.deadline) and time.monotonic() >= self.deadline
 
     def fail_all(self, code: int) -> None:
-        """Let every pending future and every later call fail, until the transaction is reset."""
+        """Fail every pending future and every later call, until the transaction is reset."""
         self.fault = code
         self.guarded = True
         for future in self.take_waiting():
@@ -188,7 +188,7 @@ class Transaction:
             self.restart_timeout()
 
     def restart_timeout(self) -> None:
-        """Let the timeout that is in force count from when the transaction began."""
+        """Count the timeout from the beginning of the transaction."""
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None
@@ -207,7 +207,7 @@ class Transaction:
                 self.fail_all(codes.TIMED_OUT)
 
     def wait_with(self, future: Pending) -> None:
-        """Let a pending future share the fate of the transaction."""
+        """Let a pending future end with the transaction."""
         if self.deadline and self.alarm is None:
             self.alarm = timers.call_at(self.deadline, self._on_deadline)
         if not self.waiting:
@@ -215,7 +215,7 @@ class Transaction:
         self.waiting.append(future)
 
     def take_waiting(self) -> list[Pending]:
-        """The pending futures, which wait for the transaction no more."""
+        """Take the pending futures off the transaction."""
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None

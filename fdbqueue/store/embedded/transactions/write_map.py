@@ -115,9 +115,9 @@ class WriteMap:
             self.unreadable.remove(begin, end)
 
     def make_unreadable(self, begin: bytes, end: bytes) -> None:
-        """Let nothing of a range be read back, because a versionstamped key may fall into it.
+        """Make a range unreadable, because a versionstamped key may fall into it.
 
-        What was written there is committed first, so that the versionstamped key comes after it.
+        Earlier writes there are committed first, so that the versionstamped key comes after them.
         """
         if self.flushed is None:
             self.flushed = []
