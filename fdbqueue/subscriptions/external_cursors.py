@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ..errors import InvalidArgument
 from ..messages.streams import planning
 from ..messages.streams.planning import Limits
-from ..schema.codec.envelopes import FIELDS, stored_fields
+from ..schema.codec.envelopes import FIELDS, open_fields
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
@@ -70,7 +70,7 @@ def advance(
     for position, value in _ready(tr, scope, places, limits):
         size = len(value)
         if limits.size is not None:
-            size += stored_fields(value).get(_CHUNK_BYTES, 0)
+            size += open_fields([value])[0].get(_CHUNK_BYTES, 0)
             if (more or passed.counts) and passed.size + size > limits.size:
                 passed.ended = True
                 break

@@ -100,17 +100,20 @@ def contents(
     keys: QueueKeys,
     fields: Sequence[dict[int, Any]],
     packed: Sequence[bytes],
-    ids: Sequence[str],
-) -> list[bytes]:
+    ids: Sequence[str | None],
+) -> list[bytes | None]:
     """The payloads, as they were enqueued, of envelopes given as fields and packed.
+
+    An envelope that cannot be read has None.
 
     One more round trip if some have chunks. Raises ``CorruptData``.
     """
-    found: list[bytes] = [each.get(_PAYLOAD, b"") for each in fields]
+    found: list[bytes | None] = [each.get(_PAYLOAD, b"") for each in fields]
     special = [n for n, each in enumerate(fields) if _RAW_SIZE in each]
     if special:
         messages = [
-            StoredMessage(_NOWHERE, replace(unpack_envelope(packed[n]), id=ids[n])) for n in special
+            StoredMessage(_NOWHERE, replace(unpack_envelope(packed[n]), id=ids[n] or ""))
+            for n in special
         ]
         loaded = payloads.load(messages, payloads.reads(tr, keys, messages))
         for n, message in zip(special, loaded, strict=True):

@@ -250,18 +250,35 @@ def stored_fields(value: bytes) -> dict[int, Any]:
     return stored
 
 
-def all_stored_fields(values: Sequence[bytes]) -> list[dict[int, Any]]:
-    """``stored_fields`` of many, at a third of the cost."""
+def open_fields(values: Sequence[bytes]) -> list[dict[int, Any]]:
+    """``stored_fields`` of many, at a third of the cost, of envelopes that need not be readable.
+
+    One that cannot be read has no payload, its content type is ``UNREADABLE``, and ``last_error``
+    says why.
+    """
     try:
         found: list[Any] = [
             msgpack.unpackb(value[1:], strict_map_key=False) if value[0] == VERSION else None
             for value in values
         ]
-        if all(type(each) is dict for each in found):
+        if all(type(each) is dict and type(each.get(_PAYLOAD)) is bytes for each in found):
             return found
     except (ValueError, TypeError, IndexError):
         pass
-    return [stored_fields(value) for value in values]
+    return [_open_fields(value) for value in values]
+
+
+def _open_fields(value: bytes) -> dict[int, Any]:
+    try:
+        unpack_envelope(value)
+        return stored_fields(value)
+    except (CorruptData, FormatTooNew) as error:
+        return {
+            _PAYLOAD: None,
+            FIELDS["priority"]: DEFAULT_PRIORITY,
+            FIELDS["content_type"]: UNREADABLE,
+            FIELDS["last_error"]: str(error),
+        }
 
 
 def peek_envelope(value: bytes) -> tuple[int, bool]:

@@ -87,11 +87,14 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition at one version: see ``table_scan.pages``."""
         if not isinstance(partition, TablePartition):
-            return iter(())
+            return
         db, queue = self._queue.open()
         decoder = Decoder(self._settings.layout, self._schema)
         within = slice(partition.begin, partition.end)
-        return tables.batches(db, queue, decoder, partition.part, within, self._settings.row_filter)
+        for _, batch in tables.batches(
+            db, queue, decoder, partition.part, within, self._settings.row_filter
+        ):
+            yield batch
 
 
 class FilteringReader(BatchReader):

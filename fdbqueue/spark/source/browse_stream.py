@@ -120,8 +120,8 @@ class BrowseReader(StreamReader):
         decoder = Decoder(self._settings.layout, self._schema)
         within = slice(partition.begin, partition.end)
         count = 0
-        for batch in tables.batches(db, queue, decoder, "ready", within):
-            count += len(batch)
+        for messages, batch in tables.batches(db, queue, decoder, "ready", within):
+            count += messages
             yield batch
         self._require(partition.messages, count)
 

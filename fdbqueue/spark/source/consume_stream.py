@@ -63,8 +63,8 @@ class ConsumeReader(StreamReader):
         count = 0
         for span in partition.piece.spans:
             within = queue._keys.planned_between(*span)
-            for batch in tables.batches(db, queue, decoder, "planned", within):
-                count += len(batch)
+            for messages, batch in tables.batches(db, queue, decoder, "planned", within):
+                count += messages
                 yield batch
         if count != partition.piece.messages:
             raise PlanLost(

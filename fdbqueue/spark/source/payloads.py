@@ -25,7 +25,7 @@ from ...errors import CorruptData, InvalidSchema
 from . import json_text
 from .json_text import NeedsText, Number
 
-Reader = Callable[[Sequence[bytes], Sequence[str]], pa.Array]
+Reader = Callable[[Sequence[bytes | None], Sequence[str | None]], pa.Array]
 Convert = Callable[[Any], Any]
 
 
@@ -33,7 +33,7 @@ def reader(kind: str, type_: types.DataType, strict: bool) -> Reader:
     """The function that makes a column of payloads and the ids of their messages.
 
     kind: "bytes", "string" or "json". strict: raise ``CorruptData`` for a payload that does not
-    fit, instead of making it null. Raises ``InvalidSchema``.
+    fit, instead of making it null. A payload of None stays null. Raises ``InvalidSchema``.
     """
     if kind == "bytes":
         return lambda payloads, ids: pa.array(payloads, pa.binary())
@@ -42,7 +42,7 @@ def reader(kind: str, type_: types.DataType, strict: bool) -> Reader:
     return _json(type_, strict)
 
 
-def _texts(payloads: Sequence[bytes], ids: Sequence[str], strict: bool) -> pa.Array:
+def _texts(payloads: Sequence[bytes | None], ids: Sequence[str | None], strict: bool) -> pa.Array:
     try:
         return pa.array(payloads, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
@@ -52,7 +52,9 @@ def _texts(payloads: Sequence[bytes], ids: Sequence[str], strict: bool) -> pa.Ar
         )
 
 
-def _one(convert: Convert, payload: bytes, message_id: str, strict: bool) -> Any:
+def _one(convert: Convert, payload: bytes | None, message_id: str | None, strict: bool) -> Any:
+    if payload is None:
+        return None
     try:
         return convert(payload)
     except (ValueError, ArithmeticError, RecursionError) as error:
@@ -74,7 +76,7 @@ def _json(type_: types.DataType, strict: bool) -> Reader:
         except NeedsText:
             return convert(json_text.loads(payload, exact=True))
 
-    def read(payloads: Sequence[bytes], ids: Sequence[str]) -> pa.Array:
+    def read(payloads: Sequence[bytes | None], ids: Sequence[str | None]) -> pa.Array:
         found = [_one(parse, *each, strict) for each in zip(payloads, ids, strict=True)]
         try:
             return pa.array(found, arrow)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
-from ...schema.codec.envelopes import FIELDS
+from ...schema.codec.envelopes import FIELDS, UNREADABLE
 from ...values.model import BYTES
 from ...values.records import record
 from . import payloads
@@ -98,6 +99,7 @@ class Layout:
     strict: bool
     headers: str
     header_columns: tuple[tuple[str, str], ...]
+    unreadable: str
 
     @classmethod
     def of(cls, options: Options) -> Layout:
@@ -109,6 +111,7 @@ class Layout:
             strict=options.choice("badPayloads", ("fail", "null"), "fail") == "fail",
             headers=options.choice("headers", ("", "map", "json"), ""),
             header_columns=_header_columns(options.text("headerColumns") or ""),
+            unreadable=options.choice("unreadable", ("keep", "skip", "fail"), "keep"),
         )
         if layout.payload_schema and layout.payload != "json":
             raise InvalidOptions(option="payloadSchema", problem='it needs payload to be "json"')
@@ -146,10 +149,10 @@ class Block:
     fields: their stored envelopes. payloads: as they were enqueued. extra: other columns, by name.
     """
 
-    ids: Sequence[str]
-    levels: Sequence[int]
+    ids: Sequence[str | None]
+    levels: Sequence[int | None]
     fields: Sequence[dict[int, Any]]
-    payloads: Sequence[bytes]
+    payloads: Sequence[bytes | None]
     extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -163,6 +166,23 @@ class Block:
         extra = {name: values[cut] for name, values in self.extra.items()}
         return Block(self.ids[cut], self.levels[cut], self.fields[cut], self.payloads[cut], extra)
 
+    def readable(self, strict: bool) -> Block:
+        """The messages that can be read. strict: raise ``CorruptData`` if one cannot."""
+        mask = [each.get(_CONTENT_TYPE) != UNREADABLE for each in self.fields]
+        if all(mask):
+            return self
+        if strict:
+            n = mask.index(False)
+            problem = f"{self.fields[n][_LAST_ERROR]}; the option unreadable at 'keep' shows it"
+            raise CorruptData(what=f"message {self.ids[n]}", problem=problem)
+        return Block(
+            list(compress(self.ids, mask)),
+            list(compress(self.levels, mask)),
+            list(compress(self.fields, mask)),
+            list(compress(self.payloads, mask)),
+            {name: list(compress(values, mask)) for name, values in self.extra.items()},
+        )
+
 
 class Decoder:
     """Turns blocks into Arrow batches of a schema. The constructor raises ``InvalidSchema``."""
@@ -170,9 +190,12 @@ class Decoder:
     def __init__(self, layout: Layout, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._columns = [_column(layout, each) for each in schema.fields]
+        self._unreadable = layout.unreadable
 
     def batch(self, block: Block) -> pa.RecordBatch:
         """One batch. Raises ``CorruptData`` if a payload or a stored value does not fit."""
+        if self._unreadable != "keep" and block.fields:
+            block = block.readable(strict=self._unreadable == "fail")
         arrays = []
         for wanted, make in zip(self._schema, self._columns, strict=True):
             with decoding(f"the column {wanted.name} of a message"):
@@ -245,7 +268,9 @@ def _headers(layout: Layout, type_: DataType) -> Column:
     )
 
 
-_HEADERS, _PRIORITY, _CONTENT_TYPE = FIELDS["headers"], FIELDS["priority"], FIELDS["content_type"]
+_HEADERS, _CONTENT_TYPE, _LAST_ERROR = (
+    FIELDS[n] for n in ("headers", "content_type", "last_error")
+)
 _MAP = pa.map_(pa.string(), pa.string())
 
 

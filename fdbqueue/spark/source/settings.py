@@ -18,7 +18,15 @@ D = TypeVar("D", int, None)
 
 LOCATION = ("queue", "store", "root")
 """Options that name the queue: of every read and write."""
-LAYOUT = ("table", "payload", "payloadSchema", "badPayloads", "headers", "headerColumns")
+LAYOUT = (
+    "table",
+    "payload",
+    "payloadSchema",
+    "badPayloads",
+    "headers",
+    "headerColumns",
+    "unreadable",
+)
 """Options that shape rows: of every read."""
 BATCH = (*LOCATION, *LAYOUT, "levels", "since", "until", "selector", "partitionBytes", "pushdown")
 LIMITS = ("maxMessagesPerBatch", "maxBytesPerBatch", "partitions", "failOnDataLoss")

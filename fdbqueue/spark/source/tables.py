@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...errors import CorruptData, FormatTooNew
 from ...messages.streams import table_scan
 from ...queue.queue import Queue
 from ...schema.codec.dead_letters import open_dead
 from ...schema.codec.delayed import open_delayed
-from ...schema.codec.envelopes import FIELDS, all_stored_fields, unpack_envelope
+from ...schema.codec.envelopes import FIELDS, open_envelope, open_fields
 from ...schema.codec.history import unpack_event
-from ...schema.codec.leases import unpack_lease
+from ...schema.codec.leases import Lease, unpack_lease
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
 from ...values.model import Due, Position
@@ -26,6 +27,8 @@ from .rows import Block, Decoder, decoding
 HISTORY = "history"
 _BATCH_ROWS = 10_000
 _ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
+_NOWHERE = Position(0, 0, b"")
+"""Of a message whose position cannot be read either."""
 _EVENT = ("transition", "id", "level", "attempt", "consumer", "at", "place")
 
 
@@ -41,7 +44,7 @@ class RowFilter:
     until: int | None = None
     selector: Selector | None = None
 
-    def accepts(self, level: int, at_ms: int | None) -> bool:
+    def accepts(self, level: int | None, at_ms: int | None) -> bool:
         """Whether level and time are in range. A row without a time passes if no range is set."""
         if self.levels is not None and level not in self.levels:
             return False
@@ -63,8 +66,8 @@ class Rows:
     adds. times: the table's own time, if it is not the time of the enqueue.
     """
 
-    levels: Sequence[int]
-    ids: Sequence[str]
+    levels: Sequence[int | None]
+    ids: Sequence[str | None]
     packed: Sequence[bytes]
     fields: Sequence[dict[int, Any]]
     extra: dict[str, Sequence[Any]] = field(default_factory=dict)
@@ -74,14 +77,13 @@ class Rows:
     def at(
         cls,
         places: Sequence[Position | Due],
-        levels: Sequence[int],
+        levels: Sequence[int | None],
         packed: Sequence[bytes],
         **extra: Sequence[Any],
     ) -> Rows:
         """Messages whose ids name these places, unless their envelopes have other ids."""
-        return cls(
-            levels, [each.to_id() for each in places], packed, all_stored_fields(packed), extra
-        )
+        ids = [None if each is _NOWHERE else each.to_id() for each in places]
+        return cls(levels, ids, packed, open_fields(packed), extra)
 
     def chosen(self, mask: Sequence[bool]) -> Rows:
         """The rows for which the mask is true."""
@@ -100,17 +102,17 @@ Read = Callable[[QueueKeys, Sequence[fdb.KeyValue]], Rows]
 def _ready(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
     packed = [kv.value for kv in rows]
     levels, ids = keys.ready_ids([kv.key for kv in rows])
-    return Rows(levels, ids, packed, all_stored_fields(packed), {"blocked": [False] * len(rows)})
+    return Rows(levels, ids, packed, open_fields(packed), {"blocked": [False] * len(rows)})
 
 
 def _blocked(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    positions, packed = _columns([open_delayed(kv.value) for kv in rows], 2)
+    positions, packed = _columns(_opened(open_delayed, rows, _NOWHERE), 2)
     return Rows.at(positions, _levels(positions), packed, blocked=[True] * len(rows))
 
 
 def _delayed(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
     dues = [keys.parse_delayed(kv.key) for kv in rows]
-    positions, packed = _columns([open_delayed(kv.value) for kv in rows], 2)
+    positions, packed = _columns(_opened(open_delayed, rows, _NOWHERE), 2)
     # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
     times = [due.due_ms for due in dues]
@@ -119,7 +121,7 @@ def _delayed(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
 
 
 def _leased(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    leases = [unpack_lease(kv.value) for kv in rows]
+    leases = [Lease(*each) for each in _opened(unpack_lease, rows, _NOWHERE, 0, 0, "")]
     positions = [lease.position for lease in leases]
     return Rows.at(
         positions,
@@ -131,7 +133,8 @@ def _leased(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
 
 
 def _dead(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    positions, reasons, times, packed = _columns([open_dead(kv.value) for kv in rows], 4)
+    found_rows = _opened(open_dead, rows, _NOWHERE, None, None)
+    positions, reasons, times, packed = _columns(found_rows, 4)
     found = Rows.at(positions, _levels(positions), packed, reason=reasons, died_at=times)
     return replace(found, times=times)
 
@@ -140,12 +143,31 @@ def _planned(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
     return replace(_leased(keys, rows), extra={"blocked": [False] * len(rows)})
 
 
+def _opened(
+    read: Callable[[bytes], tuple[Any, ...]], rows: Sequence[fdb.KeyValue], *instead: Any
+) -> list[tuple[Any, ...]]:
+    """The values of rows. One that cannot be read is ``instead``, and all of it for an envelope."""
+    try:
+        return [read(kv.value) for kv in rows]
+    except (CorruptData, FormatTooNew):
+        return [_opened_one(read, kv.value, instead) for kv in rows]
+
+
+def _opened_one(
+    read: Callable[[bytes], tuple[Any, ...]], value: bytes, instead: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    try:
+        return read(value)
+    except (CorruptData, FormatTooNew):
+        return (*instead, value)
+
+
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[Any]]:
     return list(zip(*rows, strict=True)) if rows else [()] * count
 
 
-def _levels(positions: Sequence[Position]) -> list[int]:
-    return [each.level for each in positions]
+def _levels(positions: Sequence[Position]) -> list[int | None]:
+    return [None if each is _NOWHERE else each.level for each in positions]
 
 
 _PARTS: dict[str, Read] = {
@@ -190,14 +212,17 @@ def batches(
     part: str,
     within: slice,
     row_filter: RowFilter = EVERYTHING,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a key range as Arrow batches: see ``table_scan.pages`` for consistency.
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of a key range as Arrow batches, each with the number of its messages.
+
+    See ``table_scan.pages`` for consistency. A batch may leave out messages that cannot be read.
 
     Raises ``QueueReplaced`` if another queue has the name at the end.
     """
     for block in _blocks(db, queue, part, within, row_filter):
         for begin in range(0, len(block), _BATCH_ROWS):
-            yield decoder.batch(block.part(begin, begin + _BATCH_ROWS))
+            some = block.part(begin, begin + _BATCH_ROWS)
+            yield len(some), decoder.batch(some)
     # An identity never comes back: if it is still the same, all rows were this queue's.
     queue.options(db)
 
@@ -239,7 +264,7 @@ def _mask(rows: Rows, row_filter: RowFilter, now_ms: int) -> list[bool]:
         return mask
     selected = row_filter.selector.matches
     return [
-        taken and selected(unpack_envelope(packed).properties(Position(level, 0, b"")), now_ms)
+        taken and selected(open_envelope(packed).properties(Position(level or 0, 0, b"")), now_ms)
         for taken, packed, level in zip(mask, rows.packed, rows.levels, strict=True)
     ]
 
