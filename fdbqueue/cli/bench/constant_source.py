@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -50,47 +50,47 @@ class Constants(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of ``spark.read``."""
-        return ConstantReader(int(self.options["rows"]), int(self.options["size"]), schema)
+        return ConstantReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of ``spark.readStream``."""
-        rows, batch, size = (int(self.options[name]) for name in ("rows", "batch", "size"))
-        return ConstantStream(rows, batch, size, schema)
+        return ConstantStream(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of ``DataFrame.write``."""
         return Discard()
 
 
-class ConstantReader(DataSourceReader):
+class _Repeated:
     """Yields one batch repeatedly."""
 
-    def __init__(self, rows: int, size: int, schema: StructType) -> None:
-        self._rows = rows
-        self._size = size
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._rows, self._size = int(options["rows"]), int(options["size"])
+        self._batch = int(options.get("batch", 0))
         self._schema = schema
-
-    def partitions(self) -> list[InputPartition]:
-        """Slices of one size."""
-        slices: list[InputPartition] = [
-            Slice(self._rows // PARTITIONS + (n < self._rows % PARTITIONS))
-            for n in range(PARTITIONS)
-        ]
-        return slices
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a slice."""
-        return repeated(self._schema, partition, self._size)
+        assert isinstance(partition, Slice)
+        batch = constant(self._schema, min(partition.rows, BATCH_ROWS), self._size)
+        for begin in range(0, partition.rows, BATCH_ROWS):
+            yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
 
 
-class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Yields one batch repeatedly, in micro-batches."""
+def _slices(rows: int, count: int) -> list[InputPartition]:
+    return [Slice(rows // count + (n < rows % count)) for n in range(count)]
 
-    def __init__(self, rows: int, batch: int, size: int, schema: StructType) -> None:
-        self._rows = rows
-        self._batch = batch
-        self._size = size
-        self._schema = schema
+
+class ConstantReader(_Repeated, DataSourceReader):
+    """The table."""
+
+    def partitions(self) -> list[InputPartition]:
+        """Slices of equal size."""
+        return _slices(self._rows, PARTITIONS)
+
+
+class ConstantStream(_Repeated, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream."""
 
     def initialOffset(self) -> dict[str, int]:
         """The offset before the first row."""
@@ -105,12 +105,7 @@ class ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One slice for each core."""
-        rows, cores = end["row"] - start["row"], os.cpu_count() or 1
-        return [Slice(rows // cores + (n < rows % cores)) for n in range(cores)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a slice."""
-        return repeated(self._schema, partition, self._size)
+        return _slices(end["row"] - start["row"], os.cpu_count() or 1)
 
 
 class Discard(DataSourceArrowWriter):
@@ -121,14 +116,6 @@ class Discard(DataSourceArrowWriter):
         for _ in iterator:
             pass
         return WriterCommitMessage()
-
-
-def repeated(schema: StructType, partition: InputPartition, size: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice."""
-    assert isinstance(partition, Slice)
-    batch = constant(schema, min(partition.rows, BATCH_ROWS), size)
-    for begin in range(0, partition.rows, BATCH_ROWS):
-        yield batch.slice(0, min(BATCH_ROWS, partition.rows - begin))
 
 
 def constant(schema: StructType, rows: int, size: int) -> pa.RecordBatch:

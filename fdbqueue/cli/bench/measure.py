@@ -22,6 +22,8 @@ from .schemes import SCHEMES
 
 ROOT = "fdbqueue-bench"
 PAYLOAD_BYTES = 100
+FILL = 500
+"""Messages in a transaction that fills a queue."""
 _ID = struct.Struct(">Q")
 
 
@@ -184,7 +186,9 @@ def opened(space: bytes) -> tuple[fdb.Database, fdb.Subspace]:
 
 
 def _fill(scheme: str, space: bytes, count: int) -> None:
-    SCHEMES[scheme].fill(*opened(space), [payload(n) for n in range(count)])
+    put = SCHEMES[scheme].producer(*opened(space))
+    for first in range(0, count, FILL):
+        put([payload(n) for n in range(first, min(first + FILL, count))])
 
 
 def remaining(scheme: str, space: bytes) -> list[int]:

@@ -14,7 +14,6 @@ from ...store.binding import fdb
 from ...values.model import Delivery
 from . import baselines
 
-FILL = 500
 SCAN = 5_000
 
 
@@ -33,7 +32,6 @@ class Scheme(Protocol):
 
     @property
     def name(self) -> str: ...
-    def fill(self, db: fdb.Database, space: fdb.Subspace, payloads: Sequence[bytes]) -> None: ...
     def producer(
         self, db: fdb.Database, space: fdb.Subspace
     ) -> Callable[[Sequence[bytes]], None]: ...
@@ -52,11 +50,6 @@ class Layer:
     def queue(self, db: fdb.Database, space: fdb.Subspace) -> Queue:
         options = {"max_attempts": None, "lease": self.lease, **self.options}
         return Queue.open(db, "bench", root=space, **options)
-
-    def fill(self, db: fdb.Database, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
-        queue = self.queue(db, space)
-        for n in range(0, len(payloads), FILL):
-            queue.enqueue_many(db, payloads[n : n + FILL])
 
     def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
         queue = self.queue(db, space)
@@ -111,10 +104,6 @@ class Recipe:
 
     name: str
     pop: Callable[[fdb.Database, fdb.Subspace], bytes | None]
-
-    def fill(self, db: fdb.Database, space: fdb.Subspace, payloads: Sequence[bytes]) -> None:
-        for n in range(0, len(payloads), FILL):
-            baselines.put_all(db, space, payloads[n : n + FILL])
 
     def producer(self, db: fdb.Database, space: fdb.Subspace) -> Callable[[Sequence[bytes]], None]:
         def put(payloads: Sequence[bytes]) -> None:
