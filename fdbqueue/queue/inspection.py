@@ -104,10 +104,10 @@ def browse(
     meanwhile may be missing, and what arrives behind it comes too. Snapshot reads: no
     conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
     """
-    from .subscriptions import check_levels, look_through  # which few programs need
+    from .subscriptions import browse_levels, check_levels  # which few programs need
 
     wanted = check_levels(levels, queue._read(db, queue._options).levels)
-    return look_through(queue, db, wanted)
+    return browse_levels(queue, db, wanted)
 
 
 def depth(queue: Handle, tr: Transactor) -> Depth:

@@ -75,13 +75,13 @@ class Subscription:
         (see ``Position``); 0 at the start. Meaningless for one that takes every message. A snapshot
         read, no conflicts."""
 
-        def look(tr: fdb.Transaction) -> dict[int, int]:
+        def read(tr: fdb.Transaction) -> dict[int, int]:
             scope = self._queue._scope(tr)
             self._known(scope)
             found = cursors.positions(tr, scope, self.name)
             return {level: scope.keys.passed(place) for level, place in found.items()}
 
-        return self._run(tr, look, lambda _: False)
+        return self._run(tr, read, lambda _: False)
 
     # -- consuming ---------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class Subscriptions:
         Subscription(self._queue, name).remove(tr)
 
 
-def look_through(queue: Handle, db: fdb.Database, levels: Iterable[int]) -> Iterator[Message]:
+def browse_levels(queue: Handle, db: fdb.Database, levels: Iterable[int]) -> Iterator[Message]:
     """Every ready message of some levels, in order; see ``Queue.browse``."""
     for level in levels:
         place = LOWEST

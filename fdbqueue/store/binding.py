@@ -133,7 +133,7 @@ def locate(name: str | os.PathLike[str]) -> Store:
     _refuse_url(text)
     path = _absolute(text)
     try:
-        head = embedded.look_into(path, 4096)
+        head = embedded.first_bytes(path, 4096)
     except FileNotFoundError:
         if path.endswith(".cluster"):
             raise StoreNotFound(store=path, problem="a cluster file must exist") from None
@@ -175,7 +175,7 @@ def _choose() -> Store:
 def _check_cluster_file(path: str) -> None:
     """Raise where FoundationDB's client could not use a cluster file."""
     try:
-        head = embedded.look_into(path, 4096)
+        head = embedded.first_bytes(path, 4096)
     except FileNotFoundError:
         raise StoreNotFound(store=path, problem="a cluster file must exist") from None
     except OSError as error:

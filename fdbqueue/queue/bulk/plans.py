@@ -44,7 +44,7 @@ class Plans:
         check_name(consumer)
         check_count("limit", limit, MAX_SHOWN)
 
-        def look(tr: fdb.Transaction) -> list[Message]:
+        def read(tr: fdb.Transaction) -> list[Message]:
             scope = self._queue._scope(tr)
             book = found(scope, consumer, tr.snapshot)
             messages: list[Message] = []
@@ -56,7 +56,7 @@ class Plans:
                     messages += [each.envelope.properties(each.position) for each in held]
             return messages
 
-        return self._queue._read(tr, look)
+        return self._queue._read(tr, read)
 
     def release(
         self,
@@ -130,12 +130,12 @@ class Plans:
     def list(self, tr: Transactor) -> list[PlanConsumer]:
         """The consumers that take messages by plans. One round trip, snapshot reads."""
 
-        def look(tr: fdb.Transaction) -> list[PlanConsumer]:
+        def read(tr: fdb.Transaction) -> list[PlanConsumer]:
             return [
                 _told(book) for book in plans.read_all(tr.snapshot, self._queue._scope(tr).keys)
             ]
 
-        return self._queue._read(tr, look)
+        return self._queue._read(tr, read)
 
 
 def found(scope: Scope, consumer: str, tr: fdb.TransactionRead) -> OpenPlans:

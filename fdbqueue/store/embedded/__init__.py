@@ -29,7 +29,7 @@ from .errors import (
     StoreFailed,
     StoreFull,
 )
-from .storage.open_stores import look_into
+from .storage.open_stores import first_bytes
 
 if TYPE_CHECKING:
     from . import faults as faults
@@ -54,9 +54,9 @@ __all__ = [
     "close_store",
     "errors",
     "faults",
+    "first_bytes",
     "install",
     "installed",
-    "look_into",
     "open_store",
 ]
 

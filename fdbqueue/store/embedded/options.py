@@ -53,51 +53,27 @@ _IGNORED_FLAGS = frozenset(
 class Options:
     """The options of a transaction; a shared default is copied before a change."""
 
-    __slots__ = (
-        "bypass_unreadable",
-        "causal_write_risky",
-        "identifier",
-        "lock_aware",
-        "max_delay",
-        "max_retries",
-        "next_write_no_conflict",
-        "raw_access",
-        "read_only",
-        "read_system_keys",
-        "read_your_writes_disabled",
-        "report_conflicting_keys",
-        "reuse_during_commit",
-        "size_limit",
-        "snapshot_reads_writes",
-        "special_keys_relaxed",
-        "special_keys_writable",
-        "tags",
-        "timeout",
-        "write_system_keys",
-    )
-
-    def __init__(self) -> None:
-        self.bypass_unreadable = False
-        self.causal_write_risky = False
-        self.identifier = b""
-        self.lock_aware = False
-        self.max_delay = DEFAULT_MAX_DELAY
-        self.max_retries = -1
-        self.next_write_no_conflict = False
-        self.raw_access = False
-        self.read_only = False
-        self.read_system_keys = False
-        self.read_your_writes_disabled = False
-        self.report_conflicting_keys = False
-        self.reuse_during_commit = False
-        self.size_limit = TRANSACTION_SIZE_LIMIT
-        # A count, because enabling twice outweighs disabling once.
-        self.snapshot_reads_writes = 1
-        self.special_keys_relaxed = False
-        self.special_keys_writable = False
-        self.tags: frozenset[bytes] = frozenset()
-        self.timeout = 0.0
-        self.write_system_keys = False
+    bypass_unreadable = False
+    causal_write_risky = False
+    identifier = b""
+    lock_aware = False
+    max_delay = DEFAULT_MAX_DELAY
+    max_retries = -1
+    next_write_no_conflict = False
+    raw_access = False
+    read_only = False
+    read_system_keys = False
+    read_your_writes_disabled = False
+    report_conflicting_keys = False
+    reuse_during_commit = False
+    size_limit = TRANSACTION_SIZE_LIMIT
+    # A count, because enabling twice outweighs disabling once.
+    snapshot_reads_writes = 1
+    special_keys_relaxed = False
+    special_keys_writable = False
+    tags: frozenset[bytes] = frozenset()
+    timeout = 0.0
+    write_system_keys = False
 
     def copy(self) -> Options:
         """A copy that may be changed."""

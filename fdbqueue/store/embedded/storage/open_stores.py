@@ -23,7 +23,7 @@ def find(real: str) -> Any:
     return None
 
 
-def look_into(path: str, size: int) -> bytes | None:
+def first_bytes(path: str, size: int) -> bytes | None:
     """The first bytes of a file, or None if this process has it open as a store.
 
     POSIX drops all of a process's locks on a file when the process closes any descriptor of it. So

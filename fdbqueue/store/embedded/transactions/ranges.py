@@ -81,18 +81,8 @@ class RangeSet:
         if begin < end:
             yield begin, end
 
-    def first_at_or_after(self, key: bytes) -> Range | None:
-        """The first range that ends after a key."""
-        index = bisect_right(self.ends, key)
-        return (self.begins[index], self.ends[index]) if index < len(self.begins) else None
 
-    def last_before(self, key: bytes) -> Range | None:
-        """The last range that begins before a key."""
-        index = bisect_left(self.begins, key) - 1
-        return (self.begins[index], self.ends[index]) if index >= 0 else None
-
-
-# Stands for no ranges in every new set, so that the usual transaction allocates none.
+# Shared by new sets without ranges, so that the usual transaction allocates none.
 NO_RANGES = RangeSet()
 _NO_KEYS: list[bytes] = []
 
