@@ -213,7 +213,7 @@ def _first(
     tr: fdb.Transaction, keys: QueueKeys, looked: Looked, asked: int
 ) -> tuple[list[StoredMessage], bool]:
     messages: list[StoredMessage] = []
-    room, each = MAX_BYTES, scan.overhead(keys)
+    room, each = MAX_BYTES, keys.lease_bytes
     source, expected = looked.ready, min(asked, looked.limit)
     while True:
         for kv in source:

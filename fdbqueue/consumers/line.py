@@ -125,9 +125,10 @@ def formed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> bool:
 
 
 @transactional
-def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits: bool) -> Ticket:
+def join(tr: fdb.Transaction, scope: Scope, led: bytes | None, asked: Asked, waits: bool) -> Ticket:
     """Stand in line, behind all who were there; lead it, if nobody does.
 
+    led: until when somebody leads, as a snapshot read saw it.
     waits: whether to stay in line while the queue is empty, or to be told so.
 
     The read version is the index, so a request that is registered before another begins stands
@@ -146,7 +147,7 @@ def join(tr: fdb.Transaction, scope: Scope, looked: Looked, asked: Asked, waits:
         begins=asked.begins,
         suspects=asked.suspects,
     )
-    leads = leading.take(tr, scope, looked.led.value, claim)
+    leads = leading.take(tr, scope, led, claim)
     key = scope.keys.request(version, claim)
     tr[key] = pack_request(request)
     return Ticket(

@@ -7,14 +7,16 @@ from functools import partial
 
 from ..consumers import line, promotion, receiving
 from ..consumers.line import Ticket
-from ..errors import InvalidArgument
-from ..messages.delivery import head, settle
+from ..errors import ExpiredBacklog, InvalidArgument
+from ..messages.delivery import head
 from ..store.binding import fdb
 from ..values.durations import Seconds, patience, seconds
 from ..values.model import Delivery, Message
 from .handle import Handle, Transactor, check_deliveries, check_transaction
 from .housekeeping import past_backlog
 from .settlement import extend_many
+
+_ONE = line.Asked(1, None)
 
 
 def receive(
@@ -30,6 +32,16 @@ def receive(
 
     As ``receive_many`` for one message.
     """
+    if lease is None and not (wait or consumer or ack):
+        try:
+            if isinstance(tr, fdb.Transaction):
+                found = receiving.receive_in(tr, queue._access, _ONE)
+            else:
+                found = receiving.receive(tr, queue._access, _ONE, 0.0)
+            return found[0] if found else None
+        except ExpiredBacklog:
+            if isinstance(tr, fdb.Transaction):
+                raise
     found = receive_many(queue, tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack)
     return found[0] if found else None
 
@@ -76,10 +88,7 @@ def receive_many(
             value=wait,
             problem="waiting spans transactions: call receive with a database",
         )
-    if ack:
-        settle.ack(tr, queue._entry, ack)
-    scope = queue._scope(tr)
-    return receiving.take(tr, scope, asked, line.new_claim(), len(ack))
+    return receiving.receive_in(tr, queue._access, asked, ack)
 
 
 def consume(
@@ -139,7 +148,8 @@ def request(
     asked = receiving.asking(max_messages, lease, consumer, 0)
 
     def join(tr: fdb.Transaction) -> Ticket:
-        return line.join(tr, queue._scope(tr), line.look(tr, queue._keys, first=False), asked, wait)
+        led = tr.snapshot.get(queue._keys.led)
+        return line.join(tr, queue._scope(tr), led.value, asked, wait)
 
     return queue._run(tr, join)
 

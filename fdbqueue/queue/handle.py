@@ -86,7 +86,7 @@ class Handle:
 
     @cached_property
     def _access(self) -> Access:
-        return Access(self._keys, self._entry.scope)
+        return Access(self._entry)
 
     def _run(
         self,

@@ -20,7 +20,7 @@ _INDEX = {state: _COUNTERS.index(state.value) for state in State}
 
 _WIDTH = 64
 OPERAND_BYTES = _WIDTH // 8 * len(_COUNTERS)
-_MODULUS = 1 << 8 * OPERAND_BYTES
+MODULUS = 1 << 8 * OPERAND_BYTES
 
 
 def unit(transition: Transition) -> int:
@@ -37,7 +37,7 @@ BYTE = 1 << _WIDTH * _BYTES
 
 def operand(total: int) -> bytes:
     """The operand of ADD of a sum of ``unit`` and ``BYTE``; see ``pack_counters``."""
-    return (total % _MODULUS).to_bytes(OPERAND_BYTES, "little")
+    return (total % MODULUS).to_bytes(OPERAND_BYTES, "little")
 
 
 def record(

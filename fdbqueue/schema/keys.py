@@ -30,8 +30,6 @@ class Kind(IntEnum):
     FENCE = 3  # (level, index): never written, only conflict ranges
     LEASE = 4  # (level, index, random) -> lease; (claim, n) -> one of a plan, which never expires
     EXPIRY = 5  # (version, level, index, random) -> wall clock of the expiry, and claim
-    DELAYED = 6  # (due, random) -> position and envelope
-    REQUEST = 7  # (read version, claim) -> what the waiting consumer asks for
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (session, id) -> record; an empty session: it gives its own sign of life
@@ -40,11 +38,14 @@ class Kind(IntEnum):
     COUNT = 13  # (level) -> counters, by atomic ADD
     CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
-    LEADER = 16  # () -> version until which somebody leads; (0) -> claim of who does
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
     EVENT = 20  # (versionstamp, n) -> one line of delivery history
+    # These three follow each other, so that one read tells a receiver that there are none.
+    DELAYED = 21  # (due, random) -> position and envelope
+    LEADER = 22  # () -> version until which somebody leads; (0) -> claim of who does
+    REQUEST = 23  # (read version, claim) -> what the waiting consumer asks for
     MOVED = 24  # (message id) -> where the message is, where that is not what its id names
     UNIQUE = 25  # (unique key) -> id of the message that has it
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
@@ -60,6 +61,8 @@ class Kind(IntEnum):
     ATTEMPT = 43  # (sink, batch, attempt) -> how many rows it has staged, and when
 
 
+_LEASE_BYTES = 370
+_PREFIXES = 16
 _KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}
 
 
@@ -199,6 +202,9 @@ class _Levels(dict[int, LevelKeys]):
         return found
 
 
+Leasing = tuple[int, int, bytes, bytes, bytes, bytes]
+
+
 class QueueKeys:
     """The keys of one queue, below its prefix."""
 
@@ -214,15 +220,25 @@ class QueueKeys:
         "_request",
         "_tail",
         "change",
+        "delayed_end",
+        "expiry_end",
+        "first_delayed",
+        "first_expiry",
+        "first_in_line",
+        "first_ready",
         "guard",
         "idle",
         "leader",
+        "lease_bytes",
         "led",
         "levels",
+        "line_end",
         "meta",
         "meta_end",
         "once",
         "prefix",
+        "ready_begin",
+        "ready_stop",
         "recount",
     )
 
@@ -248,6 +264,19 @@ class QueueKeys:
         self._request = self._kinds[Kind.REQUEST]
         self._fence = self._kinds[Kind.FENCE]
         self._count = self._kinds[Kind.COUNT]
+        # About how many bytes a lease, or its end, adds to each message: counters, keys and
+        # conflict ranges, each of these with the queue's prefix.
+        self.lease_bytes = _LEASE_BYTES + _PREFIXES * len(prefix)
+        # What a receiver reads: the first ready messages, and the first keys of what it minds.
+        self.ready_begin, end = self._ready + b"\x00", self._ready + b"\xff"
+        self.first_ready = fdb.KeySelector.first_greater_or_equal(self.ready_begin)
+        self.ready_stop = fdb.KeySelector.first_greater_or_equal(end)
+        self.first_expiry = fdb.KeySelector.first_greater_or_equal(self._expiry)
+        self.expiry_end = self._expiry + b"\xff"
+        self.first_delayed = fdb.KeySelector.first_greater_or_equal(self._kinds[Kind.DELAYED])
+        self.delayed_end = self._kinds[Kind.DELAYED] + b"\xff"
+        self.first_in_line = fdb.KeySelector.first_greater_or_equal(self.led)
+        self.line_end = self._request + b"\xff"
 
     def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes, float | None]]:
         return QueueKeys, (self.prefix, self.once.timeout)
@@ -293,6 +322,30 @@ class QueueKeys:
     def ready_end(self, level: int, index: int) -> bytes:
         """Where the ready messages of a level end that have a smaller index."""
         return fdb.tuple.pack((level, index), self._ready)
+
+    @staticmethod
+    def packed_version(version: int) -> bytes:
+        """A version as an element of a key."""
+        size = (version.bit_length() + 7) >> 3
+        return INT_SIZES[size] + version.to_bytes(size, "big")
+
+    def leasing(self, key: bytes, claim: bytes, version: bytes) -> Leasing:
+        """What a lease of a ready message needs of its READY key: level, index, random, the token,
+        and the keys LEASE and EXPIRY.
+
+        version: packed, of the expiry.
+        """
+        place = key[len(self._ready) :]
+        middle = place[0] - 0x13
+        end = middle + place[middle] - 0x13
+        return (
+            int.from_bytes(place[1:middle], "big"),
+            int.from_bytes(place[middle + 1 : end], "big"),
+            place[end + 1 : -1].replace(b"\x00\xff", b"\x00"),
+            claim + place,
+            self._lease + place,
+            self._expiry + version + place,
+        )
 
     def parse_ready(self, key: bytes) -> Position:
         """The position that a READY key names."""
@@ -373,9 +426,7 @@ class QueueKeys:
 
     def expiry(self, version: int, token: bytes) -> bytes:
         """(version, level, index, random)."""
-        size = (version.bit_length() + 7) >> 3
-        packed = INT_SIZES[size] + version.to_bytes(size, "big")
-        return self._expiry + packed + token[CLAIM_BYTES:]
+        return self._expiry + self.packed_version(version) + token[CLAIM_BYTES:]
 
     def leased_until(self, key: bytes, claim: bytes) -> tuple[int, bytes]:
         """The version that an EXPIRY key names, and the token of its lease, whose claim the value

@@ -19,23 +19,23 @@ from .subscription_definitions import Definition
 class Chore:
     """What each handle on a queue does now and then, beside what it is asked for."""
 
-    __slots__ = ("_next", "seconds")
+    __slots__ = ("next", "seconds")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._next = 0.0
+        self.next = 0.0
 
     def due(self) -> bool:
         """Whether to do it now; then not again for a while."""
         now = time.monotonic()
-        if now < self._next:
+        if now < self.next:
             return False
-        self._next = now + self.seconds
+        self.next = now + self.seconds
         return True
 
     def go_on(self) -> None:
         """There was something to do: it is due again at once."""
-        self._next = 0.0
+        self.next = 0.0
 
 
 class Scope:

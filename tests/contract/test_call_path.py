@@ -89,13 +89,14 @@ def busy(db: fdb.Database, queue: Queue) -> Queue:
     return queue
 
 
-def check(operation: Callable[[], object], most_calls: int) -> None:
+def check(operation: Callable[[], object], most_calls: int) -> int:
     """The least of three times: now and then an operation does a chore besides, such as asking
     what time it is."""
     passed = min((Passed(operation) for _ in range(3)), key=lambda passed: passed.calls)
     assert len(passed.files) <= MOST_FILES, passed.files
     assert passed.climbs == []
     assert passed.calls <= most_calls
+    return passed.calls
 
 
 def test_an_enqueue_in_a_transaction_of_its_own(db: fdb.Database, busy: Queue) -> None:
@@ -105,3 +106,35 @@ def test_an_enqueue_in_a_transaction_of_its_own(db: fdb.Database, busy: Queue) -
 def test_an_enqueue_in_the_callers_transaction(db: fdb.Database, busy: Queue) -> None:
     tr = db.create_transaction()
     check(lambda: busy.enqueue(tr, b"x"), 180)
+
+
+def test_a_receive_and_an_acknowledgement_in_transactions_of_their_own(
+    db: fdb.Database, busy: Queue
+) -> None:
+    busy.enqueue_many(db, [b"x"] * 10)
+    held = busy.receive_many(db, 3)
+    calls = check(lambda: busy.receive(db), 250)
+    calls += check(lambda: busy.ack(db, held.pop()), 160)
+    assert calls <= 400
+
+
+def test_a_receive_and_an_acknowledgement_in_the_callers_transaction(
+    db: fdb.Database, busy: Queue
+) -> None:
+    busy.enqueue_many(db, [b"x"] * 10)
+    held = busy.receive_many(db, 3)
+    tr = db.create_transaction()
+    check(lambda: busy.receive(tr), 210)
+    check(lambda: busy.ack(tr, held.pop()), 110)
+
+
+@pytest.mark.parametrize("options", [{"headers": {"a": 1}}, {"key": "k"}, {"ttl": 60}])
+def test_a_message_with_more_than_a_payload_is_received_on_the_same_way(
+    db: fdb.Database, busy: Queue, options: dict[str, Any]
+) -> None:
+    busy.purge(db)
+    for n in range(3):
+        if "key" in options:
+            options = {"key": f"k{n}"}
+        busy.enqueue(db, b"x", **options)
+    check(lambda: busy.receive(db), 280)

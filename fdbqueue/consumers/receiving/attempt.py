@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...errors import InvalidArgument
 from ...messages.delivery import head, lease, scan, settle
 from ...schema import once
-from ...schema.keys import QueueKeys
+from ...schema.catalogue import Entry
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.durations import patience
@@ -23,15 +23,23 @@ LEAST_BYTES = 200_000
 
 
 class Access:
-    """What receiving needs of a queue: its keys, and its options as a transaction sees them."""
+    """What receiving needs of a queue, and what it was like the last time: hints, which only save
+    reads.
 
-    def __init__(self, keys: QueueKeys, scope: Callable[[fdb.Transaction], Scope]) -> None:
-        self.keys = keys
-        self.scope = scope
+    crowded: whether there was a line. lined: whether the queue's mode has lines. common: whether
+    there is likely to be nothing but ready messages. delays: whether there were delayed ones.
+    """
+
+    __slots__ = ("common", "crowded", "delays", "entry", "keys", "lined", "scope")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.keys = entry.keys
+        self.scope = entry.scope
         self.crowded = False
-        """Whether there was a line the last time; a hint that only saves a read."""
         self.lined = True
-        """Whether the queue's mode has lines; a hint that only saves a read."""
+        self.common = True
+        self.delays = False
 
 
 def asking(max_messages: object, lease: object, consumer: object, wait: object) -> Asked:
@@ -82,20 +90,54 @@ def attempt(
     scope = access.scope(tr)
     if ack:
         settle.done(tr, scope, ack, leases)
+    return proceed(tr, access, scope, asked, claim, looked, len(ack), waits=waits, crowded=crowded)
+
+
+def proceed(
+    tr: fdb.Transaction,
+    access: Access,
+    scope: Scope,
+    asked: Asked,
+    claim: bytes,
+    looked: line.Looked | None,
+    settled: int,
+    *,
+    waits: bool,
+    crowded: bool = False,
+) -> list[Delivery] | Ticket:
+    """As ``attempt``, once the scope is known, and ``settled`` leases are ended.
+
+    looked: the reads of the line, if they have been issued.
+    """
     mode = scope.options.contention
     access.lined = mode in ("auto", "staged")
     access.crowded = access.crowded or mode == "staged"
-    if not waits and not access.lined:
-        return take(tr, scope, asked, claim, len(ack))
-    looked = looked or line.look(tr, access.keys, first=True)
-    if mode == "staged" or (mode == "auto" and crowded):
-        return line.join(tr, scope, looked, asked, waits)
-    ready = None if access.crowded else _look(tr, scope, asked)
-    access.crowded = line.formed(tr, scope, looked)
-    if access.crowded:
-        return line.join(tr, scope, looked, asked, waits)
-    found = _take(tr, scope, asked, claim, ready or _look(tr, scope, asked), len(ack))
-    return found if found or not waits else line.join(tr, scope, looked, asked, waits)
+    ready, led = None, None
+    if waits or access.lined:
+        looked = looked or line.look(tr, access.keys, first=True)
+        if mode != "staged" and not (mode == "auto" and crowded):
+            ready = None if access.crowded else _look(tr, scope, asked)
+            access.crowded = crowded = line.formed(tr, scope, looked)
+        led = looked.led.value
+        if mode == "staged" or crowded:
+            access.common = False
+            return line.join(tr, scope, led, asked, waits)
+    ready = ready or _look(tr, scope, asked)
+    found = _take(tr, scope, asked, claim, ready, settled)
+    access.common = mode in ("auto", "first") and led is None and not ready.overdue
+    return found if found or not waits else line.join(tr, scope, led, asked, waits)
+
+
+def take_closely(
+    tr: fdb.Transaction,
+    scope: Scope,
+    asked: Asked,
+    claim: bytes,
+    ready: fdb.FDBRange,
+    settled: int,
+) -> list[Delivery]:
+    """As ``take``, where the first messages were read, and nothing has become due."""
+    return _take(tr, scope, asked, claim, _Looked(ready, None), settled)
 
 
 def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) -> None:
@@ -124,7 +166,15 @@ class _Looked:
     """The reads of an attempt, issued and not awaited."""
 
     ready: fdb.FDBRange | relaxed.Looked
-    due: promotion.Looked
+    due: promotion.Looked | None
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the versions of leases had passed; they may go on by the wall clock."""
+        return self.due is not None and bool(self.due.lapsed.lapsed.to_list())
+
+
+_NOTHING = promotion.Promoted(0, 0, 0)
 
 
 def _take(
@@ -132,8 +182,10 @@ def _take(
 ) -> list[Delivery]:
     if scope.options.paused:
         return []
-    promoted = promotion.promote_all(tr, scope, looked.due)
-    beside = promoted.excess + settled * scan.overhead(scope.keys)
+    promoted = _NOTHING
+    if looked.due is not None:
+        promoted = promotion.promote_all(tr, scope, looked.due)
+    beside = promoted.excess + settled * scope.keys.lease_bytes
     room = max(LEAST_BYTES, scan.BATCH_BYTES - beside)
     if promoted.ready:
         looked = _look(tr, scope, asked)

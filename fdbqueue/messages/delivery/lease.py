@@ -20,18 +20,28 @@ finds there which messages it was given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
+from ...schema import counters, once
 from ...schema.codec.envelopes import open_envelope, pack_envelope
-from ...schema.codec.leases import Lease, Until, pack_expiry, pack_lease, pack_until, unpack_lease
-from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
+from ...schema.codec.leases import (
+    Lease,
+    Until,
+    open_message,
+    pack_expiry,
+    pack_lease,
+    pack_terms,
+    pack_until,
+    unpack_lease,
+)
+from ...schema.keys import CLAIM_BYTES, Kind, Leasing, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
-from ...values.model import Delivery, LeasedMessage
+from ...values.model import Delivery, LeasedMessage, Message
 from ...values.records import record
 from ...values.states import LEASE
 from .. import payloads, transitions
@@ -83,6 +93,68 @@ def grant(
     chunks = payloads.reads(tr, scope.keys, messages)
     (leases,) = assign(tr, scope, [(terms, messages)])
     return answer(messages, chunks, leases)
+
+
+_LEASED = counters.unit(LEASE)
+
+
+def take_plain(
+    tr: fdb.Transaction, scope: Scope, found: Iterable[fdb.KeyValue], terms: Terms, room: int
+) -> list[Delivery] | None:
+    """Lease the first ready messages of a snapshot read, where none of them needs a closer look.
+
+    room: bytes of messages that the transaction can hold. Does what ``scan.conflicting``,
+    ``head.first`` and ``grant`` do for any messages, with the same conflicts, but opens their
+    envelopes once and stores them as they are. Returns None, and has written nothing, where there
+    is no message; where the queue keeps a history; or where ``open_message`` says so.
+    """
+    keys, clock, claim, levels = scope.keys, scope.clock, terms.claim, scope.keys.levels
+    if scope.options.history_seconds is not None:
+        return None
+    now_ms, tried = clock.now_ms(tr), once.attempt(tr)
+    version = tried.version + clock.versions_ahead() + int(terms.seconds * VERSIONS_PER_SECOND)
+    wall_ms = now_ms + int(terms.seconds * 1000)
+    packed = keys.packed_version(version)
+    rows: list[tuple[bytes, bytes, Leasing, tuple[Message, bool]]] = []
+    for kv in found:
+        key, value = kv.key, kv.value
+        room -= len(value) + keys.lease_bytes
+        if room < 0 and rows:
+            break
+        leasing = keys.leasing(key, claim, packed)
+        level, index, random = leasing[:3]
+        place = f"{levels[level].label}{index:012x}-{random.hex()}"
+        opened = open_message(value, place, level, now_ms)
+        if opened is None:
+            return None
+        rows.append((key, value, leasing, opened))
+    if not rows:
+        return None
+    begun = terms.begins and len(rows) == 1
+    expiry = wall_ms.to_bytes(8, "little") + claim
+    totals: dict[int, int] = {}
+    tops: dict[int, int] = {}
+    deliveries = []
+    tr.add_read_conflict_range(keys.ready_begin, rows[-1][0] + b"\x00")
+    for key, value, leasing, (message, plain) in rows:
+        level, index, random, token, lease_key, expiry_key = leasing
+        if not tried.ours or tried.taken:
+            tried.take(tr, keys, key)
+        tr.clear(key)
+        given = (version, wall_ms, terms.consumer, value, begun, claim, plain)
+        tr.set(lease_key, pack_terms(level, index, random, *given))
+        tr.set(expiry_key, expiry)
+        counted = _LEASED - len(message.payload) * counters.BYTE
+        totals[level] = totals[level] + counted if level in totals else counted
+        tops[level] = index
+        deliveries.append(Delivery(message, token, message.attempts + 1, wall_ms, begun))
+    for level, total in totals.items():
+        prepared = levels[level]
+        # As ``scan.remove``: its index is never used again.
+        tr.max(prepared.tail, tops[level].to_bytes(8, "little"))
+        operand = (total % counters.MODULUS).to_bytes(counters.OPERAND_BYTES, "little")
+        tr.add(prepared.count, operand)
+    return deliveries
 
 
 def assign(

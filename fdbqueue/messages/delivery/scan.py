@@ -16,14 +16,6 @@ BATCH_BYTES = 8_000_000
 """What a batch may hold of envelopes and payloads: a transaction takes 10,000,000 bytes."""
 PAGE = 100
 """Messages that are read in one piece. Of more, no more are read than a batch can hold."""
-_OVERHEAD = 370
-_PREFIXES = 16
-
-
-def overhead(keys: QueueKeys) -> int:
-    """About how many bytes a lease, or its end, adds to each message: counters, keys and conflict
-    ranges, each of these with the queue's prefix."""
-    return _OVERHEAD + _PREFIXES * len(keys.all().start)
 
 
 def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
@@ -51,7 +43,7 @@ def batch(
     Reads no further than that.
     """
     messages: list[StoredMessage] = []
-    left, each = room, overhead(keys)
+    left, each = room, keys.lease_bytes
     for kv in found:
         message = _standing(keys, kv)
         left -= len(kv.value) + message.envelope.chunk_bytes + each

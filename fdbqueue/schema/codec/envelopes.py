@@ -164,7 +164,7 @@ _DEFAULTS = {name: getattr(_BARE, name) for name in list(FIELDS)[3:]}
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
 _VERSION_BYTE = bytes([VERSION])
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
-_BESIDE = frozenset(FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key"))
+BESIDE = frozenset(FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key"))
 """The fields of messages with side records."""
 
 
@@ -287,6 +287,6 @@ def peek_envelope(value: bytes) -> tuple[int, bool]:
     stored = stored_fields(value)
     try:
         size = stored.get(_RAW_SIZE)
-        return len(stored[_PAYLOAD]) if size is None else size, _BESIDE.isdisjoint(stored)
+        return len(stored[_PAYLOAD]) if size is None else size, BESIDE.isdisjoint(stored)
     except (KeyError, TypeError) as error:
         raise CorruptData(what="an envelope", problem=repr(error)) from None

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import msgpack
 
 from ...errors import CorruptData
-from ...values.model import Position
+from ...values.model import BYTES, Message, Position
 from . import VERSION, pack, unpack
 from .atomic import pack_index, unpack_index
+from .envelopes import BESIDE, FIELDS
 
 
 class Until(NamedTuple):
@@ -53,22 +54,77 @@ class Lease(NamedTuple):
         return unpack_until(extended)
 
 
+_VERSION = bytes([VERSION])
+_NEW = {FIELDS["payload"], FIELDS["priority"], FIELDS["enqueued_at_ms"]}
+_OPENED = _NEW | {
+    FIELDS[name]
+    for name in (
+        *("headers", "attempts", "id", "expires_at_ms", "max_attempts", "backoff", "last_error"),
+        *("unique", "content_type", "key", "released", "former_key"),
+    )
+}
+_HEADERS, _ATTEMPTS, _ID, _EXPIRES = (
+    FIELDS[name] for name in ("headers", "attempts", "id", "expires_at_ms")
+)
+_MAX_ATTEMPTS, _BACKOFF, _LAST_ERROR = (
+    FIELDS[name] for name in ("max_attempts", "backoff", "last_error")
+)
+_UNIQUE, _CONTENT_TYPE, _KEY = (FIELDS[name] for name in ("unique", "content_type", "key"))
+
+
+def open_message(value: bytes, place: str, level: int, now_ms: int) -> tuple[Message, bool] | None:
+    """The message in a stored envelope, and whether it is plain (see ``Lease``), at one go.
+
+    place: the id of where it stands. None for one that needs a closer look: it has expired at
+    ``now_ms`` or expired in other hands, its payload is compressed or elsewhere, or it cannot be
+    read.
+    """
+    try:
+        stored = msgpack.unpackb(value[1:], strict_map_key=False)
+        if value[0] != VERSION or not stored.keys() <= _OPENED:
+            return None
+        payload = stored[1]
+        if type(payload) is not bytes:
+            return None
+        if len(stored) == len(_NEW):
+            return Message(place, payload, {}, stored[2], level, 0, stored[3]), True
+        field = stored.get
+        expires_at_ms = field(_EXPIRES)
+        if expires_at_ms is not None and expires_at_ms <= now_ms:
+            return None
+        attempts = field(_ATTEMPTS, 0)
+        found = Message(
+            field(_ID, place),
+            payload,
+            field(_HEADERS, {}),
+            stored[2],
+            level,
+            attempts,
+            stored[3],
+            expires_at_ms,
+            field(_LAST_ERROR),
+            None,
+            field(_CONTENT_TYPE, BYTES),
+            attempts > 0,
+            field(_MAX_ATTEMPTS),
+            field(_BACKOFF),
+            field(_UNIQUE),
+            field(_KEY),
+        )
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
+    return found, BESIDE.isdisjoint(stored)
+
+
 def pack_lease(lease: Lease) -> bytes:
     """The stored form of a lease."""
-    return pack(
-        [
-            lease.position.level,
-            lease.position.index,
-            lease.position.random,
-            lease.expiry_version,
-            lease.expiry_ms,
-            lease.consumer,
-            lease.envelope,
-            lease.begun,
-            lease.claim,
-            lease.plain,
-        ]
-    )
+    position, *terms = lease
+    return pack_terms(position.level, position.index, position.random, *terms)
+
+
+def pack_terms(level: int, index: int, random: bytes, *terms: object) -> bytes:
+    """The stored form of a lease, given the elements of its position and its other fields."""
+    return _VERSION + bytes(msgpack.packb((level, index, random, *terms)))
 
 
 def unpack_lease(value: bytes) -> Lease:

@@ -1,0 +1,142 @@
+"""Receiving: an attempt to take messages at once, and the line where that is called for.
+
+A receive of messages that nothing is special about passes this module and ``lease.take_plain``:
+the first reads, all of one round trip, say that nobody stands in line and that nothing has become
+due, and bring the messages. Anything else goes through ``attempt``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from ...messages.delivery import lease, scan, settle
+from ...schema import once
+from ...schema.keys import CLAIM_BYTES
+from ...schema.scope import Scope
+from ...store.binding import fdb
+from ...values.model import Delivery
+from ..line import Asked, Ticket
+from ..line import join as line_up
+from . import attempt
+from .attempt import Access
+from .waiting import collect
+
+_EXACT, _WANT_ALL = fdb.StreamingMode.exact, fdb.StreamingMode.want_all
+
+
+def receive(
+    db: fdb.Database,
+    access: Access,
+    asked: Asked,
+    wait: float,
+    ack: Sequence[Delivery] = (),
+) -> list[Delivery]:
+    """Lease what is there, or comes within ``wait`` seconds.
+
+    ack: deliveries to acknowledge in the transaction of the first attempt.
+    """
+    deadline = time.monotonic() + wait if wait else 0.0
+    while True:
+        waits = wait > 0 and deadline > time.monotonic()
+        operation: once.Operation[list[Delivery] | Ticket]
+        operation = once.Operation(db, access.keys.once)
+        crowded = False
+        while not operation.done:
+            try:
+                claim, tr = os.urandom(CLAIM_BYTES), operation.tr
+                if access.common and not crowded:
+                    found = _attempt(tr, access, asked, claim, ack, lined=True, waits=waits)
+                else:
+                    found = attempt.attempt(
+                        tr, access, asked, claim, waits=waits, crowded=crowded, ack=ack
+                    )
+                operation.commit(found, bool(found or ack))
+            except fdb.FDBError as error:
+                operation.recover(error)
+            crowded = True
+        outcome = operation.result
+        if type(outcome) is list:
+            return outcome
+        assert isinstance(outcome, Ticket)
+        left = max(0.0, deadline - time.monotonic()) if outcome.waits else None
+        answer = collect(db, access, outcome, left)
+        if answer is not None:
+            return answer
+        ack = ()
+
+
+def receive_in(
+    tr: fdb.Transaction, access: Access, asked: Asked, ack: Sequence[Delivery] = ()
+) -> list[Delivery]:
+    """As ``receive``, in the caller's transaction, which stands in no line."""
+    claim = os.urandom(CLAIM_BYTES)
+    if access.common:
+        found = _attempt(tr, access, asked, claim, ack, lined=False, waits=False)
+        assert not isinstance(found, Ticket)
+        return found
+    if ack:
+        settle.ack(tr, access.entry, ack)
+    return attempt.take(tr, access.entry.scope(tr), asked, claim, len(ack))
+
+
+def _attempt(
+    tr: fdb.Transaction,
+    access: Access,
+    asked: Asked,
+    claim: bytes,
+    ack: Sequence[Delivery],
+    *,
+    lined: bool,
+    waits: bool,
+) -> list[Delivery] | Ticket:
+    """Lease what is there, or stand in line; ``lined``: whether that may be called for."""
+    keys, snapshot, limit = access.keys, tr.snapshot, asked.max_messages
+    mode = _EXACT if limit <= scan.PAGE else _WANT_ALL
+    ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
+    expiry = snapshot.get_key(keys.first_expiry)
+    following = snapshot.get_key(keys.first_delayed)
+    line = snapshot.get_key(keys.first_in_line) if lined and access.delays else following
+    ended = lease.look(tr, keys, ack) if ack else ()
+    scope = access.entry.scope(tr)
+    if ack:
+        settle.done(tr, scope, ack, ended)
+    options, there = scope.options, following.value
+    access.delays = there < keys.delayed_end
+    if lined and access.delays:
+        if line is following:
+            line = snapshot.get_key(keys.first_in_line)
+        there = line.value
+    common = (
+        options.contention in ("auto", "first")
+        and not options.paused
+        and not (lined and there < keys.line_end and (waits or options.contention == "auto"))
+        and not (access.delays and following.value < _due(tr, scope))
+        and not (expiry.value < keys.expiry_end and expiry.value < _expired(tr, scope))
+        and not (scope.strays is not None and scope.strays.next < time.monotonic())
+    )
+    if not common:
+        if not lined:
+            return attempt.take(tr, scope, asked, claim, len(ack))
+        return attempt.proceed(tr, access, scope, asked, claim, None, len(ack), waits=waits)
+    seconds = options.lease if asked.seconds is None else asked.seconds
+    terms = lease.Terms(seconds, claim, asked.consumer, asked.begins)
+    room = max(attempt.LEAST_BYTES, scan.BATCH_BYTES - len(ack) * keys.lease_bytes)
+    found = lease.take_plain(tr, scope, ready, terms, room)
+    if found is None:
+        found = attempt.take_closely(tr, scope, asked, claim, ready, len(ack))
+    if waits and not found:
+        return line_up(tr, scope, None, asked, waits)
+    return found
+
+
+def _expired(tr: fdb.Transaction, scope: Scope) -> bytes:
+    """The end of the EXPIRY keys whose versions have passed."""
+    return scope.keys.expiry(scope.version(tr), b"")
+
+
+def _due(tr: fdb.Transaction, scope: Scope) -> bytes:
+    """The end of the DELAYED keys whose time has come."""
+    due: bytes = scope.keys.delayed_until(scope.now_ms(tr)).stop
+    return due
