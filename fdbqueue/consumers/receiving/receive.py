@@ -133,10 +133,11 @@ def _attempt(
 
 def _expired(tr: fdb.Transaction, scope: Scope) -> bytes:
     """The end of the EXPIRY keys whose versions have passed."""
-    return scope.keys.expiry(scope.version(tr), b"")
+    version = once.attempt(tr).version + scope.clock.versions_ahead()
+    return scope.keys.expiry(version, b"")
 
 
 def _due(tr: fdb.Transaction, scope: Scope) -> bytes:
     """The end of the DELAYED keys whose time has come."""
-    due: bytes = scope.keys.delayed_until(scope.now_ms(tr)).stop
+    due: bytes = scope.keys.delayed_until(scope.clock.now_ms(tr)).stop
     return due
