@@ -114,8 +114,8 @@ def test_a_receive_and_an_acknowledgement_in_transactions_of_their_own(
     busy.enqueue_many(db, [b"x"] * 10)
     held = busy.receive_many(db, 3)
     calls = check(lambda: busy.receive(db), 260)
-    calls += check(lambda: busy.ack(db, held.pop()), 160)
-    assert calls <= 425
+    calls += check(lambda: busy.ack(db, held.pop()), 190)
+    assert calls <= 450
 
 
 def test_a_receive_and_an_acknowledgement_in_the_callers_transaction(
@@ -125,7 +125,7 @@ def test_a_receive_and_an_acknowledgement_in_the_callers_transaction(
     held = busy.receive_many(db, 3)
     tr = db.create_transaction()
     check(lambda: busy.receive(tr), 220)
-    check(lambda: busy.ack(tr, held.pop()), 110)
+    check(lambda: busy.ack(tr, held.pop()), 140)
 
 
 @pytest.mark.parametrize("options", [{"headers": {"a": 1}}, {"key": "k"}, {"ttl": 60}])
