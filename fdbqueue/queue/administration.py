@@ -1,4 +1,4 @@
-"""Looking after a queue: what operators and their tools do with one, as methods of ``Queue``."""
+"""Administration of a queue, for operators and their tools: methods of ``Queue``."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ R = TypeVar("R")
 
 
 def cancel(queue: Handle, tr: Transactor, message_id: str) -> bool:
-    """Remove a message that is ready or delayed; returns whether it was.
+    """Remove a ready or delayed message; returns whether it was removed.
 
-    One that is leased is in somebody's hands: it stays, as a dead letter does. One or two
-    round trips. Conflicts with whatever moves the message. Raises ``InvalidArgument`` if it
-    is no id, ``QueueNotFound``.
+    Leased messages and dead letters stay. One or two round trips. Conflicts with whatever moves
+    the message. Raises ``InvalidArgument`` if it is not an id, ``QueueNotFound``.
     """
 
     def remove(tr: fdb.Transaction) -> bool:
@@ -55,16 +54,15 @@ def edit(
     delay: Seconds | None = None,
     at: datetime | None = None,
 ) -> bool:
-    """Change the priority of a message that waits, or when it is due; returns whether it does.
+    """Change the priority of a waiting message, or when it is due; returns whether it was changed.
 
-    priority: it goes behind all others of another level, and stays where it is in its own.
-    delay, at: as in ``enqueue``, from now on; 0 seconds: it is ready at once. What was ready
-        returns to its place when its time has come.
+    priority: in another level it goes behind all others; in the same level it keeps its place.
+    delay, at: as in ``enqueue``, from now on; 0 makes it ready now. A ready message returns to
+        its place when it is due.
 
-    It keeps its id. One that is leased or dead stays as it is. Two or three round trips.
-    Conflicts with whatever moves the message. Raises ``InvalidArgument``, also for a time for
-    a message that waits for another one of its ordering key; ``InvalidPriority``,
-    ``QueueNotFound``.
+    It keeps its id. Leased messages and dead letters stay unchanged. Two or three round trips.
+    Conflicts with whatever moves the message. Raises ``InvalidArgument``, also for a time for a
+    message that waits for its ordering key; ``InvalidPriority``, ``QueueNotFound``.
     """
 
     def change(tr: fdb.Transaction) -> bool:
@@ -87,37 +85,37 @@ def edit(
 
 
 def pause(queue: Handle, tr: Transactor) -> None:
-    """Let nobody receive from the queue: it looks empty, and who waits goes on waiting.
+    """Suspend receiving: the queue looks empty, and waiting consumers keep waiting.
 
-    Enqueues go on, and what is leased can be settled. Conflicts with every operation on the
-    queue that is under way. Raises ``QueueNotFound``.
+    Messages can still be enqueued, and leases settled. Conflicts with every concurrent operation
+    on the queue. Raises ``QueueNotFound``.
     """
     queue._run(tr, lambda tr: _set_paused(queue, tr, True))
 
 
 def resume(queue: Handle, tr: Transactor) -> None:
-    """End a pause, and wake who waits. Conflicts and errors as ``pause``."""
+    """End a pause, and wake waiting consumers. Conflicts and errors as ``pause``."""
     queue._run(tr, lambda tr: _set_paused(queue, tr, False))
 
 
 def sweep(queue: Handle, db: fdb.Database) -> Swept:
-    """Do at once what happens by itself: lapsed leases, due delays, ended times to live, and
-    the removal of consumers that were killed.
+    """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones, and
+    remove dead consumers.
 
-    Receivers do the same as they come by; a queue that nobody receives from needs a sweep now
-    and then, and only a sweep deletes a queue with the option ``auto_delete``. Spans
-    transactions of up to some hundred messages. Raises ``QueueNotFound``.
+    Receivers do this in passing. A queue without receivers needs an occasional sweep, and only a
+    sweep deletes a queue with ``auto_delete``. Spans transactions of up to some hundred messages.
+    Raises ``QueueNotFound``.
     """
     return housekeeping.sweep(queue, db)
 
 
 def evict(queue: Handle, tr: Transactor, consumer: Consumer | None = None) -> list[bytes]:
-    """Remove a consumer, or where None those whose process is dead: up to 100 a transaction.
+    """Remove a consumer, or all of dead processes (None), up to 100 in a transaction.
 
-    Returns their ids; call it again until there are none. A dead process is removed from all
-    queues of the root, with this one first. Requests of the dead leave the line, too: the claim
-    of one is an id here. Another consumer is woken in the place of each. One that is alive
-    after all registers again. Conflicts with signs of life of those that it removes. With a
+    Returns their ids; call it again until it returns none. A dead process is removed from all
+    queues of the root, from this one first. Requests of dead consumers leave the line, too; the
+    claim of one is its id here. Another consumer is woken in place of each. A removed consumer
+    that is alive registers again. Conflicts with signs of life of the removed ones. With a
     database it spans transactions. Raises ``QueueNotFound``.
     """
     if consumer is None and not isinstance(tr, fdb.Transaction):
@@ -143,7 +141,7 @@ def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool) -> None:
     if scope.options.paused != paused:
         catalogue.change(tr, scope, replace(scope.options, paused=paused))
     if not paused:
-        # Those that sleep look again: the first by itself, the others as they are woken.
+        # Sleeping consumers look again: the first through the bell, the others when woken.
         wakeups.ring(tr, queue._keys)
         wakeups.wake(tr, queue._keys, wakeups.reads(tr, queue._keys, wakeups.MAX_WOKEN))
 
@@ -153,25 +151,23 @@ def purge(
 ) -> int:
     """Remove all ready messages; returns how many.
 
-    progress: called after each transaction with how many are gone so far.
+    progress: called after each transaction with how many were removed so far.
 
-    Spans transactions, each removing up to 500 messages; messages that are enqueued
-    meanwhile go too, so it ends when it finds the queue empty. ``purging`` does the same a
-    transaction at a time. Raises ``QueueNotFound``.
+    Spans transactions of up to 500 messages, until the queue is empty; messages enqueued meanwhile
+    are removed, too. ``purging`` does the same one transaction at a time. Raises
+    ``QueueNotFound``.
     """
     return finished(purging(queue, db), progress, 0)
 
 
 def purging(queue: Handle, db: fdb.Database) -> Iterator[int]:
-    """``purge`` as it is iterated over: yields how many are gone after each transaction.
-
-    Nothing is removed before the first is asked for, and nothing more after the last.
-    """
+    """``purge`` as an iterator: yields how many were removed after each transaction. Nothing
+    happens before the first step."""
 
     def remove(tr: fdb.Transaction) -> int:
         return purges.ready(tr, queue._scope(tr))
 
-    gone = 0
+    removed = 0
     while count := once.run(db, queue._keys.once, remove, wrote=bool):
-        gone += count
-        yield gone
+        removed += count
+        yield removed

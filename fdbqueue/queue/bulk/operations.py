@@ -1,16 +1,16 @@
-"""Moving, copying and removing messages by selector: the methods of ``Queue`` that take many.
+"""Moving, copying and removing messages by selector: methods of ``Queue``.
 
-Every operation goes through the messages in the order of delivery, up to 200 of them in a
-transaction, to the end, and returns how far it has come. Of every level it ends at the message
-that was the last when it came to the ready ones; those that are leased meanwhile are left out.
-A message is taken exactly once, also when the outcome of a commit is unknown. If the program
-stops, ``resume`` with the ``place`` of the last progress goes on behind it.
+Each operation reads the messages in the order of delivery, up to 200 in a transaction, and returns
+its progress. In each level it ends at the last message at the time when it begins with the ready
+ones; it skips messages that are leased meanwhile. It takes a message exactly once, even if the
+outcome of a commit is unknown. To continue after a crash, pass the ``place`` of the last progress
+as ``resume``.
 
-selector: which messages; all where None. state: "ready", "delayed" or "dead".
-progress: called after each transaction with how far it has come.
+selector: which messages; None for all. state: "ready", "delayed" or "dead".
+progress: called after each transaction.
 
-Each has a twin that is iterated over, ``moving`` of ``move``: it yields the progress after each
-transaction, does nothing before the first is asked for, and goes no further than it is asked.
+Each has a twin that is an iterator, such as ``moving`` for ``move``: it yields the progress after
+each transaction, and does nothing before the first step.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def move(
     resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
 ) -> Progress:
-    """Move messages into another queue, each in one transaction out of here and in there.
+    """Move messages into another queue, each within one transaction.
 
-    target: the queue or its name, beside this one. Messages keep their payloads, headers and
-        priorities, which are mapped to the levels of the target anew; delayed ones stay
-        delayed. They get new ids, no attempts made, and no unique key.
+    target: the queue, or its name under the same root. Messages keep their payloads, headers and
+        priorities, which are mapped to the target's levels; delayed ones stay delayed. They get
+        new ids, no attempts and no unique key.
 
-    Conflicts with whoever takes the same messages. Raises ``InvalidSelector``,
-    ``InvalidArgument``, and as it goes ``QueueNotFound`` and ``QueueFull``: then what was
-    moved is moved, and the rest is untouched.
+    Conflicts with other takers of the same messages. Raises ``InvalidSelector``,
+    ``InvalidArgument``, and during the operation ``QueueNotFound`` and ``QueueFull``: messages
+    moved until then stay moved, the others stay.
     """
     steps = moving(queue, db, target, selector, state=state, resume=resume)
     return finished(steps, progress, Progress(0, 0, resume))
@@ -71,7 +71,7 @@ def moving(
     state: str = "ready",
     resume: bytes = b"",
 ) -> Iterator[Progress]:
-    """``move`` as it is iterated over."""
+    """``move`` as an iterator."""
     return _bulk(queue, db, _other(queue, target), selector, state, resume, keep=False)
 
 
@@ -100,7 +100,7 @@ def copying(
     state: str = "ready",
     resume: bytes = b"",
 ) -> Iterator[Progress]:
-    """``copy`` as it is iterated over."""
+    """``copy`` as an iterator."""
     return _bulk(queue, db, _other(queue, target), selector, state, resume, keep=True)
 
 
@@ -126,7 +126,7 @@ def removing(
     state: str = "ready",
     resume: bytes = b"",
 ) -> Iterator[Progress]:
-    """``remove`` as it is iterated over."""
+    """``remove`` as an iterator."""
     return _bulk(queue, db, None, selector, state, resume, keep=False)
 
 
@@ -148,7 +148,7 @@ def count(
 def counting(
     queue: Handle, db: fdb.Database, selector: str | Selector | None = None, *, state: str = "ready"
 ) -> Iterator[Progress]:
-    """``count`` as it is iterated over."""
+    """``count`` as an iterator."""
     return _bulk(queue, db, None, selector, state, b"", keep=True)
 
 
