@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import NamedTuple
 
+from ..errors import CorruptData, FormatTooNew
 from ..schema.codec.consumers import (
     ConsumerRecord,
     ConsumerRef,
@@ -243,7 +244,10 @@ def _evict(
     gone = []
     for kv in tr.get_range(every.start, every.stop, limit=limit).to_list():
         consumer = keys.parse_consumer(kv.key)[1]
-        priority = unpack_consumer(kv.value).priority
+        try:
+            priority = unpack_consumer(kv.value).priority
+        except (CorruptData, FormatTooNew):
+            priority = 0  # It goes all the same, so that it is in nobody's way.
         _remove(tr, keys, ConsumerRef(consumer, priority, session))
         gone.append((queue, consumer))
     return gone

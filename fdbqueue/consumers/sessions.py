@@ -17,6 +17,7 @@ import socket
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..errors import CorruptData, FormatTooNew
 from ..schema.codec.consumers import (
     Beat,
     ConsumerRef,
@@ -131,9 +132,12 @@ def alive(
         value = values[_record_key(root, keys, one)].value
         if value is None:
             return False
-        if not one.session:
-            return not is_dead(unpack_consumer(value).beat, at)
-        session = unpack_session(value)
+        try:
+            if not one.session:
+                return not is_dead(unpack_consumer(value).beat, at)
+            session = unpack_session(value)
+        except CorruptData:
+            return False
         return not session.expired and not is_dead(session.beat, at)
 
     return [lives(one) for one in consumers]
@@ -152,8 +156,12 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
     values = [tr.snapshot.get(root.session(session)) for _, session in entries]
     dead = []
     for (version, session), value in zip(entries, values, strict=True):
-        stored = value.value
-        record = None if stored is None else unpack_session(stored)
+        try:
+            record = None if value.value is None else unpack_session(value.value)
+        except CorruptData:
+            record = None
+        except FormatTooNew:
+            continue  # A process of a newer release, which others of that release look after.
         if record is not None and _expires_at(record) != version:
             del tr[root.session_expiry(version, session)]  # nothing that a beat leaves behind
         elif record is None or record.expired or is_dead(record.beat, at):

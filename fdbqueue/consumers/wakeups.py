@@ -31,6 +31,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from ..errors import CorruptData
 from ..schema import once
 from ..schema.codec.atomic import pack_index
 from ..schema.codec.consumers import (
@@ -282,8 +283,10 @@ def wait(watches: Sequence[Watch], seconds: float) -> bool:
 
 def role_of(guard: fdb.Value) -> ConsumerRef | None:
     """Which consumer is the guard; None without one."""
-    value = guard.value
-    return None if value is None else unpack_guard(value)
+    try:
+        return None if guard.value is None else unpack_guard(guard.value)
+    except CorruptData:
+        return None  # The next consumer that goes to sleep takes its place.
 
 
 def _alive(tr: fdb.Transaction, scope: Scope, guard: ConsumerRef, beside: ConsumerRef) -> bool:

@@ -6,6 +6,7 @@ import logging
 import time
 from functools import partial
 
+from ..consumers.credit import Credit
 from ..errors import LeaseLost, QueueError
 from ..store.binding import FAILURES, fdb
 from ..values import backoff
@@ -48,14 +49,14 @@ class Fetcher:
             with state.lock:
                 fetches = buffer.due(time.monotonic(), state.is_free())
                 finished = buffer.take_finished()
-                past, begins = buffer.latest, state.is_free()
+                past, begins, credit = buffer.latest, state.is_free(), buffer.credit
                 exchanged = buffer.begin_fetch() if fetches else []
             if not fetches:
                 self._acknowledge(finished)
                 continue
             _disarm(past)
             try:
-                self._fetch(finished, exchanged, begins)
+                self._fetch(credit, finished, exchanged, begins)
                 self._failures = 0
             except LeaseLost as error:
                 with state.lock:
@@ -80,20 +81,20 @@ class Fetcher:
                 buffer.changed.wait(until if usable else None)
         return False
 
-    def _fetch(self, finished: list[Finished], exchanged: list[Delivery], begins: bool) -> None:
+    def _fetch(
+        self, credit: Credit, finished: list[Finished], exchanged: list[Delivery], begins: bool
+    ) -> None:
         buffer = self.buffer
         fetched = None
         if finished and not exchanged:
-            fetched = self._settle_and_fetch(finished, begins)
+            fetched = self._settle_and_fetch(credit, finished, begins)
         if fetched is None:
             self._acknowledge(finished)
             if buffer.consumer is None:
                 consumer = self._consumer()
                 consumer.join()
                 buffer.consumer = consumer
-            fetched = buffer.consumer.fetch(
-                buffer.credit, buffer.policy.window, exchanged, begins=begins
-            )
+            fetched = buffer.consumer.fetch(credit, buffer.policy.window, exchanged, begins=begins)
         seconds = POLL_SECONDS if fetched.seconds is None else fetched.seconds
         seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         with self.state.lock:
@@ -102,11 +103,12 @@ class Fetcher:
         for watch in fetched.signal:
             watch.on_ready(partial(self._rung, fetched))
 
-    def _settle_and_fetch(self, finished: list[Finished], begins: bool) -> Fetched | None:
+    def _settle_and_fetch(
+        self, credit: Credit, finished: list[Finished], begins: bool
+    ) -> Fetched | None:
         """Both in one transaction; None if neither was done."""
         buffer = self.buffer
         deliveries = [delivery for job in finished for delivery in job.deliveries]
-        credit = buffer.credit_beside(finished)
         try:
             assert buffer.consumer is not None
             fetched = buffer.consumer.settle_and_fetch(

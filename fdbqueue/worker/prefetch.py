@@ -103,15 +103,7 @@ class Buffer:
     @property
     def room(self) -> int:
         """How many more messages may be taken."""
-        return self.credit_beside(self.finished).room(self.policy.window)
-
-    def credit_beside(self, finished: Iterable[Finished]) -> Credit:
-        """The credit that there is once finished messages are acknowledged."""
-        credit = self.credit
-        for job in finished:
-            for delivery in job.deliveries:
-                credit = credit.settled(len(delivery.payload))
-        return credit
+        return self.credit.room(self.policy.window)
 
     @property
     def can_begin(self) -> bool:
@@ -127,8 +119,7 @@ class Buffer:
         if now >= self.fetch_at or self._refreshes:
             return True
         asleep = self.latest is not None and self.latest.asleep
-        short = self.short and not self.finished
-        if asleep or short or self.stalled or (self.alone and not free):
+        if asleep or self.short or self.stalled or (self.alone and not free):
             return False
         return worth_taking(self.room, self.policy.window, len(self.prefetched))
 
@@ -198,20 +189,28 @@ class Buffer:
     def end(self, deliveries: Iterable[Delivery]) -> None:
         """Running messages are settled, or lost: their credit comes back."""
         for delivery in deliveries:
-            if self.running.pop(delivery.token, None) is not None:
-                self.handled += delivery.token not in self.unsettled
-                self.short = False
-                self.credit = self.credit.settled(len(delivery.payload))
+            held = self.running.pop(delivery.token, None) is not None
+            if held and delivery.token not in self.unsettled:
+                self._handled(delivery)
             self.unsettled.discard(delivery.token)
             self.lost.discard(delivery.token)
 
+    def _handled(self, delivery: Delivery) -> None:
+        self.handled += 1
+        self.short = False
+        self.credit = self.credit.settled(len(delivery.payload))
+
     def finish(self, deliveries: Sequence[Delivery], seconds: float) -> bool:
-        """Leave running messages to be acknowledged by the fetcher; whether it will."""
+        """Leave running messages to be acknowledged by the fetcher; whether it will.
+
+        It does that before it takes any others, so their credit comes back at once.
+        """
         if not self.settles or not all(each.token in self.running for each in deliveries):
             return False
         self.finished.append(Finished(deliveries, seconds, time.monotonic()))
-        self.unsettled.update(each.token for each in deliveries)
-        self.handled += len(deliveries)
+        for delivery in deliveries:
+            self.unsettled.add(delivery.token)
+            self._handled(delivery)
         return True
 
     def lingers(self, now: float) -> float:

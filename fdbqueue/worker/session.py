@@ -39,6 +39,7 @@ class ProcessSession:
         self._lock = threading.Lock()
         self._name: bytes | None = None
         self._consumers: set[ConsumerRef] = set()
+        self._registering = 0
         self._left_behind: list[tuple[QueueKeys, ConsumerRef]] = []
         """Consumers that could not be unregistered when they left."""
         self._beat_at = 0.0
@@ -62,14 +63,19 @@ class ProcessSession:
                     self._name = self._run(lambda tr: sessions.start(tr, self._root, self._clock))
                     self._beat_at = time.monotonic() + BEAT_SECONDS
                 name = self._name
+                self._registering += 1
+            consumer = None
             try:
                 consumer = self._run(lambda tr: join(tr, name))  # noqa: B023
             except sessions.SessionExpired:
                 self._expire(name)
-                continue
-            with self._lock:
-                self._consumers.add(consumer)
-            return consumer
+            finally:
+                with self._lock:
+                    self._registering -= 1
+                    if consumer is not None and name == self._name:
+                        self._consumers.add(consumer)
+            if consumer is not None:
+                return consumer
 
     def unregister(self, keys: QueueKeys, consumer: ConsumerRef) -> None:
         """Unregister a consumer; the last one ends the session."""
@@ -81,7 +87,7 @@ class ProcessSession:
             with self._lock:
                 self._consumers.discard(consumer)
                 name = self._name
-                last = consumer.session == name and not self._consumers
+                last = consumer.session == name and not (self._consumers or self._registering)
                 if last:
                     # If not all of them are gone, the session expires, and they with it.
                     self._name = None

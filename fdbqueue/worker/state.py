@@ -150,7 +150,8 @@ class State:
 
     def _wake(self) -> None:
         self.ended.notify_all()
-        self.work.notify_all()
+        if any(buffer.prefetched for buffer in self.buffers):
+            self.work.notify_all()
         for buffer in self.buffers:
             buffer.stalled = False
             if buffer.due(time.monotonic(), self.is_free()):

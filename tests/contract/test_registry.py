@@ -413,6 +413,33 @@ def test_a_queue_that_was_deleted_does_not_keep_the_session_of_a_dead_process(
     assert sessions_left(db, root) == 0
 
 
+@pytest.mark.parametrize("what", ["session", "consumer", "guard"])
+def test_an_unreadable_record_keeps_nobody_from_sleeping_and_being_evicted(
+    db: Database, queue: Queue, root: RootKeys, scope: Scope, clock: ManualClock, what: str
+) -> None:
+    # Given a consumer of higher priority that sleeps as the guard, and a record that is broken
+    broken, other = register(db, queue, "broken", 5), register(db, queue, "other")
+    wakeups.register(db, scope, broken)
+    records = {
+        "session": root.session(broken.session),
+        "consumer": scope.keys.consumer(broken.session, broken.id),
+        "guard": scope.keys.guard,
+    }
+    db[records[what]] = b"\x01broken"
+    clock.seconds += 16
+    # When all are dead, and a process starts
+    member = QueueConsumer(db, queue, "alive", 0, None)
+    queue.enqueue(db, b"a")
+    assert len(member.fetch(Credit(), 1).deliveries) == 1
+    member.session.beat(always=True)
+    # Then it is the only one left, and what it waits for wakes it
+    assert [one.id for one in queue.consumers(db) if one.name] == [member.ref.id]
+    assert other.id not in {one.id for one in queue.consumers(db)}
+    signal = member.fetch(Credit(), 1).signal
+    queue.enqueue(db, b"b")
+    assert wakeups.wait(signal, DEADLINE)
+
+
 def test_a_fork_has_a_session_of_its_own(db: Database, queue: Queue) -> None:
     if DEFAULT.engine is not Engine.EMBEDDED:
         pytest.skip("a cluster's client does not outlive a fork")
