@@ -41,6 +41,7 @@ class FlakyDatabase:
         before: Callable[[], object] = lambda: None,
     ) -> None:
         """before: what happens before each commit, after the transaction's reads."""
+        self.__dict__.update(vars(db))  # What a process knows of the database: what time it is.
         self._db = db
         self._plan = iter(plan)
         self._before = before

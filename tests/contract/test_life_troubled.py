@@ -58,6 +58,7 @@ class Troubled(Life):
     def create(self, expired: str, backoff: bool, elsewhere: bool, number: int = 0) -> None:
         super().create(expired, backoff, elsewhere)
         self.plain, self.source = self.db, random.Random(number)
+        self.clock.now_ms(self.plain)  # Asked before there are faults: its clock is years behind.
         self.db = FlakyDatabase(self.plain, self.troubles())  # type: ignore[assignment]
         handles = [Queue("q", self.space, clock=self.clock) for _ in range(3)]
         self.queue = Handles(handles, self.source)  # type: ignore[assignment]
