@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -25,6 +26,23 @@ from tests.patience import DEADLINE
 NEEDS_ITS_OWN_START = {"bench", "pipeline", "top", "worker"}
 """Commands that start processes, or go on until they are stopped."""
 _MOST_BYTES = 1 << 20
+_SHIM = """\
+#!{python} -IS
+import json, os, socket, sys
+
+arguments = sys.argv[1:]
+if {own!r}.intersection(arguments[:1]):
+    os.execv({real!r}, ["fdbq", *arguments])
+asked = {{"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}}
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect({path!r})
+    text = json.dumps(asked).encode()
+    socket.send_fds(connection, [text[:1]], [0, 1, 2])
+    connection.sendall(text[1:])
+    connection.shutdown(socket.SHUT_WR)
+    code = int(connection.recv(16))
+    os._exit(code if code >= 0 else 128 - code)
+"""
 
 
 class Prepared:
@@ -58,6 +76,16 @@ class Prepared:
             connection.sendall(text[1:])
             connection.shutdown(socket.SHUT_WR)
             return int(connection.recv(16))
+
+    @cached_property
+    def directory(self) -> Path:
+        """Where there is an ``fdbq`` for shells that runs its commands here."""
+        shim = Path(self._directory.name) / "fdbq"
+        real = str(Path(sys.executable).parent / "fdbq")
+        own = NEEDS_ITS_OWN_START
+        shim.write_text(_SHIM.format(python=sys.executable, real=real, own=own, path=self._path))
+        shim.chmod(0o700)
+        return shim.parent
 
     def end(self) -> None:
         """Let the process end."""
@@ -118,6 +146,11 @@ def _become(
     for standard, descriptor in enumerate(descriptors):
         os.dup2(descriptor, standard)
         os.close(descriptor)
+    # Those that are there know what their files were, such as whether they can be sought in.
+    for standard, name in enumerate(("stdin", "stdout", "stderr")):
+        usual = getattr(sys, name)
+        file = os.fdopen(standard, usual.mode, errors=usual.errors, closefd=False)
+        setattr(sys, name, file)
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.running import prepared
 from tests.needs import require_spark
 from tests.patience import DEADLINE
 
@@ -46,11 +47,12 @@ def takes_long(page: Path) -> bool:
 
 def run(page: Path, place: Path, times: int) -> None:
     """Run the blocks of a page in a directory with a store, as many times."""
+    places = [prepared().directory, Path(sys.executable).parent]
     environment = {
         **os.environ,
         "FDBQUEUE_STORE": str(place / "store.fdbq"),
         "FDBQUEUE_SYNCHRONOUS": "normal",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(map(str, [*places, os.environ["PATH"]])),
     }
     done = subprocess.run(
         [sys.executable, RUNNER, str(times)],

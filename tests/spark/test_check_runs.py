@@ -120,7 +120,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "chaosrun", "--history", directory, "--seed", "4"),
-            *("--operations", "1200", "--seconds", str(DEADLINE / 2)),
+            *("--operations", "300", "--seconds", str(DEADLINE / 2)),
             *("--processes", "6", "--every", "1"),
         ],
         check=False,

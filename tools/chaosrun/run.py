@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from .rules import rules
 
 CREW = ("producer", "plain", "transactional", "batch", "worker", "filter", "browser", "plain")
 SERVER = Path(__file__).parent.parent / "fdbserver"
+CHANGES = re.compile(rb'"name":"(?:enqueue|ack|effect|release|fail|reject)"')
 STOP_SECONDS = 300
 
 
@@ -52,7 +54,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--seconds", type=float, default=60, help="how long to inject faults")
-    parser.add_argument("--operations", type=int, help="stop after this many operations")
+    parser.add_argument("--operations", type=int, help="stop after this many that change messages")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2, help="threads of each process")
     parser.add_argument("--faults", type=float, default=0.01, help="share of store calls that fail")
@@ -174,8 +176,10 @@ class Run:
     def _enough(self) -> bool:
         if self.options.operations is None:
             return False
-        lines = sum(1 for path in self.directory.glob("*.jsonl") for _ in path.open("rb"))
-        return bool(lines >= 2 * self.options.operations)
+        changes = sum(
+            len(CHANGES.findall(path.read_bytes())) for path in self.directory.glob("*.jsonl")
+        )
+        return bool(changes >= self.options.operations)
 
     def _end(self, victim: Victim) -> str | None:
         try:
