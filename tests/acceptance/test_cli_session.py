@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 from pathlib import Path
 
 from fdbqueue import Queue, fdb
 from tests.acceptance.running import Ended, Fdbq
 from tests.consumers import register
+from tests.patience import DEADLINE
 
 GOLDEN = Path(__file__).parent / "golden" / "session.txt"
 VARYING = re.compile(
@@ -43,6 +45,14 @@ class Session:
             self.transcript += f"{self.plain(ended.err)}({code})\n"
         self.transcript += "\n"
         return ended
+
+    def until_ready(self, queue: str, identity: str) -> None:
+        """Wait until a delayed message is ready, in about a second; write nothing down."""
+        name = self._names[queue]
+        deadline = time.monotonic() + DEADLINE
+        while identity not in self._fdbq.ok("peek", name, "--json").out:
+            assert time.monotonic() < deadline
+            self._fdbq.ok("sweep", name)
 
     def plain(self, text: str) -> str:
         """A text as it is in every run."""
@@ -118,6 +128,7 @@ def messages_out_of_order(run: Session) -> None:
     run("dead", "show", "Q", dead, "--json")
     run("dead", "redrive", "Q", "--selector", "priority = 0", "--dry-run", "--json")
     run("dead", "redrive", "Q", dead, "--json")
+    run.until_ready("Q", two["id"])
     (again,) = run("receive", "Q", "--json").lines
     run("reject", "Q", again["token"], "--drop", "--json")
     run("receive", "Q", "--consumer", "billing", "--json")
