@@ -41,7 +41,7 @@ class Waiting:
     request: Request
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The reads of a round, issued and not awaited."""
 
     requests: fdb.FDBRange
@@ -75,12 +75,12 @@ def _round(waiting: list[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
     return waiting[:room], waiting[room:]
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys, expected: int = 0) -> Looked:
+def reads(tr: fdb.Transaction, keys: QueueKeys, expected: int = 0) -> Reads:
     """Issue snapshot reads of the first requests, and of as many messages as are expected to be
     asked for."""
     requests = keys.kind(Kind.REQUEST)
     limit = max(expected, FIRST_LOOK)
-    return Looked(
+    return Reads(
         tr.snapshot.get_range(
             requests.start,
             requests.stop,
@@ -96,7 +96,7 @@ def look(tr: fdb.Transaction, keys: QueueKeys, expected: int = 0) -> Looked:
 def serve(
     tr: fdb.Transaction,
     scope: Scope,
-    looked: Looked,
+    reads: Reads,
     me: bytes,
     *,
     spare: bool = False,
@@ -113,14 +113,14 @@ def serve(
     it uses. A request whose consumer is dead leaves the line. A second round trip if more
     messages are asked for than were expected.
     """
-    waiting, dead = _line(tr, scope, looked, me)
+    waiting, dead = _line(tr, scope, reads, me)
     more = len(waiting) + len(dead) == MAX_SERVED
     for one in dead:
         line.remove(tr, scope.keys, one.index, one.claim)
     spared = [waiting.pop()] if spare and waiting else []
     waiting, behind = _round(waiting)
     asked = sum(one.request.max_messages for one in waiting)
-    found, bounded = _gather(tr, scope, looked, asked)
+    found, bounded = _gather(tr, scope, reads, asked)
     answers: dict[bytes, list[Delivery]] = {}
     given: list[tuple[lease.Terms, list[StoredMessage]]] = []
     unserved: list[Waiting] = []
@@ -161,9 +161,9 @@ def serve(
     return Served(answers, unserved + spared, asked, exhausted, more)
 
 
-def others(tr: fdb.Transaction, scope: Scope, looked: Looked, me: bytes) -> list[Waiting]:
+def others(tr: fdb.Transaction, scope: Scope, reads: Reads, me: bytes) -> list[Waiting]:
     """The living consumers that stand in line, the oldest first, without the caller."""
-    return [one for one in _line(tr, scope, looked, me)[0] if one.claim != me]
+    return [one for one in _line(tr, scope, reads, me)[0] if one.claim != me]
 
 
 def read_emptiness(tr: fdb.Transaction, keys: QueueKeys) -> None:
@@ -173,13 +173,13 @@ def read_emptiness(tr: fdb.Transaction, keys: QueueKeys) -> None:
 
 
 def _line(
-    tr: fdb.Transaction, scope: Scope, looked: Looked, me: bytes
+    tr: fdb.Transaction, scope: Scope, reads: Reads, me: bytes
 ) -> tuple[list[Waiting], list[Waiting]]:
     """Who stands in line: the living, of whom the caller is one, and the dead."""
     version = scope.version(tr)
     living: list[Waiting] = []
     dead: list[Waiting] = []
-    for kv in looked.requests:
+    for kv in reads.requests:
         one = Waiting(*scope.keys.parse_request(kv.key), unpack_request(kv.value))
         alive = one.claim == me or line.alive(version, one.index, one.request)
         (living if alive else dead).append(one)
@@ -193,7 +193,7 @@ def _ready(tr: fdb.Transaction, keys: QueueKeys, begin: bytes, limit: int) -> fd
 
 
 def _gather(
-    tr: fdb.Transaction, scope: Scope, looked: Looked, asked: int
+    tr: fdb.Transaction, scope: Scope, reads: Reads, asked: int
 ) -> tuple[list[StoredMessage], bool]:
     """The first messages, as many as are asked for, and whether a bound kept some of them back.
 
@@ -201,7 +201,7 @@ def _gather(
     """
     if not asked or scope.options.paused:
         return [], False
-    found, bounded = _first(tr, scope.keys, looked, asked)
+    found, bounded = _first(tr, scope.keys, reads, asked)
     now_ms = scope.now_ms(tr)
     expired = [message for message in found if not time_to_live.deliverable(message, now_ms)]
     for message in expired:
@@ -210,14 +210,14 @@ def _gather(
 
 
 def _first(
-    tr: fdb.Transaction, keys: QueueKeys, looked: Looked, asked: int
+    tr: fdb.Transaction, keys: QueueKeys, reads: Reads, asked: int
 ) -> tuple[list[StoredMessage], bool]:
     messages: list[StoredMessage] = []
     room, each = MAX_BYTES, keys.lease_bytes
-    source, expected = looked.ready, min(asked, looked.limit)
+    source, expected = reads.ready, min(asked, reads.limit)
     while True:
         for kv in source:
-            (message,) = scan.standing(keys, [kv])
+            (message,) = scan.parse(keys, [kv])
             room -= len(kv.value) + message.envelope.chunk_bytes + each
             if messages and room < 0:
                 return messages, True

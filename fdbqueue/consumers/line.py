@@ -84,7 +84,7 @@ class Ticket:
         )
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """Reads that say whether there is a line, issued and not awaited."""
 
     led: fdb.Value
@@ -103,10 +103,10 @@ def new_claim() -> bytes:
     return os.urandom(CLAIM_BYTES)
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys, *, first: bool) -> Looked:
+def reads(tr: fdb.Transaction, keys: QueueKeys, *, first: bool) -> Reads:
     """Issue snapshot reads of whether somebody leads, and of who stands first."""
     requests = keys.kind(Kind.REQUEST)
-    return Looked(
+    return Reads(
         tr.snapshot.get(keys.led),
         tr.snapshot.get_range(
             requests.start, requests.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
@@ -116,11 +116,11 @@ def look(tr: fdb.Transaction, keys: QueueKeys, *, first: bool) -> Looked:
     )
 
 
-def formed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> bool:
+def formed(tr: fdb.Transaction, scope: Scope, issued: Reads) -> bool:
     """Whether somebody leads, or stands in line without a leader."""
-    if leading.left(tr, scope, looked.led.value):
+    if leading.left(tr, scope, issued.led.value):
         return True
-    first = looked.first or look(tr, scope.keys, first=True).first
+    first = issued.first or reads(tr, scope.keys, first=True).first
     return first is not None and bool(first.to_list())
 
 
@@ -215,7 +215,7 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, index: int, claim: bytes) -> No
     del tr[key]
 
 
-def look_at_all(tr: fdb.Transaction, keys: QueueKeys, limit: int = MAX_LOOKED) -> fdb.FDBRange:
+def read_requests(tr: fdb.Transaction, keys: QueueKeys, limit: int = MAX_LOOKED) -> fdb.FDBRange:
     """Issue a snapshot read of the requests, up to some number of them."""
     requests = keys.kind(Kind.REQUEST)
     return tr.snapshot.get_range(
@@ -226,12 +226,12 @@ def look_at_all(tr: fdb.Transaction, keys: QueueKeys, limit: int = MAX_LOOKED) -
     )
 
 
-def remove_dead(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> list[bytes]:
+def remove_dead(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> list[bytes]:
     """Take the requests of the dead out of the line; returns their claims. Conflicts with a sign
     of life of these."""
     version = scope.version(tr)
     removed = []
-    for kv in looked:
+    for kv in reads:
         index, claim = scope.keys.parse_request(kv.key)
         if not alive(version, index, unpack_request(kv.value)):
             remove(tr, scope.keys, index, claim)
@@ -241,7 +241,7 @@ def remove_dead(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> list
 
 def remove_claim(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> None:
     """Take the request of one consumer out of the line, if it has one."""
-    for kv in look_at_all(tr, keys):
+    for kv in read_requests(tr, keys):
         index, owner = keys.parse_request(kv.key)
         if owner == claim:
             remove(tr, keys, index, claim)

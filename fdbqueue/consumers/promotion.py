@@ -12,19 +12,19 @@ from ..store.binding import fdb, transactional
 from . import wakeups
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The reads of what may have become ready, issued and not awaited."""
 
-    lapsed: lease_expiry.Looked
+    lapsed: lease_expiry.Reads
     due: fdb.FDBRange
 
 
-def look(tr: fdb.Transaction, scope: Scope) -> Looked:
+def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     """Issue the snapshot reads of what may have become ready.
 
     Awaits the read version: issue other reads before.
     """
-    return Looked(lease_expiry.look(tr, scope), delayed.due(tr, scope))
+    return Reads(lease_expiry.reads(tr, scope), delayed.due(tr, scope))
 
 
 class Promoted(NamedTuple):
@@ -37,21 +37,21 @@ class Promoted(NamedTuple):
 
 
 @transactional
-def promote(tr: fdb.Transaction, scope: Scope, looked: Looked) -> int:
+def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> int:
     """Return to the queue what has become ready, and wake consumers for it.
 
     Returns how many messages became ready. A second round trip if there are any.
     """
-    return promote_all(tr, scope, looked).ready
+    return promote_all(tr, scope, reads).ready
 
 
 @transactional
-def promote_all(tr: fdb.Transaction, scope: Scope, looked: Looked) -> Promoted:
+def promote_all(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     """As ``promote``; tells also whether there was anything to do."""
-    returned, lapsed, size = lease_expiry.return_lapsed(tr, scope, looked.lapsed)
+    returned, lapsed, size = lease_expiry.return_expired(tr, scope, reads.lapsed)
     ready = due = 0
     if size <= SIDE_BYTES:  # else there is no room for another large one: it is for the next
-        ready, due, more = delayed.promote(tr, scope, looked.due)
+        ready, due, more = delayed.promote(tr, scope, reads.due)
         size += more
     promoted = Promoted(returned + ready, lapsed + due, max(0, size - SIDE_BYTES))
     if promoted.ready:

@@ -175,7 +175,7 @@ def evict_dead(tr: fdb.Transaction, scope: Scope) -> Evicted:
     Those of this queue come first. An evicted claim is listed as a consumer of this queue.
     Bounded reads; conflicts with signs of life of those it removes.
     """
-    requests = line.look_at_all(tr, scope.keys)
+    requests = line.read_requests(tr, scope.keys)
     gone, more = evict_expired(tr, scope.root, scope.clock, scope.name)
     gone += ((scope.name, consumer) for consumer in evict_waiters(tr, scope))
     known = {consumer for _, consumer in gone}

@@ -21,7 +21,7 @@ SHORT_BYTES = 1_000_000
 """What is read at most of a queue that is shorter than the window."""
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The read of a random place in the window, issued and not awaited."""
 
     found: fdb.FDBRange
@@ -34,19 +34,19 @@ def offset(window: int, limit: int, source: random.Random) -> int:
     return limit * source.randrange(max(1, window // limit))
 
 
-def look(tr: fdb.Transaction, scope: Scope, limit: int) -> Looked:
+def reads(tr: fdb.Transaction, scope: Scope, limit: int) -> Reads:
     """Issue a snapshot read of up to ``limit`` messages at a random place in the window."""
     ready = scope.keys.ready_range()
     place = offset(scope.options.window, limit, _RANDOM)
     begin = fdb.KeySelector.first_greater_or_equal(ready.start) + place
     mode = fdb.StreamingMode.exact if limit <= scan.PAGE else fdb.StreamingMode.want_all
     found = tr.snapshot.get_range(begin, ready.stop, limit=limit, streaming_mode=mode)
-    return Looked(found, limit)
+    return Reads(found, limit)
 
 
 @transactional
 def pick(
-    tr: fdb.Transaction, scope: Scope, looked: Looked, room: int = scan.BATCH_BYTES
+    tr: fdb.Transaction, scope: Scope, reads: Reads, room: int = scan.BATCH_BYTES
 ) -> list[StoredMessage]:
     """The messages at the place that was looked at; random ones of those there are, if the place
     is behind the last; none only if there are none at all.
@@ -54,13 +54,13 @@ def pick(
     One round trip, two where the queue is shorter than the window. Conflicts with whoever takes
     the same messages; where there are none, with whatever becomes ready.
     """
-    messages = scan.batch(scope.keys, looked.found, room)
+    messages = scan.batch(scope.keys, reads.found, room)
     if not messages:
-        wanted = max(scope.options.window, looked.limit)
+        wanted = max(scope.options.window, reads.limit)
         found = scan.first(tr, scope.keys, wanted)
         few = scan.batch(scope.keys, found, min(room, SHORT_BYTES))
         messages = sorted(
-            _RANDOM.sample(few, min(looked.limit, len(few))), key=lambda each: each.position
+            _RANDOM.sample(few, min(reads.limit, len(few))), key=lambda each: each.position
         )
     if not messages:
         fulfilment.read_emptiness(tr, scope.keys)

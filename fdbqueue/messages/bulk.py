@@ -58,9 +58,9 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
     return [
         (
             keys.ready_level(level).start,
-            keys.ready_end(level, index_allocation.next_index(keys, *looked)),
+            keys.ready_end(level, index_allocation.next_index(keys, *reads)),
         )
-        for level, looked in enumerate(ends)
+        for level, reads in enumerate(ends)
     ]
 
 
@@ -124,13 +124,13 @@ def _heads(
     lines = {found.message.turn.key for _, found in rows if found.message.turn}
     ids = {line: tr.snapshot.get(keys.head(line)) for line in lines}
     reads = {
-        line: lookup.look(tr.snapshot, keys, head.decode())
+        line: lookup.reads(tr.snapshot, keys, head.decode())
         for line, value in ids.items()
         if (head := value.value)
     }
     heads = {}
-    for line, looked in reads.items():
-        found = lookup.find(tr.snapshot, scope, looked)
+    for line, issued in reads.items():
+        found = lookup.find(tr.snapshot, scope, issued)
         if found is not None and isinstance(found.place, Position):
             heads[line] = (keys.ready(found.place), found)
     return heads

@@ -90,7 +90,7 @@ def read(
     records = scope.keys.kind(Kind.DEAD)
     begin = records.start
     if after is not None:
-        found = lookup.find(tr.snapshot, scope, lookup.look(tr.snapshot, scope.keys, after))
+        found = lookup.find(tr.snapshot, scope, lookup.reads(tr.snapshot, scope.keys, after))
         if found is None or not isinstance(found.place, DeadRecord):
             return []
         begin = lookup.key(scope.keys, found.place) + b"\x00"

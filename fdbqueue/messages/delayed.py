@@ -48,13 +48,13 @@ def defer(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage
 
 
 @transactional
-def promote(tr: fdb.Transaction, scope: Scope, looked: fdb.FDBRange) -> tuple[int, int, int]:
+def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int, int, int]:
     """Make due messages ready; returns how many became ready, how many were due, and their weight.
 
     Expired ones are removed. One more round trip if any are due. Conflicts only with others that
     promote or cancel the same messages.
     """
-    seen = ((kv.key, *_unpacked(scope, kv.key, kv.value)) for kv in looked)
+    seen = ((kv.key, *_unpacked(scope, kv.key, kv.value)) for kv in reads)
     each = (((key, position), envelope) for key, position, envelope in seen)
     candidates = [one for one, _ in fitting(each, SIDE_BYTES)]
     if not candidates:

@@ -60,7 +60,7 @@ def behind(tr: fdb.Transaction, scope: Scope, state: str, after: str | None) -> 
     if after is None:
         return b""
     every = scope.keys.kind(KINDS[state])
-    found = lookup.find(tr.snapshot, scope, lookup.look(tr.snapshot, scope.keys, after))
+    found = lookup.find(tr.snapshot, scope, lookup.reads(tr.snapshot, scope.keys, after))
     named = [] if found is None else [found.place]
     for place in (*named, parse_id(after)):
         key = lookup.key(scope.keys, place)

@@ -66,7 +66,7 @@ def place_of(keys: QueueKeys, kind: Kind, key: bytes) -> Place:
 
 
 @record
-class Looked:
+class Reads:
     """The reads for an id, issued and not awaited."""
 
     id: str
@@ -75,21 +75,21 @@ class Looked:
     moved: fdb.Value
 
 
-def look(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> Looked:
+def reads(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> Reads:
     """Issue the reads for an id. Raises ``InvalidArgument`` if it is none."""
     named = parse_id(message_id)
-    return Looked(message_id, named, tr.get(key(keys, named)), tr.get(keys.moved(message_id)))
+    return Reads(message_id, named, tr.get(key(keys, named)), tr.get(keys.moved(message_id)))
 
 
-def find(tr: fdb.TransactionRead, scope: Scope, looked: Looked) -> Found | None:
+def find(tr: fdb.TransactionRead, scope: Scope, reads: Reads) -> Found | None:
     """The message, unless it is leased or gone. A second round trip if it has moved.
 
     On a transaction conflicts with whatever moves the message; on its snapshot with nothing.
     """
-    value = looked.first.value
+    value = reads.first.value
     if value is not None:
-        return parse(scope, looked.named, value)
-    moved = looked.moved.value
+        return parse(scope, reads.named, value)
+    moved = reads.moved.value
     if moved is None:
         return None
     place = unpack_place(moved)
@@ -104,17 +104,17 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     reads, no conflicts. Raises ``InvalidArgument`` if it is no id.
     """
     keys, snapshot = scope.keys, tr.snapshot
-    looked = look(snapshot, keys, message_id)
-    place, plans = looked.named, keys.kind(Kind.PLAN)
+    issued = reads(snapshot, keys, message_id)
+    place, plans = issued.named, keys.kind(Kind.PLAN)
     lease = snapshot.get(keys.lease_at(place)) if isinstance(place, Position) else None
     planned = snapshot.get_range(plans.start, plans.stop)
-    moved = looked.moved.value
+    moved = issued.moved.value
     if moved is not None:
         place = unpack_place(moved)
         if isinstance(place, PlannedPlace):
             return _leased(tr, scope, message_id, key(keys, place))
         lease = snapshot.get(keys.lease_at(place)) if isinstance(place, Position) else None
-    found = find(snapshot, scope, looked)
+    found = find(snapshot, scope, issued)
     if found is not None:
         return state(tr, scope, found)
     if lease is None or not isinstance(place, Position):

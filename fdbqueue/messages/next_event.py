@@ -30,14 +30,14 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     return Reads(first(Kind.DELAYED), first(Kind.EXPIRY))
 
 
-def next_event_seconds(tr: fdb.Transaction, scope: Scope, looked: Reads) -> float | None:
+def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float | None:
     """Seconds until the next delayed message is due or the next lease may expire; None if none.
 
     Until then a waiting consumer needs to look only if it is woken.
     """
     now_ms = scope.now_ms(tr)
-    times = [(scope.keys.parse_delayed(kv.key).due_ms - now_ms) / 1000 for kv in looked.delayed]
-    for kv in looked.expiry:
+    times = [(scope.keys.parse_delayed(kv.key).due_ms - now_ms) / 1000 for kv in reads.delayed]
+    for kv in reads.expiry:
         version, _ = scope.keys.leased_until(kv.key, b"")
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND
         times.append(max(by_version, (unpack_expiry(kv.value)[0] - now_ms) / 1000))

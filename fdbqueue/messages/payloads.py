@@ -65,14 +65,14 @@ def reads(
 
 
 def load(
-    messages: Sequence[StoredMessage], looked: Sequence[fdb.FDBRange | None]
+    messages: Sequence[StoredMessage], reads: Sequence[fdb.FDBRange | None]
 ) -> list[StoredMessage]:
     """The messages with their payloads as they were enqueued; raises ``CorruptData``."""
     return [
         replace(message, envelope=replace(message.envelope, content=_content(message, chunks)))
         if chunks is not None or message.envelope.compression
         else message
-        for message, chunks in zip(messages, looked, strict=True)
+        for message, chunks in zip(messages, reads, strict=True)
     ]
 
 

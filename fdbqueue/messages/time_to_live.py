@@ -98,9 +98,9 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     entries = tr.snapshot.get_range(
         max(begin, over.start), over.stop, limit=MAX_EXPIRED, streaming_mode=fdb.StreamingMode.exact
     ).to_list()
-    looks = [lookup.look(tr, keys, keys.parse_mortal(kv.key)) for kv in entries]
+    reads = [lookup.reads(tr, keys, keys.parse_mortal(kv.key)) for kv in entries]
     found = [
-        (kv.key, lookup.find(tr, scope, each)) for kv, each in zip(entries, looks, strict=True)
+        (kv.key, lookup.find(tr, scope, each)) for kv, each in zip(entries, reads, strict=True)
     ]
     there = [((key, one), one.message.envelope) for key, one in found if one is not None]
     taken = list(fitting(there, STEP_BYTES))

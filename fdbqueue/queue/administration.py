@@ -35,7 +35,7 @@ def cancel(queue: Handle, tr: Transactor, message_id: str) -> bool:
 
     def remove(tr: fdb.Transaction) -> bool:
         scope = queue._scope(tr)
-        found = lookup.find(tr, scope, lookup.look(tr, queue._keys, message_id))
+        found = lookup.find(tr, scope, lookup.reads(tr, queue._keys, message_id))
         state = inspection.take_out(tr, scope, found)
         if found is None or state is None:
             return False
@@ -70,7 +70,7 @@ def edit(
         due_ms = None
         if delay is not None or at is not None:
             due_ms = due(delay or 0.0, at, scope.now_ms(tr)) or 0
-        found = lookup.find(tr, scope, lookup.look(tr, queue._keys, message_id))
+        found = lookup.find(tr, scope, lookup.reads(tr, queue._keys, message_id))
         if found is None or not editing.editable(found):
             return False
         waiting = wakeups.reads(tr, queue._keys, 1)

@@ -209,7 +209,7 @@ def _pop(queue: Handle, tr: fdb.Transaction) -> Message | None:
     scope = queue._scope(tr)
     if scope.options.paused:
         return None
-    promotion.promote(tr, scope, promotion.look(tr, scope))
+    promotion.promote(tr, scope, promotion.reads(tr, scope))
     for message in head.pop(tr, scope, 1):
         return message.envelope.message(message.position)
     return None

@@ -49,8 +49,8 @@ class DeadLetters(Handle):
 
         def read(tr: fdb.Transaction) -> MessageState | None:
             scope = self._scope(tr)
-            looked = lookup.look(tr.snapshot, self._keys, message_id)
-            found = lookup.find(tr.snapshot, scope, looked)
+            reads = lookup.reads(tr.snapshot, self._keys, message_id)
+            found = lookup.find(tr.snapshot, scope, reads)
             return None if found is None else lookup.state(tr, scope, found)
 
         found = self._read(tr, read)
@@ -134,10 +134,10 @@ class DeadLetters(Handle):
 
     def _by_id(self, tr: fdb.Transaction, message_ids: Sequence[str], step: Step) -> int:
         scope = self._scope(tr)
-        looks = [lookup.look(tr, self._keys, message_id) for message_id in message_ids]
+        reads = [lookup.reads(tr, self._keys, message_id) for message_id in message_ids]
         records = []
-        for looked in looks:
-            match lookup.find(tr, scope, looked):
+        for issued in reads:
+            match lookup.find(tr, scope, issued):
                 case lookup.Found(place=DeadRecord() as record, message=message):
                     records.append((record, message))
         return step(tr, scope, records) if records else 0

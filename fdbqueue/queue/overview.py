@@ -84,12 +84,12 @@ def survey(
     keys = {name: root_keys.queue(check_name(name)) for name in names}
 
     def read(tr: fdb.Transaction) -> dict[str, Surveyed]:
-        looks = [
+        reads = [
             (name, tr.snapshot.get(queue.meta), counters.reads(tr, queue))
             for name, queue in keys.items()
         ]
         found = {}
-        for name, meta, counts in looks:
+        for name, meta, counts in reads:
             value = meta.value
             if value is not None:
                 options, unreadable = QueueOptions(), None

@@ -313,7 +313,7 @@ class Subscription:
                 problem=f"its mode is {definition.mode.value!r}: use the methods of that mode",
             )
         held = exclusive.read(tr, scope, self.name) if definition.exclusive else None
-        promotion.promote(tr, scope, promotion.look(tr, scope))
+        promotion.promote(tr, scope, promotion.reads(tr, scope))
         if held is not None:
             exclusive.hold(tr, scope, self.name, self._consumer, held)
         if scope.options.paused and mode is Mode.ACQUIRE:

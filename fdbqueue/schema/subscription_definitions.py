@@ -64,10 +64,10 @@ def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
     return tr.snapshot.get_range(stored.start, stored.stop)
 
 
-def parse(keys: QueueKeys, looked: fdb.FDBRange) -> tuple[Definition, ...]:
+def parse(keys: QueueKeys, reads: fdb.FDBRange) -> tuple[Definition, ...]:
     """Definitions in the order of their names, without any that this release cannot read."""
     found = []
-    for kv in looked:
+    for kv in reads:
         try:
             found.append(_parse(keys.parse_subscription(kv.key), kv.value))
         except (CorruptData, FormatTooNew) as error:

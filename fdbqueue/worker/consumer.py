@@ -298,7 +298,7 @@ class QueueConsumer:
             nonlocal inspected
             for kv in scan.first(tr, self.keys, room):
                 inspected += 1
-                (message,) = scan.standing(self.keys, [kv])
+                (message,) = scan.parse(self.keys, [kv])
                 yield message.envelope.size
 
         fitting = credit.admits(sizes())

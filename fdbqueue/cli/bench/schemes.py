@@ -69,7 +69,7 @@ class Layer:
         ready, left = queue._keys.ready_range(), list[bytes]()
         begin = ready.start
         while found := db.get_range(begin, ready.stop, limit=SCAN):
-            left += [each.envelope.payload for each in scan.standing(queue._keys, found)]
+            left += [each.envelope.payload for each in scan.parse(queue._keys, found)]
             begin = found[-1].key + b"\0"
         depth = queue.depth(db)
         assert (depth.ready, depth.leased) == (len(left), 0), depth

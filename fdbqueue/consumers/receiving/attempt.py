@@ -80,17 +80,17 @@ def attempt(
     ack: deliveries to acknowledge.
     """
     # Before the options are known, so that all of it is one round trip.
-    looked = None
+    reads = None
     if waits or access.lined:
-        looked = line.look(tr, access.keys, first=not access.crowded)
-    leases = lease.look(tr, access.keys, ack)
+        reads = line.reads(tr, access.keys, first=not access.crowded)
+    leases = lease.reads(tr, access.keys, ack)
     if leases:
         # What comes with the read version is there as well then.
         leases[-1].until.block_until_ready()
     scope = access.scope(tr)
     if ack:
         settle.done(tr, scope, ack, leases)
-    return proceed(tr, access, scope, asked, claim, looked, len(ack), waits=waits, crowded=crowded)
+    return proceed(tr, access, scope, asked, claim, reads, len(ack), waits=waits, crowded=crowded)
 
 
 def proceed(
@@ -99,7 +99,7 @@ def proceed(
     scope: Scope,
     asked: Asked,
     claim: bytes,
-    looked: line.Looked | None,
+    reads: line.Reads | None,
     settled: int,
     *,
     waits: bool,
@@ -107,18 +107,18 @@ def proceed(
 ) -> list[Delivery] | Ticket:
     """As ``attempt``, once the scope is known, and ``settled`` leases are ended.
 
-    looked: the reads of the line, if they have been issued.
+    reads: the reads of the line, if they have been issued.
     """
     mode = scope.options.contention
     access.lined = mode in ("auto", "staged")
     access.crowded = access.crowded or mode == "staged"
     ready, led = None, None
     if waits or access.lined:
-        looked = looked or line.look(tr, access.keys, first=True)
+        reads = reads or line.reads(tr, access.keys, first=True)
         if mode != "staged" and not (mode == "auto" and crowded):
             ready = None if access.crowded else _look(tr, scope, asked)
-            access.crowded = crowded = line.formed(tr, scope, looked)
-        led = looked.led.value
+            access.crowded = crowded = line.formed(tr, scope, reads)
+        led = reads.led.value
         if mode == "staged" or crowded:
             access.common = False
             return line.join(tr, scope, led, asked, waits)
@@ -155,18 +155,18 @@ def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -
 
 def _look(tr: fdb.Transaction, scope: Scope, asked: Asked) -> _Looked:
     if scope.options.contention == "relaxed":
-        first: fdb.FDBRange | relaxed.Looked = relaxed.look(tr, scope, asked.max_messages)
+        first: fdb.FDBRange | relaxed.Reads = relaxed.reads(tr, scope, asked.max_messages)
     else:
         first = scan.first(tr, scope.keys, asked.max_messages)
-    return _Looked(first, promotion.look(tr, scope))
+    return _Looked(first, promotion.reads(tr, scope))
 
 
 @record
 class _Looked:
     """The reads of an attempt, issued and not awaited."""
 
-    ready: fdb.FDBRange | relaxed.Looked
-    due: promotion.Looked | None
+    ready: fdb.FDBRange | relaxed.Reads
+    due: promotion.Reads | None
 
     @property
     def overdue(self) -> bool:
@@ -178,26 +178,26 @@ _NOTHING = promotion.Promoted(0, 0, 0)
 
 
 def _take(
-    tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes, looked: _Looked, settled: int
+    tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes, reads: _Looked, settled: int
 ) -> list[Delivery]:
     if scope.options.paused:
         return []
     promoted = _NOTHING
-    if looked.due is not None:
-        promoted = promotion.promote_all(tr, scope, looked.due)
+    if reads.due is not None:
+        promoted = promotion.promote_all(tr, scope, reads.due)
     beside = promoted.excess + settled * scope.keys.lease_bytes
     room = max(LEAST_BYTES, scan.BATCH_BYTES - beside)
     if promoted.ready:
-        looked = _look(tr, scope, asked)
-    if isinstance(looked.ready, relaxed.Looked):
+        reads = _look(tr, scope, asked)
+    if isinstance(reads.ready, relaxed.Reads):
         messages = head.alive(
             tr,
             scope,
-            relaxed.pick(tr, scope, looked.ready, room),
-            lambda: relaxed.pick(tr, scope, relaxed.look(tr, scope, asked.max_messages), room),
+            relaxed.pick(tr, scope, reads.ready, room),
+            lambda: relaxed.pick(tr, scope, relaxed.reads(tr, scope, asked.max_messages), room),
         )
     else:
-        found = scan.conflicting(tr, scope.keys, looked.ready, room)
+        found = scan.conflicting(tr, scope.keys, reads.ready, room)
         messages = head.first(tr, scope, asked.max_messages, found)
     messages = head.together(messages, suspects=asked.suspects)
     seconds = scope.options.lease if asked.seconds is None else asked.seconds

@@ -98,7 +98,7 @@ def _attempt(
     expiry = snapshot.get_key(keys.first_expiry)
     following = snapshot.get_key(keys.first_delayed)
     line = snapshot.get_key(keys.first_in_line) if lined and access.delays else following
-    ended = lease.look(tr, keys, ack) if ack else ()
+    ended = lease.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
     if ack:
         settle.done(tr, scope, ack, ended)

@@ -64,7 +64,7 @@ def withdraw(db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket)
 
     def leave(tr: fdb.Transaction) -> list[Delivery]:
         scope = access.scope(tr)
-        leader, looked = tr.get(scope.keys.leader), fulfilment.look(tr, scope.keys)
+        leader, looked = tr.get(scope.keys.leader), fulfilment.reads(tr, scope.keys)
         place = line.place(tr, scope.keys, ticket)
         if place.request is not None:
             line.remove(tr, scope.keys, ticket.index, ticket.claim)
@@ -235,12 +235,12 @@ class _Stand:
         """One round of fulfilment, and what follows from it, in one transaction."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
         leader, led = tr.get(keys.leader), tr.snapshot.get(keys.led)
-        looked = fulfilment.look(tr, keys, self.expected)
-        due = promotion.look(tr, scope)
+        looked = fulfilment.reads(tr, keys, self.expected)
+        due = promotion.reads(tr, scope)
         if leader.value != me:
             return _Round(Step.LEAVE, lost=True)
         if promotion.promote(tr, scope, due):
-            looked = fulfilment.look(tr, keys, self.expected)
+            looked = fulfilment.reads(tr, keys, self.expected)
         served = fulfilment.serve(tr, scope, looked, me, spare=done)
         answer, gone = served.answers.get(me), False
         others = [one for one in served.unserved if one.claim != me]
@@ -295,11 +295,11 @@ class _Stand:
         """The time is over: serve the line up to the own request, whoever leads it, so that the
         answer is a message, or that the queue was empty. None if the line is too long for once."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        leader, looked = tr.get(keys.leader), fulfilment.look(tr, keys)
-        due = promotion.look(tr, scope)
+        leader, looked = tr.get(keys.leader), fulfilment.reads(tr, keys)
+        due = promotion.reads(tr, scope)
         place = line.place(tr, self.keys, self.ticket)
         if promotion.promote(tr, scope, due):
-            looked = fulfilment.look(tr, keys)
+            looked = fulfilment.reads(tr, keys)
         if place.request is None:
             found: list[Delivery] | None = place.held or take(
                 tr, scope, self.ticket.asked, line.new_claim()

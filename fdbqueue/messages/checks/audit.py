@@ -152,7 +152,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     keys = audit.scope.keys
     rows, following = audit.page(kind, begin)
     tails: dict[int, fdb.Value] = {}
-    looks = []
+    reads = []
     left = PAGE_BYTES
     for n, kv in enumerate(rows):
         read = audit.envelope(kind, kv)
@@ -169,9 +169,9 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
             tails[position.level] = audit.reads.get(tail)
         every = keys.chunks(envelope.chunks)
         chunks = audit.reads.get_range(every.start, every.stop) if envelope.chunks else None
-        looks.append((position, envelope, chunks))
-    audit.rows = len(looks)
-    for position, envelope, chunks in looks:
+        reads.append((position, envelope, chunks))
+    audit.rows = len(reads)
+    for position, envelope, chunks in reads:
         subject = envelope.id or position.to_id()
         if kind not in _IN_PLACE and unpack_index(tails[position.level].value) < position.index:
             audit.report(
@@ -192,16 +192,16 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     """Every lease but those of plans has its expiry, and its message is not ready as well."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.LEASE, begin)
-    looks = []
+    reads = []
     for kv in rows:
         if audit.envelope(Kind.LEASE, kv) is None:
             continue
         lease = unpack_lease(kv.value)
         token = keys.leased_token(kv.key, lease.claim)
         ready = audit.reads.get(keys.ready(lease.position))
-        looks.append((lease, token, audit.reads.get(keys.until(token)), ready))
+        reads.append((lease, token, audit.reads.get(keys.until(token)), ready))
     ended = []
-    for lease, token, extended, ready in looks:
+    for lease, token, extended, ready in reads:
         until = lease.ends(extended.value)
         expiry = keys.expiry(until.version, token)
         ended.append((lease, until, expiry, audit.reads.get(expiry), ready))
@@ -227,12 +227,12 @@ def expiries(audit: Audit, begin: bytes) -> bytes:
     keys = audit.scope.keys
     rows, following = audit.page(Kind.EXPIRY, begin)
     latest = audit.scope.version(audit.tr) + int(MAX_LEASE_SECONDS * VERSIONS_PER_SECOND)
-    looks = []
+    reads = []
     for kv in rows:
         version, token = keys.leased_until(kv.key, unpack_expiry(kv.value)[1])
         extended = audit.reads.get(keys.until(token))
-        looks.append((kv.key, version, audit.reads.get(keys.lease(token)), extended, token))
-    for key, version, value, extended, token in looks:
+        reads.append((kv.key, version, audit.reads.get(keys.lease(token)), extended, token))
+    for key, version, value, extended, token in reads:
         stored = value.value
         try:
             lease = None if stored is None else unpack_lease(stored)

@@ -23,12 +23,12 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         lease = unpack_lease(kv.value)
         if lease.planned:
             planned.append((kv.key, lease))
-    looks = {
+    reads = {
         name: plans.reads(audit.reads, keys, name)
         for name in sorted({lease.consumer for _, lease in planned})
     }
     claims: set[bytes] = set()
-    for look in looks.values():
+    for look in reads.values():
         for kv in look.plans:
             try:
                 claims.update(claimed.claim for claimed in unpack_plan(kv.value).claims)

@@ -21,13 +21,13 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
     """
     keys = audit.scope.keys
     rows, following = audit.page(Kind.ATTEMPT, begin)
-    looks = []
+    reads = []
     for kv in rows:
         sink, batch, name = keys.parse_attempt(kv.key)
         every = keys.staged_by(sink, batch, name)
         last = audit.tr.snapshot.get_key(fdb.KeySelector.last_less_than(every.stop))
-        looks.append((kv, sink, batch, name, audit.reads.get(keys.sink(sink)), last))
-    for kv, sink, batch, name, state, last in looks:
+        reads.append((kv, sink, batch, name, audit.reads.get(keys.sink(sink)), last))
+    for kv, sink, batch, name, state, last in reads:
         subject, repair = f"{sink}, batch {batch}", partial(_remove, audit, sink, batch, name)
         try:
             told, found = unpack_attempt(kv.value), unpack_sink(state.value)

@@ -55,7 +55,7 @@ class Terms:
     A claim is 16 random bytes; the tokens of the leases under it begin with it.
     begins: whether the consumer begins at once with a message that it is given alone, and handles
         no other beside it.
-    in_line: whether the consumer asked in line, and looks for the leases under its claim.
+    in_line: whether the consumer asked in line, and reads for the leases under its claim.
     """
 
     seconds: float
@@ -65,7 +65,7 @@ class Terms:
     in_line: bool = False
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The reads of a lease and of its end, issued and not awaited, and its claim."""
 
     claim: bytes
@@ -214,52 +214,52 @@ def answer(
     ]
 
 
-def look(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Looked]:
+def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Reads]:
     """Issue the reads of leases that are to be settled: a conflict on each, none on its end."""
-    ending, looked = tr.snapshot, []
+    ending, issued = tr.snapshot, []
     for one in deliveries:
         token = one.token
         until = ending.get(keys.until(token))
-        looked.append(Looked(token[:CLAIM_BYTES], tr.get(keys.lease(token)), until))
-    return looked
+        issued.append(Reads(token[:CLAIM_BYTES], tr.get(keys.lease(token)), until))
+    return issued
 
 
-def look_ending(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> Looked:
+def reads_with_end(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> Reads:
     """Issue the reads of a lease whose end is relied on: a conflict on both."""
     return _look(tr, tr, keys, token)
 
 
 def _look(
     tr: fdb.TransactionRead, ending: fdb.TransactionRead, keys: QueueKeys, token: bytes
-) -> Looked:
-    return Looked(token[:CLAIM_BYTES], tr.get(keys.lease(token)), ending.get(keys.until(token)))
+) -> Reads:
+    return Reads(token[:CLAIM_BYTES], tr.get(keys.lease(token)), ending.get(keys.until(token)))
 
 
 def end(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    looked: Sequence[Looked] | None = None,
+    issued: Sequence[Reads] | None = None,
 ) -> list[StoredMessage]:
     """End leases; what becomes of their messages, and to record it, is the caller's.
 
-    looked: their reads, if they have been issued.
+    issued: their reads, if they have been issued.
 
     One round trip. Conflicts only with another settlement of the same leases and with their
     lapse, never with an extension. Raises ``LeaseLost`` for the first that is gone, and
     ``MessagePlanned`` for one of a plan, before anything is written.
     """
-    return [standing(each) for each in end_unread(tr, scope, deliveries, looked)]
+    return [message_of(each) for each in end_unread(tr, scope, deliveries, issued)]
 
 
 def end_unread(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    looked: Sequence[Looked] | None = None,
+    issued: Sequence[Reads] | None = None,
 ) -> list[Lease]:
     """As ``end``, but returns the leases, with the envelopes as they are stored."""
-    held = _held(deliveries, look(tr, scope.keys, deliveries) if looked is None else looked)
+    held = _held(deliveries, reads(tr, scope.keys, deliveries) if issued is None else issued)
     for delivery, one in zip(deliveries, held, strict=True):
         _remove(tr, scope.keys, delivery.token, one.until)
     return [one.lease for one in held]
@@ -275,7 +275,7 @@ def extend(
     fail but their lapse. Errors as in ``end``.
     """
     keys = scope.keys
-    held = _held(deliveries, [look_ending(tr, keys, one.token) for one in deliveries])
+    held = _held(deliveries, [reads_with_end(tr, keys, one.token) for one in deliveries])
     until = _until(tr, scope, seconds)
     for delivery, one in zip(deliveries, held, strict=True):
         del tr[keys.expiry(one.until.version, delivery.token)]
@@ -285,7 +285,7 @@ def extend(
     return until.wall_ms
 
 
-def standing(lease: Lease) -> StoredMessage:
+def message_of(lease: Lease) -> StoredMessage:
     """The message that a lease is on."""
     return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
 
@@ -375,7 +375,7 @@ def over(ends: Until, version: int, now_ms: int) -> bool:
 def _deliveries(
     tr: fdb.Transaction, keys: QueueKeys, held: Sequence[tuple[bytes, Lease]]
 ) -> list[Delivery]:
-    messages = [standing(lease) for _, lease in held]
+    messages = [message_of(lease) for _, lease in held]
     return answer(messages, payloads.reads(tr, keys, messages), held)
 
 
@@ -401,18 +401,18 @@ def _remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, until: Until) ->
     tr.clear(keys.expiry(until.version, token))
 
 
-def holding(looked: Looked) -> Held | None:
+def holding(reads: Reads) -> Held | None:
     """The lease that was looked at, and when it ends; None if it is gone."""
-    packed = looked.lease.value
+    packed = reads.lease.value
     if packed is None:
         return None
     lease = unpack_lease(packed)
-    return Held(lease, lease.ends(looked.until.value)) if lease.claim == looked.claim else None
+    return Held(lease, lease.ends(reads.until.value)) if lease.claim == reads.claim else None
 
 
-def _held(deliveries: Sequence[Delivery], looked: Sequence[Looked]) -> list[Held]:
+def _held(deliveries: Sequence[Delivery], reads: Sequence[Reads]) -> list[Held]:
     held = []
-    for delivery, one in zip(deliveries, looked, strict=True):
+    for delivery, one in zip(deliveries, reads, strict=True):
         found = holding(one)
         if found is None:
             raise LeaseLost(message_id=delivery.id)

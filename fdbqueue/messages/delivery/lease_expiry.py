@@ -30,7 +30,7 @@ MAX_PAGES = 10
 """How often a look goes on behind leases that have lapsed by the version alone."""
 
 
-class Looked(NamedTuple):
+class Reads(NamedTuple):
     """The reads of leases that may have lapsed, issued and not awaited: those that have by the
     database's version, and now and then the last ones of those that have not."""
 
@@ -38,7 +38,7 @@ class Looked(NamedTuple):
     strays: fdb.FDBRange | None = None
 
 
-def look(tr: fdb.Transaction, scope: Scope) -> Looked:
+def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     """Issue snapshot reads of the leases that may have lapsed."""
     strays = None
     if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
@@ -49,7 +49,7 @@ def look(tr: fdb.Transaction, scope: Scope) -> Looked:
             reverse=True,
             streaming_mode=fdb.StreamingMode.exact,
         )
-    return Looked(_page(tr, scope, scope.keys.kind(Kind.EXPIRY).start), strays)
+    return Reads(_page(tr, scope, scope.keys.kind(Kind.EXPIRY).start), strays)
 
 
 def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
@@ -62,7 +62,7 @@ def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
 
 
 @transactional
-def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> tuple[int, int, int]:
+def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int, int, int]:
     """Return messages whose lease has lapsed to their old positions.
 
     From now on they are delivered one by one. It is a failed attempt of those whose handling had
@@ -74,26 +74,28 @@ def return_lapsed(tr: fdb.Transaction, scope: Scope, looked: Looked) -> tuple[in
     """
     verdicts = []
     now_ms = scope.now_ms(tr)
-    for (token, ended, held), _ in fitting(_held(tr, scope, looked), SIDE_BYTES):
+    for (token, ended, held), _ in fitting(_held(tr, scope, reads), SIDE_BYTES):
         lease.remove(tr, scope, token, ended)
-        verdict = redelivery.lapsed(scope.options, held.envelope, now_ms, begun=ended.lease.begun)
+        verdict = redelivery.after_expiry(
+            scope.options, held.envelope, now_ms, begun=ended.lease.begun
+        )
         verdicts.append((held, verdict))
     size = sum(weight(held.envelope) for held, _ in verdicts)
     return redelivery.carry_out(tr, scope, RECLAIM, verdicts), len(verdicts), size
 
 
 def _held(
-    tr: fdb.Transaction, scope: Scope, looked: Looked
+    tr: fdb.Transaction, scope: Scope, reads: Reads
 ) -> Iterator[tuple[tuple[bytes, lease.Held, StoredMessage], Envelope]]:
     """The leases that have lapsed, and their messages, as far as they are still there.
 
     Reads some, and then as many as there is room for by the size of these.
     """
-    over, count, read, size = _over(tr, scope, looked), _FIRST_READ, 0, 0
+    over, count, read, size = _over(tr, scope, reads), _FIRST_READ, 0, 0
     while read < len(over):
         some = over[read : read + count]
-        reads = [lease.look_ending(tr, scope.keys, token) for _, token in some]
-        for (expiry, token), each in zip(some, reads, strict=True):
+        ends = [lease.reads_with_end(tr, scope.keys, token) for _, token in some]
+        for (expiry, token), each in zip(some, ends, strict=True):
             try:
                 ended = lease.holding(each)
             except (CorruptData, FormatTooNew):
@@ -101,14 +103,14 @@ def _held(
             if ended is None:  # Or it was extended while it was settled.
                 del tr[expiry]
                 continue
-            held = lease.standing(ended.lease)
+            held = lease.message_of(ended.lease)
             size += weight(held.envelope)
             yield (token, ended, held), held.envelope
         read += len(some)
         count = max(_FIRST_READ, (SIDE_BYTES - size) * read // max(1, size))
 
 
-def _over(tr: fdb.Transaction, scope: Scope, looked: Looked) -> list[tuple[bytes, bytes]]:
+def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[tuple[bytes, bytes]]:
     """The expiries that are over, and the tokens of their leases."""
     now_ms = scope.now_ms(tr)
     over: list[tuple[bytes, bytes]] = []
@@ -119,11 +121,11 @@ def _over(tr: fdb.Transaction, scope: Scope, looked: Looked) -> list[tuple[bytes
             if wall_ms <= until_ms:
                 over.append((kv.key, scope.keys.leased_until(kv.key, claim)[1]))
 
-    if looked.strays is not None:
-        collect(looked.strays.to_list(), now_ms - lease.OVERDUE_MS)
+    if reads.strays is not None:
+        collect(reads.strays.to_list(), now_ms - lease.OVERDUE_MS)
         if over and scope.strays is not None:
             scope.strays.go_on()
-    page = looked.lapsed
+    page = reads.lapsed
     for _ in range(MAX_PAGES):
         rows = page.to_list()
         collect(rows, now_ms)

@@ -20,12 +20,12 @@ from .. import dead_letters, delayed, time_to_live, transitions
 from . import requeue
 
 
-class Fate(Enum):
+class Disposition(Enum):
     """Where a message goes."""
 
-    RETURN = "to its place"
-    REST = "to its place, after a delay"
-    DIE = "among the dead letters"
+    REQUEUE = "to its place"
+    DEFER = "to its place, after a delay"
+    REJECT = "among the dead letters"
     EXPIRE = "where messages go whose time to live is over"
 
 
@@ -51,7 +51,7 @@ def rest(released: int) -> float:
 class Verdict:
     """Where a message goes, with what envelope; ``due_ms`` for a rest, ``reason`` for a death."""
 
-    fate: Fate
+    disposition: Disposition
     envelope: Envelope
     due_ms: int = 0
     reason: str = ""
@@ -79,17 +79,17 @@ def decide(
         envelope = envelope.failed(error)
         limit = envelope.max_attempts or options.max_attempts
         if limit is not None and envelope.attempts >= limit:
-            return Verdict(Fate.DIE, envelope, reason=failure)
+            return Verdict(Disposition.REJECT, envelope, reason=failure)
         if delay is None:
             delay = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts)
     if envelope.expired(now_ms):
-        return Verdict(Fate.EXPIRE, envelope)
+        return Verdict(Disposition.EXPIRE, envelope)
     if delay:
-        return Verdict(Fate.REST, envelope, due_ms=now_ms + int(delay * 1000))
-    return Verdict(Fate.RETURN, envelope)
+        return Verdict(Disposition.DEFER, envelope, due_ms=now_ms + int(delay * 1000))
+    return Verdict(Disposition.REQUEUE, envelope)
 
 
-def lapsed(options: QueueOptions, envelope: Envelope, now_ms: int, *, begun: bool) -> Verdict:
+def after_expiry(options: QueueOptions, envelope: Envelope, now_ms: int, *, begun: bool) -> Verdict:
     """What becomes of a message whose lease has lapsed.
 
     begun: whether its handling had begun, beside no other: else this is no failed attempt. The rest
@@ -125,14 +125,14 @@ def carry_out(
     died: list[tuple[StoredMessage, str]] = []
     for held, verdict in verdicts:
         message = StoredMessage(held.position, verdict.envelope, held.consumer)
-        match verdict.fate:
-            case Fate.RETURN:
+        match verdict.disposition:
+            case Disposition.REQUEUE:
                 ready.append(message)
-            case Fate.REST:
+            case Disposition.DEFER:
                 delayed.defer(tr, scope, verdict.due_ms, message)
-            case Fate.DIE:
+            case Disposition.REJECT:
                 died.append((message, verdict.reason))
-            case Fate.EXPIRE:
+            case Disposition.EXPIRE:
                 expired.append(message)
     requeue.put_back(tr, scope, ready)
     transitions.record(tr, scope, returned, ready)

@@ -28,7 +28,7 @@ def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
     return tr.snapshot.get_range(ready.start, ready.stop, limit=limit, streaming_mode=mode)
 
 
-def standing(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[StoredMessage]:
+def parse(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[StoredMessage]:
     """The messages of READY keys."""
     return [_standing(keys, kv) for kv in found]
 

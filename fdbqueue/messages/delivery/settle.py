@@ -24,26 +24,26 @@ _ONE = counters.operand(_ACKNOWLEDGED)
 
 def ack(tr: fdb.Transaction, entry: Entry, deliveries: Sequence[Delivery]) -> None:
     """The messages are done."""
-    looked = lease.look(tr, entry.keys, deliveries)
-    done(tr, entry.scope(tr), deliveries, looked)
+    reads = lease.reads(tr, entry.keys, deliveries)
+    done(tr, entry.scope(tr), deliveries, reads)
 
 
 def done(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    looked: Sequence[lease.Looked],
+    reads: Sequence[lease.Reads],
 ) -> None:
-    """The messages are done. ``looked``: the reads of their leases."""
+    """The messages are done. ``reads``: the reads of their leases."""
     silent, levels = scope.options.history_seconds is None, scope.keys.levels
     counts: dict[int, int] = {}
     others = []
-    for each in lease.end_unread(tr, scope, deliveries, looked):
+    for each in lease.end_unread(tr, scope, deliveries, reads):
         if silent and each.plain:
             level = each.position.level
             counts[level] = counts[level] + _ACKNOWLEDGED if level in counts else _ACKNOWLEDGED
         else:
-            others.append(lease.standing(each))
+            others.append(lease.message_of(each))
     for level, total in counts.items():
         tr.add(levels[level].count, _ONE if total == _ACKNOWLEDGED else counters.operand(total))
     if others:

@@ -153,7 +153,7 @@ def _oldest(
         for kv in tr.snapshot.get_range(ready.start, ready.stop, limit=most + crowd):
             if (pooled.covers(over) and len(pool) >= crowd) or stored >= room_bytes:
                 break
-            (message,) = scan.standing(scope.keys, [kv])
+            (message,) = scan.parse(scope.keys, [kv])
             pool.append(message)
             pooled += Load(1, message.envelope.size)
             stored += len(kv.value)

@@ -85,12 +85,12 @@ def reads(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> Reads:
     )
 
 
-def parse(keys: QueueKeys, consumer: str, looked: Reads) -> OpenPlans | None:
+def parse(keys: QueueKeys, consumer: str, reads: Reads) -> OpenPlans | None:
     """The plans that were read; None if the consumer never had one."""
-    value = looked.planner.value
+    value = reads.planner.value
     if value is None:
         return None
-    plans = {keys.parse_plan(kv.key)[1]: unpack_plan(kv.value) for kv in looked.plans}
+    plans = {keys.parse_plan(kv.key)[1]: unpack_plan(kv.value) for kv in reads.plans}
     return OpenPlans(consumer, unpack_planner(value), plans)
 
 
@@ -188,13 +188,13 @@ def release(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> t
         waits = [
             each
             for each, verdict in verdicts
-            if not each.position.index and verdict.fate is redelivery.Fate.RETURN
+            if not each.position.index and verdict.disposition is redelivery.Disposition.REQUEUE
         ]
         transitions.record(tr, scope, RELEASE, ordering_keys.line_up_first(tr, scope, waits))
         others = [
             (each, verdict)
             for each, verdict in verdicts
-            if each.position.index or verdict.fate is not redelivery.Fate.RETURN
+            if each.position.index or verdict.disposition is not redelivery.Disposition.REQUEUE
         ]
         given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, others)
         write(tr, scope, book, batch, plan._replace(claims=plan.claims[:-1]))
@@ -213,11 +213,11 @@ def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
     """The plans of all consumers. One round trip."""
     planners, plans = keys.kind(Kind.PLANNER), keys.kind(Kind.PLAN)
     mode = fdb.StreamingMode.want_all
-    looked = tr.get_range(planners.start, planners.stop, streaming_mode=mode)
+    reads = tr.get_range(planners.start, planners.stop, streaming_mode=mode)
     found = tr.get_range(plans.start, plans.stop, streaming_mode=mode)
     books = {
         consumer: OpenPlans(consumer, unpack_planner(kv.value))
-        for kv in looked
+        for kv in reads
         for consumer in [keys.parse_planner(kv.key)]
     }
     for kv in found:
@@ -238,7 +238,7 @@ def leased(
 def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[StoredMessage]:
     # At snapshot isolation: the plan was read with a conflict, and its leases change with it.
     found = leased(tr.snapshot, scope.keys, claimed.claim, 0, claimed.messages)
-    return [lease.standing(unpack_lease(kv.value)) for kv in found]
+    return [lease.message_of(unpack_lease(kv.value)) for kv in found]
 
 
 def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:

@@ -166,8 +166,8 @@ def _check_there(
     keys = scope.keys
     every = keys.attempts_of(sink, batch)
     mode = fdb.StreamingMode.want_all
-    looked = tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode)
-    there = {keys.parse_attempt(kv.key)[2]: unpack_attempt(kv.value).pieces for kv in looked}
+    reads = tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode)
+    there = {keys.parse_attempt(kv.key)[2]: unpack_attempt(kv.value).pieces for kv in reads}
     for each in counting:
         # Not the range: attempts that do not count may still be staging.
         tr.add_read_conflict_key(keys.attempt(sink, batch, each.name))
@@ -314,8 +314,8 @@ def _pieces(
             stop = keys.staged(sink, found.batch, attempts[n].name, end)
             mode = fdb.StreamingMode.want_all
             pages.append(tr.snapshot.get_range(begin, stop, streaming_mode=mode))
-        for (n, first, end), looked in zip(window, pages, strict=True):
-            there = looked.to_list()
+        for (n, first, end), reads in zip(window, pages, strict=True):
+            there = reads.to_list()
             if len(there) != end - first:
                 raise CorruptData(what=f"what is staged for {sink!r}", problem="some of it is gone")
             for number, kv in enumerate(there, first):

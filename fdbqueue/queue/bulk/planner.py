@@ -87,7 +87,7 @@ class Planner:
 
         def promote(tr: fdb.Transaction) -> int:
             scope = self._queue._scope(tr)
-            return promotion.promote_all(tr, scope, promotion.look(tr, scope)).moved
+            return promotion.promote_all(tr, scope, promotion.reads(tr, scope)).moved
 
         while once.run(db, self._queue._keys.once, promote, wrote=bool):
             pass
@@ -170,7 +170,7 @@ class Planner:
         found: list[StoredMessage] = []
         room = scan.BATCH_BYTES
         for kv in plans.leased(tr.snapshot, keys, claim, begin, end):
-            message = lease.standing(unpack_lease(kv.value))
+            message = lease.message_of(unpack_lease(kv.value))
             room -= len(kv.value) + message.envelope.chunk_bytes
             if found and room < 0:
                 break
@@ -184,8 +184,8 @@ class Planner:
         """
         if not mark.line.startswith(scope.identity):
             raise QueueReplaced(name=scope.name)
-        looked = plans.reads(tr, scope.keys, self.consumer)
-        book = plans.parse(scope.keys, self.consumer, looked)
+        reads = plans.reads(tr, scope.keys, self.consumer)
+        book = plans.parse(scope.keys, self.consumer, reads)
         if book is None:
             book = OpenPlans(self.consumer, plans.create(tr, scope, self.consumer))
         return book, plans.take_over(tr, scope, book, self._name, held=self._held)
@@ -238,7 +238,7 @@ class Planner:
         attempt: int,
         wrote: bool,
     ) -> _Step:
-        promoted = promotion.promote_all(tr, scope, promotion.look(tr, scope)).moved
+        promoted = promotion.promote_all(tr, scope, promotion.reads(tr, scope)).moved
         # While others take the first messages, too, a smaller claim is likelier to commit.
         at_most = max(MIN_FILL, planning.CLAIM_MESSAGES >> (attempt - 1))
         claim, planned = os.urandom(CLAIM_BYTES), book.current

@@ -52,7 +52,7 @@ class Plans:
                 for claimed in plan.claims:
                     wanted = min(claimed.messages, limit - len(messages))
                     rows = plans.leased(tr.snapshot, scope.keys, claimed.claim, 0, wanted)
-                    held = [lease.standing(unpack_lease(kv.value)) for kv in rows if wanted]
+                    held = [lease.message_of(unpack_lease(kv.value)) for kv in rows if wanted]
                     messages += [each.envelope.properties(each.position) for each in held]
             return messages
 

@@ -32,7 +32,7 @@ from .errors import (
 from .storage.open_stores import first_bytes
 
 if TYPE_CHECKING:
-    from . import faults as faults
+    from . import faults
     from .capi import Library
     from .storage.database import OpenStore as OpenStore
     from .storage.database import close_store as close_store
