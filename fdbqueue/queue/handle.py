@@ -1,4 +1,4 @@
-"""What every handle on a queue has: its keys, its clock, its cached options, and how it runs."""
+"""The base of ``Queue``: keys, clock, cached options, and how operations run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Opening(Creating, total=False):
 
 
 class Handle:
-    """One queue by its name; no connection. The families of operations share it."""
+    """One queue by its name; no connection."""
 
     def __init__(self, name: str, root: fdb.Subspace, clock: Clock) -> None:
         self.name = check_name(name)
@@ -52,21 +52,21 @@ class Handle:
         self._entry = catalogue.Entry(name, self._root_keys, self._keys, clock)
 
     def _only(self, identity: str) -> Self:
-        """The same handle, for this very queue: whatever is done with it raises ``QueueReplaced``
-        when another one has the name."""
+        """The same handle, bound to this very queue: its operations raise ``QueueReplaced`` once
+        another queue has the name."""
         handle = self._copy()
         handle._entry = self._entry.only(identity)
         return handle
 
     def within(self, seconds: Seconds | None) -> Self:
-        """The same queue, each of whose operations has a deadline; None for none.
+        """The same queue with a deadline for each operation; None for none.
 
-        Where an operation is given a database, its transactions may take up to ``seconds`` in
-        all, retries included; then it raises ``OperationTimedOut``, and nothing was written, or
-        ``OutcomeUnknown`` if the store does not even tell that. What waits for messages or for
-        room waits besides for as long as it is told; of what spans transactions, each has the
-        deadline. With a transaction its own options count. What is made of the handle has the
-        same deadline: subscriptions, sinks, imports, dead letters, plans, workers, pickled copies.
+        An operation that is given a database may take up to ``seconds`` for its transactions,
+        retries included. Then it raises ``OperationTimedOut``, and nothing was written, or
+        ``OutcomeUnknown`` if the store does not answer at all. Waiting for messages or for room
+        does not count. Of an operation that spans transactions, each has the deadline. Given a
+        transaction, the transaction's own options apply. Everything made of the handle inherits
+        the deadline: subscriptions, sinks, imports, dead letters, plans, workers, pickled copies.
         """
         limit = durations.limit("seconds", seconds)
         handle = self._copy()
@@ -77,7 +77,7 @@ class Handle:
         return handle
 
     def _copy(self) -> Self:
-        """The same handle, without what was made of it when it was asked for."""
+        """A copy of the handle, without its cached properties."""
         handle = copy(self)
         for name in vars(self):
             if isinstance(getattr(type(self), name, None), cached_property):
@@ -108,7 +108,7 @@ class Handle:
 
 
 def check_deliveries(given: object) -> None:
-    """Whether these are deliveries to settle; raises ``InvalidArgument`` for anything else."""
+    """Raise ``InvalidArgument`` for anything but deliveries."""
     if isinstance(given, Delivery) or not isinstance(given, Collection):
         raise InvalidArgument(
             argument="deliveries", value=type(given).__name__, problem="give a list of deliveries"
@@ -118,22 +118,19 @@ def check_deliveries(given: object) -> None:
             case Delivery():
                 continue
             case None:
-                value, problem = None, "there is no delivery: receive found no message"
+                value, problem = None, "there is no delivery: receive returned None"
             case bytes():
-                value, problem = "a token", "Queue.delivery gives the delivery that it names"
+                value, problem = "a token", "get the delivery of a token by Queue.delivery"
             case _:
                 value = getattr(each, "id", type(each).__name__)
-                problem = (
-                    f"is a {type(each).__name__}, and what is settled is the Delivery that receive "
-                    "returned"
-                )
+                problem = f"is a {type(each).__name__}; give the Delivery that receive returned"
         raise InvalidArgument(argument="delivery", value=value, problem=problem)
 
 
 def finished(steps: Iterable[R], progress: Callable[[R], object] | None, so_far: N) -> R | N:
-    """Go through the steps of a long operation; returns how far the last came.
+    """Run the steps of a long operation; returns the result of the last, or ``so_far``.
 
-    progress: is told after each, where it is not None. so_far: what is returned if there is none.
+    progress: called with the result of each step.
     """
     last: R | N = so_far
     for step in steps:
@@ -169,12 +166,12 @@ def _never(_: object) -> bool:
 
 
 def check_transaction(tr: object, operation: str) -> None:
-    """Raises ``InvalidArgument`` for what must be a transaction and is a database, or anything."""
+    """Raise ``InvalidArgument`` for anything but a transaction."""
     if not isinstance(tr, fdb.Transaction):
         raise InvalidArgument(
             argument="tr",
             value=tr,
-            problem=f"{operation} takes a transaction, to be committed with the message's effect; "
-            f"with a database the message would be lost with its process: receive and ack it, or "
-            f"use {operation}_at_most_once",
+            problem=f"{operation} takes a transaction, which also writes the message's effect; "
+            "with a database a crash would lose the message: use receive and ack, or "
+            f"{operation}_at_most_once",
         )

@@ -1,4 +1,4 @@
-"""The public queue: joins the storage operations with the wake-ups of consumers."""
+"""The public queue: what users hold."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ MAX_BATCH = 10_000
 
 
 class Queue(Handle, Generic[T]):
-    """A light handle on one queue: its names and cached options, no connection.
+    """A light handle on one queue: its name and cached options, no connection.
 
-    For type checkers it is generic over what is enqueued: ``Queue[bytes]``, or what the serializer
-    takes. A ``Queue`` of no type takes anything. What it does with messages stands in the modules
-    beside this one, as functions of a queue.
+    Threads can share it, and it can be pickled. A method that takes ``tr`` composes: given a
+    transaction, it is part of that, and the caller's retry loop decides what an unknown commit
+    result means. Given a database, it runs in a transaction of its own, retries, and takes effect
+    exactly once even when the outcome of a commit is unknown.
 
-    Threads can share it and it can be pickled. Every method that takes ``tr`` is part of the
-    caller's transaction, if it is one: then the caller's retry loop decides what an unknown
-    commit result means. With a database, it runs in a transaction of its own, retries, and takes
-    effect exactly once even when the outcome of a commit is unknown.
+    For type checkers it is generic over the payload: ``Queue[bytes]``, or the type that the
+    serializer takes. A plain ``Queue`` takes anything.
+
+    Most methods are functions of the modules beside this one, listed here by what they do.
     """
 
     @overload
@@ -126,9 +127,9 @@ class Queue(Handle, Generic[T]):
     ) -> Queue[Any]:
         """Create a queue with the given options (see ``QueueOptions``).
 
-        serializer: "bytes", "json" or a ``Serializer``; of this handle, not of the queue.
-        timeout: seconds that it may take, with a database; None: as long as it takes. It is of
-            this call; ``within`` gives the handle a deadline.
+        serializer: "bytes", "json" or a ``Serializer``. It belongs to the handle, not to the queue.
+        timeout: seconds that this call may take with a database; None for no limit. ``within``
+            gives a handle a deadline for all calls.
 
         Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``,
         ``OperationTimedOut``.
@@ -171,8 +172,8 @@ class Queue(Handle, Generic[T]):
     ) -> Queue[Any]:
         """Open a queue, and create it if it does not exist, unless ``create`` is false.
 
-        Options that are given must be those that are stored; the serializer is of this handle
-        alone; ``timeout`` is that of ``create``. Raises ``QueueNotFound``, ``OptionsMismatch``,
+        The given options must equal the stored ones. ``serializer`` and ``timeout`` are as in
+        ``create``. Raises ``QueueNotFound``, ``OptionsMismatch``,
         ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``, ``FormatTooNew``,
         ``OperationTimedOut``.
         """
@@ -205,10 +206,10 @@ class Queue(Handle, Generic[T]):
         return self._read(tr, self._options)
 
     def set_options(self, tr: Transactor, **changes: Unpack[Options]) -> QueueOptions:
-        """Change options; the others stay. Returns all of them.
+        """Change some options; returns all of them.
 
-        The number of levels is part of where messages stand and cannot change. Conflicts with
-        every operation on the queue that is under way. Raises ``InvalidOptions``, ``LevelsFixed``.
+        The number of levels cannot change: messages are stored by level. Conflicts with every
+        operation in flight on the queue. Raises ``InvalidOptions``, ``LevelsFixed``.
         """
 
         def change(tr: fdb.Transaction) -> QueueOptions:
@@ -250,29 +251,29 @@ class Queue(Handle, Generic[T]):
     ) -> str:
         """Enqueue one message; returns its id.
 
-        payload: bytes, or with a serializer whatever it takes. Beyond 90 kB it is stored in
-            chunks, which nobody notices; at most ``max_payload`` bytes.
+        payload: bytes, or whatever the serializer takes; at most ``max_payload`` bytes. More than
+            90 kB are stored in chunks.
         priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
         headers: names to str, int, float, bool or None.
-        delay, at: seconds, or the moment (with its time zone), before which it is not delivered;
-            at most ten years ahead. It takes its place in the queue then.
-        ttl: seconds from now after which it is delivered no more, and goes where the queue's
-            option ``expired`` says.
+        delay, at: deliver it no sooner than after so many seconds, or than a moment with a time
+            zone; at most ten years ahead. It takes its place in the queue then.
+        ttl: seconds until it expires: it is not delivered any more, and the queue's option
+            ``expired`` decides what happens to it.
         max_attempts, backoff: its own redelivery policy, instead of the queue's.
-        dedup_id: a name of up to 200 characters. While the queue remembers an enqueue of the same
-            name (option ``dedup_window``), nothing is written, and that message's id is returned.
-        unique: a name, too. While a message with it is ready, delayed or leased, nothing is
-            written, and that message's id is returned.
-        key: an ordering key, a name, too. Messages of one key are delivered one at a time, in the
+        dedup_id: a name of up to 200 characters. If the queue remembers an enqueue with the same
+            one (option ``dedup_window``), nothing is written, and that message's id is returned.
+        unique: a name of the same kind. If a message with the same one is ready, delayed or
+            leased, nothing is written, and that message's id is returned.
+        key: an ordering key, also a name. Messages of one key are delivered one at a time, in the
             order of their enqueues whatever their priorities: the next one becomes ready when the
             one before is done, dead or gone. Different keys do not wait for each other.
-        timeout: seconds to wait for room where the queue is full and lets producers wait; with a
-            transaction there is no waiting.
+        timeout: seconds to wait for room in a full queue with ``when_full="block"``. With a
+            transaction it does not wait.
 
-        One round trip, all reads at snapshot isolation: conflicts with no other enqueue and no
-        dequeue, whatever their number; only with a change of the queue's options, and with
-        enqueues of the same dedup id, unique key or ordering key. Messages of one level are
-        delivered in the order of their enqueues, where one returned before the other began. Raises
+        One round trip of snapshot reads. Conflicts with no other enqueue and no dequeue, however
+        many there are; only with a change of the queue's options, and with enqueues of the same
+        dedup id, unique key or ordering key. Of two messages of one level, the one whose enqueue
+        returned before the other began is delivered first. Raises
         ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
         ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
         """
@@ -328,13 +329,12 @@ class Queue(Handle, Generic[T]):
     ) -> Enqueued:
         """Enqueue several messages in one transaction; returns their ids, in the same order.
 
-        What it returns is a list that also tells how many of them are ``new``: the others were
-        known by their dedup ids or unique keys.
+        A message is a ``NewMessage``, or just its payload. The result also says how many messages
+        are ``new``: the others were known by their dedup ids or unique keys.
 
-        A message is a ``NewMessage``, or its payload alone. One round trip for all, and
-        conflicts as in ``enqueue``. Raises what ``enqueue`` raises, ``InvalidArgument`` for no
-        messages at all, and with a database ``TransactionTooLarge`` for more than a transaction
-        takes; then nothing is written.
+        One round trip for all; conflicts as in ``enqueue``. Raises what ``enqueue`` raises,
+        ``InvalidArgument`` for no messages at all, and with a database ``TransactionTooLarge`` for
+        more than a transaction takes. After an error nothing is written.
         """
         now_ms = self._clock.now_ms(tr)
         drafts = [draft(message, now_ms, self._serializer) for message in messages]
@@ -384,8 +384,8 @@ class Queue(Handle, Generic[T]):
     def value(self, message: Message | Delivery) -> T:
         """The payload of a message, decoded by the serializer of its content type.
 
-        That is this handle's serializer, or a built-in one: messages of several content types may
-        stand in one queue. Raises ``UnknownContentType``, ``CorruptData``.
+        That is this handle's serializer or a built-in one: a queue can hold messages of several
+        content types. Raises ``UnknownContentType``, ``CorruptData``.
         """
         found = message.message if isinstance(message, Delivery) else message
         value: T = serializers.loads(self._serializer, found)
@@ -411,17 +411,17 @@ class Queue(Handle, Generic[T]):
         auto_close: bool | None = None,
         start: str = "first",
     ) -> Subscription:
-        """Open a subscription, and make it if it does not exist.
+        """Open a subscription, and create it if it does not exist.
 
-        mode: "acquire" (the default) takes messages under leases; "browse" looks at each once.
-        selector: which messages it is about, in the syntax of JMS (see ``Selector``); all if None.
-        exclusive: whether it serves one consumer, that is one handle, at a time.
-        auto_close: whether it removes itself once it has seen the end of the queue.
-        start: where a new one begins: "first", "now" (behind all that is there) or a message's
+        mode: "acquire" (the default) leases messages; "browse" shows each once.
+        selector: which messages it covers, in the syntax of JMS (see ``Selector``); None for all.
+        exclusive: whether it serves only one consumer, that is one handle, at a time.
+        auto_close: whether it removes itself at the end of the queue.
+        start: where a new one begins: "first", "now" (behind all present messages) or a message's
             id, for the level of that message.
 
-        What is given must be what is stored, where it exists. Making one conflicts with every
-        operation on the queue that is under way. Raises ``SubscriptionMismatch``,
+        The given values must equal the stored ones of an existing subscription. Creating one
+        conflicts with every operation in flight on the queue. Raises ``SubscriptionMismatch``,
         ``InvalidSelector``, ``InvalidName``, ``InvalidArgument``, ``QueueNotFound``.
         """
         return self.subscriptions.subscribe(

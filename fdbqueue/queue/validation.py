@@ -1,4 +1,4 @@
-"""What callers hand in to be enqueued, checked before anything is read or written."""
+"""Validation of new messages, before anything is read or written."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MIN_TTL_SECONDS = 0.001
 
 
 def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Draft:
-    """A message that can be let in. Raises what ``Queue.enqueue`` raises for its arguments."""
+    """A valid message. Raises what ``Queue.enqueue`` raises for its arguments."""
     if not isinstance(message, NewMessage):
         message = NewMessage(message)
     due_ms = due(message.delay, message.at, now_ms)
     expires_at_ms = _expiry(message, now_ms)
     if message.ttl is not None and due_ms is not None and (expires_at_ms or 0) <= due_ms:
         raise InvalidArgument(
-            argument="ttl", value=message.ttl, problem="it would be over before the message is due"
+            argument="ttl", value=message.ttl, problem="must end after the message is due"
         )
     envelope = Envelope(
         payload=check_payload(

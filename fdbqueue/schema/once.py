@@ -145,7 +145,7 @@ def attempt(tr: fdb.Transaction) -> Attempt:
 
 
 class Operation(Generic[R]):
-    """Something to do in a transaction of its own, exactly once; retried until it commits::
+    """One operation in transactions of its own: retried until one commits, exactly once::
 
         operation = Operation(db, keys)
         while not operation.done:
@@ -160,8 +160,8 @@ class Operation(Generic[R]):
     brief: whether it does nothing but an operation of the package, and so takes little time.
 
     All attempts together may take ``keys.timeout`` seconds, or each as long as the database's
-    own option says. Conflicts are retried until then. What repeating does not cure is not: a
-    transaction that is too large, or that lasts too long ``MAX_TOO_OLD`` times.
+    own option says. Conflicts are retried until then; a transaction that is too large is not, nor
+    one that lasted too long ``MAX_TOO_OLD`` times.
     """
 
     __slots__ = (

@@ -1,8 +1,7 @@
-"""Whether the store answers: the states of a connection, after Curator's ConnectionState.
+"""Connection states: whether the store answers. After Curator's ConnectionState.
 
-FoundationDB has no session: a client that is cut off waits, and goes on when it can. So the state
-is found out by a cheap transaction with a time limit, made again and again while somebody needs
-to know.
+FoundationDB has no sessions: a client that is cut off waits, and continues when it can. So a cheap
+transaction with a time limit, repeated, finds out the state.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class ConnectionState(Enum):
     """What is known of the connection."""
 
     CONNECTED = "connected"
-    """The store has answered, and always has since the beginning."""
+    """The store has always answered."""
     SUSPENDED = "suspended"
     """The store does not answer; what is leased may still be held."""
     RECONNECTED = "reconnected"
@@ -44,9 +43,9 @@ Listener = Callable[[ConnectionState], object]
 def next_state(
     state: ConnectionState, answered: bool, silent: float, lost_after: float
 ) -> ConnectionState:
-    """The next state after a question; ask again until it stays, since LOST follows SUSPENDED.
+    """The next state after a request; call it until the state stays, since LOST follows SUSPENDED.
 
-    answered: whether the store has answered it. silent: seconds since it last did.
+    answered: whether the store has answered. silent: seconds since it last did.
     lost_after: seconds of silence after which the connection is lost.
     """
     if answered:
@@ -57,7 +56,7 @@ def next_state(
 
 
 class Connection:
-    """Asks the store every ``interval`` seconds whether it is there, between start and stop.
+    """Asks the store every ``interval`` seconds, between ``start`` and ``stop``.
 
     timeout: seconds that it has to answer. lost_after: seconds of silence until LOST.
     Listeners are called in the asking thread, one after another, with the new state.
@@ -86,7 +85,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether there is any use in asking for work."""
+        """Whether requests for work make sense now."""
         return self.state in (ConnectionState.CONNECTED, ConnectionState.RECONNECTED)
 
     def listen(self, listener: Listener) -> None:
@@ -94,22 +93,22 @@ class Connection:
         self._listeners.append(listener)
 
     def forget(self, listener: Listener) -> None:
-        """Call ``listener`` no more."""
+        """Stop calling ``listener``."""
         self._listeners.remove(listener)
 
     def suspect(self) -> None:
-        """Somebody met an error: ask at once."""
+        """Ask at once, after an error."""
         self._ask.set()
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start asking."""
         self._stopped.clear()
         self._answered_at = self._now()
         self._thread = threading.Thread(target=self._run, name="fdbqueue-connection", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more. The thread ends with the question that it is asking."""
+        """Stop asking. The thread ends after the request in flight."""
         self._stopped.set()
         self._ask.set()
         if self._thread is not None and self._thread is not threading.current_thread():

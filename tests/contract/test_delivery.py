@@ -545,7 +545,7 @@ def test_a_queue_without_history_has_none(db: Database, queue: Queue) -> None:
         ({"at": datetime(9999, 1, 1, tzinfo=UTC)}, "ten years"),
         ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 3}, "not both"),
         ({"ttl": 0}, "ttl=0"),
-        ({"ttl": 5, "delay": 6}, "over before the message is due"),
+        ({"ttl": 5, "delay": 6}, "must end after the message is due"),
         ({"max_attempts": 0}, "max_attempts"),
         ({"backoff": "often"}, "backoff"),
         ({"dedup_id": ""}, "1 to 200 characters"),

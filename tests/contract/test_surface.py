@@ -176,9 +176,12 @@ def test_what_is_no_delivery_cannot_be_settled_and_is_told_why(db: Database, que
     queue.enqueue(db, b"a")
     (message,) = queue.peek(db)
     wrong: list[tuple[Any, str]] = [
-        (message, f"delivery='{message.id}': is a Message, and what is settled is the Delivery"),
-        (None, "there is no delivery: receive found no message"),
-        (b"token", "Queue.delivery gives the delivery that it names"),
+        (
+            message,
+            f"delivery='{message.id}': is a Message; give the Delivery that receive returned",
+        ),
+        (None, "there is no delivery: receive returned None"),
+        (b"token", "get the delivery of a token by Queue.delivery"),
         ("some id", "delivery='str': is a str"),
     ]
     for given, told in wrong:

@@ -22,14 +22,14 @@ def append(
 ) -> list[StoredMessage]:
     """Put messages, given as (level, envelope), behind all others of their level, in their order.
 
-    Returns where they stand, in the same order. Messages of one level take consecutive indexes.
-    One with an ordering key waits in the line of its key while another of the key is out.
+    Returns them with their positions, in the same order. Messages of one level take consecutive
+    indexes. One with an ordering key waits in the line of its key while another of the key is out.
 
-    Reads, all at snapshot isolation and in one round trip: per level the last READY key and TAIL.
-    Adds a read conflict on the FENCE keys of the indexes that it takes, which nothing writes but
-    a cursor that passes them; so appends conflict neither with each other nor with a dequeue.
-    Messages with an ordering key add an ordinary read of its line, and conflict with appends and
-    ends of the same key. The reads are ``reads``, by level, where the caller has issued them.
+    One round trip of snapshot reads, ``reads`` by level if the caller has issued them: the last
+    READY key of each level, and TAIL. Adds a read conflict on the FENCE keys of the indexes that it
+    takes, which only a cursor that passes them writes; so appends conflict neither with each other
+    nor with a dequeue. An ordering key adds an ordinary read of its line, and conflicts with
+    appends and ends of the same key.
     """
     lines = ordering_keys.reads(tr, scope.keys, [envelope for _, envelope in entries])
     placed = index_allocation.assign(tr, scope, entries, reads)

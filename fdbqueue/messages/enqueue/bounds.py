@@ -1,9 +1,8 @@
-"""Bounded queues: how much a queue holds, and what happens to a message that it has no room for.
+"""Bounds: how much a queue holds, and what happens to a message that finds it full.
 
-The bound is checked against the counters, read at snapshot isolation, so producers do not conflict
-with each other. Producers that commit at the same time therefore do not see each other: a queue
-can exceed its bound by as much as the transactions bring in that had read the counters, and not
-committed, when the last room was taken.
+An enqueue compares the counters, a snapshot read, with the bounds, so producers do not conflict
+with each other. Nor do they see each other: a queue can exceed its bounds by what the transactions
+in flight bring in when the last room is taken.
 """
 
 from __future__ import annotations
@@ -90,13 +89,13 @@ def make_room(
     entries: Sequence[tuple[int, Envelope]],
     resuming: bool = False,
 ) -> None:
-    """Make sure that there is room for messages, given as (level, envelope).
+    """Make room for messages, given as (level, envelope).
 
-    resuming: whether the caller was refused before: then there is room only once what the queue
-        holds has come down to the low-water mark.
+    resuming: whether the caller was refused before. Then there is room only once the load has come
+        down to the low-water mark.
 
-    A second round trip to drop messages; conflicts only where it drops some, with whoever takes
-    these. Raises ``QueueFull``, before anything is written.
+    Dropping messages takes a second round trip, and conflicts with their consumers. Raises
+    ``QueueFull``, before anything is written.
     """
     if found is None or not entries:
         return
@@ -137,11 +136,11 @@ def _oldest(
 ) -> list[StoredMessage] | None:
     """The oldest messages of the least urgent levels, from ``least`` on, that make enough room.
 
-    Where the queue is far above its bounds, since these were lowered: as many as one transaction
-    takes out, but no fewer than come in; the next ones go on. None if there are not enough.
+    A queue far above its bounds, after these were lowered, loses as many as one transaction can
+    remove, but no fewer than come in; later enqueues continue. None if there are not enough.
 
-    Who met a conflict, now or a few seconds ago, takes some of the first ones, and not the first:
-    else of many producers all but one would choose the same again.
+    After a recent conflict, it chooses among the first ones at random: else all but one of many
+    producers would choose the same again.
     """
     most = max(MAX_DROPPED, new.messages)
     room_bytes = max(STEP_BYTES, 2 * new.size)

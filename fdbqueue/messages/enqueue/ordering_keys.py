@@ -46,7 +46,7 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, envelopes: Sequence[Envelope]) -
 def line_up(
     tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], lines: dict[str, Reads]
 ) -> list[StoredMessage]:
-    """Let messages wait whose key has another one out; returns all, with the turns of those."""
+    """Let each message wait whose key has another one out; returns all, those with their turns."""
     keys = scope.keys
     last = {
         key: max((keys.parse_line(kv.key)[1] for kv in line.last), default=0)
