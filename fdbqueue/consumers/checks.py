@@ -1,4 +1,4 @@
-"""Whether those who wait for messages are there, or what the dead have left behind."""
+"""Checks that waiting consumers are alive, and that dead ones have left nothing behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def states(audit: Audit, begin: bytes) -> bytes:
 
 
 def sleepers(audit: Audit, begin: bytes) -> bytes:
-    """Everybody who is to be woken is on the list of those who are interested, since then."""
+    """Every sleeper is on the list of the interested, since the version that it names."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.SLEEPER, begin)
     parsed = [keys.parse_sleeper(kv.key) for kv in rows]

@@ -3,8 +3,8 @@
 Each process keeps one session below a root. Its record holds the last sign of life, and an entry
 in the order of expiry says when the process counts as dead: a beat replaces both, reads one row
 of its own, and costs the same however many consumers and processes there are. Consumers name
-their session, and each session names its queues, so whoever finds a dead session at the head of
-that order removes its consumers in bounded steps (``registry.evict_expired``).
+their session, and each session names its queues, so any process that finds a dead session at the
+head of that order removes its consumers in bounded steps (``registry.evict_expired``).
 
 A session that was declared dead stays so: its next beat fails, and no consumer can be registered
 in it. The process then starts a new one and registers its consumers anew.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import CorruptData, FormatTooNew
@@ -120,10 +120,13 @@ def join(tr: fdb.Transaction, root: RootKeys, session: bytes, queue: str) -> Non
 
 
 def alive(
-    tr: fdb.Transaction, root: RootKeys, keys: QueueKeys, clock: Clock, who: Iterable[ConsumerRef]
+    tr: fdb.Transaction,
+    root: RootKeys,
+    keys: QueueKeys,
+    clock: Clock,
+    consumers: Sequence[ConsumerRef],
 ) -> list[bool]:
     """Whether each consumer of a queue lives. One round trip at snapshot isolation."""
-    consumers = list(who)
     keys_read = {_record_key(root, keys, one) for one in consumers}
     values = {key: tr.snapshot.get(key) for key in keys_read}
     at = now(tr, clock)

@@ -15,13 +15,13 @@ class ConsumerState(IntEnum):
     """Which list a consumer stands in; the number is part of the key."""
 
     NON_ACQUIRING = 0
-    """It only looks: it is never handed a message and wakes nobody."""
+    """It only browses: it takes no messages and wakes nobody."""
     NOT_INTERESTED = 1
     """It can take nothing now: it has no credit, or is suspended."""
     INTERESTED = 2
     """It can take messages, found none, and sleeps until it is notified."""
     NOTIFIED = 3
-    """It is awake, and looks at the queue again before it sleeps."""
+    """It is awake, and fetches again before it sleeps."""
 
 
 @record

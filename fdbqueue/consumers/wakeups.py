@@ -195,7 +195,7 @@ def suspend(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, *, more: b
     A guard that has left nothing stays the guard, so that nobody need be woken to replace it: it
     waits for what is returned here (nothing where it is not the guard) and then suspends again,
     with ``more``. One round trip; conflicts with a change of the guard, and for a guard that gives
-    the role away with whoever goes to sleep or leaves at the same time.
+    its role away with consumers that go to sleep or leave at the same time.
     """
     keys = scope.keys
     guard, sleepers = tr.get(keys.guard), _first(tr.snapshot, keys, 2)
@@ -217,7 +217,7 @@ def suspend(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, *, more: b
 def defer(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, superior: Sleeper) -> Signal:
     """Go to sleep and leave what is ready to a consumer of higher priority.
 
-    superior: who it is; the caller has read its state with a conflict.
+    superior: that consumer; the caller has read its state with a conflict.
 
     What a guard knows to be ready must not be forgotten: the superior becomes the guard.
     """
@@ -377,7 +377,7 @@ def since_of(listed: bytes | None) -> int | None:
 
 
 def _rise(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef, held: fdb.Value) -> None:
-    """Stand on no list of those who acquire."""
+    """Leave all lists of acquiring consumers."""
     since = since_of(held.value)
     if since is not None:
         del tr[keys.sleeper(consumer.priority, since, consumer.id)]

@@ -24,6 +24,8 @@ TRANSACTION_SECONDS = 4.5
 """A transaction may last five seconds; a handler that took longer than this was too slow for it."""
 MAX_SLOW = 3
 """How often a transactional handler may be too slow before its attempt counts as failed."""
+MAX_LOST = 3
+"""Leases of one transaction that may turn out to be lost before each is settled by itself."""
 
 
 Ended = list[tuple[Delivery, Outcome]]
@@ -36,14 +38,14 @@ def attempt(
     deliveries: Sequence[Delivery],
     later: Callable[[], bool] = lambda: False,
 ) -> Ended | None:
-    """Handle messages and settle them; says what became of each.
+    """Handle messages and settle them; returns the outcome of each.
 
-    later: called when a plain handler has returned; where it returns true, another thread
-        acknowledges the messages, and nothing is said of them here.
+    later: called when a plain handler has returned; if it returns true, another thread
+        acknowledges the messages, and the result is empty.
 
-    Whatever the handler raises makes the attempt fail. None where that was a batch: nothing of it
-    is settled then, and its messages are to be handled one by one, so that the one at fault is
-    found. Errors of the store while a message is settled pass through: its lease lapses.
+    Anything that the handler raises fails the attempt. None after a failed batch: nothing of it is
+    settled, and its messages must be handled one by one, so that the one at fault is found. Errors
+    of the store during a settlement pass through: the leases expire.
     """
     handler = policy.handler
     messages = [delivery.message for delivery in deliveries]
@@ -56,13 +58,13 @@ def attempt(
     except Snooze as asked:
         rest = partial(queue.release_many, db, delay=asked.seconds)
         return _settle(deliveries, Outcome.SNOOZED, rest)
-    except BaseException as error:  # also what ends a thread or a task: it must not end ours
+    except BaseException as error:  # also one that ends threads or tasks: it must not end this one
         if len(deliveries) > 1:
             log.warning(
                 "handling %d messages of %s failed, so each is handled by itself: %s",
                 len(deliveries),
                 queue.name,
-                _told(error),
+                _text(error),
             )
             return None
         return failed(db, queue, policy, deliveries, error)
@@ -81,8 +83,8 @@ def failed(
     deliveries: Sequence[Delivery],
     error: BaseException,
 ) -> Ended:
-    """Give messages back for another attempt, or refuse them for good."""
-    reason = _told(error)
+    """Give messages back for another attempt, or reject them."""
+    reason = _text(error)
     ended: Ended = []
     for delivery in deliveries:
         last = policy.max_attempts is not None and delivery.attempt >= policy.max_attempts
@@ -102,8 +104,8 @@ def failed(
     return ended
 
 
-def _told(error: BaseException) -> str:
-    """What an error says; its own text may fail, too."""
+def _text(error: BaseException) -> str:
+    """An error in words; its own text may fail, too."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -143,7 +145,7 @@ def _commit(
 def _settle(
     deliveries: Sequence[Delivery], outcome: Outcome, settle: Callable[[Sequence[Delivery]], object]
 ) -> Ended:
-    """Settle all whose lease still holds, in one transaction."""
+    """Settle all whose lease still holds, in one transaction; one by one if many are lost."""
     ended: Ended = []
     left = list(deliveries)
     while left:
@@ -156,4 +158,6 @@ def _settle(
                 raise
             ended += [(delivery, Outcome.LOST) for delivery in gone]
             left = [delivery for delivery in left if delivery not in gone]
+            if len(ended) >= MAX_LOST:
+                return ended + [one for each in left for one in _settle([each], outcome, settle)]
     return ended + [(delivery, outcome) for delivery in left]

@@ -114,7 +114,7 @@ class QueueConsumer:
         return registry.register(tr, scope, session, self.name, self.priority)
 
     def leave(self) -> None:
-        """Unregister; somebody else is woken for what is left."""
+        """Unregister; another consumer is woken for what is left."""
         if self._ref is not None:
             former, self._ref = self._ref, None
             self.session.unregister(self.keys, former)
@@ -209,7 +209,7 @@ class QueueConsumer:
             return []
 
     def _stands_in_line(self, tr: fdb.Transaction, *, crowded: bool) -> bool:
-        """Whether to come to messages as those who receive do: by the line, where there is one."""
+        """Whether messages come through the line, as they do for ``receive``."""
         scope = self.queue._scope(tr)
         mode = scope.options.contention
         crowded = crowded or self.queue._access.crowded

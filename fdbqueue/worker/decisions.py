@@ -13,7 +13,7 @@ bounded delivery run, so that one queue does not starve another."""
 
 @record
 class Turn:
-    """Whose turn it is: the number of a queue, and how many of its messages are left to its run."""
+    """Whose turn it is: the number of a queue, and how many messages are left of its run."""
 
     queue: int = 0
     left: int = 0

@@ -16,13 +16,13 @@ MAX_BATCH = 1_000
 
 
 class Reject(Exception):
-    """Raise it in a handler to refuse a message for good: it becomes a dead letter."""
+    """Raise it in a handler to reject the message: it becomes a dead letter."""
 
 
 class Retry(Exception):
-    """Raise it in a handler to see the message again, the attempt counted as failed.
+    """Raise it in a handler to fail the attempt and retry the message.
 
-    seconds: how long it rests, 0 to ten years; what the backoff says where None.
+    seconds: how long the message waits, 0 to ten years; by the backoff where None.
 
     Raises ``InvalidArgument``.
     """
@@ -35,10 +35,10 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raise it in a handler to see the message again later, without a failed attempt: what it
-    waits for is not there yet. A batch rests as a whole.
+    """Raise it in a handler to see the message again later, without a failed attempt. A batch is
+    snoozed as a whole.
 
-    seconds: how long it rests, 0 to ten years.
+    seconds: how long the message waits, 0 to ten years.
 
     Raises ``InvalidArgument``.
     """
@@ -50,11 +50,11 @@ class Snooze(Exception):
 
 @record
 class Handler:
-    """A function that handles messages, and how it is to be called.
+    """A function that handles messages, and how to call it.
 
-    transactional: it takes the transaction first; what it writes there commits with the
-        acknowledgement. It must have no other effect, since it runs again after a conflict.
-    batch: it takes a list of up to so many messages; None for one message.
+    transactional: it takes the transaction first, and its writes commit with the acknowledgement.
+        It must have no other effect, since it runs again after a conflict.
+    batch: the most messages of the list that it takes; None if it takes one message.
     """
 
     function: Callable[..., Any]

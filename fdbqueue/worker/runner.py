@@ -1,4 +1,4 @@
-"""Running a worker that a program defines: what ``fdbq worker module:app`` does."""
+"""Runs a worker that a module defines, for ``fdbq worker module:app``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load(target: str) -> Worker:
 
 
 def _why(module: str, error: Exception) -> str:
-    """Why a module cannot be imported: there is none, or it fails, and where."""
+    """Why a module cannot be imported."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing and f"{module}.".startswith(f"{missing}."):
         return f"there is no module {missing!r}"
@@ -53,11 +53,11 @@ def _why(module: str, error: Exception) -> str:
 def run(
     target: str, concurrency: int | None = None, tell: Callable[[str], object] | None = None
 ) -> None:
-    """Load a worker and run it until it is told to stop. Raises as ``load``.
+    """Load a worker and run it until it is told to stop.
 
-    concurrency: instead of the worker's own. tell: called with each line of what it is to do.
+    concurrency: overrides the worker's own. tell: called with each line that describes it.
 
-    Raises ``InvalidArgument`` too.
+    Raises ``NoSuchWorker``, ``InvalidArgument``.
     """
     worker = load(target)
     if concurrency is not None:

@@ -1,9 +1,9 @@
-"""Several processes of one worker under a parent: started, started again, and told to stop.
+"""Runs one worker in several processes, under a parent that restarts and stops them.
 
-The parent takes nothing itself. Processes that end by a failure are started again, later and
-later; with ``reload`` all are started anew when a source file changes. They have a session of
-their own, so that an interrupt from a terminal reaches the parent alone, which tells them in turn;
-and they stop by themselves when the parent is gone.
+The parent handles no messages. It restarts a process that fails, after longer and longer pauses;
+with ``reload`` it restarts all when a source file changes. Each process is in a terminal session of
+its own, so an interrupt reaches the parent alone, which passes it on. Processes stop by themselves
+when the parent is gone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ QUICK_SECONDS = 5.0
 """A process that ends sooner after its start has failed to start."""
 MAX_WAIT_SECONDS = 30.0
 PARENT = "FDBQUEUE_WORKER_PARENT"
-"""The variable that tells a process which one has started it."""
+"""The variable that names the parent to a process."""
 _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 
 
 @dataclass
 class Slot:
-    """One of the processes."""
+    """The place of one process."""
 
     process: subprocess.Popen[bytes] | None = None
     start_at: float = 0.0
@@ -41,7 +41,7 @@ class Slot:
 class Supervisor:
     """Runs a command in several processes.
 
-    command: what to run. reload: the directory whose source files are watched; none where None.
+    command: what to run. reload: the directory of the source files to watch, if any.
     tell: called with each line to show.
     """
 
@@ -60,7 +60,7 @@ class Supervisor:
         self._told = 0
 
     def run(self) -> int:
-        """Run until told to stop, or until all have ended by themselves; returns the exit code."""
+        """Run until told to stop, or until all processes have ended; returns the exit code."""
         before = {
             number: signal.signal(number, self._signalled)
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -91,7 +91,7 @@ class Supervisor:
         self._stops += 1
 
     def _tend(self) -> int:
-        """Start what is to be started; returns the code of one that cannot be started at all."""
+        """Start processes that are due; returns the exit code of one that cannot start at all."""
         now = time.monotonic()
         for slot in self.slots:
             code = None if slot.process is None else slot.process.poll()
@@ -128,7 +128,7 @@ class Supervisor:
         return [process for process in processes if process.poll() is None]
 
     def _pass_on(self) -> None:
-        """Tell the processes as often as this one was told."""
+        """Pass on each signal that this process received."""
         while self._told < self._stops:
             self._told += 1
             for process in self._running():
@@ -154,7 +154,7 @@ class Supervisor:
             time.sleep(TURN_SECONDS / 2)
 
     def _sources(self) -> dict[str, int]:
-        """The source files, and when each was changed."""
+        """The source files, and when each last changed."""
         found: dict[str, int] = {}
         if self.reload is None:
             return found
@@ -177,7 +177,7 @@ class Supervisor:
 
 
 def stop_with_parent(stop: Callable[[], object]) -> None:
-    """Call ``stop`` when the process that started this one, as its worker, is gone."""
+    """Call ``stop`` when the parent is gone."""
     parent = os.environ.get(PARENT)
     if parent is None or not parent.isdigit():
         return

@@ -1,8 +1,8 @@
-"""OpenTelemetry: the trace of whoever enqueues goes on in the handler. Needs ``fdbqueue[otel]``.
+"""OpenTelemetry: the producer's trace continues in the handler. Needs ``fdbqueue[otel]``.
 
-The context travels in headers, by the propagators of the process: ``traceparent`` and, if they
-are there, ``tracestate`` and ``baggage``, as the W3C names them. They count as headers of the
-message, up to their limit of 8,000 bytes.
+The context travels in headers, by the propagators of the process: the W3C's ``traceparent`` and,
+if set, ``tracestate`` and ``baggage``. They count towards the message's limit of 8,000 bytes of
+headers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def inject(headers: Headers | None = None) -> dict[str, HeaderValue]:
 
 
 def handling(queue: str, messages: Sequence[Message]) -> AbstractContextManager[Any]:
-    """The context of handling messages; without OpenTelemetry, or for none of them, nothing."""
+    """The context in which messages are handled; an empty one without OpenTelemetry."""
     if trace is None or not messages:
         return nullcontext()
     return _handling(queue, messages)
@@ -44,7 +44,7 @@ def handling(queue: str, messages: Sequence[Message]) -> AbstractContextManager[
 
 @contextmanager
 def _handling(queue: str, messages: Sequence[Message]) -> Iterator[Any]:
-    """A span below that of the enqueue; for a batch one of its own, linked to those of all."""
+    """A span below the producer's; a batch has its own, linked to the producers'."""
     origins = [propagate.extract(_text(message.headers)) for message in messages]
     spans = [trace.get_current_span(origin).get_span_context() for origin in origins]
     alone = len(messages) == 1

@@ -1,4 +1,4 @@
-"""The worker: queues, their handlers, and the threads that bring them together."""
+"""The worker: it calls handlers for the messages of queues."""
 
 from __future__ import annotations
 
@@ -55,15 +55,13 @@ class Worker:
     """Handles the messages of one or several queues.
 
     concurrency: how many messages are handled at once, each in a thread.
-    name: shown in listings of consumers and leases; made of the host and the process by default.
-    priority: a consumer of lower priority receives only while all of higher priority can take no
-        more.
-    prefetch: how many messages of a queue may be held besides those that are handled.
+    name: shown in listings of consumers and leases; host and process by default.
+    priority: a consumer receives only while none of higher priority can take more.
+    prefetch: how many messages of a queue it may hold besides those that it handles.
     shutdown: seconds that a graceful stop gives to running messages.
-    metrics: where to count, see ``fdbqueue.metrics``; nothing is counted where None.
+    metrics: a ``fdbqueue.metrics.WorkerMetrics``, if any.
 
-    Threads that it starts end with ``stop``; nothing runs before ``run``, or before it is entered
-    as a context manager.
+    It runs from ``run`` to ``stop``, or as a context manager.
     """
 
     def __init__(
@@ -94,8 +92,8 @@ class Worker:
 
     @property
     def concurrency(self) -> int:
-        """How many messages are handled at once. To be set while the worker does not run; raises
-        ``InvalidArgument``."""
+        """How many messages are handled at once. Raises ``InvalidArgument`` when set while the
+        worker runs."""
         return self._concurrency
 
     @concurrency.setter
@@ -115,11 +113,11 @@ class Worker:
 
     @property
     def prefetch(self) -> int:
-        """How many messages of a queue may be held besides those that are handled."""
+        """How many messages of a queue it may hold besides those that it handles."""
         return self._concurrency if self._prefetch is None else self._prefetch
 
     def described(self) -> list[str]:
-        """What it does, in a line for itself and one for each queue."""
+        """The worker in one line, and each of its queues in another."""
         lines = [
             f"worker {self.name} on {describe(self.db)}: {self.concurrency:,} at once, "
             f"{self.prefetch:,} prefetched"
@@ -157,25 +155,24 @@ class Worker:
     ) -> Worker:
         """Handle the messages of ``queue`` with ``handler``; returns the worker.
 
-        handler: ``(message)``, acknowledged when it returns; or ``(tr, message)``, whose writes in
+        handler: ``(message)``, acknowledged after it returns; or ``(tr, message)``, whose writes in
             that transaction commit together with the acknowledgement, exactly once, and which may
-            run several times for it. It fails by raising anything; see ``Retry``, ``Snooze`` and
-            ``Reject`` too.
-        transactional: which of the two it is, where its parameters do not tell.
-        batch: it takes a list of up to so many messages instead of one. If it fails, they are
-            handled again one by one, so that the one at fault is found.
-        weight: how many runs of ten messages in a row it has while other queues wait.
-        max_attempts, backoff: when a failed message is tried again, instead of the queue's own.
+            run several times for it. Any exception fails the attempt; see also ``Retry``,
+            ``Snooze`` and ``Reject``.
+        transactional: which of the two it is, if its parameters do not tell.
+        batch: the handler takes a list of up to so many messages. If it fails, they are handled
+            again one by one, so that the one at fault is found.
+        weight: how many runs of ten messages in a row the queue has while other queues wait.
+        max_attempts, backoff: override the queue's own.
         lease: seconds; the queue's own where None. Extended as long as the handler runs.
-        credit: how much it holds at most, in messages and bytes, waiting or handled;
+        credit: how many messages and bytes are held at most, prefetched and running;
             ``concurrency`` + ``prefetch`` messages where None.
         refresh_after: how many messages are handled before a check for more urgent ones; if there
             are any, prefetched messages are given back. Never where None.
         subscription: an acquiring subscription of the queue, to handle only what its selector
             matches. Then there is no priority, no credit in bytes, and no ``refresh_after``.
-        timeout: seconds that the handler may take, an hour if nothing else is said; no end where
-            None. Then its attempt has failed, and another thread works in the place of its own,
-            which ends when the handler returns.
+        timeout: seconds that the handler may take; no limit where None. After that the attempt has
+            failed, and another thread replaces the handler's own, which ends when it returns.
 
         Raises ``InvalidArgument``, ``InvalidOptions``, ``QueueNotFound``.
         """
@@ -216,7 +213,7 @@ class Worker:
         return self
 
     def _window(self, batch: int | None) -> int:
-        """How many messages of a queue are held at most."""
+        """The most messages of a queue that the worker holds."""
         window = self.concurrency * (batch or 1) + self.prefetch
         if window > MAX_MESSAGES:
             raise InvalidArgument(
@@ -288,14 +285,14 @@ class Worker:
             self._runtime, self._stops, self._signal = None, 0, None
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        # No lock here, nor a log line: whatever it interrupts may hold one.
+        # No lock here, nor a log line: the code that it interrupts may hold one.
         self._signal = number
         self.stop()
 
 
 @contextmanager
 def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle SIGTERM and SIGINT, where that is possible: in the main thread."""
+    """Handle SIGTERM and SIGINT, which is possible only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -16,6 +16,7 @@ from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import Outcome
+from fdbqueue.worker.attempt import acknowledge
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.flaky import (
     CONFLICT,
@@ -181,6 +182,28 @@ def test_messages_that_are_acknowledged_return_their_credit_in_the_same_transact
     assert fetched is not None
     assert [each.payload for each in fetched.deliveries] == [b"2", b"3"]
     assert queue.depth(db) == Depth(enqueued=4, done=2, leased=2)
+
+
+def test_many_lost_leases_among_finished_messages_cost_little_more_than_one_look_at_each(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given sixty messages whose leases are gone, and one whose lease is not
+    queue.enqueue_many(db, payloads(61))
+    held = queue.receive_many(db, 61)
+    queue.release_many(db, held[:60], delay=3600)
+    asked = 0
+    ack_many = Queue.ack_many
+
+    def counted(self: Queue, tr: Any, deliveries: Sequence[Delivery]) -> None:
+        nonlocal asked
+        asked += len(deliveries)
+        ack_many(self, tr, deliveries)
+
+    monkeypatch.setattr(Queue, "ack_many", counted)
+    # When all are acknowledged
+    ended = Counter(outcome for _, outcome in acknowledge(db, queue, held))
+    assert ended == {Outcome.LOST: 60, Outcome.DONE: 1}
+    assert asked <= 4 * 61
 
 
 class Counts:
