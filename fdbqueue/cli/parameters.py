@@ -81,7 +81,7 @@ After = Annotated[
     str | None,
     Option(metavar="ID", help="Continue after this one, the last of the previous listing."),
 ]
-Selecting = Annotated[
+SelectorOption = Annotated[
     str | None,
     Option(
         "--selector",

@@ -20,7 +20,7 @@ from ..parameters import (
     MessageId,
     Output,
     QueueName,
-    Selecting,
+    SelectorOption,
     complete_queue,
 )
 from .inspection import message_fields
@@ -34,7 +34,7 @@ app = Group(name="dead", help="List, redrive and remove dead letters.", no_args_
 class Filters(Parameters):
     """Which dead letters a command is about; by default all."""
 
-    selector: Selecting = None
+    selector: SelectorOption = None
     reason: Annotated[
         str | None, Option(metavar="TEXT", help="Only those whose reason contains this text.")
     ] = None

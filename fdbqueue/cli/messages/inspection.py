@@ -14,7 +14,7 @@ from fdbqueue.values.states import State
 
 from .. import context, json_schema, listings, terminal
 from ..declarations import Option
-from ..parameters import After, Limit, ListOutput, MessageId, Output, QueueName, Selecting
+from ..parameters import After, Limit, ListOutput, MessageId, Output, QueueName, SelectorOption
 
 HEADERS_SHOWN = 24
 """Characters of the headers in a table; --json prints all of them."""
@@ -37,7 +37,7 @@ WaitingOption = Annotated[
 
 def peek(
     name: QueueName,
-    selector: Selecting = None,
+    selector: SelectorOption = None,
     state: WaitingOption = Waiting.READY,
     after: After = None,
     limit: Limit = 10,
@@ -59,7 +59,7 @@ def peek(
 
 def browse(
     name: QueueName,
-    selector: Selecting = None,
+    selector: SelectorOption = None,
     level: Annotated[
         list[int] | None, Option(help="Only this level; 0 is the most urgent. Repeatable.")
     ] = None,

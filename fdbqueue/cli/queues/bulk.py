@@ -10,7 +10,15 @@ import fdbqueue
 
 from .. import context, listings, terminal
 from ..declarations import Argument, Option
-from ..parameters import AsJson, Change, DryRun, QueueName, QueueNames, Selecting, complete_queue
+from ..parameters import (
+    AsJson,
+    Change,
+    DryRun,
+    QueueName,
+    QueueNames,
+    SelectorOption,
+    complete_queue,
+)
 
 State = Enum("State", {"READY": "ready", "DELAYED": "delayed", "DEAD": "dead"})
 """The state of the messages that an operation takes."""
@@ -26,7 +34,7 @@ Target = Annotated[
 
 def purge(
     names: QueueNames,
-    selector: Selecting = None,
+    selector: SelectorOption = None,
     state: StateOption = State.READY,
     *,
     change: Change,
@@ -88,7 +96,7 @@ def _count(
 def move(
     name: QueueName,
     target: Target,
-    selector: Selecting = None,
+    selector: SelectorOption = None,
     state: StateOption = State.READY,
     *,
     change: Change,
@@ -121,7 +129,7 @@ def move(
 def copy(
     name: QueueName,
     target: Target,
-    selector: Selecting = None,
+    selector: SelectorOption = None,
     state: StateOption = State.READY,
     dry_run: DryRun = False,
     as_json: AsJson = False,

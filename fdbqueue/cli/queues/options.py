@@ -30,7 +30,11 @@ def _setting(text: str) -> tuple[str, Any]:
     if name not in NAMES:
         raise terminal.CommandError(f"unknown option {name!r}; the options are {', '.join(NAMES)}")
     seconds = durations.parse(value.strip()) if name in DURATIONS else None
-    return name, _value(value.strip()) if seconds is None else seconds
+    found = _value(value.strip()) if seconds is None else seconds
+    if name == "backoff" and isinstance(found, str):
+        example = '{"wait": "wait_exponential_jitter", "max": 60}'
+        raise terminal.CommandError(f"{text}: write none, or JSON such as backoff='{example}'")
+    return name, found
 
 
 def _value(text: str) -> Any:

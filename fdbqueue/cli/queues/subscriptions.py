@@ -14,7 +14,7 @@ from ..parameters import (
     Output,
     Page,
     QueueName,
-    Selecting,
+    SelectorOption,
     SubscriptionName,
 )
 
@@ -38,7 +38,7 @@ def create(
     mode: Annotated[
         Mode, Option(metavar="MODE", help="acquire takes messages; browse sees each of them once.")
     ] = Mode.ACQUIRE,
-    selector: Selecting = None,
+    selector: SelectorOption = None,
     exclusive: Annotated[bool, Option("--exclusive", help="Allow one consumer at a time.")] = False,
     auto_close: Annotated[
         bool, Option("--auto-close", help="Delete it once it has reached the end of the queue.")
