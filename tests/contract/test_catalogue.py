@@ -26,7 +26,7 @@ Subspace = fdb.Subspace
 
 def test_a_queue_is_created_once(db: Database, space: Subspace) -> None:
     Queue.create(db, "orders", root=space, levels=3)
-    with pytest.raises(QueueExists, match="'orders' exists already"):
+    with pytest.raises(QueueExists, match="queue 'orders' already exists"):
         Queue.create(db, "orders", root=space)
 
 
