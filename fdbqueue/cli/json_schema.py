@@ -112,7 +112,7 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
         "attempt": delivery.attempt,
         "consumer": lease.consumer,
         "expires_at": None if lease.planned else when(delivery.expires_at_ms),
-        "lapsed": lease.lapsed,
+        "expired": lease.expired,
         "planned": lease.planned,
     }
 

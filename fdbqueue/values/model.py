@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,6 +28,14 @@ HeaderValue = str | int | float | bool | None
 Headers = Mapping[str, HeaderValue]
 
 RANDOM_BYTES = 8
+R = TypeVar("R")
+
+
+def _renamed(old: str, new: str, value: R) -> R:
+    warnings.warn(f"{old} is {new} now", DeprecationWarning, stacklevel=3)
+    return value
+
+
 BYTES = "application/octet-stream"
 """The content type of a payload that no serializer made."""
 
@@ -199,15 +208,20 @@ class Delivery:
 class LeasedMessage:
     """A lease in a listing; ``delivery`` settles it. The message comes without its payload.
 
-    ``lapsed``: the lease has expired, and the next receive or sweep returns the message to the
+    ``expired``: the lease is over, and the next receive or sweep returns the message to the
     queue. ``planned``: the lease belongs to a plan, never expires (its expiry is 0), and is settled
     with the plan.
     """
 
     delivery: Delivery
     consumer: str
-    lapsed: bool
+    expired: bool
     planned: bool = False
+
+    @property
+    def lapsed(self) -> bool:
+        """The old name of ``expired``."""
+        return _renamed("LeasedMessage.lapsed", "expired", self.expired)
 
 
 @record
@@ -341,13 +355,18 @@ class Verification:
 class Progress:
     """How far an operation on many messages has come.
 
-    taken: how many it moved, copied or removed. looked_at: how many it has read. place: pass it as
+    taken: how many it moved, copied or removed. checked: how many it has read. place: pass it as
     ``resume`` to continue.
     """
 
     taken: int
-    looked_at: int
+    checked: int
     place: bytes = field(repr=False)
+
+    @property
+    def looked_at(self) -> int:
+        """The old name of ``checked``."""
+        return _renamed("Progress.looked_at", "checked", self.checked)
 
 
 @record

@@ -56,9 +56,9 @@ def test_leases_are_listed_page_by_page(db: Database, queue: Queue, clock: Manua
 
     assert {each.delivery.token for each in listed} == {each.token for each in received}
     assert sorted(each.consumer for each in listed) == ["", "billing", "billing"]
-    assert not any(each.lapsed for each in listed)
+    assert not any(each.expired for each in listed)
     clock.seconds += 11
-    assert {each.consumer for each in queue.leases(db) if each.lapsed} == {"billing"}
+    assert {each.consumer for each in queue.leases(db) if each.expired} == {"billing"}
     with pytest.raises(InvalidArgument):
         queue.leases(db, 0)
 

@@ -56,7 +56,7 @@ def test_what_matches_is_moved_and_the_rest_stays(
 ) -> None:
     before = filled.peek(db, 99)
     progress = list(filled.moving(db, other, "region = 'us'"))
-    assert (progress[-1].taken, progress[-1].looked_at) == (10, 30)
+    assert (progress[-1].taken, progress[-1].checked) == (10, 30)
     assert [p.taken for p in progress] == sorted(p.taken for p in progress)
     assert payloads(db, filled) == [m.payload for m in before if m.headers != US]
     assert sorted(payloads(db, other), key=int) == [b"%d" % n for n in range(0, 30, 3)]

@@ -166,7 +166,7 @@ def test_a_planned_message_is_settled_with_its_plan_alone(db: Database, queue: Q
     run = queue.plans.planner("stream")
     run.next(db, run.begin(db))
     (held,) = queue.leases(db)
-    assert (held.planned, held.lapsed, held.consumer) == (True, False, "stream")
+    assert (held.planned, held.expired, held.consumer) == (True, False, "stream")
     for settle in (queue.ack, queue.release, queue.extend):
         with pytest.raises(MessagePlanned, match="stream"):
             settle(db, held.delivery)

@@ -71,7 +71,7 @@ def test_leases_of_another_cluster_lapse_by_the_wall_clock(
 
     assert young(space, 100).receive(db) is None, "only its version tells whose it is"
     later = young(space, 151)
-    assert {lease.lapsed for lease in later.leases(db)} == {True}
+    assert {lease.expired for lease in later.leases(db)} == {True}
     found = [later.receive(db) for _ in range(3)]
     assert [delivery and delivery.payload for delivery in found] == [b"a", b"b", b"c"]
     assert verify(db, later).ok

@@ -32,6 +32,7 @@ from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink
 from fdbqueue.queue.dead_letters import DeadLetters
 from fdbqueue.store.connection import Connection
+from fdbqueue.values.model import Progress
 from fdbqueue.values.options import Options
 from fdbqueue.worker.worker import Handling
 from tests.patience import DEADLINE
@@ -87,6 +88,12 @@ def test_a_public_module_is_still_found_where_it_was_and_tells(old: str) -> None
         f"assert any('fdbqueue.{new}' in str(each.message) for each in told)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
+
+
+def test_a_field_under_its_old_name_tells_the_new_one() -> None:
+    progress = Progress(taken=1, checked=2, place=b"")
+    with pytest.warns(DeprecationWarning, match=r"Progress\.looked_at is checked now"):
+        assert progress.looked_at == 2
 
 
 def test_an_error_at_its_old_place_tells_where_it_is() -> None:

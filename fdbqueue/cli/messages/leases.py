@@ -245,7 +245,7 @@ def list_(
 def _expiry(lease: fdbqueue.LeasedMessage, now_ms: int) -> str:
     if lease.planned:
         return "never (plan)"
-    return "expired" if lease.lapsed else terminal.age(lease.delivery.expires_at_ms - now_ms)
+    return "expired" if lease.expired else terminal.age(lease.delivery.expires_at_ms - now_ms)
 
 
 def _leases(

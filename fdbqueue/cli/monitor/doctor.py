@@ -141,7 +141,7 @@ def _seen(
         overdue_ms=[
             now_ms - each.delivery.expires_at_ms
             for each in islice(leases.all_leases(db, queue), MAX_LEASES)
-            if each.lapsed
+            if each.expired
         ],
         consumers=len(present),
         stale=len(consumers.stale(db, present)),

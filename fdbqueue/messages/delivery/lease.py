@@ -357,8 +357,8 @@ def listed(
             attempt=envelope.attempts + 1,
             expires_at_ms=ends.wall_ms,
         )
-        lapsed = not lease.planned and over(ends, version, now_ms)
-        leases.append(LeasedMessage(delivery, lease.consumer, lapsed, lease.planned))
+        expired = not lease.planned and over(ends, version, now_ms)
+        leases.append(LeasedMessage(delivery, lease.consumer, expired, lease.planned))
     return leases, found[-1].key + b"\x00" if more else b""
 
 
