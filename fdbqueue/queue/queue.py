@@ -17,6 +17,7 @@ from ..store.binding import fdb
 from ..store.clocks import SYSTEM_CLOCK, Clock
 from ..values import backoff as backoffs
 from ..values import compression, durations, serializers
+from ..values.content import check_headers
 from ..values.durations import Seconds
 from ..values.model import Delivery, Enqueued, Headers, Message, NewMessage, T
 from ..values.options import DEFAULT_PRIORITY, Options, QueueOptions
@@ -277,14 +278,14 @@ class Queue(Handle, Generic[T]):
         ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
         ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
         """
-        bare = (
-            (headers is None and at is None and ttl is None and dedup_id is None)
-            and (unique is None and key is None and max_attempts is None and backoff is None)
-            and (type(delay) is float and delay == 0.0 and timeout is TIMEOUT_SECONDS)
+        plain = (
+            (at is None and ttl is None and dedup_id is None and unique is None and key is None)
+            and (max_attempts is None and backoff is None and timeout is TIMEOUT_SECONDS)
+            and (type(delay) is float and delay == 0.0)
         )
-        found = self._enqueue_bare(tr, payload, priority) if bare else None
-        if found is not None:
-            return found
+        message_id = self._enqueue_plain(tr, payload, priority, headers) if plain else None
+        if message_id is not None:
+            return message_id
         message = NewMessage(
             payload,
             priority,
@@ -300,8 +301,11 @@ class Queue(Handle, Generic[T]):
         )
         return self.enqueue_many(tr, [message], timeout=timeout)[0]
 
-    def _enqueue_bare(self, tr: Transactor, value: T, priority: int) -> str | None:
-        """Enqueue a message with nothing but its payload; None where the queue asks for more."""
+    def _enqueue_plain(
+        self, tr: Transactor, value: T, priority: int, headers: Headers | None
+    ) -> str | None:
+        """Enqueue a message that has nothing beside its envelope; None where the queue asks for
+        more."""
         serializer, payload = self._serializer, cast(bytes, value)
         if type(value) is not bytes or type(serializer) is not BytesSerializer:
             payload = serializers.dumps(serializer, value)
@@ -314,7 +318,7 @@ class Queue(Handle, Generic[T]):
             self._entry,
             payload,
             priority,
-            None,
+            None if headers is None else check_headers(headers),
             serializer.content_type,
             self._clock.now_ms(tr),
             wrote=bool,

@@ -113,7 +113,7 @@ def test_a_receive_and_an_acknowledgement_in_transactions_of_their_own(
 ) -> None:
     busy.enqueue_many(db, [b"x"] * 10)
     held = busy.receive_many(db, 3)
-    calls = check(lambda: busy.receive(db), 260)
+    calls = check(lambda: busy.receive(db), 270)
     calls += check(lambda: busy.ack(db, held.pop()), 190)
     assert calls <= 450
 
@@ -124,7 +124,7 @@ def test_a_receive_and_an_acknowledgement_in_the_callers_transaction(
     busy.enqueue_many(db, [b"x"] * 10)
     held = busy.receive_many(db, 3)
     tr = db.create_transaction()
-    check(lambda: busy.receive(tr), 220)
+    check(lambda: busy.receive(tr), 230)
     check(lambda: busy.ack(tr, held.pop()), 140)
 
 
