@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .operations import STORE
+from .violations import union
 
 ENQUEUED, TAKEN, SETTLED = "enqueued", "taken", "settled"
 RETURNED, DEAD, EFFECT = "returned", "dead", "effect"
@@ -64,15 +65,12 @@ def actions_of(operations: DataFrame) -> DataFrame:
     parts = [
         _enqueued(_named(operations, "enqueue")),
         *_taken(operations),
-        _settled(_named(operations, *SETTLES)),
-        _returned(_named(operations, *RETURNS)),
+        _ended(_named(operations, *SETTLES), SETTLED),
+        _ended(_named(operations, *RETURNS), RETURNED),
         _effects(_named(operations, "effect of").where(F.col("who") == STORE)),
         _dead(_named(operations, "final")),
     ]
-    union = parts[0]
-    for each in parts[1:]:
-        union = union.unionByName(each)
-    return union.repartition(*MESSAGE)
+    return union(parts).repartition(*MESSAGE)
 
 
 def _enqueued(enqueues: DataFrame) -> DataFrame:
@@ -123,16 +121,10 @@ def _taken(operations: DataFrame) -> list[DataFrame]:
     return [taken, ended]
 
 
-def _settled(settlements: DataFrame) -> DataFrame:
-    perhaps = settlements.where(F.coalesce("certain", F.lit(True)))
+def _ended(operations: DataFrame, action: str) -> DataFrame:
+    perhaps = operations.where(F.coalesce("certain", F.lit(True)))
     each = perhaps.select("*", F.explode("about.tags").alias("of"))
-    return _actions(each, SETTLED, F.col("of"), certain=F.col("certain"))
-
-
-def _returned(returns: DataFrame) -> DataFrame:
-    perhaps = returns.where(F.coalesce("certain", F.lit(True)))
-    each = perhaps.select("*", F.explode("about.tags").alias("of"))
-    return _actions(each, RETURNED, F.col("of"), certain=F.col("certain"))
+    return _actions(each, action, F.col("of"), certain=F.col("certain"))
 
 
 def _effects(effects: DataFrame) -> DataFrame:

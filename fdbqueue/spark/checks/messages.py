@@ -9,9 +9,7 @@ from .message_operations import DEAD, MESSAGE, NEVER, SETTLED, TAKEN, is_action
 from .rules import Rules
 from .violations import Condition, check_rows, ref, text, union
 
-
-def _message() -> Column:
-    return text(F.col("queue"), " ", F.col("tag"))
+_MESSAGE = "{queue} {tag}"
 
 
 def findings(actions: DataFrame, rules: Rules) -> DataFrame:
@@ -26,47 +24,45 @@ def _whole(actions: DataFrame, rules: Rules) -> DataFrame:
 
 def _once_each() -> list[Condition]:
     """Findings that a message can have once."""
-    message = _message()
     once, enqueued = F.col("rank") == 1, F.col("enqueue").isNotNull()
     certain = F.col("enqueue.certain")
     takes, ends, perhaps = F.col("takes") > 0, F.col("ends") > 0, F.col("perhaps") > 0
     dead, effect = F.col("deaths") > 0, F.col("effects").isNotNull()
     ended = ends | perhaps | dead | effect
     nobody = once & ~enqueued
-    unknown = text(message, ": nobody enqueued it")
+    unknown = "{queue} {tag}: nobody enqueued it"
     return [
-        Condition("lost", once & certain & ~ended, text(message, ": neither done nor dead")),
+        Condition("lost", once & certain & ~ended, "{queue} {tag}: neither done nor dead"),
         Condition(
             "phantom",
             once & (certain == F.lit(False)) & (ended | takes),
-            text(message, ": never committed"),
+            "{queue} {tag}: never committed",
         ),
         # One for each way it can show.
         *(Condition("phantom", nobody & shows, unknown) for shows in (takes, ends, dead, effect)),
         Condition(
             "enqueued twice",
             once & enqueued & (F.size("ids") > 1),
-            text(message, ": under ", F.array_join(F.array_sort("ids"), ", ")),
+            text("{queue} {tag}: under {ids}", ids=F.array_join(F.array_sort("ids"), ", ")),
         ),
-        Condition("done and dead", once & enqueued & dead & F.col("finished"), message),
-        Condition("settled twice", once & (F.col("ends") > 1), message),
+        Condition("done and dead", once & enqueued & dead & F.col("finished"), _MESSAGE),
+        Condition("settled twice", once & (F.col("ends") > 1), _MESSAGE),
         Condition(
             "effect not once",
             once & effect & (F.col("effects") != 1),
-            text(message, ": ", F.col("effects"), " times"),
+            "{queue} {tag}: {effects} times",
         ),
     ]
 
 
 def _each_action(rules: Rules) -> list[Condition]:
     """Findings that every action can have."""
-    message = _message()
     taken, drains = is_action(TAKEN), F.coalesce("drains", F.lit(False))
     due = F.col("enqueue.wall_ms") + F.col("enqueue.delay") * 1000 - rules.early_ms
     early = due - F.col("ended_wall_ms")
     return [
         Condition(
-            "delivered after its end", taken & (F.col("first.ended") < F.col("began")), message
+            "delivered after its end", taken & (F.col("first.ended") < F.col("began")), _MESSAGE
         ),
         Condition(
             "effect lost",
@@ -74,23 +70,23 @@ def _each_action(rules: Rules) -> list[Condition]:
             & F.col("certain")
             & F.col("name").isin("effect", "dequeue")
             & F.col("effects").isNull(),
-            message,
+            _MESSAGE,
         ),
         Condition(
             "too many attempts",
             taken & (F.col("attempt") > rules.max_attempts),
-            text(message, ": ", F.col("attempt")),
+            "{queue} {tag}: {attempt}",
         ),
         Condition(
             "early",
             taken & (F.col("enqueue.delay") > 0) & (early > 0) & ~drains,
-            text(message, ": ", F.round(early).cast("bigint"), " ms too early"),
+            text("{queue} {tag}: {early} ms too early", early=F.round(early).cast("bigint")),
         ),
-        Condition("taken without a match", taken & (F.col("wanted") != F.col("region")), message),
+        Condition("taken without a match", taken & (F.col("wanted") != F.col("region")), _MESSAGE),
         Condition(
             "dead too early",
             is_action(DEAD) & (F.col("attempt") < rules.max_attempts) & ~F.col("refused"),
-            text(message, ": ", F.col("reason")),
+            "{queue} {tag}: {reason}",
         ),
     ]
 
@@ -111,21 +107,21 @@ def _pairs(actions: DataFrame, rules: Rules) -> DataFrame:
 
     back = F.exists("returns", meanwhile)
     released = F.exists("returns", lambda given: meanwhile(given) & (given["name"] == "release"))
-    message, drains = _message(), F.coalesce("drains", F.lit(False))
+    drains = F.coalesce("drains", F.lit(False))
     short = F.col("end") - F.col("before.began") < rules.min_lease_ns
     attempt, previous = F.col("attempt"), F.col("before.attempt")
     tests = [
         Condition(
             "attempts went back",
             (attempt < previous) & (F.col("before.ended") < F.col("began")),
-            text(message, ": ", attempt, " after ", previous),
+            "{queue} {tag}: {attempt} after {before.attempt}",
         ),
         Condition(
             "leased twice",
             (attempt == previous) & short & ~released,
-            text(message, ": attempt ", attempt),
+            "{queue} {tag}: attempt {attempt}",
         ),
-        Condition("lease cut short", ~(back | drains) & short, message),
+        Condition("lease cut short", ~(back | drains) & short, _MESSAGE),
     ]
     refs = F.array(ref("before.who", "before.n"), ref())
     return check_rows(pairs, tests, tags=F.array("tag"), refs=refs)

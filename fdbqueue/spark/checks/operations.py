@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...errors import CorruptData, InvalidArgument
+from .violations import union
 
 LINE = (
     "who string, n bigint, name string, queue string, what string, began bigint, wall bigint, "
@@ -45,10 +46,7 @@ def read(spark: SparkSession, directories: Iterable[str | Path]) -> DataFrame:
         frames.append(spark.read.text(path).withColumn("run", F.lit(directory)))
     if not frames:
         raise InvalidArgument(argument="directories", value=[], problem="name at least one")
-    union = frames[0]
-    for each in frames[1:]:
-        union = union.unionByName(each)
-    return union
+    return union(frames)
 
 
 def paired(lines: DataFrame) -> DataFrame:

@@ -121,8 +121,8 @@ def _overtaken(
     answered = present_throughout(present, asked, (*GROUP, "level"))
     other = F.col("what.tag")
     empty = F.col("kind") == EMPTY
-    detail = F.when(empty, text(F.col("queue"), ": ", other, " was there")).otherwise(
-        text(F.col("queue"), ": ", F.col("tag"), " was taken before ", other)
+    detail = F.when(empty, text("{queue}: {what.tag} was there")).otherwise(
+        text("{queue}: {tag} was taken before {what.tag}")
     )
     tags = F.when(empty, F.array(other)).otherwise(F.array(other, "tag"))
     return as_findings(answered, F.col("kind"), detail, tags=tags, refs=F.array(ref()))
@@ -186,8 +186,7 @@ def _enqueues_out_of_order(taken: DataFrame, rules: Rules) -> DataFrame:
     previous = F.lag(F.struct("tag", "since", enqueue["place"].alias("place"))).over(ordered)
     pairs = members.select("*", previous.alias("before"))
     late = (F.col("before.place") != enqueue["place"]) & (F.col("before.since") > F.col("ended"))
-    detail = text(F.col("tag"), " before ", F.col("before.tag"))
-    test = Condition(FIFO, late, detail)
+    test = Condition(FIFO, late, "{tag} before {before.tag}")
     return check_rows(pairs, [test], tags=F.array("before.tag", "tag"), refs=F.array(ref()))
 
 
@@ -215,9 +214,6 @@ def _deliveries_out_of_order(operations: DataFrame, actions: DataFrame, rules: R
     batches = stepped.groupBy("run", "queue", "who", "n").agg(
         F.max("back").alias("back"), F.collect_list("tag").alias("all_tags")
     )
-    test = Condition(
-        "batch out of order",
-        F.col("back"),
-        text(F.col("queue"), ": ", F.array_join("all_tags", ", ")),
-    )
+    detail = text("{queue}: {tags}", tags=F.array_join("all_tags", ", "))
+    test = Condition("batch out of order", F.col("back"), detail)
     return check_rows(batches, [test], tags=F.col("all_tags"), refs=F.array(ref()))

@@ -146,7 +146,7 @@ def _steps(events: DataFrame, began_before: Column) -> DataFrame:
     born = transition.isin(BORN) & before.isNotNull()
     ended = state.isin([each.value for each in ENDS]) & ~born
     leased = (transition == "lease") & (state == State.LEASED.value)
-    where = text(transition, " of ", F.col("id"), ", which is ", state)
+    where = text("{transition} of {id}, which is {state}", state=state)
     attempt, previous = F.col("attempt"), F.col("before_attempt")
     fails = transition.isin(
         "release", "defer", "reclaim", "dead-letter", "drop", "expire leased", "forward leased"
@@ -170,17 +170,17 @@ def _steps(events: DataFrame, began_before: Column) -> DataFrame:
             Condition(
                 "attempts do not follow",
                 known_name & ~steps,
-                text(transition, " of ", F.col("id"), ": attempt ", attempt, " after ", previous),
+                "{transition} of {id}: attempt {attempt} after {before_attempt}",
             ),
             Condition(
                 "too many attempts",
                 taken & (attempt >= F.col("max_attempts")),
-                text(transition, " of ", F.col("id"), " after ", attempt, " attempts"),
+                "{transition} of {id} after {attempt} attempts",
             ),
             Condition(
                 "early",
                 early,
-                text(F.col("id"), ": ", due_ms - F.col("at_ms"), " ms too early"),
+                text("{id}: {early} ms too early", early=due_ms - F.col("at_ms")),
             ),
         ],
         tags=F.array("id"),

@@ -44,8 +44,8 @@ def cursors(operations: DataFrame, actions: DataFrame, rules: Rules) -> DataFram
         (F.row_number().over(of_message) > 1).alias("again"),
     )
     back = F.col("id") <= F.col("before")
-    who = text(F.col("browser"), ": ", F.col("tag"))
-    after = text(who, " ", F.col("id"), " after ", F.col("before"))
+    who = "{browser}: {tag}"
+    after = "{browser}: {tag} {id} after {before}"
     in_order = check_rows(
         seen,
         [
@@ -68,9 +68,7 @@ def cursors(operations: DataFrame, actions: DataFrame, rules: Rules) -> DataFram
     complete = check_rows(
         every.withColumn("queue", F.coalesce("queue", F.lit(rules.watched))),
         [
-            Condition(
-                "not seen", certain & wanted & ~is_known, text(who, " ", F.col("enqueue.id"))
-            ),
+            Condition("not seen", certain & wanted & ~is_known, "{browser}: {tag} {enqueue.id}"),
             Condition("phantom", (certain == F.lit(False)) & is_known, who),
             Condition("phantom", F.col("enqueue").isNull() & is_known, who),
         ],
@@ -116,10 +114,9 @@ def counters(operations: DataFrame, actions: DataFrame) -> DataFrame:
     finals = finals.where("nth = 1")
     audits = F.concat("about.deviations", "about.unchecked")
     audit = finals.select("*", F.explode(audits).alias("deviation"))
-    audited = as_findings(audit, "audit", text(F.col("queue"), ": ", F.col("deviation")))
+    audited = as_findings(audit, "audit", "{queue}: {deviation}")
     left = finals.select("*", F.explode("about.orphans").alias("kind", "left"))
-    detail = text(F.col("queue"), ": ", F.col("left"), " of ", F.col("kind"))
-    orphans = as_findings(left, "orphans", detail)
+    orphans = as_findings(left, "orphans", "{queue}: {left} of {kind}")
     return union([audited, orphans, _counted(finals, actions)])
 
 
@@ -143,12 +140,11 @@ def _counted(finals: DataFrame, actions: DataFrame) -> DataFrame:
     joined = finals.join(numbers, ["run", "queue"], "left").fillna(0, list(names))
     depth = {state: F.col("about.depth")[state] for state in ("enqueued", *STATES)}
     total = sum((depth[state] for state in STATES[1:]), depth[STATES[0]])
-    queue = F.col("queue")
 
     def outside(name: str, least: str, most: str) -> Condition:
         wrong = ~depth[name].between(F.col(least), F.col(most))
-        known = text(F.col(least), " to ", F.col(most))
-        return Condition("counter", wrong, text(queue, f": {name} ", depth[name], ", ", known))
+        template = f"{{queue}}: {name} {{depth}}, {{{least}}} to {{{most}}}"
+        return Condition("counter", wrong, text(template, depth=depth[name]))
 
     tests = [
         outside("enqueued", "least", "most"),
@@ -156,12 +152,12 @@ def _counted(finals: DataFrame, actions: DataFrame) -> DataFrame:
         Condition(
             "counter",
             depth["dead"] != F.col("dead"),
-            text(queue, ": dead ", depth["dead"], ", but ", F.col("dead"), " are"),
+            text("{queue}: dead {depth}, but {dead} are", depth=depth["dead"]),
         ),
         Condition(
             "counter",
             depth["enqueued"] != total,
-            text(queue, ": ", F.to_json("about.depth"), " does not add up"),
+            text("{queue}: {depth} does not add up", depth=F.to_json("about.depth")),
         ),
     ]
     return check_rows(joined, tests)
@@ -170,5 +166,4 @@ def _counted(finals: DataFrame, actions: DataFrame) -> DataFrame:
 def failures(operations: DataFrame) -> DataFrame:
     """Every process ended normally."""
     failed = operations.where(F.col("name").isin(*FAILURES))
-    what = text(F.col("who"), " ", F.col("queue"), " ", F.col("what"))
-    return as_findings(failed, F.col("name"), what, refs=F.array(ref()))
+    return as_findings(failed, F.col("name"), "{who} {queue} {what}", refs=F.array(ref()))

@@ -38,17 +38,7 @@ def illegal_transitions(events: DataFrame, *, began_before: Column) -> DataFrame
     source = state_of(F.col("transition"), source=True)
     unknown = F.col("before").isNull() & began_before
     wrong = ~F.col("transition").isin(NAMES) | ~(state.eqNullSafe(source) | unknown)
-    what = text(
-        F.col("queue"),
-        ": event ",
-        F.col("at"),
-        ": ",
-        F.col("transition"),
-        " of ",
-        F.col("id"),
-        ", which is ",
-        state,
-    )
+    what = text("{queue}: event {at}: {transition} of {id}, which is {state}", state=state)
     return check_rows(events, [Condition("illegal transition", wrong, what)], tags=F.array("id"))
 
 
@@ -73,16 +63,5 @@ def taken_out_of_order(
     )
     first = least_open(ready, takes, ("run", "queue"))
     passed = first.where(F.col("what.place") < F.col("place"))
-    what = text(
-        F.col("queue"),
-        ": event ",
-        F.col("at"),
-        ": ",
-        F.col("transition"),
-        " of ",
-        F.col("id"),
-        ", but ",
-        F.col("what.id"),
-        " is ready",
-    )
+    what = "{queue}: event {at}: {transition} of {id}, but {what.id} is ready"
     return as_findings(passed, kind, what, tags=F.array("id", "what.id"))

@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from string import Formatter
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
@@ -72,13 +73,19 @@ class Verdict:
         return asdict(self)
 
 
-def text(*parts: Column | str) -> Column:
-    """A detail of texts and columns. Nulls read as ``none``."""
-    columns = [
-        F.lit(part) if isinstance(part, str) else F.coalesce(part.cast("string"), F.lit("none"))
-        for part in parts
-    ]
-    return F.concat(*columns)
+def text(template: str, **others: Column) -> Column:
+    """A detail: ``{name}`` is a column of the row, or one of ``others``. Nulls read as ``none``."""
+    parts = []
+    for literal, name, _, _ in Formatter().parse(template):
+        parts.append(F.lit(literal))
+        if name is not None:
+            value = others[name] if name in others else F.col(name)
+            parts.append(F.coalesce(value.cast("string"), F.lit("none")))
+    return F.concat(*parts)
+
+
+def _detail(detail: str | Column) -> Column:
+    return (text(detail) if isinstance(detail, str) else detail).alias("detail")
 
 
 def ref(who: Column | str = "who", n: Column | str = "n") -> Column:
@@ -92,7 +99,7 @@ def ref(who: Column | str = "who", n: Column | str = "n") -> Column:
 def as_findings(
     frame: DataFrame,
     kind: str | Column,
-    detail: Column,
+    detail: str | Column,
     *,
     queue: Column | str = "queue",
     tags: Column | None = None,
@@ -103,7 +110,7 @@ def as_findings(
         "run",
         (F.lit(kind) if isinstance(kind, str) else kind).alias("kind"),
         (F.col(queue) if isinstance(queue, str) else queue).alias("queue"),
-        detail.alias("detail"),
+        _detail(detail),
         (F.array().cast("array<string>") if tags is None else tags).alias("tags"),
         (F.array().cast(f"array<{REF}>") if refs is None else refs).alias("refs"),
     )
@@ -111,11 +118,11 @@ def as_findings(
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on rows, and the finding if it is true."""
+    """A condition on rows, and the finding if it is true. A detail may be a template: ``text``."""
 
     kind: str
     condition: Column
-    detail: Column
+    detail: str | Column
 
 
 def check_rows(
@@ -129,7 +136,7 @@ def check_rows(
     hits = [
         F.when(
             F.coalesce(each.condition, F.lit(False)),
-            F.struct(F.lit(each.kind).alias("kind"), each.detail.alias("detail")),
+            F.struct(F.lit(each.kind).alias("kind"), _detail(each.detail)),
         )
         for each in tests
     ]

@@ -40,8 +40,8 @@ def findings(
     )
     asked = counted.join(F.broadcast(_changes(operations)), list(QUEUE), "left")
     behind = asked.withColumn("room", _room(rules)).where("before >= room")
-    others = text(F.col("before"), " others of ", F.col("room") - 1)
-    detail = text(F.col("queue"), ": ", F.col("tag"), " was taken before ", others)
+    template = "{queue}: {tag} was taken before {before} others of {allowed}"
+    detail = text(template, allowed=F.col("room") - 1)
     tags = F.array("tag", "one")
     return as_findings(behind, "behind the window", detail, tags=tags, refs=F.array(ref()))
 
