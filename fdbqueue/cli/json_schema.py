@@ -113,6 +113,7 @@ def lease_json(lease: LeasedMessage) -> dict[str, Any]:
         "consumer": lease.consumer,
         "expires_at": None if lease.planned else when(delivery.expires_at_ms),
         "expired": lease.expired,
+        "lapsed": lease.expired,  # the former name
         "planned": lease.planned,
     }
 
