@@ -92,6 +92,7 @@ class _Leap(NamedTuple):
     top: int
 
 
+_NONE = _Leap(0, 0, 0)
 _leaps: dict[bytes, _Leap] = {}
 """The last leaps, by the key of TAIL of the level."""
 
@@ -104,25 +105,20 @@ def _ahead(tried: once.Attempt, tail: bytes, following: int) -> int:
     which commits first as a rule. Our own operations are brief: they need no leap, and would only
     lead a cursor after the others.
     """
-    size = leap(tried.retries, tried.before)
     if tried.brief:
-        return following + size
-    known = _leaps.get(tail)
-    if known is not None:
-        halvings = (tried.version - known.version) // _HALVED_VERSIONS
-        last = known.size >> halvings if 0 <= halvings < _MAX_HALVINGS else 0
-        if not tried.retries and not last:
-            _leaps.pop(tail, None)
-            return following
-        size = max(size, min(MAX_LEAP, 2 * last) if tried.retries else last)
-        begin = min(max(following, known.top if last else 0) + size, following + MAX_LEAP)
-    else:
-        begin = following + size
-    if tried.retries or known is None:
-        known = _Leap(size, tried.version, begin)
+        return following + leap(tried.retries, tried.before)
+    known = _leaps.get(tail, _NONE)
+    halvings = (tried.version - known.version) // _HALVED_VERSIONS
+    size = last = known.size >> halvings if 0 <= halvings < _MAX_HALVINGS else 0
+    if tried.retries:
+        size = max(leap(tried.retries, tried.before), min(MAX_LEAP, 2 * last))
+    if not size:
+        _leaps.pop(tail, None)
+        return following
+    begin = min(max(following, known.top if last else 0) + size, following + MAX_LEAP)
     if len(_leaps) >= MAX_REMEMBERED:
         _leaps.clear()
-    _leaps[tail] = known._replace(top=begin)
+    _leaps[tail] = _Leap(size, tried.version, begin) if tried.retries else known._replace(top=begin)
     return begin
 
 
