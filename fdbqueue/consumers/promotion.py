@@ -15,7 +15,7 @@ from . import wakeups
 class Reads(NamedTuple):
     """The reads of what may have become ready, issued and not awaited."""
 
-    lapsed: lease_expiry.Reads
+    expired: lease_expiry.Reads
     due: fdb.FDBRange
 
 
@@ -48,12 +48,12 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> int:
 @transactional
 def promote_all(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
     """As ``promote``; tells also whether there was anything to do."""
-    returned, lapsed, size = lease_expiry.return_expired(tr, scope, reads.lapsed)
+    returned, expired, size = lease_expiry.return_expired(tr, scope, reads.expired)
     ready = due = 0
     if size <= SIDE_BYTES:  # else there is no room for another large one: it is for the next
         ready, due, more = delayed.promote(tr, scope, reads.due)
         size += more
-    promoted = Promoted(returned + ready, lapsed + due, max(0, size - SIDE_BYTES))
+    promoted = Promoted(returned + ready, expired + due, max(0, size - SIDE_BYTES))
     if promoted.ready:
         wakeups.wake(tr, scope.keys, wakeups.reads(tr, scope.keys, promoted.ready))
     return promoted

@@ -1,9 +1,8 @@
-"""Where a message is now, by its id.
+"""Lookup: where a message is now, by its id.
 
-An id names the first place of its message, so nothing is written for most messages. Where a
-message stands elsewhere, MOVED leads from its id to there. A lease stands at the position of its
-message, under another kind of key. The leases of plans stand in the order of the plan: a message
-among them is found by bisection.
+An id names the first place of its message, so most messages need no further record. MOVED leads
+from the id to any other place. A lease is at the position of its message, under another kind of
+key. The leases of a plan are in the order of the plan, and searched by bisection.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _CLAIMS_AT_ONCE = 50
 
 @record
 class Found:
-    """A message that is not leased: where, and what is stored there."""
+    """A message that is not leased, and its place."""
 
     place: Place
     message: StoredMessage
@@ -76,7 +75,7 @@ class Reads:
 
 
 def reads(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> Reads:
-    """Issue the reads for an id. Raises ``InvalidArgument`` if it is none."""
+    """Issue the reads for an id. Raises ``InvalidArgument`` if it is not an id."""
     named = parse_id(message_id)
     return Reads(message_id, named, tr.get(key(keys, named)), tr.get(keys.moved(message_id)))
 
@@ -84,7 +83,7 @@ def reads(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> Reads:
 def find(tr: fdb.TransactionRead, scope: Scope, reads: Reads) -> Found | None:
     """The message, unless it is leased or gone. A second round trip if it has moved.
 
-    On a transaction conflicts with whatever moves the message; on its snapshot with nothing.
+    On a transaction, conflicts with whatever moves the message; on its snapshot, never.
     """
     value = reads.first.value
     if value is not None:
@@ -204,7 +203,7 @@ def described(found: Found, message: StoredMessage) -> MessageState:
 
 
 def point(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, place: Place) -> None:
-    """Let the message's id lead to where the message is now. Writes blindly."""
+    """Make the message's id lead to its place. Writes blindly."""
     message_id = message.id
     place = message.turn or place
     if place == parse_id(message_id):

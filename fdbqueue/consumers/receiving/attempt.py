@@ -171,7 +171,7 @@ class _Looked:
     @property
     def overdue(self) -> bool:
         """Whether the versions of leases had passed; they may go on by the wall clock."""
-        return self.due is not None and bool(self.due.lapsed.lapsed.to_list())
+        return self.due is not None and bool(self.due.expired.expired.to_list())
 
 
 _NOTHING = promotion.Promoted(0, 0, 0)

@@ -1,4 +1,4 @@
-"""The first messages that may be delivered: in order, and alive."""
+"""The head: the first messages that may be delivered, in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import payloads, time_to_live, transitions
 from . import scan
 
 MAX_DISPOSED = 1_000
-"""Messages whose time to live is over that one transaction disposes of to find others."""
+"""The most expired messages that one transaction removes to reach others."""
 _MORE = 200
 
 
@@ -22,10 +22,10 @@ def alive(
     messages: Sequence[StoredMessage],
     again: Callable[[], Sequence[StoredMessage]],
 ) -> list[StoredMessage]:
-    """Those of some first messages whose time is not over; the others are disposed of.
+    """The deliverable ones of some first messages; the others are removed.
 
-    again: reads the first messages anew, for when none of them is left; none only if there are
-        none. Both reads are made with the conflicts that the caller needs.
+    again: reads the first messages again if none is left. Both reads make the conflicts that the
+        caller needs.
 
     Raises ``ExpiredBacklog``.
     """
@@ -43,10 +43,10 @@ def alive(
 def first(
     tr: fdb.Transaction, scope: Scope, limit: int, messages: Sequence[StoredMessage]
 ) -> list[StoredMessage]:
-    """Up to ``limit`` first messages that are alive, of those that were read and what follows.
+    """Up to ``limit`` first deliverable messages, from those that were read on.
 
-    One more round trip for every two hundred that are not. Conflicts as
-    ``dequeue.conflicting``. Raises ``ExpiredBacklog``.
+    One more round trip for every two hundred others. Conflicts as ``scan.conflicting``. Raises
+    ``ExpiredBacklog``.
     """
 
     def again() -> list[StoredMessage]:
@@ -57,11 +57,11 @@ def first(
 
 
 def together(messages: list[StoredMessage], *, suspects: bool = True) -> list[StoredMessage]:
-    """Those of some first messages that are handed over together.
+    """How many of some first messages to deliver together.
 
-    One whose lease has lapsed comes alone, so that it is known which message a consumer dies of. If
-    that was not enough to know, it comes only to who begins with it at once, beside no other, which
-    is what ``suspects`` says.
+    A message whose lease has expired comes alone, to find out which message kills consumers. If
+    that was not conclusive, it goes only to consumers that handle it at once, beside no other,
+    which ``suspects`` tells.
     """
     for n, message in enumerate(messages):
         if message.envelope.alone:
@@ -79,7 +79,7 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     """
     found = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit))
     taken = first(tr, scope, limit, found)
-    # Issued before the end of the messages removes the chunks.
+    # Issued before the messages end, which removes their chunks.
     chunks = payloads.reads(tr, scope.keys, taken)
     taken = payloads.load(taken, chunks)
     scan.remove(tr, scope.keys, taken)

@@ -1,11 +1,10 @@
-"""Leases that have run out: their messages return to where they stood.
+"""Expired leases: their messages return to their places.
 
-A lease lapses when both the database's version and the reaper's wall clock are past its expiry: a
-worker whose clock is wrong cannot steal a live lease alone, and neither can the jump of versions
-at a recovery of the database.
+A lease expires when both the database's version and the wall clock are past its expiry, so neither
+a worker with a wrong clock nor the jump of versions at a recovery can end a live lease.
 
-Data that was copied from another cluster may have versions that are ahead of this one's, by months:
-such a lease lapses by the wall clock alone, once its version is overdue.
+Data copied from another cluster may have versions months ahead of this one's. Such a lease expires
+by the wall clock alone, once it is overdue.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from ...values.states import RECLAIM
 from ..transaction_budget import SIDE_BYTES, fitting, weight
 from . import lease, redelivery
 
-MAX_LAPSED = 100
-"""Lapsed leases that one look returns to the queue."""
+MAX_EXPIRED = 100
+"""The most expired leases that one transaction ends."""
 _FIRST_READ = 8
 MAX_PAGES = 10
-"""How often a look goes on behind leases that have lapsed by the version alone."""
+"""How many pages of leases that have expired by the version alone to skip."""
 
 
 class Reads(NamedTuple):
-    """The reads of leases that may have lapsed, issued and not awaited: those that have by the
-    database's version, and now and then the last ones of those that have not."""
+    """The reads of leases that may have expired, issued and not awaited: those past the database's
+    version, and now and then the last of the others."""
 
-    lapsed: fdb.FDBRange
+    expired: fdb.FDBRange
     strays: fdb.FDBRange | None = None
 
 
 def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
-    """Issue snapshot reads of the leases that may have lapsed."""
+    """Issue snapshot reads of the leases that may have expired."""
     strays = None
     if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
         strays = tr.snapshot.get_range(
             scope.keys.expiry(scope.version(tr), b""),
             scope.keys.kind(Kind.EXPIRY).stop,
-            limit=MAX_LAPSED,
+            limit=MAX_EXPIRED,
             reverse=True,
             streaming_mode=fdb.StreamingMode.exact,
         )
@@ -56,21 +55,20 @@ def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
     return tr.snapshot.get_range(
         begin,
         scope.keys.expiry(scope.version(tr), b""),
-        limit=MAX_LAPSED,
+        limit=MAX_EXPIRED,
         streaming_mode=fdb.StreamingMode.exact,
     )
 
 
 @transactional
 def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int, int, int]:
-    """Return messages whose lease has lapsed to their old positions.
+    """End expired leases, and return their messages to their places.
 
-    From now on they are delivered one by one. It is a failed attempt of those whose handling had
-    begun: the redelivery policy says whether one rests, or becomes a dead letter. Returns
-    how many became ready, how many leases have lapsed, and the weight of their messages.
-    A second round trip if there are any, and more where a consumer whose clock is ahead has left
-    so many leases that they fill what was looked at. Conflicts with a settlement or an extension
-    of the same leases and with others who return them.
+    These are then delivered one by one. If handling had begun, the attempt failed, and the
+    redelivery policy decides what happens. Returns how many became ready, how many leases ended,
+    and the weight of their messages. One more round trip if there are any, and further ones behind
+    many leases of a consumer whose clock is ahead. Conflicts with settlements and extensions of the
+    same leases, and with others that end them.
     """
     verdicts = []
     now_ms = scope.now_ms(tr)
@@ -87,9 +85,9 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
 def _held(
     tr: fdb.Transaction, scope: Scope, reads: Reads
 ) -> Iterator[tuple[tuple[bytes, lease.Held, StoredMessage], Envelope]]:
-    """The leases that have lapsed, and their messages, as far as they are still there.
+    """The expired leases that still exist, with their messages.
 
-    Reads some, and then as many as there is room for by the size of these.
+    Reads a few, and then as many as fit by the size of these.
     """
     over, count, read, size = _over(tr, scope, reads), _FIRST_READ, 0, 0
     while read < len(over):
@@ -99,8 +97,8 @@ def _held(
             try:
                 ended = lease.holding(each)
             except (CorruptData, FormatTooNew):
-                ended = None  # It stays for verify to show, and holds up nobody.
-            if ended is None:  # Or it was extended while it was settled.
+                ended = None  # verify reports it; it must not block the others.
+            if ended is None:  # Or it was extended while being settled.
                 del tr[expiry]
                 continue
             held = lease.message_of(ended.lease)
@@ -125,12 +123,12 @@ def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[tuple[bytes, 
         collect(reads.strays.to_list(), now_ms - lease.OVERDUE_MS)
         if over and scope.strays is not None:
             scope.strays.go_on()
-    page = reads.lapsed
+    page = reads.expired
     for _ in range(MAX_PAGES):
         rows = page.to_list()
         collect(rows, now_ms)
-        if len(rows) < MAX_LAPSED or len(over) >= MAX_LAPSED:
+        if len(rows) < MAX_EXPIRED or len(over) >= MAX_EXPIRED:
             break
-        # Leases of a clock that is a little ahead must not hold up those behind them.
+        # Leases of a clock that is a little ahead must not block those behind them.
         page = _page(tr, scope, rows[-1].key + b"\x00")
     return over

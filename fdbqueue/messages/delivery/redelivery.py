@@ -1,6 +1,6 @@
-"""What becomes of a message whose delivery has ended without success.
+"""Redelivery policy: what happens to a message after a failed delivery.
 
-The decision is a function of plain values; carrying it out is apart from it.
+The decision is a function of plain values; ``carry_out`` executes it.
 """
 
 from __future__ import annotations
@@ -25,31 +25,30 @@ class Disposition(Enum):
 
     REQUEUE = "to its place"
     DEFER = "to its place, after a delay"
-    REJECT = "among the dead letters"
-    EXPIRE = "where messages go whose time to live is over"
+    REJECT = "to the dead letters"
+    EXPIRE = "to the end of its time to live"
 
 
 FREE_RELEASES = 3
-"""How often a message is given back at once, without an error."""
-FIRST_REST = 0.1
-MAX_REST = 10.0
-"""Seconds that it rests before it is delivered again, if it is given back yet again."""
+"""How often a message may be released without an error before releases cause a delay."""
+FIRST_DELAY = 0.1
+MAX_DELAY = 10.0
+"""The delays of further releases, in seconds."""
 
 
-def rest(released: int) -> float:
-    """Seconds that a message rests that was given back ``released`` times before, without an error.
+def release_delay(released: int) -> float:
+    """How long to delay a message released ``released`` times before without an error.
 
-    Else a consumer that cannot do anything with the first message, and gives it back, would be
-    handed the same again at once, for ever.
+    Otherwise a consumer that keeps releasing the first message would receive it again and again.
     """
     if released < FREE_RELEASES:
         return 0.0
-    return min(MAX_REST, FIRST_REST * 2.0 ** min(released - FREE_RELEASES, 10))
+    return min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(released - FREE_RELEASES, 10))
 
 
 @record
 class Verdict:
-    """Where a message goes, with what envelope; ``due_ms`` for a rest, ``reason`` for a death."""
+    """Where a message goes, with its new envelope; ``due_ms`` for DEFER, ``reason`` for REJECT."""
 
     disposition: Disposition
     envelope: Envelope
@@ -66,14 +65,14 @@ def decide(
     error: str | None = None,
     delay: float | None = None,
 ) -> Verdict:
-    """What becomes of a message.
+    """Decide what happens to a message.
 
-    failure: how the attempt failed, for a dead letter's reason; None if it does not count.
-    error: the text to keep with it. delay: seconds to rest; None for what the backoff says, of
-    the message or else of the queue, and without a failure for what ``rest`` says.
+    failure: how the attempt failed, as the reason of a dead letter; None if it does not count.
+    error: the text to keep. delay: in seconds; None for the backoff of the message or the queue,
+    and without a failure for ``release_delay``.
     """
     if failure is None and delay is None:
-        delay = rest(envelope.released)
+        delay = release_delay(envelope.released)
         envelope = replace(envelope, released=envelope.released + 1)
     if failure is not None:
         envelope = envelope.failed(error)
@@ -90,21 +89,21 @@ def decide(
 
 
 def after_expiry(options: QueueOptions, envelope: Envelope, now_ms: int, *, begun: bool) -> Verdict:
-    """What becomes of a message whose lease has lapsed.
+    """Decide what happens to a message whose lease has expired.
 
-    begun: whether its handling had begun, beside no other: else this is no failed attempt. The rest
-        that the backoff asks for began with the lease.
+    begun: whether its handling, and that of no other message, had begun; otherwise this is not a
+        failed attempt. The delay of the backoff began with the lease.
     """
-    envelope = envelope.lapsed(begun=begun)
+    envelope = envelope.after_expiry(begun=begun)
     if not begun:
         return decide(options, envelope, now_ms, failure=None, delay=0.0)
-    rest = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts + 1)
+    delay = backoff.seconds(envelope.backoff or options.backoff, envelope.attempts + 1)
     return decide(
         options,
         envelope,
         now_ms,
-        failure="its lease lapsed at the last attempt",
-        delay=max(0.0, rest - options.lease),
+        failure="its lease expired at the last attempt",
+        delay=max(0.0, delay - options.lease),
     )
 
 
@@ -115,10 +114,10 @@ def carry_out(
     returned: Transition,
     verdicts: Iterable[tuple[StoredMessage, Verdict]],
 ) -> int:
-    """Send messages, whose leases were ended, where they go; returns how many became ready.
+    """Send messages, whose leases have ended, where they go; returns how many became ready.
 
-    returned: the transition of those that go back to their places. Writes blindly but for dead
-    letters that go to another queue.
+    returned: the transition of those that return to their places. Writes blindly, except dead
+    letters for another queue.
     """
     ready: list[StoredMessage] = []
     expired: list[StoredMessage] = []
@@ -139,5 +138,5 @@ def carry_out(
     dead_letters.add(tr, scope, State.LEASED, died)
     time_to_live.expire(tr, scope, State.LEASED, expired)
     ended = [*expired, *(message for message, _ in died)]
-    # The end of one with an ordering key lets the next one become ready.
+    # When one with an ordering key ends, the next one becomes ready.
     return len(ready) + sum(message.envelope.key is not None for message in ended)

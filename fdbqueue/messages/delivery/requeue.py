@@ -1,7 +1,7 @@
-"""Putting messages back where they stood: the one place where that is done.
+"""Requeue: the one place that puts messages back at their positions.
 
-A subscription's cursor says that nothing before it is of interest. A message that becomes ready at
-a position of before has to take the cursors that passed it back to it, in the same transaction.
+A subscription never reads behind its cursor. So a message that becomes ready at its old position
+also moves back the cursors that are ahead of it, in the same transaction.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ from ...store.binding import fdb, transactional
 
 @transactional
 def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) -> None:
-    """Make messages ready where they stood before; the transition is the caller's to record.
+    """Make messages ready at their old positions; the caller records the transition.
 
-    Moves the cursor of every subscription that takes such a message back to it. Writes blindly,
-    no reads and no conflicts of its own: BYTE_MIN leaves a cursor that has not come so far. Which
-    subscriptions there are is known under the read conflict on META that comes with the scope,
-    and a cursor that is created meanwhile begins behind nothing.
+    Moves back the cursor of each subscription that wants such a message. Writes blindly: BYTE_MIN
+    leaves a cursor that is not ahead. The scope's read conflict on META covers the list of
+    subscriptions, and a new cursor starts at the beginning.
     """
     keys = scope.keys
     skipping = [definition for definition in scope.subscriptions if definition.skips]
     now_ms = scope.now_ms(tr) if skipping else 0
     lowest: dict[tuple[str, int], bytes] = {}
     tried = once.attempt(tr)
-    for standing in messages:
-        position, key = standing.position, keys.ready(standing.position)
-        tr[key] = pack_envelope(standing.envelope)
+    for each in messages:
+        position, key = each.position, keys.ready(each.position)
+        tr[key] = pack_envelope(each.envelope)
         tried.put_back(key)
-        message = standing.envelope.properties(position) if skipping else None
+        message = each.envelope.properties(position) if skipping else None
         for definition in skipping:
-            # What does not match, and never will, would only be passed again.
+            # A message that never matches would only be skipped again.
             if message and (definition.timed or definition.matches(message, now_ms)):
                 cursor = (definition.name, position.level)
                 place = keys.place(position)

@@ -13,16 +13,13 @@ from ...store.binding import fdb, transactional
 from .. import payloads
 
 BATCH_BYTES = 8_000_000
-"""What a batch may hold of envelopes and payloads: a transaction takes 10,000,000 bytes."""
+"""The most envelopes and payloads of a batch; a transaction takes 10,000,000 bytes."""
 PAGE = 100
-"""Messages that are read in one piece. Of more, no more are read than a batch can hold."""
+"""How many messages to read at once; a larger read stops at the size of a batch."""
 
 
 def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
-    """Issue a snapshot read of the first ready messages, without waiting for it.
-
-    Reads as it is iterated: whoever stops early has read little more.
-    """
+    """Issue a snapshot read of the first ready messages; it reads on as it is iterated."""
     ready = keys.ready_range()
     mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
     return tr.snapshot.get_range(ready.start, ready.stop, limit=limit, streaming_mode=mode)
@@ -30,22 +27,20 @@ def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
 
 def parse(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[StoredMessage]:
     """The messages of READY keys."""
-    return [_standing(keys, kv) for kv in found]
+    return [_parse(keys, kv) for kv in found]
 
 
 def batch(
     keys: QueueKeys, found: Iterable[fdb.KeyValue], room: int = BATCH_BYTES
 ) -> list[StoredMessage]:
-    """The first messages of READY keys that one transaction can hold: one at least.
+    """The first messages of READY keys that one transaction can hold; at least one.
 
-    room: bytes of envelopes and payloads; less where the transaction does something else, too.
-
-    Reads no further than that.
+    room: bytes of envelopes and payloads; less if the transaction does other things, too.
     """
     messages: list[StoredMessage] = []
     left, each = room, keys.lease_bytes
     for kv in found:
-        message = _standing(keys, kv)
+        message = _parse(keys, kv)
         left -= len(kv.value) + message.envelope.chunk_bytes + each
         if left < 0 and messages:
             break
@@ -53,7 +48,7 @@ def batch(
     return messages
 
 
-def _standing(keys: QueueKeys, kv: fdb.KeyValue) -> StoredMessage:
+def _parse(keys: QueueKeys, kv: fdb.KeyValue) -> StoredMessage:
     return StoredMessage(keys.parse_ready(kv.key), open_envelope(kv.value))
 
 
@@ -62,9 +57,8 @@ def conflicting(
 ) -> list[StoredMessage]:
     """The first messages of a snapshot read that one transaction can hold; as ``batch``.
 
-    Conflicts with whatever changes what stands up to the last of them, but with no arrival
-    behind it, however many were asked for: who takes what there is does not rely on there being
-    no more. Only where there is nothing at all, with any arrival.
+    Conflicts with any change up to the last of them, but not with arrivals behind it, even if fewer
+    messages exist than were asked for. Only if there are none, conflicts with any arrival.
     """
     ready = keys.ready_range()
     messages = batch(keys, found, room)
@@ -74,9 +68,9 @@ def conflicting(
 
 
 def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage]) -> None:
-    """Remove ready messages. Blind: MAX on TAIL keeps their indexes from being used again.
+    """Remove ready messages, blindly; MAX on TAIL keeps their indexes from being reused.
 
-    Raises ``OwnWritesUnseen`` if the transaction has removed one before.
+    Raises ``OwnWritesUnseen`` if the transaction has removed one of them before.
     """
     passed: dict[int, int] = {}
     tried = once.attempt(tr)
@@ -91,7 +85,7 @@ def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessag
 
 @transactional
 def peek(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
-    """The first ``limit`` ready messages that fit in a batch, left where they are.
+    """The first ``limit`` ready messages that fit in a batch, left in place.
 
     Snapshot reads, no conflicts.
     """

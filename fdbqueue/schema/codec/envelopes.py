@@ -110,7 +110,7 @@ class Envelope:
         text = self.last_error if error is None else error[:MAX_ERROR_CHARACTERS]
         return replace(self, attempts=self.attempts + 1, last_error=text, released=0)
 
-    def lapsed(self, *, begun: bool) -> Envelope:
+    def after_expiry(self, *, begun: bool) -> Envelope:
         """The envelope after its lease has expired, perhaps because it killed its consumer.
 
         begun: whether the consumer is known to have been handling it.
