@@ -58,6 +58,20 @@ def test_dead_letters_show_their_cause_and_say_that_there_are_more(
     assert "redriven 3 dead letters" in paced.out
 
 
+def test_a_dead_letter_that_has_to_stay_is_told_of(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    queue = Queue(name)
+    queue.enqueue(db, b"first", unique="u")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    queue.reject(db, delivery, "no")
+    queue.enqueue(db, b"second", unique="u")
+
+    told = fdbq.ok("dead", "redrive", name, "--all", "--yes")
+
+    assert "redriven 0 dead letters" in told.out
+    assert "1 dead letter not redriven: another message holds the unique key" in told.err
+
+
 def test_what_waits_is_listed_and_edited(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
     queue = Queue(name)
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key="k") for n in range(3)])

@@ -295,6 +295,12 @@ def _change(
         dead_letters = terminal.count(count, "dead letter")
         of = terminal.queues(found)
         print(terminal.visible(f"{change.verb(verb, done)} {dead_letters} of {of}"))
+    if count < total and not ids and not change.dry_run:
+        stayed = terminal.count(total - count, "dead letter")
+        terminal.note(
+            f"{stayed} not {done}: another message holds the unique key, this release cannot read "
+            "the message, or somebody else was faster"
+        )
     if count < len(ids):
         raise terminal.CommandError("some ids have no dead letter, or one that has to stay", 1)
     if not total and not choice.every:
