@@ -40,11 +40,6 @@ def needs_spark(page: Path) -> bool:
     return any("fdbqueue.spark" in code for _, code in runnable(page))
 
 
-def takes_long(page: Path) -> bool:
-    """Whether a page runs Spark, or more than ten commands."""
-    return needs_spark(page) or sum(code.count("$ fdbq") for _, code in runnable(page)) > 10
-
-
 def run(page: Path, place: Path, times: int) -> None:
     """Run the blocks of a page in a directory with a store, as many times."""
     places = [prepared().directory, Path(sys.executable).parent]
@@ -78,7 +73,7 @@ def test_the_blocks_of_a_page_run_and_again_on_one_store(page: Path, place: Path
     if needs_spark(page):
         require_spark()
     # What takes long runs twice in the test below.
-    run(page, place, times=1 if takes_long(page) else 2)
+    run(page, place, times=1 if needs_spark(page) else 2)
 
 
 @pytest.mark.slow
