@@ -55,6 +55,25 @@ def test_messages_of_a_key_come_one_at_a_time_and_in_order(db: Database, queue: 
     assert queue.depth(db) == Depth(enqueued=3, done=3)
 
 
+@pytest.mark.parametrize("composed", [False, True], ids=["by itself", "in a transaction"])
+def test_an_acknowledgement_with_the_next_receive_brings_the_next_message_of_the_key(
+    db: Database, queue: Queue, composed: bool
+) -> None:
+    queue.enqueue_many(db, keyed("a", b"1", b"2", b"3"))
+    seen: list[bytes] = []
+    held: list[Delivery] = [take(db, queue)]
+    while held:
+        seen += [delivery.payload for delivery in held]
+        if composed:
+            tr = db.create_transaction()
+            held = queue.receive_many(tr, 1, ack=held)
+            tr.commit().wait()
+        else:
+            held = queue.receive_many(db, 1, ack=held)
+    assert seen == [b"1", b"2", b"3"]
+    assert queue.depth(db).done == 3
+
+
 def test_different_keys_and_messages_without_one_do_not_wait(db: Database, queue: Queue) -> None:
     queue.enqueue_many(
         db, [*keyed("a", b"a1", b"a2"), *keyed("b", b"b1"), *keyed(None, b"x", b"y")]

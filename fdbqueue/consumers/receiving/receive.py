@@ -78,7 +78,9 @@ def receive_in(
         return found
     if ack:
         settle.ack(tr, access.entry, ack)
-    return attempt.take(tr, access.entry.scope(tr), asked, claim, len(ack))
+    scope = access.entry.scope(tr)
+    access.common = not access.crowded and scope.options.contention in ("auto", "first")
+    return attempt.take(tr, scope, asked, claim, len(ack))
 
 
 def _attempt(
@@ -100,16 +102,18 @@ def _attempt(
     line = snapshot.get_key(keys.first_in_line) if lined and access.delays else following
     ended = lease.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
-    if ack:
-        settle.done(tr, scope, ack, ended)
+    # What ends may let the next message of its ordering key become ready: read again then.
+    alone = not ack or settle.done(tr, scope, ack, ended)
     options, there = scope.options, following.value
     access.delays = there < keys.delayed_end
     if lined and access.delays:
         if line is following:
             line = snapshot.get_key(keys.first_in_line)
         there = line.value
+    access.common = options.contention in ("auto", "first")
     common = (
-        options.contention in ("auto", "first")
+        access.common
+        and alone
         and not options.paused
         and not (lined and there < keys.line_end and (waits or options.contention == "auto"))
         and not (access.delays and following.value < _due(tr, scope))

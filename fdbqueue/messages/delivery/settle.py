@@ -33,8 +33,11 @@ def done(
     scope: Scope,
     deliveries: Sequence[Delivery],
     reads: Sequence[lease.Reads],
-) -> None:
-    """The messages are done. ``reads``: the reads of their leases."""
+) -> bool:
+    """The messages are done; returns whether that changed nothing else.
+
+    reads: the reads of their leases.
+    """
     silent, levels = scope.options.history_seconds is None, scope.keys.levels
     counts: dict[int, int] = {}
     others = []
@@ -48,6 +51,7 @@ def done(
         tr.add(levels[level].count, _ONE if total == _ACKNOWLEDGED else counters.operand(total))
     if others:
         transitions.record(tr, scope, ACK, others)
+    return not others
 
 
 @transactional
