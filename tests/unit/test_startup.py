@@ -30,6 +30,7 @@ NOT_NEEDED = {
     "fdbqueue.worker",
     "hashlib",
     "importlib.abc",
+    "importlib.metadata",
     "importlib.resources",
     "lark",
     "opentelemetry",
@@ -49,6 +50,7 @@ COMMANDS = [
     "peek orders",
     "receive orders --ack",
     "dead list orders",
+    "status",
 ]
 NOT_FOR_HELP = {"fdb", "fdbqueue.store.binding", "lark", "pydantic", "rich"}
 
