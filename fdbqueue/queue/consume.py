@@ -32,7 +32,7 @@ def receive(
 
     As ``receive_many`` for one message.
     """
-    if lease is None and not (wait or consumer or ack):
+    if lease is None and type(wait) is float and not wait and consumer == "" and ack == ():
         try:
             if isinstance(tr, fdb.Transaction):
                 found = receiving.receive_in(tr, queue._access, _ONE)
