@@ -121,7 +121,7 @@ def test_threads_write_as_soon_as_the_session_has_started(tmp_path: Path) -> Non
     here = {**os.environ, "FDBQUEUE_STORE": store, "PYSPARK_PYTHON": sys.executable}
     fdbq = [sys.executable, "-c", "import sys; from fdbqueue.cli import main; main()"]
     subprocess.run([*fdbq, "queue", "create", "threads"], env=here, check=True)
-    subprocess.run([sys.executable, "-c", WRITERS], env=here, cwd=tmp_path, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", WRITERS], env=here, cwd=tmp_path, check=True)
     shown = subprocess.run(
         [*fdbq, "queue", "show", "threads", "--json"], env=here, capture_output=True, check=True
     )
