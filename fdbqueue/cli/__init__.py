@@ -20,4 +20,8 @@ def main() -> None:
     gc.set_threshold(50_000)
     from .main import run
 
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        # Likewise at exit, where Python would scan them several times.
+        gc.freeze()
