@@ -26,12 +26,15 @@ R = TypeVar("R")
 # -- one message -----------------------------------------------------------------------------
 
 
-def cancel(queue: Handle, tr: Transactor, message_id: str) -> bool:
+def cancel(
+    queue: Handle, tr: Transactor, message_id: str, *, timeout: Seconds | None = None
+) -> bool:
     """Remove a ready or delayed message; returns whether it was removed.
 
     Leased messages and dead letters stay. One or two round trips. Conflicts with whatever moves
     the message. Raises ``InvalidArgument`` if it is not an id, ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
 
     def remove(tr: fdb.Transaction) -> bool:
         scope = queue._scope(tr)
@@ -53,6 +56,7 @@ def edit(
     priority: int | None = None,
     delay: Seconds | None = None,
     at: datetime | None = None,
+    timeout: Seconds | None = None,
 ) -> bool:
     """Change the priority of a waiting message, or when it is due; returns whether it was changed.
 
@@ -64,6 +68,7 @@ def edit(
     Conflicts with whatever moves the message. Raises ``InvalidArgument``, also for a time for a
     message that waits for its ordering key; ``InvalidPriority``, ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
 
     def change(tr: fdb.Transaction) -> bool:
         scope = queue._scope(tr)
@@ -84,21 +89,23 @@ def edit(
 # -- the queue -------------------------------------------------------------------------------
 
 
-def pause(queue: Handle, tr: Transactor) -> None:
+def pause(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> None:
     """Suspend receiving: the queue looks empty, and waiting consumers keep waiting.
 
     Messages can still be enqueued, and leases settled. Conflicts with every concurrent operation
     on the queue. Raises ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
     queue._run(tr, lambda tr: _set_paused(queue, tr, True))
 
 
-def resume(queue: Handle, tr: Transactor) -> None:
+def resume(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> None:
     """End a pause, and wake waiting consumers. Conflicts and errors as ``pause``."""
+    queue = queue._bounded(tr, timeout)
     queue._run(tr, lambda tr: _set_paused(queue, tr, False))
 
 
-def sweep(queue: Handle, db: fdb.Database) -> Swept:
+def sweep(queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None) -> Swept:
     """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones, and
     remove dead consumers.
 
@@ -106,10 +113,17 @@ def sweep(queue: Handle, db: fdb.Database) -> Swept:
     sweep deletes a queue with ``auto_delete``. Spans transactions of up to some hundred messages.
     Raises ``QueueNotFound``.
     """
+    queue = queue._bounded(db, timeout)
     return housekeeping.sweep(queue, db)
 
 
-def evict(queue: Handle, tr: Transactor, consumer: Consumer | None = None) -> list[bytes]:
+def evict(
+    queue: Handle,
+    tr: Transactor,
+    consumer: Consumer | None = None,
+    *,
+    timeout: Seconds | None = None,
+) -> list[bytes]:
     """Remove a consumer, or all of dead processes (None), up to 100 in a transaction.
 
     Returns their ids; call it again until it returns none. A dead process is removed from all
@@ -118,6 +132,7 @@ def evict(queue: Handle, tr: Transactor, consumer: Consumer | None = None) -> li
     that is alive registers again. Conflicts with signs of life of the removed ones. With a
     database it spans transactions. Raises ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
     if consumer is None and not isinstance(tr, fdb.Transaction):
         return housekeeping.evict_dead(queue, tr, first=True)
 
@@ -147,7 +162,11 @@ def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool) -> None:
 
 
 def purge(
-    queue: Handle, db: fdb.Database, *, progress: Callable[[int], object] | None = None
+    queue: Handle,
+    db: fdb.Database,
+    *,
+    progress: Callable[[int], object] | None = None,
+    timeout: Seconds | None = None,
 ) -> int:
     """Remove all ready messages; returns how many.
 
@@ -157,12 +176,14 @@ def purge(
     are removed, too. ``purging`` does the same one transaction at a time. Raises
     ``QueueNotFound``.
     """
+    queue = queue._bounded(db, timeout)
     return finished(purging(queue, db), progress, 0)
 
 
-def purging(queue: Handle, db: fdb.Database) -> Iterator[int]:
+def purging(queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None) -> Iterator[int]:
     """``purge`` as an iterator: yields how many were removed after each transaction. Nothing
     happens before the first step."""
+    queue = queue._bounded(db, timeout)
 
     def remove(tr: fdb.Transaction) -> int:
         return purges.ready(tr, queue._scope(tr))

@@ -27,11 +27,14 @@ def receive(
     wait: Seconds = 0.0,
     consumer: str = "",
     ack: Sequence[Delivery] = (),
+    timeout: Seconds | None = None,
 ) -> Delivery | None:
     """Lease the first message to the caller; None if there is none within ``wait`` seconds.
 
     As ``receive_many`` for one message.
     """
+    if timeout is not None:
+        queue = queue._bounded(tr, timeout)
     if lease is None and type(wait) is float and not wait and consumer == "" and ack == ():
         try:
             if isinstance(tr, fdb.Transaction):
@@ -55,6 +58,7 @@ def receive_many(
     wait: Seconds = 0.0,
     consumer: str = "",
     ack: Sequence[Delivery] = (),
+    timeout: Seconds | None = None,
 ) -> list[Delivery]:
     """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
 
@@ -75,6 +79,7 @@ def receive_many(
     the leader, and its answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
     ``InvalidOptions``, ``InvalidName``.
     """
+    queue = queue._bounded(tr, timeout)
     wait = seconds(wait)
     check_deliveries(ack)
     asked = receiving.asking(max_messages, lease, consumer, wait)
@@ -99,6 +104,7 @@ def consume(
     lease: Seconds | None = None,
     wait: Seconds = 0.0,
     consumer: str = "",
+    timeout: Seconds | None = None,
 ) -> Iterator[Delivery]:
     """Yield deliveries until the queue stays empty for ``wait`` seconds.
 
@@ -109,6 +115,7 @@ def consume(
     lease lapse. Arguments and errors as ``receive_many``; ``LeaseLost`` if one message took
     longer than its lease.
     """
+    queue = queue._bounded(db, timeout)
     held: list[Delivery] = []
     while held := receive_many(
         queue, db, max_messages, lease=lease, wait=wait, consumer=consumer, ack=held
@@ -131,6 +138,7 @@ def request(
     lease: Seconds | None = None,
     wait: bool = True,
     consumer: str = "",
+    timeout: Seconds | None = None,
 ) -> Ticket:
     """Stand in line for messages, in the caller's transaction; ``collect`` what comes of it.
 
@@ -145,6 +153,7 @@ def request(
     result, the first request may be answered too; that answer's lease lapses. Raises
     ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
     """
+    queue = queue._bounded(tr, timeout)
     asked = receiving.asking(max_messages, lease, consumer, 0)
 
     def join(tr: fdb.Transaction) -> Ticket:
@@ -155,7 +164,12 @@ def request(
 
 
 def collect(
-    queue: Handle, db: fdb.Database, ticket: Ticket, *, wait: Seconds | None = None
+    queue: Handle,
+    db: fdb.Database,
+    ticket: Ticket,
+    *,
+    wait: Seconds | None = None,
+    timeout: Seconds | None = None,
 ) -> list[Delivery]:
     """The messages that a request was given; none if the queue is empty.
 
@@ -165,6 +179,7 @@ def collect(
     Spans transactions: whoever leads the line fulfils for others meanwhile. A request that
     was taken for dead is made again.
     """
+    queue = queue._bounded(db, timeout)
     wait = None if wait is None else patience("wait", wait)
     found = receiving.collect(db, queue._access, ticket, wait)
     if found is not None:
@@ -174,11 +189,14 @@ def collect(
     return receiving.receive(db, queue._access, ticket.asked, wait or 0.0)
 
 
-def withdraw(queue: Handle, tr: Transactor, ticket: Ticket) -> list[Delivery]:
+def withdraw(
+    queue: Handle, tr: Transactor, ticket: Ticket, *, timeout: Seconds | None = None
+) -> list[Delivery]:
     """Leave the line. Returns what the request was given before; else it is gone for good.
 
     One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
     return receiving.withdraw(tr, queue._access, ticket)
 
 
@@ -195,13 +213,16 @@ def dequeue(queue: Handle, tr: fdb.Transaction) -> Message | None:
     return _pop(queue, tr)
 
 
-def dequeue_at_most_once(queue: Handle, db: fdb.Database) -> Message | None:
+def dequeue_at_most_once(
+    queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None
+) -> Message | None:
     """Remove and return the first message, in a transaction of its own.
 
     It is gone then: if the process dies before it has done something with the message, that
     is lost. To be sure of each message, ``receive`` it, and acknowledge it when it is done.
     Otherwise as ``dequeue``.
     """
+    queue = queue._bounded(db, timeout)
     return past_backlog(queue, db, lambda: queue._run(db, partial(_pop, queue), wrote=bool))
 
 

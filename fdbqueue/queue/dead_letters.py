@@ -13,6 +13,7 @@ from ..schema.codec.lookup import DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.content import check_count
+from ..values.durations import Seconds
 from ..values.model import DeadMessage, Message, MessageState
 from ..values.selector import Selector
 from .handle import Handle, Transactor, finished
@@ -30,7 +31,14 @@ class DeadLetters(Handle):
     Those that ``dead_letter_queue`` sends to another queue are ordinary messages of that queue.
     """
 
-    def list(self, tr: Transactor, limit: int = 100, after: str | None = None) -> list[DeadMessage]:
+    def list(
+        self,
+        tr: Transactor,
+        limit: int = 100,
+        after: str | None = None,
+        *,
+        timeout: Seconds | None = None,
+    ) -> list[DeadMessage]:
         """Up to ``limit`` dead letters in the order of their deaths. Stops at 8 MB, but always
         returns at least one if there are any.
 
@@ -39,9 +47,13 @@ class DeadLetters(Handle):
         Snapshot reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         check_count("limit", limit, MAX_LISTED)
-        return self._read(tr, lambda tr: dead_letters.read(tr, self._scope(tr), limit, after))
+        return self._bounded(tr, timeout)._read(
+            tr, lambda tr: dead_letters.read(tr, self._scope(tr), limit, after)
+        )
 
-    def show(self, tr: Transactor, message_id: str) -> DeadMessage | None:
+    def show(
+        self, tr: Transactor, message_id: str, *, timeout: Seconds | None = None
+    ) -> DeadMessage | None:
         """The dead letter with an id; None if there is none. Snapshot reads: no conflicts.
 
         Raises ``InvalidArgument`` if it is not an id, ``QueueNotFound``.
@@ -53,7 +65,7 @@ class DeadLetters(Handle):
             found = lookup.find(tr.snapshot, scope, reads)
             return None if found is None else lookup.state(tr, scope, found)
 
-        found = self._read(tr, read)
+        found = self._bounded(tr, timeout)._read(tr, read)
         if found is None or found.death is None:
             return None
         return DeadMessage(found.message, found.death)
@@ -64,6 +76,7 @@ class DeadLetters(Handle):
         wanted: Wanted = None,
         *,
         progress: Callable[[int], object] | None = None,
+        timeout: Seconds | None = None,
     ) -> int:
         """Make dead letters ready again; returns how many.
 
@@ -76,10 +89,15 @@ class DeadLetters(Handle):
         letters; leaves those that die meanwhile. ``redriving`` does the same one transaction at a
         time. Raises ``InvalidSelector``, ``QueueNotFound``.
         """
-        return finished(self.redriving(db, wanted), progress, 0)
+        return finished(self._bounded(db, timeout).redriving(db, wanted), progress, 0)
 
     def redriving(
-        self, db: fdb.Database, wanted: Wanted = None, *, at_once: int | None = None
+        self,
+        db: fdb.Database,
+        wanted: Wanted = None,
+        *,
+        at_once: int | None = None,
+        timeout: Seconds | None = None,
     ) -> Iterator[int]:
         """``redrive`` as an iterator: yields how many are ready after each transaction. Nothing
         happens before the first step.
@@ -90,16 +108,22 @@ class DeadLetters(Handle):
         at_once = dead_letters.BATCH if at_once is None else at_once
         check_count("at_once", at_once, dead_letters.BATCH)
         now_ms = partial(self._clock.now_ms, db)
-        return self._through(db, _predicate(wanted, now_ms), self._redriven, at_once)
+        return self._bounded(db, timeout)._through(
+            db, _predicate(wanted, now_ms), self._redriven, at_once
+        )
 
-    def redrive_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
+    def redrive_ids(
+        self, tr: Transactor, message_ids: Iterable[str], *, timeout: Seconds | None = None
+    ) -> int:
         """Make the dead letters with these ids ready again, as ``redrive`` does; returns how many.
 
         Ignores ids of other messages. One transaction; three round trips. Conflicts with whatever
         changes these dead letters. Raises ``InvalidArgument``, ``QueueNotFound``.
         """
         wanted = _ids(message_ids)
-        return self._run(tr, lambda tr: self._by_id(tr, wanted, self._redriven), wrote=bool)
+        return self._bounded(tr, timeout)._run(
+            tr, lambda tr: self._by_id(tr, wanted, self._redriven), wrote=bool
+        )
 
     def purge(
         self,
@@ -107,21 +131,28 @@ class DeadLetters(Handle):
         wanted: Wanted = None,
         *,
         progress: Callable[[int], object] | None = None,
+        timeout: Seconds | None = None,
     ) -> int:
         """Remove dead letters for good; returns how many. Arguments, transactions and errors as
         ``redrive``."""
-        return finished(self.purging(db, wanted), progress, 0)
+        return finished(self._bounded(db, timeout).purging(db, wanted), progress, 0)
 
-    def purging(self, db: fdb.Database, wanted: Wanted = None) -> Iterator[int]:
+    def purging(
+        self, db: fdb.Database, wanted: Wanted = None, *, timeout: Seconds | None = None
+    ) -> Iterator[int]:
         """``purge`` as an iterator; as ``redriving``."""
-        return self._through(
+        return self._bounded(db, timeout)._through(
             db, _predicate(wanted, partial(self._clock.now_ms, db)), dead_letters.purge
         )
 
-    def purge_ids(self, tr: Transactor, message_ids: Iterable[str]) -> int:
+    def purge_ids(
+        self, tr: Transactor, message_ids: Iterable[str], *, timeout: Seconds | None = None
+    ) -> int:
         """Remove the dead letters with these ids; returns how many. As ``redrive_ids``."""
         wanted = _ids(message_ids)
-        return self._run(tr, lambda tr: self._by_id(tr, wanted, dead_letters.purge), wrote=bool)
+        return self._bounded(tr, timeout)._run(
+            tr, lambda tr: self._by_id(tr, wanted, dead_letters.purge), wrote=bool
+        )
 
     # -- parts -------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from copy import copy
 from functools import cached_property
 from typing import Self, TypeVar, TypeVarTuple
 
@@ -65,7 +64,8 @@ class Handle:
         retries included. Then it raises ``OperationTimedOut``, and nothing was written, or
         ``OutcomeUnknown`` if the store does not answer at all. Waiting for messages or for room
         does not count. Of an operation that spans transactions, each has the deadline. Given a
-        transaction, the transaction's own options apply. Everything made of the handle inherits
+        transaction, the transaction's own options apply. ``timeout=`` of a method is the deadline
+        of that call. Everything made of the handle inherits
         the deadline: subscriptions, sinks, imports, dead letters, plans, workers, pickled copies.
         """
         limit = durations.limit("seconds", seconds)
@@ -78,11 +78,36 @@ class Handle:
 
     def _copy(self) -> Self:
         """A copy of the handle, without its cached properties."""
-        handle = copy(self)
-        for name in vars(self):
-            if isinstance(getattr(type(self), name, None), cached_property):
-                vars(handle).pop(name, None)
+        handle = object.__new__(type(self))
+        for name, value in vars(self).items():
+            if not isinstance(getattr(type(self), name, None), cached_property):
+                vars(handle)[name] = value
         return handle
+
+    def _bounded(self, tr: Transactor, timeout: Seconds | None) -> Self:
+        """The handle for a call with ``timeout=``: as ``within``, but None changes nothing.
+
+        Raises ``InvalidArgument``, also for a transaction.
+        """
+        if timeout is None:
+            return self
+        seconds = durations.patience("timeout", timeout)
+        if isinstance(tr, fdb.Transaction):
+            raise InvalidArgument(
+                argument="timeout",
+                value=timeout,
+                problem="a transaction has its own option: tr.options.set_timeout(milliseconds)",
+            )
+        found = self._limited.get(seconds)
+        if found is None:
+            self._limited.clear()
+            found = self._limited[seconds] = self.within(seconds)
+        return found
+
+    @cached_property
+    def _limited(self) -> dict[float, Self]:
+        """The handle of the last ``timeout=``: a loop has the same one again and again."""
+        return {}
 
     @cached_property
     def _access(self) -> Access:

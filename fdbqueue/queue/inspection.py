@@ -15,6 +15,7 @@ from ..messages.delivery import scan
 from ..schema import counters
 from ..store.binding import fdb
 from ..values.content import check_count
+from ..values.durations import Seconds
 from ..values.model import Depth, Event, LeasedMessage, Message, MessageState
 from .handle import Handle, Transactor
 
@@ -24,21 +25,27 @@ PAGE = 500
 """How many messages one transaction of ``looking`` reads."""
 
 
-def get(queue: Handle, tr: Transactor, message_id: str) -> MessageState | None:
+def get(
+    queue: Handle, tr: Transactor, message_id: str, *, timeout: Seconds | None = None
+) -> MessageState | None:
     """Where a message is now; None if it is gone.
 
     One round trip, or two if the message has moved; up to sixteen more while plans hold messages.
     Snapshot reads: no conflicts. Raises ``InvalidArgument`` if it is not an id,
     ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
     return queue._read(tr, lambda tr: lookup.current(tr, queue._scope(tr), message_id))
 
 
-def peek(queue: Handle, tr: Transactor, limit: int = 1) -> list[Message]:
+def peek(
+    queue: Handle, tr: Transactor, limit: int = 1, *, timeout: Seconds | None = None
+) -> list[Message]:
     """The first ready messages, left in place. A snapshot read: no conflicts.
 
     Stops at 8 MB, but always returns at least one message if the queue has any.
     """
+    queue = queue._bounded(tr, timeout)
     check_count("limit", limit, MAX_LISTED)
 
     def read(tr: fdb.Transaction) -> list[Message]:
@@ -51,7 +58,13 @@ def peek(queue: Handle, tr: Transactor, limit: int = 1) -> list[Message]:
 
 
 def look(
-    queue: Handle, tr: Transactor, state: str = "ready", limit: int = 100, after: str | None = None
+    queue: Handle,
+    tr: Transactor,
+    state: str = "ready",
+    limit: int = 100,
+    after: str | None = None,
+    *,
+    timeout: Seconds | None = None,
 ) -> list[MessageState]:
     """Up to ``limit`` waiting messages, in order.
 
@@ -62,6 +75,7 @@ def look(
     Stops at 8 MB, but always returns at least one message if the queue has any. Snapshot reads: no
     conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
     _check_state(state)
     check_count("limit", limit, MAX_LISTED)
 
@@ -74,10 +88,16 @@ def look(
 
 
 def looking(
-    queue: Handle, db: fdb.Database, state: str = "ready", after: str | None = None
+    queue: Handle,
+    db: fdb.Database,
+    state: str = "ready",
+    after: str | None = None,
+    *,
+    timeout: Seconds | None = None,
 ) -> Iterator[MessageState]:
     """``look`` as an iterator over all messages, some hundred in each transaction, and so not at
     one instant. Arguments and errors as ``look``."""
+    queue = queue._bounded(db, timeout)
     _check_state(state)
     begin = queue._read(db, lambda tr: waiting.behind(tr, queue._scope(tr), state, after))
 
@@ -92,7 +112,11 @@ def looking(
 
 
 def browse(
-    queue: Handle, db: fdb.Database, *, levels: Iterable[int] | None = None
+    queue: Handle,
+    db: fdb.Database,
+    *,
+    levels: Iterable[int] | None = None,
+    timeout: Seconds | None = None,
 ) -> Iterator[Message]:
     """Yield every ready message in the order of delivery, of all levels or of some.
 
@@ -101,19 +125,22 @@ def browse(
     arrivals further back appear. Snapshot reads: no conflicts. Raises ``InvalidArgument``,
     ``QueueNotFound``.
     """
+    queue = queue._bounded(db, timeout)
     from .subscriptions import browse_levels, check_levels  # which few programs need
 
     wanted = check_levels(levels, queue._read(db, queue._options).levels)
     return browse_levels(queue, db, wanted)
 
 
-def depth(queue: Handle, tr: Transactor) -> Depth:
+def depth(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> Depth:
     """How many messages are in each state. A snapshot read: no conflicts."""
+    queue = queue._bounded(tr, timeout)
     return sum(depths(queue, tr).values(), Depth())
 
 
-def depths(queue: Handle, tr: Transactor) -> dict[int, Depth]:
+def depths(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> dict[int, Depth]:
     """The depth of every level that ever had a message. A snapshot read: no conflicts."""
+    queue = queue._bounded(tr, timeout)
 
     def count(tr: fdb.Transaction) -> dict[int, Depth]:
         queue._options(tr)
@@ -122,17 +149,23 @@ def depths(queue: Handle, tr: Transactor) -> dict[int, Depth]:
     return queue._read(tr, count)
 
 
-def ready_since_ms(queue: Handle, tr: Transactor) -> int | None:
+def ready_since_ms(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> int | None:
     """When the oldest of the first messages of the levels was enqueued; None if none is ready.
 
     By its producer's wall clock, in milliseconds. Two round trips, snapshot reads: no conflicts.
     Raises ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
     return queue._read(tr, lambda tr: age.ready_since_ms(tr, queue._scope(tr)))
 
 
 def leases(
-    queue: Handle, tr: Transactor, limit: int = 1_000, after: bytes | None = None
+    queue: Handle,
+    tr: Transactor,
+    limit: int = 1_000,
+    after: bytes | None = None,
+    *,
+    timeout: Seconds | None = None,
 ) -> list[LeasedMessage]:
     """Up to ``limit`` leases: first those of plans, then the others in the order of messages.
 
@@ -141,6 +174,7 @@ def leases(
     With a database it spans transactions of 8 MB; with a transaction it stops at 8 MB. Snapshot
     reads: no conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
     check_count("limit", limit, MAX_LISTED)
     found: list[LeasedMessage] = []
     begin = b"" if after is None else queue._keys.lease(after) + b"\x00"
@@ -155,13 +189,21 @@ def leases(
             return found
 
 
-def consumers(queue: Handle, tr: Transactor) -> list[Consumer]:
+def consumers(queue: Handle, tr: Transactor, *, timeout: Seconds | None = None) -> list[Consumer]:
     """Registered consumers, such as workers, and those that wait in the line, by descending
     priority. Snapshot reads: no conflicts. Raises ``QueueNotFound``."""
+    queue = queue._bounded(tr, timeout)
     return queue._read(tr, lambda tr: registry.consumers(tr, queue._scope(tr)))
 
 
-def history(queue: Handle, tr: Transactor, limit: int = 1_000, after: bytes = b"") -> list[Event]:
+def history(
+    queue: Handle,
+    tr: Transactor,
+    limit: int = 1_000,
+    after: bytes = b"",
+    *,
+    timeout: Seconds | None = None,
+) -> list[Event]:
     """Up to ``limit`` transitions of the queue's messages, oldest first.
 
     after: the ``stamp`` of the last one of the previous page.
@@ -170,6 +212,7 @@ def history(queue: Handle, tr: Transactor, limit: int = 1_000, after: bytes = b"
     not work in a transaction that has moved messages of the queue (FoundationDB's error 1036).
     Raises ``InvalidArgument``, ``QueueNotFound``.
     """
+    queue = queue._bounded(tr, timeout)
     check_count("limit", limit, MAX_LISTED)
     return queue._read(tr, lambda tr: events.read(tr, queue._scope(tr), limit, after))
 

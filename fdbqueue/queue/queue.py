@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
@@ -39,6 +39,8 @@ _Bytes = Literal["bytes"]
 _Named = str | Serializer[Any]
 
 MAX_BATCH = 10_000
+LEAST_SECONDS = 1.0
+"""What a transaction may take at least where ``timeout`` is the time to wait for room."""
 
 
 class Queue(Handle, Generic[T]):
@@ -202,11 +204,13 @@ class Queue(Handle, Generic[T]):
                 )
         return queue
 
-    def options(self, tr: Transactor) -> QueueOptions:
+    def options(self, tr: Transactor, *, timeout: Seconds | None = None) -> QueueOptions:
         """The stored options. Raises ``QueueNotFound``."""
-        return self._read(tr, self._options)
+        return self._bounded(tr, timeout)._read(tr, self._options)
 
-    def set_options(self, tr: Transactor, **changes: Unpack[Options]) -> QueueOptions:
+    def set_options(
+        self, tr: Transactor, *, timeout: Seconds | None = None, **changes: Unpack[Options]
+    ) -> QueueOptions:
         """Change some options; returns all of them.
 
         The number of levels cannot change: messages are stored by level. Conflicts with every
@@ -224,11 +228,11 @@ class Queue(Handle, Generic[T]):
             catalogue.change(tr, scope, wanted)
             return wanted
 
-        return self._run(tr, change)
+        return self._bounded(tr, timeout)._run(tr, change)
 
-    def delete(self, tr: Transactor) -> None:
+    def delete(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
         """Delete the queue and everything in it. Raises ``QueueNotFound``."""
-        keys = self._root_keys
+        keys = self._bounded(tr, timeout)._root_keys
         composed(tr, keys.once, catalogue.delete, keys, self.name)
 
     # -- producing ---------------------------------------------------------------------------
@@ -268,8 +272,9 @@ class Queue(Handle, Generic[T]):
         key: an ordering key, also a name. Messages of one key are delivered one at a time, in the
             order of their enqueues whatever their priorities: the next one becomes ready when the
             one before is done, dead or gone. Different keys do not wait for each other.
-        timeout: seconds to wait for room in a full queue with ``when_full="block"``. With a
-            transaction it does not wait.
+        timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
+            given. Each of its transactions may take as long, but a second at least. A transaction
+            of the caller does not wait, and has its own limits.
 
         One round trip of snapshot reads. Conflicts with no other enqueue and no dequeue, however
         many there are; only with a change of the queue's options, and with enqueues of the same
@@ -340,6 +345,7 @@ class Queue(Handle, Generic[T]):
         ``InvalidArgument`` for no messages at all, and with a database ``TransactionTooLarge`` for
         more than a transaction takes. After an error nothing is written.
         """
+        queue = self._patient(tr, timeout)
         now_ms = self._clock.now_ms(tr)
         drafts = [draft(message, now_ms, self._serializer) for message in messages]
         if not 0 < len(drafts) <= MAX_BATCH:
@@ -359,10 +365,18 @@ class Queue(Handle, Generic[T]):
 
         def attempt(resuming: bool) -> Enqueued:
             body = partial(put, resuming=resuming)
-            admitted = self._run(tr, body, wrote=lambda admitted: admitted.new > 0)
+            admitted = queue._run(tr, body, wrote=lambda admitted: admitted.new > 0)
             return Enqueued(admitted.ids, admitted.new)
 
         return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
+
+    def _patient(self, tr: Transactor, timeout: Seconds) -> Self:
+        """The handle for a call that waits for room up to ``timeout``: so that 0 means not to wait,
+        and still is enough for the store."""
+        given = timeout is not TIMEOUT_SECONDS and not isinstance(tr, fdb.Transaction)
+        if not given or self._keys.once.timeout is not None:
+            return self
+        return self._bounded(tr, max(durations.patience("timeout", timeout), LEAST_SECONDS))
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -414,6 +428,7 @@ class Queue(Handle, Generic[T]):
         exclusive: bool | None = None,
         auto_close: bool | None = None,
         start: str = "first",
+        timeout: Seconds | None = None,
     ) -> Subscription:
         """Open a subscription, and create it if it does not exist.
 
@@ -436,6 +451,7 @@ class Queue(Handle, Generic[T]):
             exclusive=exclusive,
             auto_close=auto_close,
             start=start,
+            timeout=timeout,
         )
 
     # -- many messages -----------------------------------------------------------------------

@@ -26,12 +26,15 @@ from .handle import Handle, Transactor, check_deliveries
 MAX_REASON_CHARACTERS = 500
 
 
-def delivery(queue: Handle, tr: Transactor, token: bytes) -> Delivery | None:
+def delivery(
+    queue: Handle, tr: Transactor, token: bytes, *, timeout: Seconds | None = None
+) -> Delivery | None:
     """The delivery that a token names, to be settled by whoever was handed the token.
 
     None if the lease is gone: it lapsed and was taken back, or was settled. One round trip,
     and one more for a payload in chunks. Snapshot reads: no conflicts.
     """
+    queue = queue._bounded(tr, timeout)
 
     def look(tr: fdb.Transaction) -> Delivery | None:
         found = leases.named(tr, queue._scope(tr).keys, token)
@@ -40,33 +43,52 @@ def delivery(queue: Handle, tr: Transactor, token: bytes) -> Delivery | None:
     return queue._run(tr, look, wrote=lambda _: False)
 
 
-def ack(queue: Handle, tr: Transactor, delivery: Delivery) -> None:
+def ack(
+    queue: Handle, tr: Transactor, delivery: Delivery, *, timeout: Seconds | None = None
+) -> None:
     """Acknowledge a delivery: the message is done. Commit it together with its effect."""
+    if timeout is not None:
+        queue = queue._bounded(tr, timeout)
     if type(delivery) is not Delivery:
         check_deliveries([delivery])
     queue._run(tr, settle.ack, queue._entry, (delivery,))
 
 
-def ack_many(queue: Handle, tr: Transactor, deliveries: Sequence[Delivery]) -> None:
+def ack_many(
+    queue: Handle, tr: Transactor, deliveries: Sequence[Delivery], *, timeout: Seconds | None = None
+) -> None:
     """Acknowledge several deliveries. As ``ack``."""
+    queue = queue._bounded(tr, timeout)
     check_deliveries(deliveries)
     queue._run(tr, settle.ack, queue._entry, deliveries)
 
 
 def extend(
-    queue: Handle, tr: Transactor, delivery: Delivery, lease: Seconds | None = None
+    queue: Handle,
+    tr: Transactor,
+    delivery: Delivery,
+    lease: Seconds | None = None,
+    *,
+    timeout: Seconds | None = None,
 ) -> Delivery:
     """Let a lease end ``lease`` seconds from now (the queue's own time where None).
 
     Returns the delivery with its new expiry. Raises ``InvalidOptions``.
     """
+    queue = queue._bounded(tr, timeout)
     return extend_many(queue, tr, [delivery], lease)[0]
 
 
 def extend_many(
-    queue: Handle, tr: Transactor, deliveries: Sequence[Delivery], lease: Seconds | None = None
+    queue: Handle,
+    tr: Transactor,
+    deliveries: Sequence[Delivery],
+    lease: Seconds | None = None,
+    *,
+    timeout: Seconds | None = None,
 ) -> list[Delivery]:
     """Let several leases end later. As ``extend``."""
+    queue = queue._bounded(tr, timeout)
     check_deliveries(deliveries)
     wanted = None if lease is None else check_lease("lease", lease)
 
@@ -86,6 +108,7 @@ def release(
     *,
     delay: Seconds | None = None,
     error: str | None = None,
+    timeout: Seconds | None = None,
 ) -> None:
     """Give a message back, to its old position.
 
@@ -99,6 +122,7 @@ def release(
 
     Raises ``InvalidArgument``.
     """
+    queue = queue._bounded(tr, timeout)
     release_many(queue, tr, [delivery], delay=delay, error=error)
 
 
@@ -109,8 +133,10 @@ def release_many(
     *,
     delay: Seconds | None = None,
     error: str | None = None,
+    timeout: Seconds | None = None,
 ) -> None:
     """Give several messages back. As ``release``."""
+    queue = queue._bounded(tr, timeout)
     check_deliveries(deliveries)
     rest = None if delay is None else check_delay("delay", delay)
     if error is not None:
@@ -127,12 +153,19 @@ def release_many(
 
 
 def reject(
-    queue: Handle, tr: Transactor, delivery: Delivery, reason: str, *, drop: bool = False
+    queue: Handle,
+    tr: Transactor,
+    delivery: Delivery,
+    reason: str,
+    *,
+    drop: bool = False,
+    timeout: Seconds | None = None,
 ) -> None:
     """Refuse a message for good: a dead letter with a reason, or gone where ``drop``.
 
     reason: up to 500 characters are kept. Raises ``InvalidArgument``.
     """
+    queue = queue._bounded(tr, timeout)
     reject_many(queue, tr, [delivery], reason, drop=drop)
 
 
@@ -143,8 +176,10 @@ def reject_many(
     reason: str,
     *,
     drop: bool = False,
+    timeout: Seconds | None = None,
 ) -> None:
     """Refuse several messages for good. As ``reject``."""
+    queue = queue._bounded(tr, timeout)
     check_deliveries(deliveries)
     why = _text("reason", reason)
     queue._run(tr, lambda tr: settle.reject(tr, queue._scope(tr), deliveries, why, drop))

@@ -66,11 +66,13 @@ class Subscription:
     def __repr__(self) -> str:
         return f"Subscription({self._queue.name!r}, {self.name!r})"
 
-    def definition(self, tr: Transactor) -> Definition:
+    def definition(self, tr: Transactor, *, timeout: Seconds | None = None) -> Definition:
         """The definition of the subscription. Conflicts only with a change of it."""
-        return self._run(tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False)
+        return self._bounded(tr, timeout)._run(
+            tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False
+        )
 
-    def places(self, tr: Transactor) -> dict[int, int]:
+    def places(self, tr: Transactor, *, timeout: Seconds | None = None) -> dict[int, int]:
         """How far the subscription has come: by level, the index of the last message behind it
         (see ``Position``); 0 at the start. Meaningless for one that takes every message. A snapshot
         read, no conflicts."""
@@ -81,7 +83,7 @@ class Subscription:
             found = cursors.positions(tr, scope, self.name)
             return {level: scope.keys.passed(place) for level, place in found.items()}
 
-        return self._run(tr, read, lambda _: False)
+        return self._bounded(tr, timeout)._run(tr, read, lambda _: False)
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -92,9 +94,12 @@ class Subscription:
         lease: Seconds | None = None,
         wait: Seconds = 0.0,
         consumer: str = "",
+        timeout: Seconds | None = None,
     ) -> Delivery | None:
         """Lease the first matching message; as ``receive_many`` for one message."""
-        found = self.receive_many(tr, 1, lease=lease, wait=wait, consumer=consumer)
+        found = self._bounded(tr, timeout).receive_many(
+            tr, 1, lease=lease, wait=wait, consumer=consumer
+        )
         return found[0] if found else None
 
     def receive_many(
@@ -105,6 +110,7 @@ class Subscription:
         lease: Seconds | None = None,
         wait: Seconds = 0.0,
         consumer: str = "",
+        timeout: Seconds | None = None,
     ) -> list[Delivery]:
         """Lease the first ``max_messages`` matching messages; an empty list if there are none.
 
@@ -120,7 +126,7 @@ class Subscription:
         transaction, raises ``TransactionTooLarge`` if it would skip more than a thousand. Raises
         ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
-        return self._receive_many(tr, max_messages, lease, wait, consumer)
+        return self._bounded(tr, timeout)._receive_many(tr, max_messages, lease, wait, consumer)
 
     def _receive_many(
         self,
@@ -153,10 +159,12 @@ class Subscription:
         check_transaction(tr, "get")
         return self._get(tr)
 
-    def get_at_most_once(self, db: fdb.Database) -> Message | None:
+    def get_at_most_once(
+        self, db: fdb.Database, *, timeout: Seconds | None = None
+    ) -> Message | None:
         """As ``get``, in a transaction of its own: even if the process then dies, the message is
         gone, or the browser is past it."""
-        return self._get(db)
+        return self._bounded(db, timeout)._get(db)
 
     def _get(self, tr: Transactor) -> Message | None:
         definition = self.definition(tr)
@@ -166,7 +174,14 @@ class Subscription:
             found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, delivery.remove)
         return found[0] if found else None
 
-    def browse(self, tr: Transactor, limit: int = 100, *, wait: Seconds = 0.0) -> list[Message]:
+    def browse(
+        self,
+        tr: Transactor,
+        limit: int = 100,
+        *,
+        wait: Seconds = 0.0,
+        timeout: Seconds | None = None,
+    ) -> list[Message]:
         """The next messages of a browsing subscription, at most ``limit``; they stay in the queue.
 
         Each is returned once, in order within its level; in the caller's transaction, once that
@@ -177,11 +192,11 @@ class Subscription:
         """
         check_count("limit", limit, MAX_MESSAGES)
         wait = _patience(tr, wait)
-        return self._consume(tr, Mode.BROWSE, limit, wait, delivery.load)
+        return self._bounded(tr, timeout)._consume(tr, Mode.BROWSE, limit, wait, delivery.load)
 
     # -- looking after -----------------------------------------------------------------------
 
-    def seek(self, tr: Transactor, to: str) -> None:
+    def seek(self, tr: Transactor, to: str, *, timeout: Seconds | None = None) -> None:
         """Move to another place: "first", "now" (behind all messages) or a message's id.
 
         An id moves the cursor of that message's level only. An acquiring subscription still finds
@@ -195,9 +210,11 @@ class Subscription:
             place.check(self._known(scope))
             place.seek(tr, scope, self.name)
 
-        self._run(tr, move)
+        self._bounded(tr, timeout)._run(tr, move)
 
-    def set_selector(self, tr: Transactor, selector: str | None) -> None:
+    def set_selector(
+        self, tr: Transactor, selector: str | None, *, timeout: Seconds | None = None
+    ) -> None:
         """Change the selector.
 
         An acquiring subscription reads the whole queue again; a browsing one continues where it
@@ -213,17 +230,17 @@ class Subscription:
             if changed.mode is Mode.ACQUIRE:
                 registry.rewind(tr, scope, self.name)
 
-        self._run(tr, change)
+        self._bounded(tr, timeout)._run(tr, change)
 
-    def close(self, tr: Transactor) -> None:
+    def close(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
         """Let another consumer use an exclusive subscription now. It is not removed."""
 
         def release(tr: fdb.Transaction) -> None:
             exclusive.release(tr, self._queue._scope(tr), self.name, self._consumer)
 
-        self._run(tr, release)
+        self._bounded(tr, timeout)._run(tr, release)
 
-    def remove(self, tr: Transactor) -> None:
+    def remove(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
         """Remove the subscription for all consumers. Its leases stay valid.
 
         Removing the last subscription also deletes a queue with ``auto_delete`` that holds nothing
@@ -236,9 +253,17 @@ class Subscription:
             self._known(scope)
             registry.drop(tr, scope, self.name)
 
-        self._run(tr, remove)
+        self._bounded(tr, timeout)._run(tr, remove)
 
     # -- parts -------------------------------------------------------------------------------
+
+    def _bounded(self, tr: Transactor, timeout: Seconds | None) -> Subscription:
+        """The same consumer, for a call with ``timeout=``."""
+        if timeout is None:
+            return self
+        bounded = Subscription(self._queue._bounded(tr, timeout), self.name)
+        bounded._consumer = self._consumer
+        return bounded
 
     def _run(
         self,

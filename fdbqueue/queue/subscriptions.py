@@ -13,6 +13,7 @@ from ..store.binding import fdb
 from ..subscriptions import browse, registry
 from ..subscriptions.cursors import behind
 from ..subscriptions.start_position import FIRST, Place
+from ..values.durations import Seconds
 from ..values.model import Message
 from ..values.options import check_name
 from ..values.selector import Selector
@@ -28,14 +29,16 @@ class Subscriptions:
     def __init__(self, queue: Handle) -> None:
         self._queue = queue
 
-    def list(self, tr: Transactor) -> list[Definition]:
+    def list(self, tr: Transactor, *, timeout: Seconds | None = None) -> list[Definition]:
         """The subscriptions, by name. Conflicts only with a change of them."""
-        return self._queue._read(tr, lambda tr: [*self._queue._scope(tr).subscriptions])
+        return self._queue._bounded(tr, timeout)._read(
+            tr, lambda tr: [*self._queue._scope(tr).subscriptions]
+        )
 
-    def open(self, tr: Transactor, name: str) -> Subscription:
+    def open(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> Subscription:
         """A handle on an existing subscription; raises ``SubscriptionNotFound``."""
         subscription = Subscription(self._queue, name)
-        subscription.definition(tr)
+        subscription.definition(tr, timeout=timeout)
         return subscription
 
     def subscribe(
@@ -48,6 +51,7 @@ class Subscriptions:
         exclusive: bool | None = None,
         auto_close: bool | None = None,
         start: str = FIRST,
+        timeout: Seconds | None = None,
     ) -> Subscription:
         """Open a subscription, and create it if needed; see ``Queue.subscribe``."""
         place = Place.of("start", start)
@@ -71,7 +75,12 @@ class Subscriptions:
             place.seek(tr, scope, name)
             return wanted, True
 
-        stored, _ = composed(tr, self._queue._root_keys.once, find, wrote=lambda found: found[1])
+        stored, _ = composed(
+            tr,
+            self._queue._bounded(tr, timeout)._root_keys.once,
+            find,
+            wrote=lambda found: found[1],
+        )
         for option, value in given.items():
             if getattr(stored, option) != value:
                 raise SubscriptionMismatch(
@@ -82,9 +91,9 @@ class Subscriptions:
                 )
         return Subscription(self._queue, name)
 
-    def remove(self, tr: Transactor, name: str) -> None:
+    def remove(self, tr: Transactor, name: str, *, timeout: Seconds | None = None) -> None:
         """Remove a subscription; as ``Subscription.remove``."""
-        Subscription(self._queue, name).remove(tr)
+        Subscription(self._queue, name).remove(tr, timeout=timeout)
 
 
 def browse_levels(queue: Handle, db: fdb.Database, levels: Iterable[int]) -> Iterator[Message]:

@@ -49,6 +49,8 @@ for half as much each time come to one row before that."""
 _ASKING_MS = 5_000
 """How long to ask for the outcome of a commit that ran out of time."""
 
+_LONGEST_MS = 2**31 - 1
+
 _FIRST = pack_index(0)
 
 MAX_SWEPT = 1_000
@@ -336,7 +338,7 @@ def transaction(db: fdb.Database, keys: OnceKeys) -> fdb.Transaction:
 
 
 def _limit(tr: fdb.Transaction, seconds: float) -> None:
-    tr.options.set_timeout(max(1, int(seconds * 1000)))
+    tr.options.set_timeout(int(min(max(1, seconds * 1000), _LONGEST_MS)))
 
 
 def _maybe_committed(error: fdb.FDBError) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import repeat
@@ -20,7 +21,11 @@ from fdbqueue.errors import (
     TransactionTooLarge,
     TransactionTooSlow,
 )
+from fdbqueue.queue import queue as queues
+from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink, sinks
+from fdbqueue.queue.dead_letters import DeadLetters
+from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.store.binding import fdb
 from tests.flaky import (
     CONFLICT,
@@ -386,3 +391,183 @@ def test_a_bound_of_a_call_must_be_a_time(
         with pytest.raises(InvalidArgument, match="timeout"):
             call()
     assert list_queues(db, root=space) == []
+
+
+CLASSES = (Queue, Subscription, Subscriptions, DeadLetters, Plans, Import, Sink)
+WAITS_FOR_ROOM = {"enqueue", "enqueue_many", "publish", "publishing", "finish", "finishing"}
+"""Methods whose ``timeout`` is the time to wait for room, too."""
+
+
+def takers() -> Iterator[tuple[str, str]]:
+    """The public methods that may be given a database."""
+    for owner in CLASSES:
+        for name, method in vars(owner).items():
+            if name.startswith("_") or not inspect.isfunction(method):
+                continue
+            given = inspect.signature(method).parameters
+            kinds = [str(given[each].annotation) for each in ("tr", "db") if each in given]
+            if kinds and kinds != ["fdb.Transaction"]:
+                yield owner.__name__, name
+
+
+@pytest.mark.parametrize(("owner", "method"), [*takers()])
+def test_every_method_that_takes_a_database_takes_a_timeout(owner: str, method: str) -> None:
+    (kind,) = (each for each in CLASSES if each.__name__ == owner)
+    given = inspect.signature(getattr(kind, method)).parameters
+    assert given["timeout"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+    "Queue.enqueue": lambda _: (b"b",),
+    "Queue.enqueue_many": lambda _: ([b"b"],),
+    "Queue.receive_many": lambda _: (3,),
+    "Queue.collect": lambda known: (known.ticket,),
+    "Queue.withdraw": lambda known: (known.ticket,),
+    "Queue.delivery": lambda known: (known.delivery.token,),
+    "Queue.subscribe": lambda _: ("new",),
+    "Queue.move": lambda known: (known.other,),
+    "Queue.moving": lambda known: (known.other,),
+    "Queue.copy": lambda known: (known.other,),
+    "Queue.copying": lambda known: (known.other,),
+    "Queue.remove": lambda _: ("priority >= 0",),
+    "Queue.removing": lambda _: ("priority >= 0",),
+    "Queue.get": lambda known: (known.delivery.id,),
+    "Queue.cancel": lambda known: (known.delivery.id,),
+    "Queue.edit": lambda known: (known.delivery.id,),
+    "Subscription.receive_many": lambda _: (3,),
+    "Subscription.seek": lambda _: ("first",),
+    "Subscription.set_selector": lambda _: (None,),
+    "Subscriptions.open": lambda _: ("known",),
+    "Subscriptions.subscribe": lambda _: ("new",),
+    "Subscriptions.remove": lambda _: ("known",),
+    "DeadLetters.show": lambda known: (known.delivery.id,),
+    "DeadLetters.redrive_ids": lambda known: ([known.delivery.id],),
+    "DeadLetters.purge_ids": lambda known: ([known.delivery.id],),
+    "Plans.show": lambda _: ("nobody",),
+    "Plans.messages": lambda _: ("nobody",),
+    "Plans.release": lambda _: ("nobody",),
+    "Plans.releasing": lambda _: ("nobody",),
+    "Plans.forget": lambda _: ("nobody",),
+    "Import.enqueue": lambda _: ([b"b"],),
+    "Sink.stage": lambda _: (0,),
+    "Sink.publish": lambda _: (0, []),
+    "Sink.publishing": lambda _: (0, []),
+    "Sink.discard": lambda _: (0, []),
+}
+
+
+class Known:
+    """A queue with a message, a lease and subscriptions, and how to call each method."""
+
+    def __init__(self, db: fdb.Database, space: fdb.Subspace, queue: Queue) -> None:
+        queue.enqueue_many(db, [b"a", b"a"])
+        delivery = queue.receive(db)
+        assert delivery is not None
+        self.delivery = delivery
+        self.ticket = queue.request(db)
+        self.other = Queue.create(db, "other", root=space)
+        queue.subscribe(db, "known")
+        queue.subscribe(db, "shown", mode="browse")
+        self._owners: dict[str, Any] = {
+            "Queue": queue,
+            "Subscription": Subscription(queue, "known"),
+            "Subscriptions": queue.subscriptions,
+            "DeadLetters": queue.dead,
+            "Plans": queue.plans,
+            "Import": Import(queue, "file"),
+            "Sink": Sink(queue, "a"),
+        }
+        self._shown = Subscription(queue, "shown")
+
+    def call(self, owner: str, method: str, tr: Any, timeout: Any) -> None:
+        """Call a method; of an iterator, take the first step."""
+        called = getattr(self._owners[owner], method)
+        if (owner, method) == ("Subscription", "browse"):
+            called = self._shown.browse
+        if (owner, method) == ("Import", "enqueue"):
+            called = partial(called, since=b"", until=b"1")
+        name = f"{owner}.{method}"
+        if name in ARGUMENTS:
+            given = ARGUMENTS[name](self)
+        elif method.startswith("reject"):
+            given = (self._settled(method), "unwanted")
+        elif owner == "Queue" and method.split("_")[0] in ("ack", "extend", "release"):
+            given = (self._settled(method),)
+        else:
+            given = ()
+        found = called(tr, *given, timeout=timeout)
+        if isinstance(found, Iterator):
+            next(found, None)
+
+    def _settled(self, method: str) -> Any:
+        return [self.delivery] if method.endswith("_many") else self.delivery
+
+
+@pytest.fixture
+def known(db: fdb.Database, space: fdb.Subspace, queue: Queue) -> Known:
+    return Known(db, space, queue)
+
+
+NEEDS_PLANS = {("Plans", name) for name in ("show", "messages", "release", "releasing", "forget")}
+
+
+@pytest.mark.parametrize(("owner", "method"), [*takers()])
+def test_a_call_with_a_timeout_ends_in_its_time_and_writes_nothing(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    known: Known,
+    owner: str,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queues, "LEAST_SECONDS", 0.1)
+    # Given a store in which nothing commits; where the answer is an error, nothing is read either
+    store = blocked(db)
+    if (owner, method) in NEEDS_PLANS:
+        store = cast("fdb.Database", Away(db))
+    before = everything(db, space)
+    assert ends(lambda: known.call(owner, method, store, MOMENT)) is OperationTimedOut
+    assert everything(db, space) == before
+
+
+class Away:
+    """Lends transactions of ``db`` whose reads of the version fail for ever."""
+
+    def __init__(self, db: fdb.Database) -> None:
+        self._db = db
+
+    def create_transaction(self) -> fdb.Transaction:
+        tr = self._db.create_transaction()
+
+        def fail(*_: object) -> Any:
+            raise fdb.FDBError(1020)
+
+        tr.get_read_version = fail  # type: ignore[method-assign]
+        tr.get = fail  # type: ignore[method-assign,assignment]
+        return tr
+
+
+@pytest.mark.parametrize(("owner", "method"), [*takers()])
+def test_a_timeout_is_a_time_and_not_one_of_a_transaction(
+    db: fdb.Database, space: fdb.Subspace, known: Known, owner: str, method: str
+) -> None:
+    before = everything(db, space)
+    for given in (-1, "5", float("nan"), True):
+        with pytest.raises(InvalidArgument, match="timeout"):
+            known.call(owner, method, db, given)
+    if method not in WAITS_FOR_ROOM:
+        with pytest.raises(InvalidArgument, match="set_timeout"):
+            known.call(owner, method, db.create_transaction(), 5)
+    assert everything(db, space) == before
+
+
+def test_the_timeout_of_a_call_is_not_kept(db: fdb.Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    assert queue.depth(db, timeout=60).ready == 1
+    subscription = queue.subscribe(db, "known", timeout=60)
+    assert queue._keys.once.timeout is subscription._once.timeout is None
+    assert queue.within(5).depth(db, timeout=timedelta.max).ready == 1
+    delivery = subscription.receive(db, timeout=60)
+    assert delivery is not None
+    queue.ack(db, delivery, timeout=60)
+    assert queue.depth(db) == Depth(enqueued=1, done=1)

@@ -32,14 +32,14 @@ class Import:
         self._key = queue._keys.imported(check_name(name))
         self._name = name
 
-    def place(self, tr: Transactor) -> bytes:
+    def place(self, tr: Transactor, *, timeout: Seconds | None = None) -> bytes:
         """How far the import has come; empty before the start. Raises ``QueueNotFound``."""
 
         def read(tr: fdb.Transaction) -> bytes:
             self._queue._scope(tr)
             return tr.get(self._key).value or b""
 
-        return self._queue._read(tr, read)
+        return self._queue._bounded(tr, timeout)._read(tr, read)
 
     def enqueue(
         self,
@@ -73,14 +73,15 @@ class Import:
             tr[self._key] = until
             return ids
 
-        run = partial(once.run, db, self._queue._keys.once, put)
+        keys = self._queue._patient(db, timeout)._keys.once
+        run = partial(once.run, db, keys, put)
         return back_pressure.patiently(lambda _: run(), timeout)
 
-    def forget(self, tr: Transactor) -> None:
+    def forget(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
         """Remove the place: the import then starts over."""
 
         def remove(tr: fdb.Transaction) -> None:
             self._queue._scope(tr)
             del tr[self._key]
 
-        self._queue._run(tr, remove)
+        self._queue._bounded(tr, timeout)._run(tr, remove)

@@ -25,6 +25,7 @@ from ...messages.bulk import Operation
 from ...schema import once
 from ...schema.keys import Kind
 from ...store.binding import fdb
+from ...values.durations import Seconds
 from ...values.model import Message, Progress
 from ...values.selector import Selector
 from ...values.states import State
@@ -47,6 +48,7 @@ def move(
     state: str = "ready",
     resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
+    timeout: Seconds | None = None,
 ) -> Progress:
     """Move messages into another queue, each within one transaction.
 
@@ -58,6 +60,7 @@ def move(
     ``InvalidArgument``, and during the operation ``QueueNotFound`` and ``QueueFull``: messages
     moved until then stay moved, the others stay.
     """
+    queue = queue._bounded(db, timeout)
     steps = moving(queue, db, target, selector, state=state, resume=resume)
     return finished(steps, progress, Progress(0, 0, resume))
 
@@ -70,8 +73,10 @@ def moving(
     *,
     state: str = "ready",
     resume: bytes = b"",
+    timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``move`` as an iterator."""
+    queue = queue._bounded(db, timeout)
     return _bulk(queue, db, _other(queue, target), selector, state, resume, keep=False)
 
 
@@ -84,9 +89,11 @@ def copy(
     state: str = "ready",
     resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
+    timeout: Seconds | None = None,
 ) -> Progress:
     """Copy messages into another queue; they stay here as they are. As ``move``, but snapshot
     reads: no conflicts."""
+    queue = queue._bounded(db, timeout)
     steps = copying(queue, db, target, selector, state=state, resume=resume)
     return finished(steps, progress, Progress(0, 0, resume))
 
@@ -99,8 +106,10 @@ def copying(
     *,
     state: str = "ready",
     resume: bytes = b"",
+    timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``copy`` as an iterator."""
+    queue = queue._bounded(db, timeout)
     return _bulk(queue, db, _other(queue, target), selector, state, resume, keep=True)
 
 
@@ -112,8 +121,10 @@ def remove(
     state: str = "ready",
     resume: bytes = b"",
     progress: Callable[[Progress], object] | None = None,
+    timeout: Seconds | None = None,
 ) -> Progress:
     """Remove the messages that a selector matches. As ``move``; ``purge`` removes all."""
+    queue = queue._bounded(db, timeout)
     steps = removing(queue, db, selector, state=state, resume=resume)
     return finished(steps, progress, Progress(0, 0, resume))
 
@@ -125,8 +136,10 @@ def removing(
     *,
     state: str = "ready",
     resume: bytes = b"",
+    timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``remove`` as an iterator."""
+    queue = queue._bounded(db, timeout)
     return _bulk(queue, db, None, selector, state, resume, keep=False)
 
 
@@ -137,18 +150,26 @@ def count(
     *,
     state: str = "ready",
     progress: Callable[[Progress], object] | None = None,
+    timeout: Seconds | None = None,
 ) -> Progress:
     """Count the messages that ``move`` or ``remove`` would take, and leave them where they are.
 
     As ``copy`` into nowhere: ``taken`` is the number. Snapshot reads: no conflicts.
     """
+    queue = queue._bounded(db, timeout)
     return finished(counting(queue, db, selector, state=state), progress, Progress(0, 0, b""))
 
 
 def counting(
-    queue: Handle, db: fdb.Database, selector: str | Selector | None = None, *, state: str = "ready"
+    queue: Handle,
+    db: fdb.Database,
+    selector: str | Selector | None = None,
+    *,
+    state: str = "ready",
+    timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``count`` as an iterator."""
+    queue = queue._bounded(db, timeout)
     return _bulk(queue, db, None, selector, state, b"", keep=True)
 
 

@@ -15,6 +15,7 @@ from ...schema.codec.plans import Planned
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.content import check_count
+from ...values.durations import Seconds
 from ...values.model import Message, Plan, PlanConsumer
 from ...values.options import check_name
 from ..handle import Handle, Transactor, finished
@@ -29,14 +30,18 @@ class Plans:
     def __init__(self, queue: Handle) -> None:
         self._queue = queue
 
-    def show(self, tr: Transactor, consumer: str) -> PlanConsumer:
+    def show(
+        self, tr: Transactor, consumer: str, *, timeout: Seconds | None = None
+    ) -> PlanConsumer:
         """The plans of one consumer. One round trip, snapshot reads. Raises ``PlanNotFound``."""
         check_name(consumer)
-        return self._queue._read(
+        return self._queue._bounded(tr, timeout)._read(
             tr, lambda tr: _told(found(self._queue._scope(tr), consumer, tr.snapshot))
         )
 
-    def messages(self, tr: Transactor, consumer: str, limit: int = 1_000) -> list[Message]:
+    def messages(
+        self, tr: Transactor, consumer: str, limit: int = 1_000, *, timeout: Seconds | None = None
+    ) -> list[Message]:
         """The first messages that a consumer holds, without their payloads.
 
         Snapshot reads, two round trips. Raises ``PlanNotFound``, ``InvalidArgument``.
@@ -56,7 +61,7 @@ class Plans:
                     messages += [each.envelope.properties(each.position) for each in held]
             return messages
 
-        return self._queue._read(tr, read)
+        return self._queue._bounded(tr, timeout)._read(tr, read)
 
     def release(
         self,
@@ -64,6 +69,7 @@ class Plans:
         consumer: str,
         *,
         progress: Callable[[int], object] | None = None,
+        timeout: Seconds | None = None,
     ) -> int:
         """Return a consumer's messages to their places, without counting the attempt; returns how
         many.
@@ -75,9 +81,11 @@ class Plans:
         transactions of up to 5,000 messages; exactly once. ``releasing`` does the same one
         transaction at a time. Raises ``PlanNotFound``.
         """
-        return finished(self.releasing(db, consumer), progress, 0)
+        return finished(self.releasing(db, consumer, timeout=timeout), progress, 0)
 
-    def releasing(self, db: fdb.Database, consumer: str) -> Iterator[int]:
+    def releasing(
+        self, db: fdb.Database, consumer: str, *, timeout: Seconds | None = None
+    ) -> Iterator[int]:
         """``release`` as an iterator: yields how many messages have returned after each
         transaction. Nothing happens before the first step."""
         check_name(consumer)
@@ -85,7 +93,7 @@ class Plans:
         while True:
             given, done = once.run(
                 db,
-                self._queue._keys.once,
+                self._queue._bounded(db, timeout)._keys.once,
                 partial(self._give_back, consumer=consumer),
                 wrote=lambda result: not result[1],
             )
@@ -94,7 +102,7 @@ class Plans:
             total += given
             yield total
 
-    def forget(self, tr: Transactor, consumer: str) -> None:
+    def forget(self, tr: Transactor, consumer: str, *, timeout: Seconds | None = None) -> None:
         """Forget a consumer that holds no messages. Its next run starts over, and refuses older
         checkpoints.
 
@@ -108,7 +116,7 @@ class Plans:
                 raise PlanHeld(queue=scope.name, consumer=consumer)
             plans.forget(tr, scope, consumer)
 
-        self._queue._run(tr, remove)
+        self._queue._bounded(tr, timeout)._run(tr, remove)
 
     def planner(self, consumer: str, *, lenient: bool = False) -> Planner:
         """A run of a consumer, which takes over the plans of an earlier one. Writes nothing yet.
@@ -127,7 +135,7 @@ class Plans:
             return 0, True
         return give_back(tr, scope, book, book.current[0]), False
 
-    def list(self, tr: Transactor) -> list[PlanConsumer]:
+    def list(self, tr: Transactor, *, timeout: Seconds | None = None) -> list[PlanConsumer]:
         """The consumers that take messages by plans. One round trip, snapshot reads."""
 
         def read(tr: fdb.Transaction) -> list[PlanConsumer]:
@@ -135,7 +143,7 @@ class Plans:
                 _told(book) for book in plans.read_all(tr.snapshot, self._queue._scope(tr).keys)
             ]
 
-        return self._queue._read(tr, read)
+        return self._queue._bounded(tr, timeout)._read(tr, read)
 
 
 def found(scope: Scope, consumer: str, tr: fdb.TransactionRead) -> OpenPlans:

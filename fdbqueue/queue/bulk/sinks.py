@@ -55,16 +55,23 @@ class Sink:
         self._keys = queue._keys
         self.name = check_name(name)
 
-    def state(self, tr: Transactor) -> SinkState:
+    def state(self, tr: Transactor, *, timeout: Seconds | None = None) -> SinkState:
         """How far the sink has come. One round trip. Raises ``QueueNotFound``."""
 
         def read(tr: fdb.Transaction) -> SinkState:
             self._queue._scope(tr)
             return staging.state(tr, self._keys, self.name)
 
-        return self._queue._read(tr, read)
+        return self._queue._bounded(tr, timeout)._read(tr, read)
 
-    def stage(self, db: fdb.Database, batch: int, content_type: str = BYTES) -> Stager:
+    def stage(
+        self,
+        db: fdb.Database,
+        batch: int,
+        content_type: str = BYTES,
+        *,
+        timeout: Seconds | None = None,
+    ) -> Stager:
         """Begin an attempt to stage rows of a batch. Raises ``QueueNotFound``.
 
         content_type: the type of the payloads, which are bytes.
@@ -74,7 +81,7 @@ class Sink:
             scope = self._queue._scope(tr)
             return scope.options, scope.identity, staging.state(tr, scope.keys, self.name)
 
-        options, identity, state = self._queue._read(db, read)
+        options, identity, state = self._queue._bounded(db, timeout)._read(db, read)
         queue = self._queue._only(identity)
         fixed = staging.fixed(state, batch)
         return Stager(db, Sink(queue, self.name), options, identity, batch, content_type, fixed)
@@ -101,7 +108,7 @@ class Sink:
         time.
         """
         steps = self.publishing(db, batch, attempts, timeout=timeout)
-        return finished(steps, progress, None) or self.state(db)
+        return finished(steps, progress, None) or self._patient(db, timeout).state(db)
 
     def publishing(
         self,
@@ -114,14 +121,15 @@ class Sink:
         """``publish`` as an iterator: yields how far the sink has come after each transaction.
         Nothing happens before the first step."""
         counting = list(attempts)
+        queue = self._patient(db, timeout)._queue
         fix = partial(_fix, sink=self, batch=batch, attempts=counting)
-        state, counting = self._queue._run(db, fix)
+        state, counting = queue._run(db, fix)
         pace = _Pace()
         while state.batch == batch:
             step = partial(_step, sink=self, batch=batch, attempts=counting, pace=pace)
 
             def publish(resuming: bool, step: Callable[..., SinkState] = step) -> SinkState:
-                return self._queue._run(db, partial(step, resuming=resuming))
+                return queue._run(db, partial(step, resuming=resuming))
 
             try:
                 state = back_pressure.patiently(publish, timeout)
@@ -147,34 +155,50 @@ class Sink:
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
         """Enqueue the rest of a batch that is partly published, if any; as ``publish``."""
-        return finished(self.finishing(db, timeout=timeout), progress, None) or self.state(db)
+        return finished(self.finishing(db, timeout=timeout), progress, None) or self._patient(
+            db, timeout
+        ).state(db)
 
     def finishing(
         self, db: fdb.Database, *, timeout: Seconds = TIMEOUT_SECONDS
     ) -> Iterator[SinkState]:
         """``finish`` as an iterator; as ``publishing``."""
-        batch = self.state(db).batch
+        batch = self._patient(db, timeout).state(db).batch
         if batch >= 0:
             yield from self.publishing(db, batch, (), timeout=timeout)
 
-    def discard(self, db: fdb.Database, batch: int, attempts: Iterable[Attempt]) -> None:
+    def _patient(self, db: fdb.Database, timeout: Seconds) -> Sink:
+        if timeout is TIMEOUT_SECONDS:
+            return self
+        return Sink(self._queue._patient(db, timeout), self.name)
+
+    def discard(
+        self,
+        db: fdb.Database,
+        batch: int,
+        attempts: Iterable[Attempt],
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
         """Remove the staged rows of attempts, unless the batch is fixed."""
         names = [each.name for each in attempts]
         with suppress(QueueNotFound):  # the rows are gone with the queue
-            self._queue._run(db, partial(self._discard, batch=batch, attempts=names))
+            self._queue._bounded(db, timeout)._run(
+                db, partial(self._discard, batch=batch, attempts=names)
+            )
 
     def _discard(self, tr: fdb.Transaction, batch: int, attempts: Sequence[bytes]) -> None:
         scope = self._queue._scope(tr)
         staging.discard(tr, scope.keys, self.name, batch, attempts)
 
-    def forget(self, tr: Transactor) -> None:
+    def forget(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
         """Remove the sink with its staged rows; its batches then start over."""
 
         def remove(tr: fdb.Transaction) -> None:
             self._queue._scope(tr)
             staging.forget(tr, self._keys, self.name)
 
-        self._queue._run(tr, remove)
+        self._queue._bounded(tr, timeout)._run(tr, remove)
 
 
 class Stager:
