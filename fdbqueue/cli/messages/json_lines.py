@@ -9,7 +9,6 @@ other commands print are ignored, so that you can enqueue their output. Any othe
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import fields
@@ -99,7 +98,11 @@ class Reader:
         self.options = options
         self._given = {each.name: getattr(given, each.name) for each in fields(given)}
         self.since = since
-        self._digest = hashlib.sha256() if digest else None
+        self._digest: Any = None
+        if digest:
+            import hashlib  # most commands that import this module do not need it
+
+            self._digest = hashlib.sha256()
 
     def skip(self, stream: BinaryIO) -> bool:
         """Skip the input before ``since``; returns whether it is unchanged."""

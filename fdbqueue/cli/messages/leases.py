@@ -11,7 +11,6 @@ import fdbqueue
 from .. import context, durations, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
 from ..parameters import AsJson, Change, Limit, ListOutput, QueueName
-from . import json_lines
 
 BATCH = 100
 """Deliveries settled in one transaction."""
@@ -169,6 +168,8 @@ def _parsed(text: str) -> bytes:
 
 def _from_input() -> list[bytes]:
     """The tokens on standard input."""
+    from . import json_lines
+
     if sys.stdin.isatty():
         raise terminal.CommandError("give TOKEN, or tokens or JSON lines on standard input")
     found: list[bytes] = []
