@@ -39,8 +39,9 @@ _Bytes = Literal["bytes"]
 _Named = str | Serializer[Any]
 
 MAX_BATCH = 10_000
-LEAST_SECONDS = 1.0
-"""What a transaction may take at least where ``timeout`` is the time to wait for room."""
+LEAST_SECONDS = 5.0
+"""What a transaction may take at least where ``timeout`` is the time to wait for room: as long as
+FoundationDB lets one last."""
 
 
 class Queue(Handle, Generic[T]):
@@ -273,7 +274,7 @@ class Queue(Handle, Generic[T]):
             order of their enqueues whatever their priorities: the next one becomes ready when the
             one before is done, dead or gone. Different keys do not wait for each other.
         timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
-            given. Each of its transactions may take as long, but a second at least. A transaction
+            given. Each of its transactions may take as long, but five seconds at least. A transaction
             of the caller does not wait, and has its own limits.
 
         One round trip of snapshot reads. Conflicts with no other enqueue and no dequeue, however
