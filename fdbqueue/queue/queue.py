@@ -274,8 +274,8 @@ class Queue(Handle, Generic[T]):
             order of their enqueues whatever their priorities: the next one becomes ready when the
             one before is done, dead or gone. Different keys do not wait for each other.
         timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
-            given. Each of its transactions may take as long, but five seconds at least. A transaction
-            of the caller does not wait, and has its own limits.
+            given. Each of its transactions may take as long, but five seconds at least. Your own
+            transaction does not wait, and has its own limits.
 
         One round trip of snapshot reads. Conflicts with no other enqueue and no dequeue, however
         many there are; only with a change of the queue's options, and with enqueues of the same
