@@ -31,6 +31,7 @@ from hypothesis.stateful import (
 import fdbqueue
 from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
 from fdbqueue.errors import LeaseLost
+from fdbqueue.messages.delivery.redelivery import release_delay
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.store.clocks import Clock
@@ -70,6 +71,7 @@ class Record:
     lease_until: int = 0
     holder: Delivery | None = None
     attempts: int = 0
+    released: int = 0  # without an error, since the last failure
     error: str | None = None
     unique: str | None = None
     placed: bool = field(default=False)
@@ -167,6 +169,7 @@ class Life(RuleBasedStateMachine):
 
     def fail(self, record: Record, delay: float | None) -> None:
         record.attempts += 1
+        record.released = 0
         if record.attempts >= 2:
             self.die(record)
         else:
@@ -333,7 +336,8 @@ class Life(RuleBasedStateMachine):
             self.end(record, "done")
         elif how == "release":
             self.queue.release(self.db, delivery)
-            self.give_back(record, 0)
+            self.give_back(record, release_delay(record.released))
+            record.released += 1
         elif how == "rest":
             self.queue.release(self.db, delivery, delay=15)
             self.give_back(record, 15)

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 
 import fdbqueue
 from fdbqueue import Delivery, NewMessage, Queue
+from fdbqueue.messages.delivery.redelivery import release_delay
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
@@ -44,6 +45,12 @@ class Stored:
     position: Position
     region: str = field(compare=False)
     attempts: int = field(default=0, compare=False)
+    released: int = field(default=0, compare=False)
+    """Releases without an error since the last failure."""
+
+    def fail(self) -> None:
+        self.attempts += 1
+        self.released = 0
 
     def matches(self, selector: str | None) -> bool:
         tests = {
@@ -123,14 +130,20 @@ class Subscribed(RuleBasedStateMachine):
     def release(self, delivery: Delivery | None) -> None:
         if delivery is not None and delivery.token in self.leased:
             self.queue.release(self.db, delivery)
-            self.ready = sorted([*self.ready, self.leased.pop(delivery.token)[1]])
+            message = self.leased.pop(delivery.token)[1]
+            delay = release_delay(message.released)
+            message.released += 1
+            if delay:
+                self.resting.append((self.clock.seconds + delay, message))
+            else:
+                self.ready = sorted([*self.ready, message])
 
     @rule(delivery=consumes(deliveries))
     def release_for_later(self, delivery: Delivery | None) -> None:
         if delivery is not None and delivery.token in self.leased:
             self.queue.release(self.db, delivery, error="no stock", delay=REST)
             message = self.leased.pop(delivery.token)[1]
-            message.attempts += 1
+            message.fail()
             self.resting.append((self.clock.seconds + REST, message))
 
     @rule(delivery=consumes(deliveries))
@@ -147,7 +160,7 @@ class Subscribed(RuleBasedStateMachine):
         for token, (expiry, message) in list(self.leased.items()):
             if expiry < self.clock.seconds:
                 del self.leased[token]
-                message.attempts += 1
+                message.fail()
                 self.ready.append(message)
         self.ready += [message for due, message in self.resting if due < self.clock.seconds]
         self.resting = [rest for rest in self.resting if rest[0] >= self.clock.seconds]
