@@ -19,7 +19,7 @@ from ..store.binding import fdb
 from ..subscriptions import acquire, browse, cursors, delivery, exclusive, registry
 from ..subscriptions.acquire import Found
 from ..subscriptions.cursors import MAX_SCANNED
-from ..subscriptions.start_position import Place
+from ..subscriptions.start_position import StartPosition
 from ..values.content import check_count
 from ..values.durations import Seconds, patience
 from ..values.model import Delivery, Message
@@ -203,7 +203,7 @@ class Subscription:
         messages that return behind its cursor later. Conflicts with other moves of the same
         subscription; a move forward also with concurrent enqueues.
         """
-        place = Place.of("to", to)
+        place = StartPosition.of("to", to)
 
         def move(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)

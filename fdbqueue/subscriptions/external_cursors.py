@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..errors import InvalidArgument
-from ..messages.streams import planning
 from ..messages.streams.planning import Limits
 from ..schema.codec.envelopes import FIELDS, open_fields
 from ..schema.keys import LOWEST, QueueKeys
@@ -20,7 +18,7 @@ from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..values.model import Position
 from . import cursors
-from .start_position import FIRST, Place
+from .start_position import FIRST, StartPosition
 
 MAX_PASSED = 5_000
 MAX_PASSED_BYTES = 8_000_000
@@ -91,26 +89,18 @@ def advance(
 
 
 @transactional
-def begin(tr: fdb.Transaction, scope: Scope, place: Place) -> dict[int, bytes]:
+def begin(tr: fdb.Transaction, scope: Scope, start: StartPosition) -> dict[int, bytes]:
     """The places, by level, of a start position. At most one round trip.
 
     "now" is behind all messages, and later enqueues come behind that, as in ``advance``. Raises
     ``InvalidArgument`` for a level that the queue does not have.
     """
-    keys, position = scope.keys, place.position
-    if place.name == FIRST:
+    if start.name == FIRST:
         return {}
-    if position is not None and position.level >= scope.options.levels:
-        raise InvalidArgument(
-            argument=place.argument, value=place.name, problem="the queue has no such level"
-        )
-    ends = planning.ends(tr, scope)
-    if position is not None and position.index < ends[position.level]:
-        return {position.level: keys.place(position)}
-    wanted = ends if position is None else {position.level: ends[position.level]}
-    for level, index in wanted.items():
-        cursors.fence(tr, keys, level, index - 1)
-    return {level: keys.place(Position(level, index, b"")) for level, index in wanted.items()}
+    found = start.find(tr, scope)
+    for level, (_, index) in found.items():
+        cursors.fence(tr, scope.keys, level, index)
+    return {level: cursor for level, (cursor, _) in found.items()}
 
 
 def _ready(

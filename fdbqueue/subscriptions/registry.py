@@ -1,17 +1,13 @@
-"""Creating and removing subscriptions, and setting their cursors."""
+"""Creating and removing subscriptions."""
 
 from __future__ import annotations
 
-from ..errors import InvalidArgument
 from ..messages import auto_delete
-from ..messages.enqueue import index_allocation
 from ..schema import catalogue, subscription_definitions
-from ..schema.keys import LOWEST, QueueKeys
+from ..schema.keys import LOWEST
 from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb, transactional
-from ..values.model import Position
-from . import cursors as cursor
 
 
 @transactional
@@ -49,39 +45,3 @@ def rewind(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Set all cursors to the lowest place. Writes blindly."""
     for level in range(scope.options.levels):
         tr[scope.keys.cursor(name, level)] = LOWEST
-
-
-@transactional
-def forward(tr: fdb.Transaction, scope: Scope, name: str) -> None:
-    """Set all cursors behind every message that exists now.
-
-    One round trip, snapshot reads: a message that commits before the move is skipped like the
-    others; one that commits later takes a higher index, if need be after a retry.
-    """
-    ends = {
-        level: index_allocation.reads(tr, scope.keys, level)
-        for level in range(scope.options.levels)
-    }
-    for level, end in ends.items():
-        _put_behind(tr, scope.keys, name, level, index_allocation.next_index(scope.keys, *end))
-
-
-@transactional
-def seek(tr: fdb.Transaction, scope: Scope, name: str, position: Position) -> None:
-    """Set the cursor of one level to a position; the others stay. As ``forward``."""
-    keys, level = scope.keys, position.level
-    if not 0 <= level < scope.options.levels:
-        raise InvalidArgument(
-            argument="to", value=position.to_id(), problem="the queue has no such level"
-        )
-    following = index_allocation.next_index(keys, *index_allocation.reads(tr, keys, level))
-    if position.index < following:
-        cursor.put(tr, keys, name, level, keys.place(position), position.index)
-    else:
-        # Indexes that were never used must stay usable.
-        _put_behind(tr, keys, name, level, following)
-
-
-def _put_behind(tr: fdb.Transaction, keys: QueueKeys, name: str, level: int, index: int) -> None:
-    """Set a cursor before the first message that has ``index``."""
-    cursor.put(tr, keys, name, level, keys.place(Position(level, index, b"")), index - 1)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from ..errors import InvalidArgument
+from ..messages.enqueue import index_allocation
 from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
 from ..values.model import Position
 from ..values.records import record
-from . import registry
+from . import cursors, registry
 
 FIRST, NOW = "first", "now"
 
 
 @record
-class Place:
-    """A place in a queue as an argument names it; ``position`` is that of a message id."""
+class StartPosition:
+    """A place in a queue as an argument names it; ``position`` is that of a message's id."""
 
     argument: str
     name: str
     position: Position | None
 
     @classmethod
-    def of(cls, argument: str, name: object) -> Place:
+    def of(cls, argument: str, name: object) -> StartPosition:
         """ "first", "now" or the id of a message; raises ``InvalidArgument``."""
         if not isinstance(name, str):
             raise InvalidArgument(
@@ -39,11 +40,34 @@ class Place:
                 problem='a subscription that takes every message always starts at "first"',
             )
 
+    def find(self, tr: fdb.Transaction, scope: Scope) -> dict[int, tuple[bytes, int]]:
+        """The cursors of this place by level, each with the last index before it.
+
+        One round trip, snapshot reads: a message that commits before a fence at that index is
+        skipped like the others; one that commits later takes a higher index, if need be after a
+        retry. Raises ``InvalidArgument`` for a level that the queue does not have.
+        """
+        keys, position = scope.keys, self.position
+        if position is not None and position.level >= scope.options.levels:
+            raise InvalidArgument(
+                argument=self.argument, value=self.name, problem="the queue has no such level"
+            )
+        levels = range(scope.options.levels) if position is None else (position.level,)
+        ends = {level: index_allocation.reads(tr, keys, level) for level in levels}
+        found = {}
+        for level, end in ends.items():
+            following = index_allocation.next_index(keys, *end)
+            if position is not None and position.index < following:
+                found[level] = keys.place(position), position.index
+            else:
+                # Indexes that were never used must stay usable.
+                found[level] = keys.place(Position(level, following, b"")), following - 1
+        return found
+
     def seek(self, tr: fdb.Transaction, scope: Scope, subscription: str) -> None:
         """Move a subscription there."""
-        if self.position is not None:
-            registry.seek(tr, scope, subscription, self.position)
-        elif self.name == NOW:
-            registry.forward(tr, scope, subscription)
-        else:
+        if self.name == FIRST:
             registry.rewind(tr, scope, subscription)
+            return
+        for level, (cursor, index) in self.find(tr, scope).items():
+            cursors.put(tr, scope.keys, subscription, level, cursor, index)

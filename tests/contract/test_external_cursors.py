@@ -17,7 +17,7 @@ from fdbqueue.schema.keys import LOWEST
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
 from fdbqueue.subscriptions.external_cursors import Passed
-from fdbqueue.subscriptions.start_position import Place
+from fdbqueue.subscriptions.start_position import StartPosition
 from tests.flaky import FlakyDatabase
 
 Database = fdb.Database
@@ -36,7 +36,8 @@ def advance(db: Database, queue: Queue, places: Places, limits: Limits = EVERYTH
 
 def begin(db: Database, queue: Queue, place: str) -> Places:
     def body(tr: fdb.Transaction) -> Places:
-        return external_cursors.begin(tr, queue._scope(tr), Place.of("startingPosition", place))
+        start = StartPosition.of("startingPosition", place)
+        return external_cursors.begin(tr, queue._scope(tr), start)
 
     return once.run(db, queue._keys.once, body)
 

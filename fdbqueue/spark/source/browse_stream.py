@@ -26,7 +26,7 @@ from ...schema.keys import LOWEST
 from ...store.binding import fdb
 from ...subscriptions import external_cursors
 from ...subscriptions.external_cursors import Passed
-from ...subscriptions.start_position import Place
+from ...subscriptions.start_position import StartPosition
 from . import tables
 from .rows import Decoder
 from .streams import Offset, StreamReader
@@ -56,14 +56,14 @@ class BrowseReader(StreamReader):
     def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
         """Raises also ``InvalidArgument`` for a wrong ``startingPosition``."""
         made = super().of(options, schema)
-        Place.of("startingPosition", made._settings.start)
+        StartPosition.of("startingPosition", made._settings.start)
         return made
 
     def initialOffset(self) -> Offset:
         """Where a new stream begins. Spark asks again until the first batch is done."""
         if self._first is None:
             db, queue = self._queue.open()
-            start = Place.of("startingPosition", self._settings.start)
+            start = StartPosition.of("startingPosition", self._settings.start)
             places = once.run(db, queue._keys.once, _begin, queue, start)
             self._first = {**self._offset(places), "first": True}
         return self._first
@@ -161,7 +161,7 @@ class BrowseReader(StreamReader):
         return places
 
 
-def _begin(tr: fdb.Transaction, queue: Queue, start: Place) -> Places:
+def _begin(tr: fdb.Transaction, queue: Queue, start: StartPosition) -> Places:
     return external_cursors.begin(tr, queue._scope(tr), start)
 
 
