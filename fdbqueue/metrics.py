@@ -61,9 +61,18 @@ class QueueCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the metrics."""
-        snapshots = [snapshot for queue in self._queues() if (snapshot := self._snapshot(queue))]
-        yield from _depths(snapshots)
-        yield from _totals(snapshots)
+        messages = GaugeMetricFamily(
+            "fdbqueue_messages", "Messages by level and state.", labels=["queue", "level", "state"]
+        )
+        sizes = GaugeMetricFamily(
+            "fdbqueue_ready_bytes", "Payload bytes of the ready messages.", labels=["queue"]
+        )
+        enqueued = CounterMetricFamily(
+            "fdbqueue_enqueued", "Messages enqueued so far.", labels=["queue"]
+        )
+        ended = CounterMetricFamily(
+            "fdbqueue_ended", "Messages ended so far, by final state.", labels=["queue", "state"]
+        )
         ages = GaugeMetricFamily(
             "fdbqueue_oldest_ready_age_seconds",
             "Age of the oldest message that is first of its level; 0 if none is ready.",
@@ -72,14 +81,24 @@ class QueueCollector(Collector):
         consumers = GaugeMetricFamily(
             "fdbqueue_consumers", "Consumers by state.", labels=["queue", "state"]
         )
-        for snapshot in snapshots:
-            oldest_ms = snapshot.now_ms if snapshot.oldest_ms is None else snapshot.oldest_ms
-            ages.add_metric([snapshot.queue], max(0, snapshot.now_ms - oldest_ms) / 1000)
-            states = [one.state for one in snapshot.consumers]
-            for state in ConsumerState:
-                consumers.add_metric([snapshot.queue, state.name.lower()], states.count(state))
-        yield ages
-        yield consumers
+        for found in (each for queue in self._queues() if (each := self._snapshot(queue))):
+            name, total = found.queue, sum(found.depths.values(), Depth())
+            for level, depth in sorted(found.depths.items()):
+                for state in State:
+                    if state not in ENDS:
+                        labels = [name, str(level), state.value]
+                        messages.add_metric(labels, getattr(depth, state.value))
+            sizes.add_metric([name], total.ready_bytes)
+            enqueued.add_metric([name], total.enqueued)
+            for state in sorted(ENDS, key=lambda state: state.value):
+                ended.add_metric([name, state.value], getattr(total, state.value))
+            oldest_ms = found.now_ms if found.oldest_ms is None else found.oldest_ms
+            ages.add_metric([name], max(0, found.now_ms - oldest_ms) / 1000)
+            states = [one.state for one in found.consumers]
+            for consumer_state in ConsumerState:
+                labels = [name, consumer_state.name.lower()]
+                consumers.add_metric(labels, states.count(consumer_state))
+        yield from (messages, sizes, enqueued, ended, ages, consumers)
 
     def _snapshot(self, queue: Queue) -> _Snapshot | None:
         def snapshot(tr: fdb.Transaction) -> _Snapshot:
@@ -100,41 +119,6 @@ class QueueCollector(Collector):
             return None
 
 
-def _depths(snapshots: Sequence[_Snapshot]) -> Iterator[Metric]:
-    messages = GaugeMetricFamily(
-        "fdbqueue_messages", "Messages by level and state.", labels=["queue", "level", "state"]
-    )
-    sizes = GaugeMetricFamily(
-        "fdbqueue_ready_bytes", "Payload bytes of the ready messages.", labels=["queue"]
-    )
-    for snapshot in snapshots:
-        for level, depth in sorted(snapshot.depths.items()):
-            for state in State:
-                if state not in ENDS:
-                    count = getattr(depth, state.value)
-                    messages.add_metric([snapshot.queue, str(level), state.value], count)
-        total = sum(snapshot.depths.values(), Depth())
-        sizes.add_metric([snapshot.queue], total.ready_bytes)
-    yield messages
-    yield sizes
-
-
-def _totals(snapshots: Sequence[_Snapshot]) -> Iterator[Metric]:
-    enqueued = CounterMetricFamily(
-        "fdbqueue_enqueued", "Messages enqueued so far.", labels=["queue"]
-    )
-    ended = CounterMetricFamily(
-        "fdbqueue_ended", "Messages ended so far, by final state.", labels=["queue", "state"]
-    )
-    for snapshot in snapshots:
-        total = sum(snapshot.depths.values(), Depth())
-        enqueued.add_metric([snapshot.queue], total.enqueued)
-        for state in sorted(ENDS, key=lambda state: state.value):
-            ended.add_metric([snapshot.queue, state.value], getattr(total, state.value))
-    yield enqueued
-    yield ended
-
-
 class WorkerMetrics:
     """Counts a worker's messages by outcome, latencies, redeliveries and retried transactions.
 
@@ -142,37 +126,29 @@ class WorkerMetrics:
     """
 
     def __init__(self, metrics: CollectorRegistry = REGISTRY) -> None:
-        self._handled = prometheus.Counter(
-            "fdbqueue_handled",
-            "Handled messages, by outcome.",
-            ["queue", "outcome"],
-            registry=metrics,
+        def counter(name: str, text: str, *labels: str) -> prometheus.Counter:
+            return prometheus.Counter(name, text, labels, registry=metrics)
+
+        def seconds(name: str, text: str) -> prometheus.Histogram:
+            return prometheus.Histogram(name, text, ["queue"], registry=metrics, buckets=SECONDS)
+
+        self._handled = counter(
+            "fdbqueue_handled", "Handled messages, by outcome.", "queue", "outcome"
         )
-        self._redelivered = prometheus.Counter(
-            "fdbqueue_redelivered",
-            "Handled messages that had been delivered before.",
-            ["queue"],
-            registry=metrics,
+        self._redelivered = counter(
+            "fdbqueue_redelivered", "Handled messages that had been delivered before.", "queue"
         )
-        self._handling = prometheus.Histogram(
-            "fdbqueue_handling_seconds",
-            "Time to handle and settle a message, or a batch.",
-            ["queue"],
-            registry=metrics,
-            buckets=SECONDS,
+        self._handling = seconds(
+            "fdbqueue_handling_seconds", "Time to handle and settle a message, or a batch."
         )
-        self._waited = prometheus.Histogram(
+        self._waited = seconds(
             "fdbqueue_waiting_seconds",
             "Time from the enqueue of a message to the start of its handler, at first delivery.",
-            ["queue"],
-            registry=metrics,
-            buckets=SECONDS,
         )
-        self._retried = prometheus.Counter(
+        self._retried = counter(
             "fdbqueue_transactions_retried",
             "Retried transactions of this process, by reason.",
-            ["reason"],
-            registry=metrics,
+            "reason",
         )
         once.on_retry(self._count_retry)
 
