@@ -22,7 +22,7 @@ from .handle import Handle, Transactor
 MAX_LISTED = 10_000
 """The most messages, leases or lines of history of one call."""
 PAGE = 500
-"""How many messages one transaction of ``looking`` reads."""
+"""How many messages one transaction of ``iter_messages`` reads."""
 
 
 def get(
@@ -57,7 +57,7 @@ def peek(
     return queue._read(tr, read)
 
 
-def look(
+def messages(
     queue: Handle,
     tr: Transactor,
     state: str = "ready",
@@ -87,7 +87,7 @@ def look(
     return queue._read(tr, read)
 
 
-def looking(
+def iter_messages(
     queue: Handle,
     db: fdb.Database,
     state: str = "ready",
@@ -95,8 +95,8 @@ def looking(
     *,
     timeout: Seconds | None = None,
 ) -> Iterator[MessageState]:
-    """``look`` as an iterator over all messages, some hundred in each transaction, and so not at
-    one instant. Arguments and errors as ``look``."""
+    """``messages`` as an iterator over all of them, some hundred in each transaction, and so not
+    at one instant. Arguments and errors as ``messages``."""
     queue = queue._bounded(db, timeout)
     _check_state(state)
     begin = queue._read(db, lambda tr: waiting.behind(tr, queue._scope(tr), state, after))

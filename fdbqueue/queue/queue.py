@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .bulk.plans import Plans
     from .dead_letters import DeadLetters
     from .subscription import Subscription
-    from .subscriptions import Subscriptions
+    from .subscriptions import Subscriptions, Terms
 
 S = TypeVar("S")
 _Bytes = Literal["bytes"]
@@ -424,12 +424,8 @@ class Queue(Handle, Generic[T]):
         tr: Transactor,
         name: str,
         *,
-        mode: str | None = None,
-        selector: str | None = None,
-        exclusive: bool | None = None,
-        auto_close: bool | None = None,
-        start: str = "first",
         timeout: Seconds | None = None,
+        **terms: Unpack[Terms],
     ) -> Subscription:
         """Open a subscription, and create it if it does not exist.
 
@@ -444,16 +440,7 @@ class Queue(Handle, Generic[T]):
         conflicts with every operation in flight on the queue. Raises ``SubscriptionMismatch``,
         ``InvalidSelector``, ``InvalidName``, ``InvalidArgument``, ``QueueNotFound``.
         """
-        return self.subscriptions.subscribe(
-            tr,
-            name,
-            mode=mode,
-            selector=selector,
-            exclusive=exclusive,
-            auto_close=auto_close,
-            start=start,
-            timeout=timeout,
-        )
+        return self.subscriptions.subscribe(tr, name, timeout=timeout, **terms)
 
     # -- many messages -----------------------------------------------------------------------
 
@@ -488,8 +475,8 @@ class Queue(Handle, Generic[T]):
     get = inspection.get
     peek = inspection.peek
     browse = inspection.browse
-    look = inspection.look
-    looking = inspection.looking
+    messages = inspection.messages
+    iter_messages = inspection.iter_messages
     depth = inspection.depth
     depths = inspection.depths
     ready_since_ms = inspection.ready_since_ms

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any, TypedDict, Unpack
 
 from ..errors import InvalidArgument, SubscriptionMismatch
 from ..messages import payloads
 from ..schema.keys import LOWEST
-from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
 from ..subscriptions import browse, registry
 from ..subscriptions.cursors import behind
-from ..subscriptions.start_position import FIRST, Place
+from ..subscriptions.start_position import FIRST, StartPosition
 from ..values.durations import Seconds
 from ..values.model import Message
 from ..values.options import check_name
@@ -21,6 +21,16 @@ from .handle import Handle, Transactor, composed
 from .subscription import Subscription
 
 _Page = tuple[list[Message], bytes | None]
+
+
+class Terms(TypedDict, total=False):
+    """What ``Queue.subscribe`` takes besides a name and a deadline."""
+
+    mode: str | None
+    selector: str | None
+    exclusive: bool | None
+    auto_close: bool | None
+    start: str
 
 
 class Subscriptions:
@@ -46,33 +56,27 @@ class Subscriptions:
         tr: Transactor,
         name: str,
         *,
-        mode: str | None = None,
-        selector: str | None = None,
-        exclusive: bool | None = None,
-        auto_close: bool | None = None,
-        start: str = FIRST,
         timeout: Seconds | None = None,
+        **terms: Unpack[Terms],
     ) -> Subscription:
         """Open a subscription, and create it if needed; see ``Queue.subscribe``."""
-        place = Place.of("start", start)
-        given = {
-            "mode": None if mode is None else _mode(mode),
-            "selector": None if selector is None else Selector(selector),
-            "exclusive": exclusive,
-            "auto_close": auto_close,
-        }
-        given = {option: value for option, value in given.items() if value is not None}
-        wanted = Definition(check_name(name), **given)  # type: ignore[arg-type]
-        place.check(wanted)
+        start = StartPosition.of("start", terms.pop("start", FIRST))
+        given: dict[str, Any] = {term: each for term, each in terms.items() if each is not None}
+        if "mode" in given:
+            given["mode"] = _mode(given["mode"])
+        if "selector" in given:
+            given["selector"] = Selector(given["selector"])
+        wanted = Definition(check_name(name), **given)
+        start.check(wanted)
 
         def find(tr: fdb.Transaction) -> tuple[Definition, bool]:
             scope = self._queue._scope(tr)
-            known = _find(scope, name)
-            if known is not None:
-                return known, False
+            for known in scope.subscriptions:
+                if known.name == name:
+                    return known, False
             registry.store(tr, scope, wanted)
             registry.rewind(tr, scope, name)
-            place.seek(tr, scope, name)
+            start.seek(tr, scope, name)
             return wanted, True
 
         stored, _ = composed(
@@ -127,10 +131,6 @@ def check_levels(levels: Iterable[int] | None, count: int) -> list[int]:
                 argument="levels", value=level, problem=f"the levels are 0 to {count - 1}"
             )
     return wanted
-
-
-def _find(scope: Scope, name: str) -> Definition | None:
-    return next((each for each in scope.subscriptions if each.name == name), None)
 
 
 def _mode(mode: object) -> Mode:

@@ -20,24 +20,24 @@ def test_what_waits_is_looked_at_by_what_it_waits_for(db: fdb.Database, queue: Q
     later = queue.enqueue(db, b"later", delay=60)
     soon = queue.enqueue(db, b"soon", delay=30)
 
-    assert [each.id for each in queue.look(db)] == [first]
-    assert [each.id for each in queue.look(db, "delayed")] == [soon, later]
-    blocked = queue.look(db, "waiting")
+    assert [each.id for each in queue.messages(db)] == [first]
+    assert [each.id for each in queue.messages(db, "delayed")] == [soon, later]
+    blocked = queue.messages(db, "waiting")
     assert [each.message.payload for each in blocked] == [b"1", b"2"]
     assert all(each.waits_for_key for each in blocked)
     assert blocked[0] == queue.get(db, blocked[0].id)
     with pytest.raises(InvalidArgument):
-        queue.look(db, "leased")
+        queue.messages(db, "leased")
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "waiting"])
 def test_a_look_goes_on_behind_any_message(db: fdb.Database, queue: Queue, state: str) -> None:
     key, delay = ("k", 0) if state == "waiting" else (None, 60 if state == "delayed" else 0)
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key=key, delay=delay) for n in range(8)])
-    every = [each.id for each in queue.looking(db, state)]
+    every = [each.id for each in queue.iter_messages(db, state)]
 
     pages, after = [], None
-    while page := [each.id for each in queue.look(db, state, 3, after)]:
+    while page := [each.id for each in queue.messages(db, state, 3, after)]:
         pages += page
         after = page[-1]
 
@@ -49,9 +49,9 @@ def test_a_look_goes_on_behind_a_message_that_is_gone(db: fdb.Database, queue: Q
     ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
     queue.cancel(db, ids[1])
 
-    assert [each.id for each in queue.look(db, after=ids[1])] == [ids[2]]
+    assert [each.id for each in queue.messages(db, after=ids[1])] == [ids[2]]
     with pytest.raises(InvalidArgument, match="no longer there"):
-        queue.look(db, "delayed", after=ids[1])
+        queue.messages(db, "delayed", after=ids[1])
 
 
 def test_another_priority_takes_a_message_behind_the_others_of_its_level(
@@ -87,7 +87,7 @@ def test_what_is_for_later_gets_another_time_and_priority(db: fdb.Database, queu
 
     assert queue.edit(db, message_id, at=at, priority=9)
 
-    (found,) = queue.look(db, "delayed")
+    (found,) = queue.messages(db, "delayed")
     assert found.due_at_ms == round(at.timestamp() * 1000)
     assert queue.depths(db)[0].delayed == 1
     assert queue.edit(db, message_id, delay=0)

@@ -59,7 +59,7 @@ def test_a_message_that_cannot_be_read_is_skipped_to_the_dead_letters(
     assert "an envelope" in str(shown.last_error)
     assert other.payload == b"good"
     assert [message.id for message in queue.browse(db)] == [bad, good]
-    assert [each.id for each in queue.look(db)] == [bad, good]
+    assert [each.id for each in queue.messages(db)] == [bad, good]
     assert not queue.edit(db, bad, priority=9)
     # And the next who receives gets the one behind it
     found = queue.receive(db)

@@ -136,7 +136,7 @@ def _waiting(
             yield fdbqueue.MessageState(message, State.READY)
         return
     check_levels(levels, queue.options(db).levels)
-    for each in queue.looking(db, state.value, after):
+    for each in queue.iter_messages(db, state.value, after):
         if not levels or each.message.level in levels:
             yield each
 
