@@ -11,7 +11,7 @@ from ..consumers import registry, wakeups
 from ..consumers.registry import Consumer
 from ..messages import editing, inspection, lookup, transitions
 from ..messages import purge as purges
-from ..schema import catalogue, once
+from ..schema import catalogue
 from ..schema.codec.consumers import ConsumerRef
 from ..store.binding import fdb
 from ..values.durations import Seconds
@@ -109,7 +109,7 @@ def sweep(queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None) ->
     """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones, and
     remove dead consumers.
 
-    Receivers do this in passing. A queue without receivers needs an occasional sweep, and only a
+    Receivers also do this. A queue without receivers needs an occasional sweep, and only a
     sweep deletes a queue with ``auto_delete``. Spans transactions of up to some hundred messages.
     Raises ``QueueNotFound``.
     """
@@ -189,6 +189,6 @@ def purging(queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None) 
         return purges.ready(tr, queue._scope(tr))
 
     removed = 0
-    while count := once.run(db, queue._keys.once, remove, wrote=bool):
+    while count := queue._run(db, remove, wrote=bool):
         removed += count
         yield removed

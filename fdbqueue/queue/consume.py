@@ -62,21 +62,21 @@ def receive_many(
 ) -> list[Delivery]:
     """Lease up to ``max_messages`` first messages to the caller; none if the queue is empty.
 
-    lease: seconds until they are delivered again if they are not settled; the queue's own
-        where None.
+    lease: seconds until they are delivered again unless they are settled; None for the
+        queue's own lease time.
     wait: seconds to wait for a first message, first come first served; needs a database.
     consumer: a name to show in listings.
     ack: deliveries to acknowledge in the same transaction, which saves a consumer in a loop
-        one of two commits; raises ``LeaseLost`` before anything is written if one is gone.
+        one of two commits. Raises ``LeaseLost``, and writes nothing, if a lease is gone.
 
-    Leases that have lapsed are returned to the queue first. One round trip (two if there
-    are, and one more for payloads in chunks). A batch ends early at 8,000,000 bytes, in line
-    at 1,000,000, but has one message at least. A message whose lease has lapsed before comes
-    alone, so that it is known which one a consumer dies of: the lapse of a lease is a failed
-    attempt only of a message that was handed over by itself. With a transaction, or with
-    ``contention="first"``, conflicts as ``dequeue``; with a database it
-    may stand in line (see ``QueueOptions``): then its request conflicts only with a change of
-    the leader, and its answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
+    Returns expired leases to the queue first. One round trip (two if there are any, and one
+    more for payloads in chunks). Stops at 8 MB, in line at 1 MB, but always returns at least
+    one message if the queue has any. A message whose lease has expired before comes alone, so
+    that the message that kills its consumers is found: an expired lease is a failed attempt
+    only of a message that was handed over by itself. With a transaction, or with
+    ``contention="first"``, conflicts as ``dequeue``. With a database it may stand in line (see
+    ``QueueOptions``): then its request conflicts only with a change of the leader, and its
+    answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
     ``InvalidOptions``, ``InvalidName``.
     """
     queue = queue._bounded(tr, timeout)
@@ -108,11 +108,11 @@ def consume(
 ) -> Iterator[Delivery]:
     """Yield deliveries until the queue stays empty for ``wait`` seconds.
 
-    A delivery is acknowledged when the loop comes back for the next one (of a batch, when it
-    comes back for the next batch), in the same transaction as the next request. Between two
-    messages of a batch the leases of the batch are extended, when a third of their time is
-    over. The one in hand when the loop is left is not acknowledged: settle it, or let its
-    lease lapse. Arguments and errors as ``receive_many``; ``LeaseLost`` if one message took
+    Acknowledges a delivery when the loop comes back for the next one (a batch, when it comes
+    back for the next batch), in the same transaction as the next request. Between two messages
+    of a batch it extends the leases of the batch once a third of their time is over. It does
+    not acknowledge the delivery in hand when the loop is left: settle that, or let its lease
+    expire. Arguments and errors as ``receive_many``; ``LeaseLost`` if one message took
     longer than its lease.
     """
     queue = queue._bounded(db, timeout)
@@ -140,17 +140,17 @@ def request(
     consumer: str = "",
     timeout: Seconds | None = None,
 ) -> Ticket:
-    """Stand in line for messages, in the caller's transaction; ``collect`` what comes of it.
+    """Stand in line for messages, in the caller's transaction; ``collect`` the answer.
 
-    So the effect of a message, its acknowledgement and the request for the next one are one
-    commit. Collect soon: the caller may be the one that all others in line wait for, and
-    after ten seconds its request may be taken for that of a dead consumer.
+    The effect of a message, its acknowledgement and the request for the next one are then one
+    commit. Collect soon: the others in line may wait for the caller, and after ten seconds its
+    request may be taken for that of a dead consumer.
 
     wait: whether to stay in line while the queue is empty, or to be told so.
 
     One round trip, all reads at snapshot isolation but that of the leader: conflicts only
     with a change of the leader. If the caller's own retry loop repeats it after an unknown
-    result, the first request may be answered too; that answer's lease lapses. Raises
+    result, the first request may be answered too; the lease of that answer expires. Raises
     ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
     """
     queue = queue._bounded(tr, timeout)
@@ -176,8 +176,8 @@ def collect(
     wait: seconds to wait for them; None for as long as it takes. The request has left the
         line when this returns or raises.
 
-    Spans transactions: whoever leads the line fulfils for others meanwhile. A request that
-    was taken for dead is made again.
+    Spans transactions; while it leads the line it also serves the others. Repeats a request
+    that was taken for dead.
     """
     queue = queue._bounded(db, timeout)
     wait = None if wait is None else patience("wait", wait)
@@ -192,7 +192,7 @@ def collect(
 def withdraw(
     queue: Handle, tr: Transactor, ticket: Ticket, *, timeout: Seconds | None = None
 ) -> list[Delivery]:
-    """Leave the line. Returns what the request was given before; else it is gone for good.
+    """Leave the line. Returns what the request was given before; after that it is answered no more.
 
     One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
     """

@@ -8,7 +8,6 @@ from functools import partial
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages import dead_letters, lookup
-from ..schema import once
 from ..schema.codec.lookup import DeadRecord
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
@@ -192,7 +191,7 @@ class DeadLetters(Handle):
             return step(tr, scope, records) if records else 0, following, last
 
         while True:
-            count, begin, until = once.run(db, self._keys.once, one, wrote=lambda done: done[0] > 0)
+            count, begin, until = self._run(db, one, wrote=lambda done: done[0] > 0)
             if count:
                 total += count
                 yield total

@@ -60,13 +60,13 @@ class Handle:
     def within(self, seconds: Seconds | None) -> Self:
         """The same queue with a deadline for each operation; None for none.
 
-        An operation that is given a database may take up to ``seconds`` for its transactions,
-        retries included. Then it raises ``OperationTimedOut``, and nothing was written, or
-        ``OutcomeUnknown`` if the store does not answer at all. Waiting for messages or for room
-        does not count. Of an operation that spans transactions, each has the deadline. Given a
-        transaction, the transaction's own options apply. ``timeout=`` of a method is the deadline
-        of that call. Everything made of the handle inherits
-        the deadline: subscriptions, sinks, imports, dead letters, plans, workers, pickled copies.
+        With a database, an operation may take up to ``seconds`` for its transaction, retries
+        included; one that spans transactions, for each of them. Then it raises
+        ``OperationTimedOut``, and nothing was written, or ``OutcomeUnknown`` if the store does not
+        answer at all. Waiting for messages or for room does not count. A transaction of the
+        caller's has its own options. ``timeout=`` of a method is the deadline of that call.
+        Everything made from the handle inherits the deadline: subscriptions, sinks, imports, dead
+        letters, plans, workers, pickled copies.
         """
         limit = durations.limit("seconds", seconds)
         handle = self._copy()
@@ -175,7 +175,7 @@ def composed(
     """Run ``body`` in the caller's transaction; given a database, as a ``once.Operation``."""
     if isinstance(tr, fdb.Transaction):
         return body(tr, *terms)
-    # The loop of ``once.run``, here: so calls go down only.
+    # The loop of ``once.run``, which would call up from its floor.
     operation: once.Operation[R] = once.Operation(tr, keys)
     while not operation.done:
         try:

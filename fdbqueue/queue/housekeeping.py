@@ -9,7 +9,6 @@ from typing import TypeVar
 from ..consumers import promotion, registry
 from ..errors import ExpiredBacklog
 from ..messages import auto_delete, history, time_to_live
-from ..schema import once
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.model import Swept
@@ -21,11 +20,10 @@ R = TypeVar("R")
 def sweep(handle: Handle, db: fdb.Database) -> Swept:
     """Promote what is due, remove expired messages, dead consumers and rows staged a week ago, and
     delete the queue if it is unused and has ``auto_delete``."""
-    keys = handle._keys.once
     promoted = 0
-    while (done := once.run(db, keys, partial(_promote, handle), wrote=_moved)).moved:
+    while (done := handle._run(db, partial(_promote, handle), wrote=_moved)).moved:
         promoted += done.ready
-    while once.run(db, keys, partial(_skip_unreadable, handle), wrote=bool):
+    while handle._run(db, partial(_skip_unreadable, handle), wrote=bool):
         pass
     expired = _pages(handle, db, time_to_live.sweep)
     evict_dead(handle, db)
@@ -48,9 +46,8 @@ def evict_dead(handle: Handle, db: fdb.Database, *, first: bool = False) -> list
     """
     found: list[bytes] = []
     while True:
-        evicted = once.run(
+        evicted = handle._run(
             db,
-            handle._keys.once,
             lambda tr: registry.evict_dead(tr, handle._scope(tr)),
             wrote=lambda evicted: bool(evicted.consumers),
         )
@@ -94,7 +91,7 @@ def _pages(
         return step(tr, handle._scope(tr), begin)
 
     while True:
-        count, begin = once.run(db, handle._keys.once, page, wrote=lambda done: done[0] > 0)
+        count, begin = handle._run(db, page, wrote=lambda done: done[0] > 0)
         total += count
         if not begin:
             return total

@@ -1,9 +1,9 @@
-"""Settling deliveries: the methods of ``Queue`` that end one, or several in one transaction.
+"""Settlement: the methods of ``Queue`` that end one delivery, or several in one transaction.
 
 Every operation takes one round trip, and conflicts only with another settlement of the same
-lease, or its lapse: of several exactly one succeeds. An extension makes no settlement fail.
-All raise ``InvalidArgument`` for what is no delivery, such as a message, and ``LeaseLost``
-where a lease is gone: then nothing is written, and the effect of the delivery must not be
+lease, or with its expiry: exactly one of them commits. An extension makes no settlement fail.
+All raise ``InvalidArgument`` for anything but a delivery, such as a message, and ``LeaseLost``
+if a lease is gone: then nothing is written, and the effect of the delivery must not be
 committed. The ``_many`` operations settle all deliveries or none.
 """
 
@@ -29,18 +29,18 @@ MAX_REASON_CHARACTERS = 500
 def delivery(
     queue: Handle, tr: Transactor, token: bytes, *, timeout: Seconds | None = None
 ) -> Delivery | None:
-    """The delivery that a token names, to be settled by whoever was handed the token.
+    """The delivery that a token names, so that the holder of the token can settle it.
 
-    None if the lease is gone: it lapsed and was taken back, or was settled. One round trip,
+    None if the lease is gone: it expired, or was settled. One round trip,
     and one more for a payload in chunks. Snapshot reads: no conflicts.
     """
     queue = queue._bounded(tr, timeout)
 
-    def look(tr: fdb.Transaction) -> Delivery | None:
+    def read(tr: fdb.Transaction) -> Delivery | None:
         found = leases.named(tr, queue._scope(tr).keys, token)
         return found[0] if found else None
 
-    return queue._run(tr, look, wrote=lambda _: False)
+    return queue._read(tr, read)
 
 
 def ack(
@@ -71,7 +71,7 @@ def extend(
     *,
     timeout: Seconds | None = None,
 ) -> Delivery:
-    """Let a lease end ``lease`` seconds from now (the queue's own time where None).
+    """Let a lease end ``lease`` seconds from now (None: the queue's own lease time).
 
     Returns the delivery with its new expiry. Raises ``InvalidOptions``.
     """
@@ -112,10 +112,10 @@ def release(
 ) -> None:
     """Give a message back, to its old position.
 
-    delay: seconds until then, 0 to ten years. Where None: what the backoff says for a failed
-        attempt. Without an error, at once for the first three times that a message is given
-        back; after that it rests for a tenth of a second, twice as long each time, up to
-        ten seconds: so who gives back what it cannot handle is not handed it in a loop.
+    delay: seconds until then, 0 to ten years. None takes the backoff for a failed attempt.
+        Without an error, None means at once for the first three times that a message is given
+        back; after that it rests for a tenth of a second, twice as long each time, up to ten
+        seconds, so a consumer that cannot handle a message does not get it in a loop.
     error: why the attempt failed: then it counts, the text is kept with the message (up to
         500 characters), and at the maximum of attempts it becomes a dead letter. Without one
         the attempt does not count: after an exception, give its text.
@@ -161,7 +161,7 @@ def reject(
     drop: bool = False,
     timeout: Seconds | None = None,
 ) -> None:
-    """Refuse a message for good: a dead letter with a reason, or gone where ``drop``.
+    """Refuse a message for good: it becomes a dead letter with a reason, or ends if ``drop``.
 
     reason: up to 500 characters are kept. Raises ``InvalidArgument``.
     """
@@ -188,5 +188,5 @@ def reject_many(
 def _text(argument: str, text: object) -> str:
     if not isinstance(text, str):
         raise InvalidArgument(argument=argument, value=text, problem="must be a str")
-    # What cannot be stored, a lone surrogate of somebody's file name, must not lose the rest.
+    # A lone surrogate, as in a file name, cannot be stored and must not lose the rest.
     return text[:MAX_REASON_CHARACTERS].encode(errors="replace").decode()

@@ -29,24 +29,21 @@ def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Dra
         raise InvalidArgument(
             argument="ttl", value=message.ttl, problem="must end after the message is due"
         )
+    payload, content_type = message.payload, message.content_type
+    if content_type is None:
+        payload, content_type = dumps(serializer, payload), serializer.content_type
+    else:
+        check_content_type(content_type)
+    if message.max_attempts is not None:
+        check_attempts("max_attempts", message.max_attempts)
     envelope = Envelope(
-        payload=check_payload(
-            dumps(serializer, message.payload) if message.content_type is None else message.payload
-        ),
+        payload=check_payload(payload),
         priority=message.priority,
         enqueued_at_ms=now_ms,
         headers=check_headers(message.headers),
-        content_type=(
-            serializer.content_type
-            if message.content_type is None
-            else check_content_type(message.content_type)
-        ),
+        content_type=content_type,
         expires_at_ms=expires_at_ms,
-        max_attempts=(
-            None
-            if message.max_attempts is None
-            else check_attempts("max_attempts", message.max_attempts)
-        ),
+        max_attempts=message.max_attempts,
         backoff=backoff.store(message.backoff),
         unique=_name(message.unique),
         key=_name(message.key),

@@ -9,7 +9,6 @@ from ..consumers import checks as waiting
 from ..messages.checks import audit, side_records, sinks
 from ..messages.checks import plans as auditplans
 from ..messages.checks.audit import Audit
-from ..schema import once
 from ..schema.keys import Kind
 from ..store.binding import fdb
 from ..subscriptions import cursor_checks
@@ -124,21 +123,18 @@ class _Verifier:
         self, check: Callable[[Audit], bytes | None], fix: bool
     ) -> tuple[list[Deviation], int, bytes | None]:
         def body(tr: fdb.Transaction) -> tuple[list[Deviation], int, bytes | None]:
-            look = Audit(tr, self.queue._scope(tr), fix)
-            following = check(look)
-            return look.found, look.rows, following
+            done = Audit(tr, self.queue._scope(tr), fix)
+            following = check(done)
+            return done.found, done.rows, following
 
-        return once.run(
-            self.db,
-            self.queue._keys.once,
-            body,
-            wrote=lambda result: any(deviation.repaired for deviation in result[0]),
+        return self.queue._run(
+            self.db, body, wrote=lambda result: any(each.repaired for each in result[0])
         )
 
 
-def _page(check: Pages, begin: bytes, look: Audit) -> bytes:
-    return check(look, begin)
+def _page(check: Pages, begin: bytes, page: Audit) -> bytes:
+    return check(page, begin)
 
 
-def _of_kind(kind: Kind, look: Audit, begin: bytes) -> bytes:
-    return audit.messages(look, kind, begin)
+def _of_kind(kind: Kind, page: Audit, begin: bytes) -> bytes:
+    return audit.messages(page, kind, begin)

@@ -22,7 +22,6 @@ from ...consumers import wakeups
 from ...errors import InvalidArgument
 from ...messages import bulk, purge
 from ...messages.bulk import Operation
-from ...schema import once
 from ...schema.keys import Kind
 from ...store.binding import fdb
 from ...values.durations import Seconds
@@ -60,8 +59,7 @@ def move(
     ``InvalidArgument``, and during the operation ``QueueNotFound`` and ``QueueFull``: messages
     moved until then stay moved, the others stay.
     """
-    queue = queue._bounded(db, timeout)
-    steps = moving(queue, db, target, selector, state=state, resume=resume)
+    steps = moving(queue, db, target, selector, state=state, resume=resume, timeout=timeout)
     return finished(steps, progress, Progress(0, 0, resume))
 
 
@@ -76,8 +74,7 @@ def moving(
     timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``move`` as an iterator."""
-    queue = queue._bounded(db, timeout)
-    return _bulk(queue, db, _other(queue, target), selector, state, resume, keep=False)
+    return _bulk(queue, db, _other(queue, target), selector, state, resume, timeout, keep=False)
 
 
 def copy(
@@ -93,8 +90,7 @@ def copy(
 ) -> Progress:
     """Copy messages into another queue; they stay here as they are. As ``move``, but snapshot
     reads: no conflicts."""
-    queue = queue._bounded(db, timeout)
-    steps = copying(queue, db, target, selector, state=state, resume=resume)
+    steps = copying(queue, db, target, selector, state=state, resume=resume, timeout=timeout)
     return finished(steps, progress, Progress(0, 0, resume))
 
 
@@ -109,8 +105,7 @@ def copying(
     timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``copy`` as an iterator."""
-    queue = queue._bounded(db, timeout)
-    return _bulk(queue, db, _other(queue, target), selector, state, resume, keep=True)
+    return _bulk(queue, db, _other(queue, target), selector, state, resume, timeout, keep=True)
 
 
 def remove(
@@ -124,8 +119,7 @@ def remove(
     timeout: Seconds | None = None,
 ) -> Progress:
     """Remove the messages that a selector matches. As ``move``; ``purge`` removes all."""
-    queue = queue._bounded(db, timeout)
-    steps = removing(queue, db, selector, state=state, resume=resume)
+    steps = removing(queue, db, selector, state=state, resume=resume, timeout=timeout)
     return finished(steps, progress, Progress(0, 0, resume))
 
 
@@ -139,8 +133,7 @@ def removing(
     timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``remove`` as an iterator."""
-    queue = queue._bounded(db, timeout)
-    return _bulk(queue, db, None, selector, state, resume, keep=False)
+    return _bulk(queue, db, None, selector, state, resume, timeout, keep=False)
 
 
 def count(
@@ -156,8 +149,8 @@ def count(
 
     As ``copy`` into nowhere: ``taken`` is the number. Snapshot reads: no conflicts.
     """
-    queue = queue._bounded(db, timeout)
-    return finished(counting(queue, db, selector, state=state), progress, Progress(0, 0, b""))
+    steps = counting(queue, db, selector, state=state, timeout=timeout)
+    return finished(steps, progress, Progress(0, 0, b""))
 
 
 def counting(
@@ -169,8 +162,7 @@ def counting(
     timeout: Seconds | None = None,
 ) -> Iterator[Progress]:
     """``count`` as an iterator."""
-    queue = queue._bounded(db, timeout)
-    return _bulk(queue, db, None, selector, state, b"", keep=True)
+    return _bulk(queue, db, None, selector, state, b"", timeout, keep=True)
 
 
 def _other(queue: Handle, target: Handle | str) -> Handle:
@@ -187,9 +179,11 @@ def _bulk(
     selector: str | Selector | None,
     state: str,
     resume: bytes,
+    timeout: Seconds | None,
     *,
     keep: bool,
 ) -> Iterator[Progress]:
+    queue = queue._bounded(db, timeout)
     if state not in STATES:
         raise InvalidArgument(
             argument="state", value=state, problem=f"must be one of {', '.join(STATES)}"
@@ -197,12 +191,9 @@ def _bulk(
     if isinstance(selector, str):
         selector = Selector(selector)
     ended = (purge.REMOVED if target is None else bulk.MOVED)[STATES[state]]
-    operation = Operation(STATES[state], _wanted(queue, db, selector), None if keep else ended)
+    wanted = partial(_matches, selector, queue._clock.now_ms(db))
+    operation = Operation(STATES[state], wanted, None if keep else ended)
     return _pages(queue, db, target, operation, resume)
-
-
-def _wanted(queue: Handle, db: fdb.Database, selector: Selector | None) -> partial[bool]:
-    return partial(_matches, selector, queue._clock.now_ms(db))
 
 
 def _pages(
@@ -219,9 +210,7 @@ def _pages(
             following, resume = resume or begin, b""
             while following:
                 page = partial(_page, queue, target, operation, following, end)
-                count, rows, following = once.run(
-                    db, queue._keys.once, page, wrote=lambda result: result[0] > 0
-                )
+                count, rows, following = queue._run(db, page, wrote=lambda result: result[0] > 0)
                 taken, looked = taken + count, looked + rows
                 if rows:
                     yield Progress(taken, looked, following or end)

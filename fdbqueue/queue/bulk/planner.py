@@ -16,7 +16,6 @@ from ...messages.delivery import lease, scan
 from ...messages.streams import planning, plans
 from ...messages.streams.planning import Limits
 from ...messages.streams.plans import OpenPlans
-from ...schema import once
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.plans import Planned, Stage
 from ...schema.keys import CLAIM_BYTES
@@ -75,12 +74,12 @@ class Planner:
         def read(tr: fdb.Transaction) -> tuple[Mark, bool]:
             scope = self._queue._scope(tr)
             reads = plans.reads(tr, scope.keys, self.consumer)
-            book = plans.parse(scope.keys, self.consumer, reads)
-            if book is None:
+            open_plans = plans.parse(scope.keys, self.consumer, reads)
+            if open_plans is None:
                 return Mark(plans.create(tr, scope, self.consumer).line.hex(), 0), True
-            return _mark(book, book.state.acknowledged), False
+            return _mark(open_plans, open_plans.state.acknowledged), False
 
-        return once.run(db, self._queue._keys.once, read, wrote=lambda found: found[1])[0]
+        return self._queue._run(db, read, wrote=lambda found: found[1])[0]
 
     def ends(self, db: fdb.Database) -> dict[int, int]:
         """The end of each level now, for ``next``, after promoting what is due."""
@@ -89,7 +88,7 @@ class Planner:
             scope = self._queue._scope(tr)
             return promotion.promote_all(tr, scope, promotion.reads(tr, scope)).moved
 
-        while once.run(db, self._queue._keys.once, promote, wrote=bool):
+        while self._queue._run(db, promote, wrote=bool):
             pass
         return self._queue._read(db, lambda tr: planning.ends(tr, self._queue._scope(tr)))
 
@@ -131,10 +130,10 @@ class Planner:
 
         def split(tr: fdb.Transaction) -> tuple[list[Piece], bool]:
             scope = self._queue._scope(tr)
-            book, took = self._open(tr, scope, until)
-            plan = book.plans.get(until.batch)
-            problem = _gap(book, until)
-            if problem is None and until.batch <= book.state.acknowledged:
+            open_plans, took = self._open(tr, scope, until)
+            plan = open_plans.plans.get(until.batch)
+            problem = _gap(open_plans, until)
+            if problem is None and until.batch <= open_plans.state.acknowledged:
                 problem = _OTHERS
             elif problem is None and not _sealed(plan):
                 problem = _RETURNED
@@ -144,7 +143,7 @@ class Planner:
                 return [], took
             raise self._lost(until, problem or _RETURNED)
 
-        pieces, _ = once.run(db, self._queue._keys.once, split, wrote=lambda found: found[1])
+        pieces, _ = self._queue._run(db, split, wrote=lambda found: found[1])
         self._held = True
         return pieces
 
@@ -185,21 +184,17 @@ class Planner:
         if not mark.line.startswith(scope.identity):
             raise QueueReplaced(name=scope.name)
         reads = plans.reads(tr, scope.keys, self.consumer)
-        book = plans.parse(scope.keys, self.consumer, reads)
-        if book is None:
-            book = OpenPlans(self.consumer, plans.create(tr, scope, self.consumer))
-        return book, plans.take_over(tr, scope, book, self._name, held=self._held)
+        open_plans = plans.parse(scope.keys, self.consumer, reads)
+        if open_plans is None:
+            open_plans = OpenPlans(self.consumer, plans.create(tr, scope, self.consumer))
+        return open_plans, plans.take_over(tr, scope, open_plans, self._name, held=self._held)
 
     def _through(self, db: fdb.Database, mark: Mark, limits: Limits | None) -> Mark | None:
         """Acknowledge up to a mark, and plan the next batch if there are limits, in as many
         transactions as it takes. Returns the mark behind that batch, if there is one."""
         while True:
-            step = once.run(
-                db,
-                self._queue._keys.once,
-                partial(self._step, mark=mark, limits=limits, attempts=count(1)),
-                wrote=lambda step: step.wrote,
-            )
+            attempt = partial(self._step, mark=mark, limits=limits, attempts=count(1))
+            step = self._queue._run(db, attempt, wrote=lambda step: step.wrote)
             self._held = True
             if step.done:
                 return step.mark
@@ -208,32 +203,32 @@ class Planner:
         self, tr: fdb.Transaction, mark: Mark, limits: Limits | None, attempts: count[int]
     ) -> _Step:
         scope = self._queue._scope(tr)
-        book, wrote = self._open(tr, scope, mark)
-        if limits or mark.batch > book.state.acknowledged:
-            mark = self._checked(book, mark)
-        if mark.batch > book.state.acknowledged:
-            plans.acknowledge(tr, scope, book, mark.batch)
+        open_plans, wrote = self._open(tr, scope, mark)
+        if limits or mark.batch > open_plans.state.acknowledged:
+            mark = self._checked(open_plans, mark)
+        if mark.batch > open_plans.state.acknowledged:
+            plans.acknowledge(tr, scope, open_plans, mark.batch)
             wrote = True
-        if book.ended:
-            plans.end(tr, scope, book)
+        if open_plans.ended:
+            plans.end(tr, scope, open_plans)
             wrote = True
-        if book.ended:
+        if open_plans.ended:
             return _Step(None, False, wrote)
         if limits is None:
             return _Step(None, True, wrote)
-        current = book.current
+        current = open_plans.current
         if current and current[1].stage is Stage.RETURNING:
-            give_back(tr, scope, book, current[0])
+            give_back(tr, scope, open_plans, current[0])
             return _Step(None, False, True)
         if current and current[1].stage is Stage.SEALED:
-            return _Step(_mark(book, current[0]), True, wrote)
-        return self._fill(tr, scope, book, limits, next(attempts), wrote)
+            return _Step(_mark(open_plans, current[0]), True, wrote)
+        return self._fill(tr, scope, open_plans, limits, next(attempts), wrote)
 
     def _fill(
         self,
         tr: fdb.Transaction,
         scope: Scope,
-        book: OpenPlans,
+        open_plans: OpenPlans,
         limits: Limits,
         attempt: int,
         wrote: bool,
@@ -241,18 +236,18 @@ class Planner:
         promoted = promotion.promote_all(tr, scope, promotion.reads(tr, scope)).moved
         # While others take the first messages, too, a smaller claim is likelier to commit.
         at_most = max(MIN_FILL, planning.CLAIM_MESSAGES >> (attempt - 1))
-        claim, planned = os.urandom(CLAIM_BYTES), book.current
-        full = planning.fill(tr, scope, book, limits, claim, at_most)
-        current = book.current
+        claim, planned = os.urandom(CLAIM_BYTES), open_plans.current
+        full = planning.fill(tr, scope, open_plans, limits, claim, at_most)
+        current = open_plans.current
         if current and current[1].stage is Stage.SEALED:
-            return _Step(_mark(book, current[0]), True, True)
+            return _Step(_mark(open_plans, current[0]), True, True)
         wrote = wrote or promoted > 0 or planned != current
         return _Step(None, full and not promoted, wrote)
 
-    def _checked(self, book: OpenPlans, mark: Mark) -> Mark:
+    def _checked(self, open_plans: OpenPlans, mark: Mark) -> Mark:
         """The mark to continue from; raises ``PlanLost`` for an invalid one, unless lenient."""
-        acknowledged, plan = book.state.acknowledged, book.plans.get(mark.batch)
-        problem = _gap(book, mark)
+        acknowledged, plan = open_plans.state.acknowledged, open_plans.plans.get(mark.batch)
+        problem = _gap(open_plans, mark)
         if problem is None and mark.batch < acknowledged:
             problem = _OTHERS
         elif problem is None and mark.batch > acknowledged and not _sealed(plan):
@@ -261,7 +256,7 @@ class Planner:
             return mark
         if not self._lenient:
             raise self._lost(mark, problem)
-        return _mark(book, acknowledged)
+        return _mark(open_plans, acknowledged)
 
     def _lost(self, mark: Mark, problem: str) -> PlanLost:
         name = self._queue.name
@@ -281,22 +276,22 @@ def _sealed(plan: Planned | None) -> bool:
     return plan is not None and plan.stage is Stage.SEALED
 
 
-def _mark(book: OpenPlans, batch: int) -> Mark:
-    return Mark(book.state.line.hex(), batch)
+def _mark(open_plans: OpenPlans, batch: int) -> Mark:
+    return Mark(open_plans.state.line.hex(), batch)
 
 
-def _gap(book: OpenPlans, mark: Mark) -> str | None:
+def _gap(open_plans: OpenPlans, mark: Mark) -> str | None:
     """Why a mark does not belong to these plans; None if it does."""
-    if mark.line != book.state.line.hex():
+    if mark.line != open_plans.state.line.hex():
         return "the consumer has been forgotten since"
-    if mark.batch > book.state.last:
-        return f"the last one is {book.state.last}: an older state of the store was restored"
+    if mark.batch > open_plans.state.last:
+        return f"the last one is {open_plans.state.last}: an older state of the store was restored"
     return None
 
 
-def give_back(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> int:
+def give_back(tr: fdb.Transaction, scope: Scope, open_plans: OpenPlans, batch: int) -> int:
     waiting = wakeups.reads(tr, scope.keys, planning.CLAIM_MESSAGES)
-    given, _ = plans.release(tr, scope, book, batch)
+    given, _ = plans.release(tr, scope, open_plans, batch)
     wakeups.wake(tr, scope.keys, waiting)
     return given
 

@@ -9,7 +9,6 @@ from ...errors import PlanHeld, PlanNotFound
 from ...messages.delivery import lease
 from ...messages.streams import plans
 from ...messages.streams.plans import OpenPlans
-from ...schema import once
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.plans import Planned
 from ...schema.scope import Scope
@@ -51,9 +50,9 @@ class Plans:
 
         def read(tr: fdb.Transaction) -> list[Message]:
             scope = self._queue._scope(tr)
-            book = found(scope, consumer, tr.snapshot)
+            open_plans = found(scope, consumer, tr.snapshot)
             messages: list[Message] = []
-            for plan in book.plans.values():
+            for plan in open_plans.plans.values():
                 for claimed in plan.claims:
                     wanted = min(claimed.messages, limit - len(messages))
                     rows = plans.leased(tr.snapshot, scope.keys, claimed.claim, 0, wanted)
@@ -89,14 +88,10 @@ class Plans:
         """``release`` as an iterator: yields how many messages have returned after each
         transaction. Nothing happens before the first step."""
         check_name(consumer)
-        total = 0
+        queue, total = self._queue._bounded(db, timeout), 0
+        give_back = partial(self._give_back, consumer=consumer)
         while True:
-            given, done = once.run(
-                db,
-                self._queue._bounded(db, timeout)._keys.once,
-                partial(self._give_back, consumer=consumer),
-                wrote=lambda result: not result[1],
-            )
+            given, done = queue._run(db, give_back, wrote=lambda result: not result[1])
             if done:
                 return
             total += given
@@ -127,41 +122,42 @@ class Plans:
 
     def _give_back(self, tr: fdb.Transaction, consumer: str) -> tuple[int, bool]:
         scope = self._queue._scope(tr)
-        book = found(scope, consumer, tr)
-        if book.ended:
-            plans.end(tr, scope, book)
+        open_plans = found(scope, consumer, tr)
+        if open_plans.ended:
+            plans.end(tr, scope, open_plans)
             return 0, False
-        if book.current is None:
+        if open_plans.current is None:
             return 0, True
-        return give_back(tr, scope, book, book.current[0]), False
+        return give_back(tr, scope, open_plans, open_plans.current[0]), False
 
     def list(self, tr: Transactor, *, timeout: Seconds | None = None) -> list[PlanConsumer]:
         """The consumers that take messages by plans. One round trip, snapshot reads."""
 
         def read(tr: fdb.Transaction) -> list[PlanConsumer]:
             return [
-                _told(book) for book in plans.read_all(tr.snapshot, self._queue._scope(tr).keys)
+                _told(open_plans)
+                for open_plans in plans.read_all(tr.snapshot, self._queue._scope(tr).keys)
             ]
 
         return self._queue._bounded(tr, timeout)._read(tr, read)
 
 
 def found(scope: Scope, consumer: str, tr: fdb.TransactionRead) -> OpenPlans:
-    book = plans.parse(scope.keys, consumer, plans.reads(tr, scope.keys, consumer))
-    if book is None:
+    open_plans = plans.parse(scope.keys, consumer, plans.reads(tr, scope.keys, consumer))
+    if open_plans is None:
         raise PlanNotFound(queue=scope.name, consumer=consumer)
-    return book
+    return open_plans
 
 
-def _told(book: OpenPlans) -> PlanConsumer:
+def _told(open_plans: OpenPlans) -> PlanConsumer:
     return PlanConsumer(
-        book.consumer,
-        book.state.acknowledged,
-        tuple(_plan(book, batch, plan) for batch, plan in book.plans.items()),
+        open_plans.consumer,
+        open_plans.state.acknowledged,
+        tuple(_plan(open_plans, batch, plan) for batch, plan in open_plans.plans.items()),
     )
 
 
-def _plan(book: OpenPlans, batch: int, plan: Planned) -> Plan:
-    state = "acknowledged" if batch <= book.state.acknowledged else plan.stage.name.lower()
+def _plan(open_plans: OpenPlans, batch: int, plan: Planned) -> Plan:
+    state = "acknowledged" if batch <= open_plans.state.acknowledged else plan.stage.name.lower()
     left = sum(claimed.messages for claimed in plan.claims)
     return Plan(batch, state, plan.messages, plan.size, left, plan.planned_at_ms)

@@ -155,9 +155,8 @@ class Sink:
         progress: Callable[[SinkState], object] | None = None,
     ) -> SinkState:
         """Enqueue the rest of a batch that is partly published, if any; as ``publish``."""
-        return finished(self.finishing(db, timeout=timeout), progress, None) or self._patient(
-            db, timeout
-        ).state(db)
+        steps = self.finishing(db, timeout=timeout)
+        return finished(steps, progress, None) or self._patient(db, timeout).state(db)
 
     def finishing(
         self, db: fdb.Database, *, timeout: Seconds = TIMEOUT_SECONDS
@@ -182,14 +181,13 @@ class Sink:
     ) -> None:
         """Remove the staged rows of attempts, unless the batch is fixed."""
         names = [each.name for each in attempts]
-        with suppress(QueueNotFound):  # the rows are gone with the queue
-            self._queue._bounded(db, timeout)._run(
-                db, partial(self._discard, batch=batch, attempts=names)
-            )
 
-    def _discard(self, tr: fdb.Transaction, batch: int, attempts: Sequence[bytes]) -> None:
-        scope = self._queue._scope(tr)
-        staging.discard(tr, scope.keys, self.name, batch, attempts)
+        def remove(tr: fdb.Transaction) -> None:
+            scope = self._queue._scope(tr)
+            staging.discard(tr, scope.keys, self.name, batch, names)
+
+        with suppress(QueueNotFound):  # the rows are gone with the queue
+            self._queue._bounded(db, timeout)._run(db, remove)
 
     def forget(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
         """Remove the sink with its staged rows; its batches then start over."""
