@@ -71,7 +71,7 @@ def moves() -> str:
 
 def kinds() -> str:
     """The kinds of keys, from the comments beside them."""
-    code = (ROOT / "fdbqueue" / "schema" / "keys.py").read_text()
+    code = (ROOT / "fdbqueue" / "schema" / "keys" / "kinds.py").read_text()
     lines = ["| kind | | key | value |", "|---|---|---|---|"]
     for name, number, comment in re.findall(r"^    ([A-Z_]+) = (\d+)  # (.*)$", code, re.M):
         key, value = re.split(r" -> |: ", comment, maxsplit=1)

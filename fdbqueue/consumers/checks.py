@@ -17,7 +17,7 @@ def consumers(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.CONSUMER, begin)
     found = []
     for kv in rows:
-        session, consumer = keys.parse_consumer(kv.key)
+        session, consumer = keys.consumer.parse(kv.key)
         record = unpack_consumer(kv.value)
         found.append((ConsumerRef(consumer, record.priority, session), record.name))
     alive = sessions.alive(audit.tr, scope.root, keys, scope.clock, [one for one, _ in found])

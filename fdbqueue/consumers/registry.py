@@ -136,7 +136,7 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
     states = tr.snapshot.get_range(listed.start, listed.stop)
     role = wakeups.role_of(guard)
     guarding = None if role is None else role.id
-    parsed = [(*keys.parse_consumer(kv.key), unpack_consumer(kv.value)) for kv in records]
+    parsed = [(*keys.consumer.parse(kv.key), unpack_consumer(kv.value)) for kv in records]
     reads = {
         session: tr.snapshot.get(scope.root.session(session)) for session, _, _ in parsed if session
     }
@@ -201,11 +201,11 @@ def evict_expired(
                 gone += _evict(tr, root, first, each.session, MAX_EVICTED - len(gone))
     left = MAX_EVICTED - len(gone)
     for each in dead:
-        queues = root.session_queues(each.session)
+        queues = root.session_queue.under(each.session)
         for kv in tr.snapshot.get_range(queues.start, queues.stop, limit=MAX_EVICTED):
             if left <= 0:
                 break
-            removed = _evict(tr, root, root.parse_session_queue(kv.key)[1], each.session, left)
+            removed = _evict(tr, root, root.session_queue.parse(kv.key)[1], each.session, left)
             gone += removed
             left -= max(1, len(removed))
             if left > 0:
@@ -223,13 +223,13 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     These wait in ``receive`` in front of the line, so there are few. One round trip at snapshot
     isolation; conflicts with a sign of life of those it removes.
     """
-    waiting, at = scope.keys.consumers_of(b""), sessions.now(tr, scope.clock)
+    waiting, at = scope.keys.consumer.under(b""), sessions.now(tr, scope.clock)
     gone = []
     for kv in tr.snapshot.get_range(waiting.start, waiting.stop, limit=MAX_WAITERS):
         record = unpack_consumer(kv.value)
         if sessions.is_dead(record.beat, at):
             tr.add_read_conflict_key(kv.key)
-            consumer = ConsumerRef(scope.keys.parse_consumer(kv.key)[1], record.priority)
+            consumer = ConsumerRef(scope.keys.consumer.parse(kv.key)[1], record.priority)
             _remove(tr, scope.keys, consumer)
             gone.append(consumer.id)
     return gone
@@ -240,10 +240,10 @@ def _evict(
 ) -> list[tuple[str, bytes]]:
     """Remove consumers of a session from one queue, up to ``limit``."""
     keys = root.queue(queue)
-    every = keys.consumers_of(session)
+    every = keys.consumer.under(session)
     gone = []
     for kv in tr.get_range(every.start, every.stop, limit=limit).to_list():
-        consumer = keys.parse_consumer(kv.key)[1]
+        consumer = keys.consumer.parse(kv.key)[1]
         try:
             priority = unpack_consumer(kv.value).priority
         except (CorruptData, FormatTooNew):

@@ -155,7 +155,7 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
     """
     at = now(tr, clock)
     rows = [kv for found in _ends(tr, root, at, MAX_SESSIONS) for kv in found]
-    entries = [root.parse_session_expiry(kv.key) for kv in rows]
+    entries = [root.session_expiry.parse(kv.key) for kv in rows]
     values = [tr.snapshot.get(root.session(session)) for _, session in entries]
     dead = []
     for (version, session), value in zip(entries, values, strict=True):
@@ -177,7 +177,7 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
 
 def remove(tr: fdb.Transaction, root: RootKeys, gone: Expired) -> None:
     """Remove a session that has no consumers left. Writes blindly."""
-    queues = root.session_queues(gone.session)
+    queues = root.session_queue.under(gone.session)
     del tr[root.session(gone.session)]
     del tr[root.session_expiry(gone.expires_at, gone.session)]
     tr.clear_range(queues.start, queues.stop)
@@ -188,8 +188,8 @@ def _ends(
 ) -> tuple[fdb.FDBRange, fdb.FDBRange]:
     """Issue reads of the first sessions that have expired, and of the last of another cluster."""
     mode = fdb.StreamingMode.exact
-    past = root.session_expiries(end=at.version)
-    later = root.session_expiries(at.version + _DEAD_VERSIONS + 1)
+    past = root.session_expiry.before(at.version)
+    later = root.session_expiry.since(at.version + _DEAD_VERSIONS + 1)
     return (
         tr.snapshot.get_range(past.start, past.stop, limit=limit, streaming_mode=mode),
         tr.snapshot.get_range(later.start, later.stop, limit=limit, streaming_mode=mode),

@@ -118,7 +118,7 @@ def newest_version(tr: fdb.Transaction, scope: Scope) -> int:
     dead letters were copied from another cluster. A snapshot read."""
     records = scope.keys.kind(Kind.DEAD)
     last = tr.snapshot.get_range(records.start, records.stop, limit=1, reverse=True)
-    return max([scope.version(tr), *(scope.keys.parse_dead(kv.key)[0] for kv in last)])
+    return max([scope.version(tr), *(scope.keys.dead.parse(kv.key)[0] for kv in last)])
 
 
 @transactional
@@ -149,7 +149,7 @@ def page(
     for (kv, position, letter), envelope in taken:
         message = envelope.properties(position)
         if wanted(replace(message, death=letter.death(scope.name, message.id))):
-            found.append((DeadRecord(*keys.parse_dead(kv.key)), StoredMessage(position, envelope)))
+            found.append((DeadRecord(*keys.dead.parse(kv.key)), StoredMessage(position, envelope)))
     more = len(rows) == limit or len(taken) < len(rows)
     return found, taken[-1][0][0].key + b"\x00" if more else b""
 

@@ -28,7 +28,7 @@ MAX_PROMOTED = 100
 
 def due(tr: fdb.Transaction, scope: Scope) -> fdb.FDBRange:
     """Issue a snapshot read of the messages that are due."""
-    until = scope.keys.delayed_until(scope.now_ms(tr))
+    until = scope.keys.delayed.before(scope.now_ms(tr) + 1)
     return tr.snapshot.get_range(
         until.start, until.stop, limit=MAX_PROMOTED, streaming_mode=fdb.StreamingMode.want_all
     )
@@ -96,7 +96,7 @@ def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelop
     try:
         return unpack_delayed(value)
     except (CorruptData, FormatTooNew):
-        random = scope.keys.parse_delayed(key).random
+        random = scope.keys.delayed.parse(key)[1]
         return Position(scope.options.levels - 1, 0, random), open_envelope(value)
 
 
@@ -116,7 +116,7 @@ def _put(
 
 def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) -> None:
     """Write a delayed message, and wake sleepers if it is due soon. The caller does the rest."""
-    key = scope.keys.delayed(Due(due_ms, message.position.random))
+    key = scope.keys.delayed(due_ms, message.position.random)
     tr[key] = pack_delayed(message.position, message.envelope)
     if due_ms < scope.now_ms(tr) + SOON_MS:
         # It is due before sleepers would look on their own.

@@ -51,7 +51,7 @@ def edit(
         # No other message may take its index while it is away.
         tr.max(scope.keys.tail(level), pack_index(new.position.index))
     if isinstance(place, Due):
-        del tr[scope.keys.delayed(place)]
+        del tr[scope.keys.delayed(*place)]
         counters.shift(tr, scope.keys, State.DELAYED, old.position.level, level, envelope.size)
         _put(tr, scope, new, place.due_ms if due_ms is None else due_ms)
         return

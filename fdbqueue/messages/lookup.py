@@ -43,7 +43,7 @@ def key(keys: QueueKeys, place: Place) -> bytes:
         case Position():
             return keys.ready(place)
         case Due():
-            return keys.delayed(place)
+            return keys.delayed(*place)
         case DeadRecord():
             return keys.dead(place.version, place.random)
         case Turn():
@@ -56,11 +56,11 @@ def place_of(keys: QueueKeys, kind: Kind, key: bytes) -> Place:
     """The place of a message that is not leased, from its key."""
     match kind:
         case Kind.DELAYED:
-            return keys.parse_delayed(key)
+            return Due(*keys.delayed.parse(key))
         case Kind.DEAD:
-            return DeadRecord(*keys.parse_dead(key))
+            return DeadRecord(*keys.dead.parse(key))
         case Kind.GROUP:
-            return Turn(*keys.parse_line(key))
+            return Turn(*keys.turn.parse(key))
     return keys.parse_ready(key)
 
 

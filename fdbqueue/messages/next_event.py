@@ -36,7 +36,7 @@ def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float
     Until then a waiting consumer needs to look only if it is woken.
     """
     now_ms = scope.now_ms(tr)
-    times = [(scope.keys.parse_delayed(kv.key).due_ms - now_ms) / 1000 for kv in reads.delayed]
+    times = [(scope.keys.delayed.parse(kv.key)[0] - now_ms) / 1000 for kv in reads.delayed]
     for kv in reads.expiry:
         version, _ = scope.keys.leased_until(kv.key, b"")
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND

@@ -54,8 +54,8 @@ def reads(
     """Issue snapshot reads of the chunks of messages."""
     return [
         tr.snapshot.get_range(
-            keys.chunks(message.envelope.chunks).start,
-            keys.chunks(message.envelope.chunks).stop,
+            keys.chunk.under(message.envelope.chunks).start,
+            keys.chunk.under(message.envelope.chunks).stop,
             streaming_mode=fdb.StreamingMode.want_all,
         )
         if message.envelope.chunks
@@ -94,7 +94,7 @@ def plain(envelope: Envelope) -> Envelope:
 def remove(tr: fdb.Transaction, keys: QueueKeys, envelope: Envelope) -> None:
     """Remove the chunks of a message that ends. Writes blindly."""
     if envelope.chunks:
-        chunks = keys.chunks(envelope.chunks)
+        chunks = keys.chunk.under(envelope.chunks)
         tr.clear_range(chunks.start, chunks.stop)
 
 

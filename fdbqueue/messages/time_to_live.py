@@ -94,11 +94,11 @@ def sweep(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]:
     Up to three round trips. Conflicts with whatever moves these messages.
     """
     keys, now_ms = scope.keys, scope.now_ms(tr)
-    over = keys.mortal_until(now_ms)
+    over = keys.mortal.before(now_ms + 1)
     entries = tr.snapshot.get_range(
         max(begin, over.start), over.stop, limit=MAX_EXPIRED, streaming_mode=fdb.StreamingMode.exact
     ).to_list()
-    reads = [lookup.reads(tr, keys, keys.parse_mortal(kv.key)) for kv in entries]
+    reads = [lookup.reads(tr, keys, keys.mortal.parse(kv.key)[1]) for kv in entries]
     found = [
         (kv.key, lookup.find(tr, scope, each)) for kv, each in zip(entries, reads, strict=True)
     ]

@@ -72,11 +72,11 @@ def names(tr: fdb.Transaction, root: RootKeys, after: str | None, limit: int) ->
 
     after: the last name of the previous page.
     """
-    entries = root.names()
+    entries = root.name.under()
     begin = entries.start if after is None else root.name(after) + b"\x00"
     mode = fdb.StreamingMode.want_all
     found = tr.snapshot.get_range(begin, entries.stop, limit=limit, streaming_mode=mode)
-    return [root.parse_name(kv.key) for kv in found]
+    return [root.name.parse(kv.key)[0] for kv in found]
 
 
 @transactional

@@ -69,7 +69,7 @@ def parse(keys: QueueKeys, reads: fdb.FDBRange) -> tuple[Definition, ...]:
     found = []
     for kv in reads:
         try:
-            found.append(_parse(keys.parse_subscription(kv.key), kv.value))
+            found.append(_parse(keys.subscription.parse(kv.key)[0], kv.value))
         except (CorruptData, FormatTooNew) as error:
             log.warning("ignoring a subscription: %s", error)
     return tuple(found)

@@ -19,7 +19,8 @@ def cursors(audit: Audit, begin: bytes) -> bytes:
         level: audit.reads.get(keys.tail(level)) for level in range(audit.scope.options.levels)
     }
     for kv in rows:
-        name, level = keys.parse_cursor(kv.key)
+        name, *rest = keys.cursor.parse(kv.key)
+        level = rest[0] if rest else None
         if name not in names:
             detail = "there is no such subscription"
             audit.report("cursor orphaned", name, detail, partial(audit.tr.clear, kv.key))

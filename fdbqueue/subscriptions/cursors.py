@@ -147,9 +147,9 @@ def behind(keys: QueueKeys, position: Position) -> bytes:
 @transactional
 def positions(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int, bytes]:
     """The cursors, by level. A snapshot read; the caller adds conflicts as needed."""
-    cursors = scope.keys.cursors(subscription)
+    cursors = scope.keys.cursor.under(subscription)
     found = {
-        scope.keys.parse_cursor(kv.key)[1]: kv.value
+        scope.keys.cursor.parse(kv.key)[1]: kv.value
         for kv in tr.snapshot.get_range(cursors.start, cursors.stop)
     }
     return {level: found.get(level, LOWEST) for level in range(scope.options.levels)}

@@ -27,7 +27,7 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     keys = scope.keys
     del tr[keys.subscription(name)]
     del tr[keys.holder(name)]
-    cursors = keys.cursors(name)
+    cursors = keys.cursor.under(name)
     tr.clear_range(cursors.start, cursors.stop)
     catalogue.resubscribe(tr, keys)
 

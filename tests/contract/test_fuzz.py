@@ -32,7 +32,7 @@ from fdbqueue.cli.terminal import CommandError
 from fdbqueue.errors import QueueError, QueueExists
 from fdbqueue.schema import codec
 from fdbqueue.schema.codec.envelopes import unpack_envelope
-from fdbqueue.schema.keys import QueueKeys, RootKeys
+from fdbqueue.schema.keys import KindKeys, QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.values import model
 from fdbqueue.values.model import Due, Position
@@ -113,7 +113,7 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
     queue, name, token, number, index = case
     root = RootKeys(fdb.Subspace(("root",)))
     keys = root.queue(queue)
-    assert root.parse_name(root.name(queue)) == queue
+    assert root.name.parse(root.name(queue))[0] == queue
     position, due = Position(number % 256, index, token), Due(number % 2**48, token)
     claim = token[:16].ljust(16, b"\x00")
     leased = keys.token(claim, keys.ready(position))
@@ -122,19 +122,19 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
         (keys.lease_at(position), leased, lambda key: keys.leased_token(key, claim)),
         (keys.until(leased), leased, keys.parse_until),
         (keys.expiry(number, leased), (number, leased), lambda k: keys.leased_until(k, claim)),
-        (keys.planned(token, index), (token, index), keys.parse_planned),
+        (keys.planned(token, index), (token, index), keys.planned.parse),
         (keys.request(number, token), (number, token), keys.parse_request),
-        (keys.subscription(name), name, keys.parse_subscription),
-        (keys.cursor(name, number), (name, number), keys.parse_cursor),
-        (keys.dead(number, token), (number, token), keys.parse_dead),
-        (keys.delayed(due), due, keys.parse_delayed),
-        (keys.moved(name), name, keys.parse_moved),
-        (keys.unique(name), name, keys.parse_unique),
-        (keys.mortal(number, name), name, keys.parse_mortal),
-        (keys.turn(name, number), (name, number), keys.parse_line),
-        (keys.head(name), name, keys.parse_head),
-        (keys.chunk(token, number), (token, number), keys.parse_chunk),
-        (keys.consumer(b"", token), (b"", token), keys.parse_consumer),
+        (keys.subscription(name), (name,), keys.subscription.parse),
+        (keys.cursor(name, number), (name, number), keys.cursor.parse),
+        (keys.dead(number, token), (number, token), keys.dead.parse),
+        (keys.delayed(*due), due, keys.delayed.parse),
+        (keys.moved(name), (name,), keys.moved.parse),
+        (keys.unique(name), (name,), keys.unique.parse),
+        (keys.mortal(number, name), (number, name), keys.mortal.parse),
+        (keys.turn(name, number), (name, number), keys.turn.parse),
+        (keys.head(name), (name,), keys.head.parse),
+        (keys.chunk(token, number), (token, number), keys.chunk.parse),
+        (keys.consumer(b"", token), (b"", token), keys.consumer.parse),
         (keys.state(1, 5, token), (1, 5, token), keys.parse_state),
         (keys.sleeper(5, 7, token), (5, 7, token), keys.parse_sleeper),
     ]
@@ -148,7 +148,12 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
 KEYS = QueueKeys(b"q")
 PARSERS = [
     *(getattr(KEYS, name) for name in dir(KEYS) if name.startswith("parse_")),
-    RootKeys(fdb.Subspace(("root",))).parse_name,
+    *(
+        kind.parse
+        for keys in (KEYS, RootKeys(fdb.Subspace(("root",))))
+        for kind in vars(keys).values()
+        if isinstance(kind, KindKeys)
+    ),
 ]
 PARTS = st.lists(
     st.one_of(ATOMS.filter(lambda each: each == each), st.text(max_size=5)), max_size=4

@@ -53,7 +53,7 @@ def beat(db: Database, root: RootKeys, clock: ManualClock) -> Callable[[bytes], 
 def sessions_left(db: Database, root: RootKeys) -> int:
     return sum(
         len(list(db.get_range(each.start, each.stop)))
-        for each in (root.sessions(), root.session_expiries())
+        for each in (root.session.under(), root.session_expiry.under())
     )
 
 

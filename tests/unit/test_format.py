@@ -234,9 +234,9 @@ VECTORS: dict[str, Vector] = {
         (unpack_expiry, (1_700_000_030_000, CLAIM)),
     ),
     "DELAYED": Vector(
-        QUEUE.delayed(DUE),
+        QUEUE.delayed(*DUE),
         pack_delayed(Position(5, 0, POSITION.random), PLAIN),
-        (QUEUE.parse_delayed, DUE),
+        (QUEUE.delayed.parse, DUE),
         (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
     ),
     "REQUEST": Vector(
@@ -248,31 +248,31 @@ VECTORS: dict[str, Vector] = {
     "SUBSCRIPTION": Vector(
         QUEUE.subscription("audit"),
         subscription_definitions.pack(DEFINITION),
-        (QUEUE.parse_subscription, "audit"),
+        (QUEUE.subscription.parse, ("audit",)),
         (lambda v: subscription_definitions._parse("audit", v), DEFINITION),
     ),
     "CURSOR": Vector(
         QUEUE.cursor("audit", 5),
         QUEUE.place(POSITION) + b"\x00",
-        (QUEUE.parse_cursor, ("audit", 5)),
+        (QUEUE.cursor.parse, ("audit", 5)),
         (lambda v: (QUEUE.parse_place(v), QUEUE.passed(v)), (300, 300)),
     ),
     "CURSOR, holder": Vector(
         QUEUE.holder("audit"),
         pack_holder(HOLDER),
-        (QUEUE.parse_cursor, ("audit", None)),
+        (QUEUE.cursor.parse, ("audit",)),
         (unpack_holder, HOLDER),
     ),
     "CONSUMER": Vector(
         QUEUE.consumer(CLAIM, CONSUMER),
         pack_consumer(RECORD),
-        (QUEUE.parse_consumer, (CLAIM, CONSUMER)),
+        (QUEUE.consumer.parse, (CLAIM, CONSUMER)),
         (unpack_consumer, RECORD),
     ),
     "CONSUMER, without a session": Vector(
         QUEUE.consumer(EMPTY, CONSUMER),
         pack_consumer(WAITER),
-        (QUEUE.parse_consumer, (EMPTY, CONSUMER)),
+        (QUEUE.consumer.parse, (EMPTY, CONSUMER)),
         (unpack_consumer, WAITER),
     ),
     "STATE": Vector(
@@ -299,7 +299,7 @@ VECTORS: dict[str, Vector] = {
         (lambda v: unpack_counters(v, 9), COUNTERS),
     ),
     "CHANGE": Vector(QUEUE.change, pack_index(12), None, (unpack_index, 12)),
-    "ONCE": Vector(QUEUE.once.key(28, CLAIM), pack_index(0), None, (unpack_index, 0)),
+    "ONCE": Vector(QUEUE.once(28, CLAIM), pack_index(0), None, (unpack_index, 0)),
     "LEADER": Vector(QUEUE.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
     "LEADER, claim": Vector(QUEUE.leader, CLAIM),
     "DEDUP": Vector(
@@ -311,11 +311,11 @@ VECTORS: dict[str, Vector] = {
     "DEAD": Vector(
         QUEUE.dead(90_000_000, POSITION.random),
         pack_dead(LETTER, POSITION),
-        (QUEUE.parse_dead, (90_000_000, POSITION.random)),
+        (QUEUE.dead.parse, (90_000_000, POSITION.random)),
         (unpack_dead, (POSITION, LETTER)),
     ),
     "CHUNK": Vector(
-        QUEUE.chunk(bytes(range(12)), 1), b"tea", (QUEUE.parse_chunk, (bytes(range(12)), 1))
+        QUEUE.chunk(bytes(range(12)), 1), b"tea", (QUEUE.chunk.parse, (bytes(range(12)), 1))
     ),
     "EVENT": Vector(event_key(7), pack_event(*EVENT), None, (unpack_event, EVENT)),
     "EVENT, moved": Vector(
@@ -325,13 +325,15 @@ VECTORS: dict[str, Vector] = {
         f"MOVED, {name}": Vector(
             QUEUE.moved(ID),
             pack_place(place),
-            (QUEUE.parse_moved, ID),
+            (QUEUE.moved.parse, (ID,)),
             (unpack_place, place),
         )
         for name, place in PLACES.items()
     },
-    "UNIQUE": Vector(QUEUE.unique("order-17"), ID.encode(), (QUEUE.parse_unique, "order-17")),
-    "MORTAL": Vector(QUEUE.mortal(1_700_000_100_000, ID), EMPTY, (QUEUE.parse_mortal, ID)),
+    "UNIQUE": Vector(QUEUE.unique("order-17"), ID.encode(), (QUEUE.unique.parse, ("order-17",))),
+    "MORTAL": Vector(
+        QUEUE.mortal(1_700_000_100_000, ID), EMPTY, (QUEUE.mortal.parse, (1_700_000_100_000, ID))
+    ),
     "IDLE": Vector(
         QUEUE.idle,
         pack_known("17", 1_700_000_000_000),
@@ -342,38 +344,40 @@ VECTORS: dict[str, Vector] = {
     "GROUP": Vector(
         QUEUE.turn("customer-7", 1),
         pack_delayed(Position(5, 0, POSITION.random), PLAIN),
-        (QUEUE.parse_line, ("customer-7", 1)),
+        (QUEUE.turn.parse, ("customer-7", 1)),
         (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
     ),
-    "GROUP_HEAD": Vector(QUEUE.head("customer-7"), ID.encode(), (QUEUE.parse_head, "customer-7")),
+    "GROUP_HEAD": Vector(
+        QUEUE.head("customer-7"), ID.encode(), (QUEUE.head.parse, ("customer-7",))
+    ),
     "PLANNER": Vector(
         QUEUE.planner("stream"),
         pack_planner(PLANNER),
-        (QUEUE.parse_planner, "stream"),
+        (QUEUE.planner.parse, ("stream",)),
         (unpack_planner, PLANNER),
     ),
     "PLAN": Vector(
         QUEUE.plan("stream", 4),
         pack_plan(PLAN),
-        (QUEUE.parse_plan, ("stream", 4)),
+        (QUEUE.plan.parse, ("stream", 4)),
         (unpack_plan, PLAN),
     ),
     "SINK": Vector(
         QUEUE.sink("load"),
         pack_sink(SINK),
-        (QUEUE.parse_sink, ("load", None)),
+        (QUEUE.counting.parse, ("load",)),
         (unpack_sink, SINK),
     ),
     "SINK, attempts": Vector(
-        QUEUE.counting_part("load", 0),
+        QUEUE.counting("load", 0),
         pack_attempts(ATTEMPTS),
-        (QUEUE.parse_sink, ("load", 0)),
+        (QUEUE.counting.parse, ("load", 0)),
         (unpack_attempts, ATTEMPTS),
     ),
     "STAGED": Vector(
         QUEUE.staged("load", 2, CLAIM, 0),
         b"\x01\x00\x01" + b"".join(map(pack_staged_row, ROWS)),
-        (QUEUE.parse_staged, ("load", 2, CLAIM, 0)),
+        (QUEUE.staged.parse, ("load", 2, CLAIM, 0)),
         (staged, ROWS),
     ),
     "UNTIL": Vector(
@@ -385,7 +389,7 @@ VECTORS: dict[str, Vector] = {
     "ATTEMPT": Vector(
         QUEUE.attempt("load", 2, CLAIM),
         pack_attempt(ATTEMPT),
-        (QUEUE.parse_attempt, ("load", 2, CLAIM)),
+        (QUEUE.attempt.parse, ("load", 2, CLAIM)),
         (unpack_attempt, ATTEMPT),
     ),
 }
@@ -466,7 +470,7 @@ def test_the_prefix_and_the_catalogue_of_the_page_are_those_of_the_code() -> Non
     wanted = {
         "the entry of queue `orders` in the catalogue": root.name("orders"),
         "the prefix of queue `orders`": QUEUE.prefix,
-        "a record of the catalogue, minute 28": root.once.key(28, CLAIM),
+        "a record of the catalogue, minute 28": root.once(28, CLAIM),
     }
     assert isinstance(root.once, OnceKeys)
     assert {
@@ -487,12 +491,12 @@ def test_the_page_has_the_bytes_of_a_session() -> None:
     }
     assert listed == wanted
     assert unpack_session(wanted["SESSION"][1]) == SESSION
-    assert root.parse_session(root.session(CLAIM)) == CLAIM
-    assert root.parse_session_expiry(root.session_expiry(105_000_000, CLAIM)) == (
+    assert root.session.parse(root.session(CLAIM))[0] == CLAIM
+    assert root.session_expiry.parse(root.session_expiry(105_000_000, CLAIM)) == (
         105_000_000,
         CLAIM,
     )
-    assert root.parse_session_queue(root.session_queue(CLAIM, "orders")) == (CLAIM, "orders")
+    assert root.session_queue.parse(root.session_queue(CLAIM, "orders")) == (CLAIM, "orders")
 
 
 def test_ids_name_the_place_of_the_enqueue() -> None:

@@ -143,5 +143,5 @@ def _expired(tr: fdb.Transaction, scope: Scope) -> bytes:
 
 def _due(tr: fdb.Transaction, scope: Scope) -> bytes:
     """The end of the DELAYED keys whose time has come."""
-    due: bytes = scope.keys.delayed_until(scope.clock.now_ms(tr)).stop
+    due: bytes = scope.keys.delayed.before(scope.clock.now_ms(tr) + 1).stop
     return due

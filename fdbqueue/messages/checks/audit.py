@@ -167,7 +167,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
         tail = keys.tail(position.level)
         if position.level not in tails:
             tails[position.level] = audit.reads.get(tail)
-        every = keys.chunks(envelope.chunks)
+        every = keys.chunk.under(envelope.chunks)
         chunks = audit.reads.get_range(every.start, every.stop) if envelope.chunks else None
         reads.append((position, envelope, chunks))
     audit.rows = len(reads)

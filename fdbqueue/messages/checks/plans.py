@@ -35,7 +35,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
             except (CorruptData, FormatTooNew):
                 return following  # reported by ``complete``; any lease may belong to it
     for key, lease in planned:
-        if keys.parse_planned(key)[0] not in claims:
+        if keys.planned.parse(key)[0] not in claims:
             audit.report(
                 "lease without plan",
                 lease.position.to_id(),
@@ -57,11 +57,11 @@ def complete(audit: Audit, begin: bytes) -> bytes:
             continue
         listed = sum(claimed.messages for claimed in plan.claims)
         found = sum(
-            sum(1 for _ in audit.whole(keys.planned_under(claimed.claim)))
+            sum(1 for _ in audit.whole(keys.planned.under(claimed.claim)))
             for claimed in plan.claims
         )
         if found != listed:
-            consumer, batch = keys.parse_plan(kv.key)
+            consumer, batch = keys.plan.parse(kv.key)
             told = f"only {found:,} of its {listed:,} leases exist"
             audit.report("plan incomplete", f"{consumer}, batch {batch}", told)
     return following

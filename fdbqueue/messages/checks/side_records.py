@@ -92,8 +92,8 @@ def _chunks(audit: Audit, messages: Messages) -> None:
     begin, stop = keys.kind(Kind.CHUNK).start, keys.kind(Kind.CHUNK).stop
     # One key of each payload is enough, and skips its bytes.
     while row := next(audit.whole(slice(begin, stop), 1), None):
-        name, _ = keys.parse_chunk(row.key)
-        every = keys.chunks(name)
+        name, _ = keys.chunk.parse(row.key)
+        every = keys.chunk.under(name)
         begin = every.stop
         if name not in messages.chunks:
             # Names are never reused, so nothing will ever own them.
@@ -105,7 +105,7 @@ def _names(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
     held = dict(messages.unique)
     for kv in audit.whole(keys.kind(Kind.UNIQUE)):
-        name = keys.parse_unique(kv.key)
+        name = keys.unique.parse(kv.key)[0]
         if held.pop(name, None) != kv.value.decode(errors="replace"):
             audit.report("unique key astray", name, "no message has it", _clear(audit, kv.key))
     for name, message_id in held.items():
@@ -114,19 +114,19 @@ def _names(audit: Audit, messages: Messages) -> None:
     ends = set(messages.mortal)
     for kv in audit.whole(keys.kind(Kind.MORTAL)):
         if kv.key not in ends:
-            subject = keys.parse_mortal(kv.key)
+            subject = keys.mortal.parse(kv.key)[1]
             audit.report("end astray", subject, "no such message", _clear(audit, kv.key))
         ends.discard(kv.key)
     for key in ends:
         repair = partial(_set, audit, key, b"")
-        audit.report("end missing", keys.parse_mortal(key), "a sweep would miss it", repair)
+        audit.report("end missing", keys.mortal.parse(key)[1], "a sweep would miss it", repair)
 
 
 def _pointers(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
     pointers: dict[str, bytes] = {}
     for kv in audit.whole(keys.kind(Kind.MOVED)):
-        message_id = keys.parse_moved(kv.key)
+        message_id = keys.moved.parse(kv.key)[0]
         pointers[message_id] = kv.value
         if message_id not in messages.ids:
             audit.report("pointer astray", message_id, "it is gone", _clear(audit, kv.key))
@@ -163,10 +163,10 @@ def known(audit: Audit, begin: bytes) -> bytes:
 def _turns(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
     heads = {
-        keys.parse_head(kv.key): kv.value.decode(errors="replace")
+        keys.head.parse(kv.key)[0]: kv.value.decode(errors="replace")
         for kv in audit.whole(keys.kind(Kind.GROUP_HEAD))
     }
-    waiting = {keys.parse_line(kv.key)[0] for kv in audit.whole(keys.kind(Kind.GROUP))}
+    waiting = {keys.turn.parse(kv.key)[0] for kv in audit.whole(keys.kind(Kind.GROUP))}
     for key in sorted({*heads, *waiting, *messages.out}):
         out, head = messages.out.get(key, set()), heads.get(key)
         if len(out) > 1:

@@ -23,8 +23,8 @@ def attempts(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.ATTEMPT, begin)
     reads = []
     for kv in rows:
-        sink, batch, name = keys.parse_attempt(kv.key)
-        every = keys.staged_by(sink, batch, name)
+        sink, batch, name = keys.attempt.parse(kv.key)
+        every = keys.staged.under(sink, batch, name)
         last = audit.tr.snapshot.get_key(fdb.KeySelector.last_less_than(every.stop))
         reads.append((kv, sink, batch, name, audit.reads.get(keys.sink(sink)), last))
     for kv, sink, batch, name, state, last in reads:
@@ -53,7 +53,7 @@ def pieces(audit: Audit, begin: bytes) -> bytes:
         key = audit.reads.get_key(fdb.KeySelector.first_greater_or_equal(place)).wait()
         if not every.start <= key < every.stop:
             return b""
-        sink, batch, name, _ = keys.parse_staged(key)
+        sink, batch, name, _ = keys.staged.parse(key)
         if not audit.reads.get(keys.attempt(sink, batch, name)).present():
             audit.report(
                 "staged without attempt",
@@ -61,7 +61,7 @@ def pieces(audit: Audit, begin: bytes) -> bytes:
                 "no attempt records these rows, so they cannot be published",
                 partial(_remove, audit, sink, batch, name),
             )
-        place = keys.staged_by(sink, batch, name).stop
+        place = keys.staged.under(sink, batch, name).stop
     return place
 
 

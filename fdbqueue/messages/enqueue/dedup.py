@@ -59,7 +59,7 @@ def remember(
         before, window, _ = _windows(scope, now_ms)
         until_ms = now_ms + int(scope.options.dedup_window * 1000)
         tr[keys.dedup(window, dedup_id)] = pack_known(message.id, until_ms)
-        old = keys.dedup_before(2 * before - window)
+        old = keys.dedup.before(2 * before - window)
         tr.clear_range(old.start, old.stop)
     if unique is not None:
         tr[keys.unique(unique)] = message.id.encode()

@@ -37,7 +37,7 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, envelopes: Sequence[Envelope]) -
     """Issue the reads of the lines that messages belong to."""
     found = {}
     for key in {envelope.key for envelope in envelopes if envelope.key}:
-        line = keys.line(key)
+        line = keys.turn.under(key)
         last = tr.get_range(line.start, line.stop, limit=1, reverse=True)
         found[key] = Reads(tr.get(keys.head(key)), last)
     return found
@@ -49,7 +49,7 @@ def line_up(
     """Let each message wait whose key has another one out; returns all, those with their turns."""
     keys = scope.keys
     last = {
-        key: max((keys.parse_line(kv.key)[1] for kv in line.last), default=0)
+        key: max((keys.turn.parse(kv.key)[1] for kv in line.last), default=0)
         for key, line in lines.items()
     }
     out = {key for key, line in lines.items() if line.head.present()}
@@ -82,7 +82,7 @@ def line_up_first(
     keys = scope.keys
     firsts = _firsts(tr, keys, {message.envelope.key or "" for message in messages})
     next_turn = {
-        key: min((keys.parse_line(kv.key)[1] for kv in first), default=1)
+        key: min((keys.turn.parse(kv.key)[1] for kv in first), default=1)
         for key, first in firsts.items()
     }
     lined = []
@@ -127,7 +127,7 @@ def restart(tr: fdb.Transaction, scope: Scope, key: str) -> None:
 def _firsts(
     tr: fdb.Transaction, keys: QueueKeys, ordering: Iterable[str]
 ) -> dict[str, fdb.FDBRange]:
-    lines = {key: keys.line(key) for key in ordering}
+    lines = {key: keys.turn.under(key) for key in ordering}
     return {key: tr.get_range(line.start, line.stop, limit=1) for key, line in lines.items()}
 
 

@@ -237,7 +237,7 @@ class _Room:
 
 def _line(tr: fdb.Transaction, keys: QueueKeys, ordering: str) -> fdb.FDBRange:
     """Issue a read of the messages that wait for an ordering key, in order."""
-    line = keys.line(ordering)
+    line = keys.turn.under(ordering)
     return tr.snapshot.get_range(line.start, line.stop)
 
 
@@ -265,7 +265,7 @@ def _join(
             taken.key = ordering
             return False
         taken.turns.append(kv.key)
-        waited = StoredMessage(position, envelope, turn=Turn(*scope.keys.parse_line(kv.key)))
+        waited = StoredMessage(position, envelope, turn=Turn(*scope.keys.turn.parse(kv.key)))
         if envelope.expired(now_ms):
             taken.expired.append(waited)
             continue

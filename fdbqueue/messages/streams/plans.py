@@ -77,7 +77,7 @@ class OpenPlans:
 
 def reads(tr: fdb.TransactionRead, keys: QueueKeys, consumer: str) -> Reads:
     """Issue the reads of a consumer's plans."""
-    plans = keys.plans(consumer)
+    plans = keys.plan.under(consumer)
     mode = fdb.StreamingMode.want_all
     return Reads(
         tr.get(keys.planner(consumer)),
@@ -90,7 +90,7 @@ def parse(keys: QueueKeys, consumer: str, reads: Reads) -> OpenPlans | None:
     value = reads.planner.value
     if value is None:
         return None
-    plans = {keys.parse_plan(kv.key)[1]: unpack_plan(kv.value) for kv in reads.plans}
+    plans = {keys.plan.parse(kv.key)[1]: unpack_plan(kv.value) for kv in reads.plans}
     return OpenPlans(consumer, unpack_planner(value), plans)
 
 
@@ -218,10 +218,10 @@ def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
     books = {
         consumer: OpenPlans(consumer, unpack_planner(kv.value))
         for kv in reads
-        for consumer in [keys.parse_planner(kv.key)]
+        for consumer in [keys.planner.parse(kv.key)[0]]
     }
     for kv in found:
-        consumer, batch = keys.parse_plan(kv.key)
+        consumer, batch = keys.plan.parse(kv.key)
         if consumer in books:
             books[consumer].plans[batch] = unpack_plan(kv.value)
     return list(books.values())
@@ -231,8 +231,8 @@ def leased(
     tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, begin: int, end: int
 ) -> fdb.FDBRange:
     """Issue a read of a claim's leases, from number ``begin`` to before ``end``."""
-    between = keys.planned_between(claim, begin, end)
-    return tr.get_range(between.start, between.stop, streaming_mode=fdb.StreamingMode.want_all)
+    first, last = keys.planned(claim, begin), keys.planned(claim, end)
+    return tr.get_range(first, last, streaming_mode=fdb.StreamingMode.want_all)
 
 
 def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[StoredMessage]:
@@ -242,7 +242,7 @@ def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[Store
 
 
 def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:
-    leases = scope.keys.planned_under(claimed.claim)
+    leases = scope.keys.planned.under(claimed.claim)
     tr.clear_range(leases.start, leases.stop)
 
 

@@ -115,7 +115,7 @@ def discard(
 
 def remove(tr: fdb.Transaction, keys: QueueKeys, sink: str, batch: int, attempt: bytes) -> None:
     """Remove the rows of an attempt. Writes blindly."""
-    staged = keys.staged_by(sink, batch, attempt)
+    staged = keys.staged.under(sink, batch, attempt)
     tr.clear_range(staged.start, staged.stop)
     del tr[keys.attempt(sink, batch, attempt)]
 
@@ -136,7 +136,7 @@ def fix(
     if batch <= found.done or batch < found.batch:
         return found, []
     if found.batch == batch:
-        every = keys.counting(sink)
+        every = keys.counting.under(sink)
         stored = tr.get_range(every.start, every.stop)
         return found, [each for kv in stored for each in unpack_attempts(kv.value)]
     if found.batch >= 0:
@@ -148,7 +148,7 @@ def fix(
         bounds.check_room(scope, bounds.reads(tr, scope), whole)
     for n, begin in enumerate(range(0, len(counting), PART_ATTEMPTS)):
         part = counting[begin : begin + PART_ATTEMPTS]
-        tr[keys.counting_part(sink, n)] = pack_attempts(part)
+        tr[keys.counting(sink, n)] = pack_attempts(part)
     count, now_ms = sum(each.rows for each in counting), scope.now_ms(tr)
     begun = SinkState(done=found.done, batch=batch, rows=count, changed_at_ms=now_ms)
     if not counting:
@@ -164,10 +164,10 @@ def _check_there(
     if any(each.queue != scope.identity for each in counting):
         raise QueueReplaced(name=scope.name)
     keys = scope.keys
-    every = keys.attempts_of(sink, batch)
+    every = keys.attempt.under(sink, batch)
     mode = fdb.StreamingMode.want_all
     reads = tr.snapshot.get_range(every.start, every.stop, streaming_mode=mode)
-    there = {keys.parse_attempt(kv.key)[2]: unpack_attempt(kv.value).pieces for kv in reads}
+    there = {keys.attempt.parse(kv.key)[2]: unpack_attempt(kv.value).pieces for kv in reads}
     for each in counting:
         # Not the range: attempts that do not count may still be staging.
         tr.add_read_conflict_key(keys.attempt(sink, batch, each.name))
@@ -234,8 +234,8 @@ def publish(
 
 
 def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) -> SinkState:
-    until = (keys.staged_until(sink, found.batch), keys.attempts_until(sink, found.batch))
-    for every in (keys.counting(sink), *until):
+    until = (keys.staged.before(sink, found.batch + 1), keys.attempt.before(sink, found.batch + 1))
+    for every in (keys.counting.under(sink), *until):
         tr.clear_range(every.start, every.stop)
     return found._replace(place=(0, 0, 0), done=found.batch, batch=-1)
 
@@ -244,25 +244,24 @@ def _ended(tr: fdb.Transaction, keys: QueueKeys, sink: str, found: SinkState) ->
 def forget(tr: fdb.Transaction, keys: QueueKeys, sink: str) -> None:
     """Remove a sink with its staged rows. Writes blindly."""
     del tr[keys.sink(sink)]
-    for every in (keys.counting(sink), keys.staged_for(sink), keys.attempts_for(sink)):
+    for every in (keys.counting.under(sink), keys.staged.under(sink), keys.attempt.under(sink)):
         tr.clear_range(every.start, every.stop)
 
 
 @transactional
 def sweep(tr: fdb.Transaction, keys: QueueKeys, first: str, last: str) -> None:
     """Remove all sinks named from ``first`` to before ``last``. Writes blindly."""
-    for every in keys.sinks_between(first, last):
-        tr.clear_range(every.start, every.stop)
+    for kind in (keys.counting, keys.staged, keys.attempt):
+        tr.clear_range(kind.begin(first), kind.begin(last))
 
 
 @transactional
 def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
     """The sinks of a queue, and how far they have come. A snapshot read: no conflicts."""
     every = keys.kind(Kind.SINK)
-    named = (
-        (keys.parse_sink(kv.key), kv.value) for kv in tr.snapshot.get_range(every.start, every.stop)
-    )
-    return {name: unpack_sink(value) for (name, part), value in named if part is None}
+    found = tr.snapshot.get_range(every.start, every.stop)
+    named = ((keys.counting.parse(kv.key), kv.value) for kv in found)
+    return {name: unpack_sink(value) for (name, *part), value in named if not part}
 
 
 # -- reading staged rows ----------------------------------------------------------------------

@@ -49,7 +49,7 @@ def page(tr: fdb.Transaction, keys: QueueKeys, begin: bytes) -> tuple[list[Stage
     key to continue from. Two round trips, snapshot reads: no conflicts."""
     every = keys.kind(Kind.ATTEMPT)
     found = tr.snapshot.get_range(begin or every.start, every.stop, limit=PAGE).to_list()
-    rows = [(*keys.parse_attempt(kv.key), unpack_attempt(kv.value)) for kv in found]
+    rows = [(*keys.attempt.parse(kv.key), unpack_attempt(kv.value)) for kv in found]
     reads = {sink: tr.snapshot.get(keys.sink(sink)) for sink, _, _, _ in rows}
     states = {sink: unpack_sink(look.value) for sink, look in reads.items()}
     following = found[-1].key + b"\x00" if len(found) == PAGE else b""

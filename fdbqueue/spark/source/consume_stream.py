@@ -61,8 +61,9 @@ class ConsumeReader(StreamReader):
         db, queue = self._queue.open()
         decoder = Decoder(self._settings.layout, self._schema)
         count = 0
-        for span in partition.piece.spans:
-            within = queue._keys.planned_between(*span)
+        planned = queue._keys.planned
+        for claim, first, end in partition.piece.spans:
+            within = slice(planned(claim, first), planned(claim, end))
             for messages, batch in tables.batches(db, queue, decoder, "planned", within):
                 count += messages
                 yield batch

@@ -111,7 +111,7 @@ def _blocked(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
 
 
 def _delayed(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    dues = [keys.parse_delayed(kv.key) for kv in rows]
+    dues = [Due(*keys.delayed.parse(kv.key)) for kv in rows]
     positions, packed = _columns(_opened(open_delayed, rows, _NOWHERE), 2)
     # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
@@ -194,9 +194,9 @@ def ranges(
         case "delayed":
             delayed = keys.kind(Kind.DELAYED)
             if row_filter.until is not None:
-                delayed = keys.delayed_until(row_filter.until - 1)
+                delayed = keys.delayed.before(row_filter.until)
             if row_filter.since is not None:
-                delayed = slice(keys.delayed_until(row_filter.since - 1).stop, delayed.stop)
+                delayed = slice(keys.delayed.before(row_filter.since).stop, delayed.stop)
             return {"delayed": [delayed] if delayed.start < delayed.stop else []}
         case "leased":
             return {"leased": [keys.kind(Kind.LEASE)]}

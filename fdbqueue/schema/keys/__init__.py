@@ -1,0 +1,24 @@
+"""Where everything is stored: the one package that builds and parses keys.
+
+One queue is one subspace. The first element of a key is its kind, a small integer, so that keys
+stay short; ``Kind`` lists the elements that follow it. ``codec`` describes the values.
+"""
+
+from .kinds import Kind, KindKeys
+from .levels import LevelKeys
+from .once import OnceKeys
+from .queue import CLAIM_BYTES, LOWEST, Leasing, QueueKeys
+from .root import DEFAULT_ROOT, RootKeys
+
+__all__ = [
+    "CLAIM_BYTES",
+    "DEFAULT_ROOT",
+    "LOWEST",
+    "Kind",
+    "KindKeys",
+    "Leasing",
+    "LevelKeys",
+    "OnceKeys",
+    "QueueKeys",
+    "RootKeys",
+]

@@ -1,0 +1,112 @@
+"""The kinds of keys in a queue, and the keys of one kind."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Any, Generic, TypeVarTuple
+
+from ...errors import CorruptData
+from ...store.binding import fdb
+
+Ts = TypeVarTuple("Ts")
+
+
+class Kind(IntEnum):
+    """The kinds of keys in a queue's subspace."""
+
+    META = 0  # () -> options and format version
+    READY = 1  # (level, index, random) -> envelope
+    TAIL = 2  # (level) -> highest index ever removed or passed, by atomic MAX
+    FENCE = 3  # (level, index): never written, only conflict ranges
+    LEASE = 4  # (level, index, random) -> lease; (claim, n) -> one of a plan, which never expires
+    EXPIRY = 5  # (version, level, index, random) -> wall clock of the expiry, and claim
+    SUBSCRIPTION = 8  # (name) -> definition
+    CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
+    CONSUMER = 10  # (session, id) -> record; an empty session: it gives its own sign of life
+    STATE = 11  # (state, -priority, id) -> session, since when; () -> the guard and its session
+    SLEEPER = 12  # (-priority, since, id) -> session; it goes when the consumer is woken
+    COUNT = 13  # (level) -> counters, by atomic ADD
+    CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
+    ONCE = 15  # (minute, token) -> number of the attempt that committed
+    DEDUP = 17  # (window, id) -> message id and expiry
+    DEAD = 18  # (index, random) -> envelope, reason, history
+    CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
+    EVENT = 20  # (versionstamp, n) -> one line of delivery history
+    # These three follow each other, so that one read tells a receiver that there are none.
+    DELAYED = 21  # (due, random) -> position and envelope
+    LEADER = 22  # () -> version until which somebody leads; (0) -> claim of who does
+    REQUEST = 23  # (read version, claim) -> what the waiting consumer asks for
+    MOVED = 24  # (message id) -> where the message is, where that is not what its id names
+    UNIQUE = 25  # (unique key) -> id of the message that has it
+    MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
+    IDLE = 27  # () -> since when the queue has been drained
+    IMPORT = 31  # (name) -> how far an import has come
+    GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
+    GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
+    PLANNER = 36  # (consumer) -> how far its plans have come, and the run that may go on with them
+    PLAN = 37  # (consumer, batch) -> the claims of the leases that the batch consists of
+    SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
+    STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
+    UNTIL = 42  # (claim, level, index, random) -> end of a lease extended or given in line
+    ATTEMPT = 43  # (sink, batch, attempt) -> how many rows it has staged, and when
+
+
+class KindKeys(Generic[*Ts]):
+    """The keys of one kind: call it with the elements of a key.
+
+    elements: their types. least: how many of them every key has; all where None.
+    """
+
+    __slots__ = ("_elements", "_least", "prefix")
+
+    def __init__(self, prefix: bytes, *elements: type, least: int | None = None) -> None:
+        self.prefix = prefix
+        self._elements = elements
+        self._least = least
+
+    def __call__(self, *elements: *Ts) -> bytes:
+        return self.begin(*elements)
+
+    def begin(self, *first: object) -> bytes:
+        """What the keys with these first elements begin with."""
+        return bytes(fdb.tuple.pack(first, self.prefix))
+
+    def under(self, *first: object) -> slice:
+        """The keys with these first elements, and at least one more."""
+        return within(self.begin(*first))
+
+    def before(self, *elements: object) -> slice:
+        """The keys with these first elements, where that in the last place is smaller."""
+        return slice(self.under(*elements[:-1]).start, self.begin(*elements))
+
+    def since(self, first: object) -> slice:
+        """The keys from this first element on."""
+        return slice(self.begin(first), within(self.prefix).stop)
+
+    def parse(self, key: bytes) -> tuple[*Ts]:
+        """The elements of a key, perhaps fewer if ``least`` allows it. Raises ``CorruptData``."""
+        found: Any = unpacked(key, self.prefix, *self._elements, least=self._least)
+        return found  # type: ignore[no-any-return]
+
+
+def unpacked(
+    key: bytes, prefix: bytes, *types: type | tuple[type, ...], least: int | None = None
+) -> tuple[Any, ...]:
+    """The elements that follow a prefix. ``least``: how many there must be; all where None.
+
+    Raises ``CorruptData`` for elements of other types: somebody else wrote below the prefix.
+    """
+    try:
+        found: tuple[Any, ...] = fdb.tuple.unpack(key, len(prefix))
+    except (ValueError, LookupError, TypeError, RecursionError, struct.error) as error:
+        raise CorruptData(what="a key", problem=repr(error)) from None
+    enough = len(found) >= (len(types) if least is None else least)
+    if not enough or len(found) > len(types) or not all(map(isinstance, found, types)):
+        raise CorruptData(what="a key", problem=f"it has other elements: {found!r}")
+    return found
+
+
+def within(prefix: bytes) -> slice:
+    """All keys that extend a packed prefix by whole elements."""
+    return slice(prefix + b"\x00", prefix + b"\xff")

@@ -1,0 +1,43 @@
+"""The keys of one level of a queue."""
+
+from __future__ import annotations
+
+from ...store.binding import fdb
+from .kinds import Kind, within
+
+
+class LevelKeys:
+    """What the keys of one level begin with, prepared once.
+
+    ready: the READY keys. first, end: selectors of their range. size: the length of ``ready``.
+    fence: the FENCE keys. label: the ids of its messages.
+    """
+
+    __slots__ = ("count", "end", "fence", "first", "label", "ready", "size", "tail")
+
+    def __init__(self, prefix: bytes, level: int) -> None:
+        def begin(kind: Kind) -> bytes:
+            return bytes(fdb.tuple.pack((int(kind), level), prefix))
+
+        self.ready = begin(Kind.READY)
+        every = within(self.ready)
+        self.first = fdb.KeySelector.first_greater_or_equal(every.start)
+        self.end = fdb.KeySelector.first_greater_or_equal(every.stop)
+        self.size = len(self.ready)
+        self.fence = begin(Kind.FENCE)
+        self.tail = begin(Kind.TAIL)
+        self.count = begin(Kind.COUNT)
+        self.label = f"{level:02x}-"
+
+
+class Levels(dict[int, LevelKeys]):
+    """The keys of each level of a queue, prepared when they are first asked for."""
+
+    __slots__ = ("_prefix",)
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+
+    def __missing__(self, level: int) -> LevelKeys:
+        found = self[level] = LevelKeys(self._prefix, level)
+        return found

@@ -1,0 +1,329 @@
+"""The keys of one queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import NoneType
+
+from ...store.binding import fdb
+from ...store.tuple_elements import INT_SIZES, pack_bytes, pack_int, parse_int, parse_last_bytes
+from ...values.model import RANDOM_BYTES, Position
+from .kinds import Kind, KindKeys, unpacked, within
+from .levels import Levels
+from .once import OnceKeys
+
+CLAIM_BYTES = 16
+LOWEST = b"\x00"
+"""The cursor before all messages of a level."""
+
+_LEASE_BYTES = 370
+_PREFIXES = 16
+
+Leasing = tuple[int, int, bytes, bytes, bytes, bytes]
+
+
+class QueueKeys:
+    """The keys of one queue, below its prefix.
+
+    Most kinds have an attribute of their name, which packs and parses their keys. Keys that many
+    operations need are prepared here, and those of messages and leases have methods of their own.
+
+    lease_bytes: about how many bytes a lease, or its end, adds to each message: counters, keys and
+        conflict ranges, each with the queue's prefix.
+    recount: never written; two repairs of counters at once conflict here. Before all levels.
+    """
+
+    def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
+        self.prefix = prefix
+        self._kinds = begin = {kind: prefix + packed for kind, packed in _KINDS.items()}
+        self.lease_bytes = _LEASE_BYTES + _PREFIXES * len(prefix)
+        self.levels = Levels(prefix)
+        self.once = OnceKeys(begin[Kind.ONCE], timeout)
+        # Keys without elements.
+        self.meta = begin[Kind.META]
+        self.meta_end = self.meta + b"\x00"
+        self.change = begin[Kind.CHANGE]
+        self.idle = begin[Kind.IDLE]
+        self.guard = begin[Kind.STATE]
+        self.led = begin[Kind.LEADER]
+        self.leader = fdb.tuple.pack((0,), self.led)
+        self.recount = begin[Kind.COUNT]
+        # Hot keys, packed by methods.
+        self._ready = begin[Kind.READY]
+        self._lease = begin[Kind.LEASE]
+        self._expiry = begin[Kind.EXPIRY]
+        self._until = begin[Kind.UNTIL]
+        self._request = begin[Kind.REQUEST]
+        self._event = begin[Kind.EVENT]
+        # Where a receiver reads.
+        self.ready_begin = self._ready + b"\x00"
+        self.first_ready = fdb.KeySelector.first_greater_or_equal(self.ready_begin)
+        self.ready_stop = fdb.KeySelector.first_greater_or_equal(self._ready + b"\xff")
+        self.first_expiry = fdb.KeySelector.first_greater_or_equal(self._expiry)
+        self.expiry_end = self._expiry + b"\xff"
+        self.first_delayed = fdb.KeySelector.first_greater_or_equal(begin[Kind.DELAYED])
+        self.delayed_end = begin[Kind.DELAYED] + b"\xff"
+        self.first_in_line = fdb.KeySelector.first_greater_or_equal(self.led)
+        self.line_end = self._request + b"\xff"
+        # All other kinds.
+        self.planned: KindKeys[bytes, int] = KindKeys(self._lease, bytes, int)
+        self.subscription: KindKeys[str] = KindKeys(begin[Kind.SUBSCRIPTION], str)
+        self.holder: KindKeys[str] = KindKeys(begin[Kind.CURSOR], str)
+        self.cursor: KindKeys[str, int] = KindKeys(begin[Kind.CURSOR], str, int, least=1)
+        self.consumer: KindKeys[bytes, bytes] = KindKeys(begin[Kind.CONSUMER], bytes, bytes)
+        self._state: KindKeys[int, int, bytes] = KindKeys(begin[Kind.STATE], int, int, bytes)
+        self._sleeper: KindKeys[int, int, bytes] = KindKeys(begin[Kind.SLEEPER], int, int, bytes)
+        self._count: KindKeys[int] = KindKeys(begin[Kind.COUNT], int)
+        self.dedup: KindKeys[int, str] = KindKeys(begin[Kind.DEDUP], int, str)
+        self.dead: KindKeys[int, bytes] = KindKeys(begin[Kind.DEAD], int, bytes)
+        self.chunk: KindKeys[bytes, int] = KindKeys(begin[Kind.CHUNK], bytes, int)
+        self.delayed: KindKeys[int, bytes] = KindKeys(begin[Kind.DELAYED], int, bytes)
+        self.moved: KindKeys[str] = KindKeys(begin[Kind.MOVED], str)
+        self.unique: KindKeys[str] = KindKeys(begin[Kind.UNIQUE], str)
+        self.mortal: KindKeys[int, str] = KindKeys(begin[Kind.MORTAL], int, str)
+        self.imported: KindKeys[str] = KindKeys(begin[Kind.IMPORT], str)
+        self.turn: KindKeys[str, int] = KindKeys(begin[Kind.GROUP], str, int)
+        self.head: KindKeys[str] = KindKeys(begin[Kind.GROUP_HEAD], str)
+        self.planner: KindKeys[str] = KindKeys(begin[Kind.PLANNER], str)
+        self.plan: KindKeys[str, int] = KindKeys(begin[Kind.PLAN], str, int)
+        self.sink: KindKeys[str] = KindKeys(begin[Kind.SINK], str)
+        self.counting: KindKeys[str, int] = KindKeys(begin[Kind.SINK], str, int, least=1)
+        self.staged: KindKeys[str, int, bytes, int]
+        self.staged = KindKeys(begin[Kind.STAGED], str, int, bytes, int)
+        self.attempt: KindKeys[str, int, bytes]
+        self.attempt = KindKeys(begin[Kind.ATTEMPT], str, int, bytes)
+
+    def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes, float | None]]:
+        return QueueKeys, (self.prefix, self.once.timeout)
+
+    def all(self) -> slice:
+        """Everything that belongs to the queue."""
+        return slice(self.prefix, fdb.impl.strinc(self.prefix))
+
+    def kind(self, kind: Kind) -> slice:
+        """All keys of a kind that has elements."""
+        return within(self._kinds[kind])
+
+    # -- ready messages ----------------------------------------------------------------------
+
+    def ready(self, position: Position) -> bytes:
+        """(level, index, random)."""
+        level = self.levels[position.level]
+        return level.ready + pack_int(position.index) + pack_bytes(position.random)
+
+    def ready_keys(self, level: int, index: int, randoms: bytes) -> list[bytes]:
+        """(level, index, random) of messages that follow each other from an index on.
+
+        randoms: the random parts of all, one after the other.
+        """
+        prefix = self.levels[level].ready
+        return [
+            prefix + pack_int(n) + pack_bytes(randoms[begin : begin + RANDOM_BYTES])
+            for n, begin in enumerate(range(0, len(randoms), RANDOM_BYTES), index)
+        ]
+
+    def ready_range(self) -> slice:
+        """All ready messages, in the order of delivery."""
+        return within(self._ready)
+
+    def ready_level(self, level: int) -> slice:
+        """The ready messages of one level."""
+        return within(self.levels[level].ready)
+
+    def ready_end(self, level: int, index: int) -> bytes:
+        """Where the ready messages of a level end that have a smaller index."""
+        return self.levels[level].ready + pack_int(index)
+
+    def parse_ready(self, key: bytes) -> Position:
+        """The position that a READY key names."""
+        level, begin = parse_int(key, len(self._ready))
+        index, begin = parse_int(key, begin)
+        return Position(level, index, parse_last_bytes(key, begin))
+
+    def ready_ids(self, keys: Iterable[bytes]) -> tuple[list[int], list[str]]:
+        """The levels of READY keys, and the ids that name their positions, for many at once."""
+        levels, ids = [], []
+        # Neighbours are of one level: parse its part once.
+        head, level, label = b"", -1, ""
+        for key in keys:
+            if level < 0 or not key.startswith(head):
+                level, end = parse_int(key, len(self._ready))
+                head, label = key[:end], f"{level:02x}-"
+            index, end = parse_int(key, len(head))
+            levels.append(level)
+            ids.append(f"{label}{index:012x}-{parse_last_bytes(key, end).hex()}")
+        return levels, ids
+
+    def tail(self, level: int) -> bytes:
+        """(level)."""
+        return self.levels[level].tail
+
+    def fence(self, level: int, index: int) -> bytes:
+        """(level, index)."""
+        return self.levels[level].fence + pack_int(index)
+
+    def count(self, level: int) -> bytes:
+        """(level)."""
+        return self.levels[level].count
+
+    def parse_count(self, key: bytes) -> int:
+        """The level that a COUNT key names."""
+        return self._count.parse(key)[0]
+
+    # -- leases ------------------------------------------------------------------------------
+
+    @staticmethod
+    def packed_version(version: int) -> bytes:
+        """A version as an element of a key."""
+        size = (version.bit_length() + 7) >> 3
+        return INT_SIZES[size] + version.to_bytes(size, "big")
+
+    def leasing(self, key: bytes, claim: bytes, version: bytes) -> Leasing:
+        """What a lease of a ready message needs of its READY key: level, index, random, the token,
+        and the keys LEASE and EXPIRY.
+
+        version: packed, of the expiry.
+        """
+        rest = key[len(self._ready) :]
+        middle = rest[0] - 0x13
+        end = middle + rest[middle] - 0x13
+        return (
+            int.from_bytes(rest[1:middle], "big"),
+            int.from_bytes(rest[middle + 1 : end], "big"),
+            rest[end + 1 : -1].replace(b"\x00\xff", b"\x00"),
+            claim + rest,
+            self._lease + rest,
+            self._expiry + version + rest,
+        )
+
+    def token(self, claim: bytes, ready: bytes) -> bytes:
+        """The token of a lease: the claim, then the elements of the message's READY key."""
+        return claim + ready[len(self._ready) :]
+
+    def lease(self, token: bytes) -> bytes:
+        """(level, index, random)."""
+        return self._lease + token[CLAIM_BYTES:]
+
+    def lease_at(self, position: Position) -> bytes:
+        """(level, index, random)."""
+        return self._lease + self.ready(position)[len(self._ready) :]
+
+    def leased_token(self, key: bytes, claim: bytes) -> bytes:
+        """The token of the lease at a LEASE key."""
+        return claim + key[len(self._lease) :]
+
+    def until(self, token: bytes) -> bytes:
+        """(claim, level, index, random)."""
+        claim = token[:CLAIM_BYTES].replace(b"\x00", b"\x00\xff")
+        return self._until + b"\x01" + claim + b"\x00" + token[CLAIM_BYTES:]
+
+    def until_under(self, claim: bytes) -> slice:
+        """The ends of the leases under one claim."""
+        return within(self._until + pack_bytes(claim))
+
+    def parse_until(self, key: bytes) -> bytes:
+        """The token of the lease whose end an UNTIL key has."""
+        claim, level, index, random = unpacked(key, self._until, bytes, int, int, bytes)
+        return self.token(claim, self.ready(Position(level, index, random)))
+
+    def expiry(self, version: int, token: bytes) -> bytes:
+        """(version, level, index, random)."""
+        return self._expiry + self.packed_version(version) + token[CLAIM_BYTES:]
+
+    def leased_until(self, key: bytes, claim: bytes) -> tuple[int, bytes]:
+        """The version that an EXPIRY key names, and the token of its lease, whose claim the value
+        has."""
+        version, begin = parse_int(key, len(self._expiry))
+        return version, claim + key[begin:]
+
+    # -- consumers ---------------------------------------------------------------------------
+
+    def request(self, index: int, claim: bytes) -> bytes:
+        """(index, claim)."""
+        return self._request + pack_int(index) + pack_bytes(claim)
+
+    def parse_request(self, key: bytes) -> tuple[int, bytes]:
+        """The index and the claim that a REQUEST key names."""
+        index, begin = parse_int(key, len(self._request))
+        return index, parse_last_bytes(key, begin)
+
+    def state(self, state: int, priority: int, consumer: bytes) -> bytes:
+        """(state, -priority, consumer): a higher priority stands first."""
+        return self._state(state, -priority, consumer)
+
+    def in_state(self, state: int) -> slice:
+        """The consumers in one state, by priority."""
+        return self._state.under(state)
+
+    def in_state_above(self, state: int, priority: int) -> slice:
+        """The consumers in one state whose priority is higher than ``priority``."""
+        return self._state.before(state, -priority)
+
+    def parse_state(self, key: bytes) -> tuple[int, int, bytes]:
+        """The state, the priority and the consumer that a STATE key names."""
+        state, negative, consumer = self._state.parse(key)
+        return state, -negative, consumer
+
+    def sleeper(self, priority: int, since: int, consumer: bytes) -> bytes:
+        """(-priority, since, consumer): a higher priority first, then the longest wait."""
+        return self._sleeper(-priority, since, consumer)
+
+    def parse_sleeper(self, key: bytes) -> tuple[int, int, bytes]:
+        """The priority, since when, and the consumer that a SLEEPER key names."""
+        negative, since, consumer = self._sleeper.parse(key)
+        return -negative, since, consumer
+
+    # -- cursors -----------------------------------------------------------------------------
+
+    @staticmethod
+    def place(position: Position) -> bytes:
+        """A position within its level, as a cursor holds it: in the order of the READY keys."""
+        return fdb.tuple.pack((position.index, position.random))
+
+    @staticmethod
+    def place_after(index: int) -> bytes:
+        """The first place behind all that have ``index``."""
+        return fdb.tuple.pack((index + 1, b""))
+
+    @staticmethod
+    def parse_place(place: bytes) -> int:
+        """The index that a cursor has come to; 0 at the lowest place."""
+        return unpacked(place, b"", (int, NoneType), bytes, NoneType, least=1)[0] or 0
+
+    @staticmethod
+    def passed(place: bytes) -> int:
+        """The last index that a cursor at a place has passed; 0 if none."""
+        found = unpacked(place, b"", (int, NoneType), bytes, NoneType, least=1)
+        # A place behind a message has a third element (see subscriptions.cursor).
+        return found[0] - (len(found) < 3) if found[0] else 0
+
+    def ready_from(self, level: int, place: bytes) -> slice:
+        """The ready messages of one level from a place on."""
+        prefix = self.levels[level].ready
+        return slice(prefix + place, prefix + b"\xff")
+
+    # -- history -----------------------------------------------------------------------------
+
+    EVENT_VERSION = slice(1, 9)
+    """Where in an event's stamp the version of its commit stands, the highest byte first."""
+
+    def new_event(self, n: int) -> bytes:
+        """(versionstamp, n), the operand of SET_VERSIONSTAMPED_KEY."""
+        return fdb.tuple.pack_with_versionstamp((fdb.tuple.Versionstamp(), n), self._event)
+
+    def event_stamp(self, key: bytes) -> bytes:
+        """What an EVENT key adds to its kind: its place in history."""
+        return key[len(self._event) :]
+
+    def events_after(self, stamp: bytes) -> slice:
+        """The history that follows a stamp; all of it after an empty one."""
+        events = within(self._event)
+        return slice(self._event + stamp + b"\x00" if stamp else events.start, events.stop)
+
+    def events_before(self, version: int) -> slice:
+        """The history that was committed before a version."""
+        stamp = fdb.tuple.Versionstamp(version.to_bytes(8, "big") + bytes(2))
+        return slice(within(self._event).start, fdb.tuple.pack((stamp,), self._event))
+
+
+_KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}

@@ -1,0 +1,33 @@
+"""The keys beside the queues: the catalogue, and the sessions of processes."""
+
+from __future__ import annotations
+
+from ...store.binding import fdb
+from .kinds import KindKeys
+from .once import OnceKeys
+from .queue import QueueKeys
+
+DEFAULT_ROOT = fdb.Subspace(("fdbqueue",))
+
+
+class RootKeys:
+    """All keys of a root.
+
+    name: (queue), the catalogue. once: the records of changes of the catalogue.
+    session: (session) -> the process, and its last sign of life.
+    session_expiry: (version, session), in the order in which sessions expire.
+    session_queue: (session, queue), where the session has, or has had, consumers.
+    timeout: as of ``OnceKeys``, here and in the queues.
+    """
+
+    def __init__(self, root: fdb.Subspace, timeout: float | None = None) -> None:
+        self.name: KindKeys[str] = KindKeys(root.pack((0,)), str)
+        self._queues = KindKeys[str](root.pack((1,)), str)
+        self.once = OnceKeys(root.pack((2,)), timeout)
+        self.session: KindKeys[bytes] = KindKeys(root.pack((3,)), bytes)
+        self.session_expiry: KindKeys[int, bytes] = KindKeys(root.pack((4,)), int, bytes)
+        self.session_queue: KindKeys[bytes, str] = KindKeys(root.pack((5,)), bytes, str)
+
+    def queue(self, name: str) -> QueueKeys:
+        """The keys of one queue."""
+        return QueueKeys(self._queues(name), self.once.timeout)
