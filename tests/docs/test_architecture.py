@@ -1,0 +1,102 @@
+"""The page on architecture says what the package is, and no page names a file that is not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fdbqueue
+from fdbqueue import Queue
+from fdbqueue.store.binding import fdb
+from tests.contract.test_call_path import MOST_FILES, Passed
+from tests.unit import test_layers as layers
+
+PACKAGE = Path(fdbqueue.__file__).parent
+ROOT = PACKAGE.parent
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PATHS = re.compile(r"`([\w./-]+(?:\.py|/))`")
+LONG_PATHS = re.compile(r"`((?:fdbqueue|tests|tools)/[\w./-]+)`")
+
+
+def arrows() -> dict[str, set[str]]:
+    """The picture: which rooms each room points at."""
+    picture = re.search(r"```mermaid\n(.+?)```", PAGE, re.DOTALL)
+    assert picture is not None
+    found: dict[str, set[str]] = {room: set() for room in layers.FLOOR}
+    for line in picture[1].splitlines()[1:]:
+        start, ends = re.sub(r'\["[^"]*"\]', "", line).split("-->")
+        found[start.strip()] |= {end.strip() for end in ends.split("&")}
+    return found
+
+
+def below(room: str) -> set[str]:
+    """The rooms that the picture leads to from a room."""
+    found = set()
+    for other in arrows()[room]:
+        found |= {other} | below(other)
+    return found
+
+
+def files(operation: str) -> list[str]:
+    row = re.search(rf"^\| {operation} \| (.+) \|$", PAGE, re.MULTILINE)
+    assert row is not None
+    return PATHS.findall(row[1])
+
+
+@pytest.mark.parametrize("path", sorted(set(PATHS.findall(PAGE))))
+def test_a_path_of_the_page_is_there(path: str) -> None:
+    assert (PACKAGE / path).exists() or (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_path_of_any_page_is_there(page: Path) -> None:
+    paths = LONG_PATHS.findall(page.read_text())
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_picture_has_every_room_and_leads_down() -> None:
+    assert arrows().keys() == layers.FLOOR.keys()
+    for room, others in arrows().items():
+        assert all(layers.FLOOR[other] < layers.FLOOR[room] for other in others), room
+
+
+def test_the_picture_leads_to_everything_that_a_room_imports() -> None:
+    for name in layers.MODULES:
+        room = layers.room(name)
+        others = {layers.room(other) for other in layers.imported(name)} - {room, ""}
+        if room:
+            assert others <= below(room), name
+
+
+def test_the_table_of_rooms_has_every_room_once() -> None:
+    rows = re.findall(r"^\| (`.+?) \| .+ \| .+ \|$", PAGE, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(layers.FLOOR)
+
+
+def test_the_numbers_are_those_of_the_tests() -> None:
+    assert f"{len(layers.FLOOR)} rooms on {len(layers.FLOORS)} floors" in PAGE
+    assert f"at most {layers.MOST_ROOMS} rooms and {layers.MOST_FLOORS} floors" in PAGE
+    assert f"no folder of more than {layers.MOST_FILES} modules" in PAGE
+    assert f"enters at most {MOST_FILES} files" in PAGE
+
+
+def test_plain_operations_enter_the_files_of_the_page(db: fdb.Database, queue: Queue) -> None:
+    for _ in range(3):
+        queue.enqueue(db, b"before")
+        delivery = queue.receive(db)
+        assert delivery is not None
+        queue.ack(db, delivery)
+    queue.enqueue_many(db, [b"x"] * 10)
+    held = queue.receive_many(db, 3)
+    operations = {
+        "enqueue": lambda: queue.enqueue(db, b"x"),
+        "receive": lambda: queue.receive(db),
+        "acknowledge": lambda: queue.ack(db, held.pop()),
+    }
+    for name, operation in operations.items():
+        # The least of three times: now and then an operation does a chore besides.
+        passed = min((Passed(operation) for _ in range(3)), key=lambda passed: passed.calls)
+        assert passed.files == files(name), f"{name}: update the table of docs/architecture.md"
