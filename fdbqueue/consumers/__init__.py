@@ -1,4 +1,4 @@
-"""Who consumes: the consumers that wait, and how they are woken."""
+"""Consumers: waiting, waking, and the line."""
 
 from .registry import Consumer
 

@@ -1,4 +1,4 @@
-"""Checks that waiting consumers are alive, and that dead ones have left nothing behind."""
+"""Checks: registered consumers are alive, and dead ones left nothing behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .states import ConsumerState
 
 
 def consumers(audit: Audit, begin: bytes) -> bytes:
-    """Every registered consumer lives, or is removed by others soon."""
+    """Every registered consumer is alive."""
     scope, keys = audit.scope, audit.scope.keys
     rows, following = audit.page(Kind.CONSUMER, begin)
     found = []
@@ -43,7 +43,7 @@ def states(audit: Audit, begin: bytes) -> bytes:
 
 
 def sleepers(audit: Audit, begin: bytes) -> bytes:
-    """Every sleeper is on the list of the interested, since the version that it names."""
+    """Every sleeper is listed as interested since the version in its key."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.SLEEPER, begin)
     parsed = [keys.parse_sleeper(kv.key) for kv in rows]
@@ -59,14 +59,14 @@ def sleepers(audit: Audit, begin: bytes) -> bytes:
 
 
 def requests(audit: Audit, begin: bytes) -> bytes:
-    """Every request in line is that of a living consumer."""
+    """Every request in line has a living consumer."""
     keys, version = audit.scope.keys, audit.scope.version(audit.tr)
     rows, following = audit.page(Kind.REQUEST, begin)
     for kv in rows:
         index, claim = keys.parse_request(kv.key)
         if unpack_request(kv.value).alive_until <= version:
-            mend = partial(line.remove, audit.tr, keys, index, claim)
-            audit.report("request of the dead", claim.hex(), "its consumer is gone", mend)
+            repair = partial(line.remove, audit.tr, keys, index, claim)
+            audit.report("request of the dead", claim.hex(), "its consumer is gone", repair)
     return following
 
 

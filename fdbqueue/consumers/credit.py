@@ -1,11 +1,10 @@
-"""Flow control: how much a consumer may be handed, by count and by bytes.
+"""Flow control: how many messages and bytes a consumer may hold.
 
-After AMQP 0-10 and Qpid's credit managers. In window mode credit comes back when a message is
-settled; in explicit mode it is used up, and the consumer grants more. What does not fit the credit
-that is left waits, for credit or for another consumer. In window mode one message is always let
-through to a consumer that holds nothing, however large it is, as AMQP 0-9 asks of a prefetch-size
-("it does not limit the transfer of single messages"); by AMQP 0-10, and so in explicit mode, it is
-never sent beyond the credit.
+After AMQP 0-10 and Qpid's credit managers. In window mode a settled message gives its credit back;
+in explicit mode credit is used up, and the consumer grants more. A message that does not fit waits,
+for credit or for another consumer. In window mode a consumer that holds nothing always gets one
+message, of any size, as AMQP 0-9 demands of a prefetch-size ("it does not limit the transfer of
+single messages"). In explicit mode, as in AMQP 0-10, no message exceeds the credit.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..values.records import record
 
 @record
 class Credit:
-    """What a consumer may be handed, and has been. A value: every change gives a new one.
+    """How much a consumer may hold, and holds. A value: every change gives a new one.
 
     messages, bytes: the limits, of payloads in bytes; None for no limit.
     window: whether settling a message gives its credit back.
@@ -44,7 +43,7 @@ class Credit:
             )
 
     def room(self, most: int) -> int:
-        """How many messages may be asked for, at most ``most``; 0 without credit."""
+        """How many messages to demand, at most ``most``; 0 without credit."""
         if not self._fits(0 if self.bytes is None else 1):
             return 0
         return (
@@ -52,7 +51,7 @@ class Credit:
         )
 
     def admits(self, sizes: Iterable[int]) -> int:
-        """How many of the first messages, given their sizes in bytes, may be handed over."""
+        """How many of the first messages fit the credit, given their sizes in bytes."""
         count, left = 0, self
         for size in sizes:
             if not left.room(1) or not left._fits(size):
@@ -67,7 +66,7 @@ class Credit:
         )
 
     def settled(self, size: int) -> Credit:
-        """The credit after such a message was settled, or given back."""
+        """The credit after a message of ``size`` bytes was settled, or given back."""
         if not self.window:
             return self
         return replace(
@@ -75,7 +74,7 @@ class Credit:
         )
 
     def granted(self, messages: int = 0, bytes: int = 0) -> Credit:
-        """The credit after more of it was granted; a limit that is None stays so."""
+        """The credit after more was granted; a limit that is None stays None."""
         return replace(
             self,
             messages=None if self.messages is None else self.messages + messages,

@@ -1,4 +1,4 @@
-"""The consumers of a queue: registered under a name, and removed when their process is dead."""
+"""The registry: consumers of a queue, registered by name and evicted when their process is dead."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MAX_WAITERS = 20
 class Consumer:
     """A consumer as a listing shows it.
 
-    ``state`` is None for one that is registered and stands on no list. ``name`` is empty for one
-    that only waits in ``receive``. Times are in milliseconds since the epoch; ``seen_at_ms`` is the
-    last sign of life of the consumer's process.
+    ``state`` is None for a consumer on no list. ``name`` is empty for one that only waits in
+    ``receive``. Times are in milliseconds since the epoch; ``seen_at_ms`` is the last sign of life
+    of the consumer's process.
     """
 
     id: bytes
@@ -52,7 +52,7 @@ class Consumer:
 
 
 class Evicted(NamedTuple):
-    """Consumers that were removed, each with its queue, and whether there may be more."""
+    """Removed consumers, each with its queue, and whether there may be more."""
 
     consumers: list[tuple[str, bytes]]
     more: bool
@@ -71,9 +71,9 @@ def register(
 ) -> ConsumerRef:
     """Register a consumer of a process. Raises ``SessionExpired``.
 
-    It takes nothing until it says that it can; a non-acquiring one never does. One that is not
-    ``listed`` finds out by itself what is there for it. One round trip; conflicts with a beat of
-    the session, and with its end.
+    An acquiring consumer is not interested at first; any other never takes a message. A consumer
+    that is not ``listed`` is never woken. One round trip; conflicts with a heartbeat of the
+    session, and with its end.
     """
     sessions.join(tr, scope.root, session, scope.name)
     consumer = ConsumerRef(os.urandom(CLAIM_BYTES), priority, session)
@@ -86,26 +86,23 @@ def register(
 
 
 def registered(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> fdb.Value:
-    """Issue the read of a consumer's record, which is gone once the consumer was evicted.
-
-    Conflicts with its eviction.
-    """
+    """Issue the read of a consumer's record, which is gone after its eviction. Conflicts with
+    that."""
     return tr.get(keys.consumer(consumer.session, consumer.id))
 
 
 @transactional
 def unregister(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
-    """Remove a consumer, and its request if it stands in line. A guard hands its role on."""
+    """Remove a consumer, and its request in line if any. A guard hands over."""
     line.remove_claim(tr, keys, consumer.id)
     _remove(tr, keys, consumer)
 
 
 @transactional
 def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> wakeups.Sleeper | None:
-    """A living consumer that is served before those of ``priority``; None without any.
+    """A living consumer of a higher priority that sleeps or was notified; None without any.
 
-    That is the first of a higher priority that sleeps until it is notified, or is awake. One round
-    trip, and a second one if there is any such. Conflicts with the moves of such consumers.
+    One round trip, or two if there are such consumers. Conflicts with their moves.
     """
     keys = scope.keys
     ranges = [
@@ -162,7 +159,7 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
         session, _ = unpack_state(kv.value)
         lost = Consumer(consumer, "", priority, None, "", 0, 0, 0, consumer == guarding, session)
         one = found.get(consumer, lost)
-        # Notified counts before the list that it came from: a stale wake-up leaves it on both.
+        # A stale wake-up leaves a consumer on two lists; the state notified counts.
         state = state if one.state is None else max(state, one.state)
         found[consumer] = replace(one, state=ConsumerState(state))
     return sorted(found.values(), key=lambda one: (-one.priority, one.started_at_ms, one.id))
@@ -170,10 +167,10 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
 
 @transactional
 def evict_dead(tr: fdb.Transaction, scope: Scope) -> Evicted:
-    """Remove consumers whose process is dead, up to ``MAX_EVICTED``, and requests of the dead.
+    """Evict dead consumers, up to ``MAX_EVICTED``, those of this queue first, and remove requests
+    of dead consumers, whose claims are returned as consumers of this queue.
 
-    Those of this queue come first. An evicted claim is listed as a consumer of this queue.
-    Bounded reads; conflicts with signs of life of those it removes.
+    Bounded reads; conflicts with signs of life of the consumers it removes.
     """
     requests = line.read_requests(tr, scope.keys)
     gone, more = evict_expired(tr, scope.root, scope.clock, scope.name)
@@ -187,11 +184,11 @@ def evict_dead(tr: fdb.Transaction, scope: Scope) -> Evicted:
 def evict_expired(
     tr: fdb.Transaction, root: RootKeys, clock: Clock, first: str | None = None
 ) -> Evicted:
-    """Remove consumers of dead processes, up to ``MAX_EVICTED``, in whichever queues they are,
-    and each process's session with its last one.
+    """Evict consumers of dead processes from all queues, up to ``MAX_EVICTED``, and remove each
+    session with its last consumer.
 
-    first: the queue to begin with. Conflicts with beats of those sessions, and with whatever
-    changes the guards of the queues.
+    first: the queue to begin with. Conflicts with heartbeats of those sessions, and with changes of
+    the queues' guards.
     """
     dead, more = sessions.expired(tr, root, clock)
     gone: list[tuple[str, bytes]] = []
@@ -218,10 +215,10 @@ def evict_expired(
 
 @transactional
 def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
-    """Remove consumers without a session whose own sign of life is too old; returns their ids.
+    """Evict consumers without a session whose own sign of life is too old; returns their ids.
 
-    These wait in ``receive`` in front of the line, so there are few. One round trip at snapshot
-    isolation; conflicts with a sign of life of those it removes.
+    Only leaders of the line that wait in ``receive`` have no session, so there are few. One round
+    trip at snapshot isolation; conflicts with signs of life of the consumers it removes.
     """
     waiting, at = scope.keys.consumer.under(b""), sessions.now(tr, scope.clock)
     gone = []
@@ -238,7 +235,7 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
 def _evict(
     tr: fdb.Transaction, root: RootKeys, queue: str, session: bytes, limit: int
 ) -> list[tuple[str, bytes]]:
-    """Remove consumers of a session from one queue, up to ``limit``."""
+    """Evict consumers of a session from one queue, up to ``limit``."""
     keys = root.queue(queue)
     every = keys.consumer.under(session)
     gone = []
@@ -247,7 +244,7 @@ def _evict(
         try:
             priority = unpack_consumer(kv.value).priority
         except (CorruptData, FormatTooNew):
-            priority = 0  # It goes all the same, so that it is in nobody's way.
+            priority = 0  # Remove it all the same.
         _remove(tr, keys, ConsumerRef(consumer, priority, session))
         gone.append((queue, consumer))
     return gone

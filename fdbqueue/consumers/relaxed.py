@@ -1,8 +1,8 @@
-"""Taking any of the first messages: throughput for a queue that can do without strict order.
+"""Relaxed order: take any of the first messages, for throughput.
 
 A consumer takes messages from a random place in the first ``window``, and conflicts only with
-others that take the same ones. Levels are one line here: a less urgent message can be taken
-before a more urgent one, if it stands within the window.
+consumers that take the same ones. The window spans levels, so a less urgent message can be taken
+before a more urgent one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..store.binding import fdb, transactional
 from . import fulfilment
 
 _RANDOM = random.SystemRandom()
-"""What the processes of a fork do not share."""
+"""Forked processes do not share its state."""
 SHORT_BYTES = 1_000_000
-"""What is read at most of a queue that is shorter than the window."""
+"""Bytes to read at most of a queue that is shorter than the window."""
 
 
 class Reads(NamedTuple):
@@ -29,8 +29,8 @@ class Reads(NamedTuple):
 
 
 def offset(window: int, limit: int, source: random.Random) -> int:
-    """A random place in the window at which ``limit`` messages fit; places do not overlap, so
-    that two consumers take the same messages or none in common."""
+    """A random place in the window with room for ``limit`` messages. Places do not overlap, so two
+    consumers take the same messages or none in common."""
     return limit * source.randrange(max(1, window // limit))
 
 
@@ -48,11 +48,10 @@ def reads(tr: fdb.Transaction, scope: Scope, limit: int) -> Reads:
 def pick(
     tr: fdb.Transaction, scope: Scope, reads: Reads, room: int = scan.BATCH_BYTES
 ) -> list[StoredMessage]:
-    """The messages at the place that was looked at; random ones of those there are, if the place
-    is behind the last; none only if there are none at all.
+    """The messages at the place that was read, or random ones if the queue is shorter than that.
 
-    One round trip, two where the queue is shorter than the window. Conflicts with whoever takes
-    the same messages; where there are none, with whatever becomes ready.
+    One round trip, or two if the queue is shorter than the window. Conflicts with consumers that
+    take the same messages; if the queue is empty, with any message that becomes ready.
     """
     messages = scan.batch(scope.keys, reads.found, room)
     if not messages:

@@ -1,13 +1,13 @@
-"""Sessions: one sign of life for all consumers of a process, in whichever queues they are.
+"""Sessions: one sign of life for all consumers of a process, in all queues.
 
-Each process keeps one session below a root. Its record holds the last sign of life, and an entry
-in the order of expiry says when the process counts as dead: a beat replaces both, reads one row
-of its own, and costs the same however many consumers and processes there are. Consumers name
-their session, and each session names its queues, so any process that finds a dead session at the
-head of that order removes its consumers in bounded steps (``registry.evict_expired``).
+Each process keeps one session below a root. The session's record holds the last sign of life, and
+an entry in the order of expiry says when the process counts as dead. A heartbeat replaces both and
+reads one row of its own; its cost depends neither on consumers nor on processes. Consumers name
+their session, and a session names its queues. So any process that finds a dead session at the head
+of that order evicts its consumers in bounded steps (``registry.evict_expired``).
 
-A session that was declared dead stays so: its next beat fails, and no consumer can be registered
-in it. The process then starts a new one and registers its consumers anew.
+A session that was declared dead stays dead: its next heartbeat fails, and no consumer can be
+registered in it. The process then starts a new session and registers its consumers again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND, Clock
 
 DEAD_SECONDS = 15.0
-"""A process counts as dead when its last sign of life is older than this by both clocks."""
+"""A process counts as dead if its last sign of life is older than this by both clocks."""
 BEAT_SECONDS = DEAD_SECONDS / 3
 MAX_SESSIONS = 20
 """Expired sessions that one transaction reads."""
@@ -44,7 +44,7 @@ class SessionExpired(Exception):
 
 
 class Expired(NamedTuple):
-    """A session that counts as dead: its name, its expiry version, and its record if any."""
+    """A dead session: its name, its expiry version, and its record if any."""
 
     session: bytes
     expires_at: int
@@ -57,9 +57,9 @@ def now(tr: fdb.Transaction, clock: Clock) -> Beat:
 
 
 def is_dead(beat: Beat, at: Beat) -> bool:
-    """Whether a sign of life is too old by both clocks, so that neither a wrong wall clock nor a
-    jump of the versions at a recovery kills a living process. One from a version to come was
-    given to another cluster."""
+    """Whether a sign of life is too old by both clocks. So neither a wrong wall clock nor a jump of
+    versions at a recovery kills a living process. One from a later version comes from another
+    cluster."""
     if beat.version > at.version:
         return True
     old = at.version - beat.version > _DEAD_VERSIONS
@@ -78,10 +78,10 @@ def start(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> bytes:
 
 @transactional
 def beat(tr: fdb.Transaction, root: RootKeys, clock: Clock, session: bytes) -> tuple[bool, bool]:
-    """Give a sign of life. Returns whether the session lives, and whether another may be dead.
+    """Give a sign of life; returns whether the session lives, and whether another may be dead.
 
-    One round trip, three rows. Conflicts with being declared dead, and with consumers that are
-    registered in the session at the same time.
+    One round trip, three rows. Conflicts with being declared dead, and with the registration of
+    consumers in the session.
     """
     value = tr.get(root.session(session))
     at = now(tr, clock)
@@ -102,7 +102,7 @@ def beat(tr: fdb.Transaction, root: RootKeys, clock: Clock, session: bytes) -> t
 
 @transactional
 def end(tr: fdb.Transaction, root: RootKeys, session: bytes) -> None:
-    """End a session whose consumers are all gone. One round trip; conflicts with its beats."""
+    """End a session without consumers. One round trip; conflicts with its heartbeats."""
     value = tr.get(root.session(session)).value
     if value is not None:
         remove(tr, root, Expired(session, _expires_at(unpack_session(value)), None))
@@ -111,7 +111,7 @@ def end(tr: fdb.Transaction, root: RootKeys, session: bytes) -> None:
 def join(tr: fdb.Transaction, root: RootKeys, session: bytes, queue: str) -> None:
     """Note that a session has consumers in a queue; raises ``SessionExpired``.
 
-    One round trip. Conflicts with a beat of the session, and with its end.
+    One round trip. Conflicts with a heartbeat of the session, and with its end.
     """
     value = tr.get(root.session(session)).value
     if value is None or unpack_session(value).expired:
@@ -126,7 +126,7 @@ def alive(
     clock: Clock,
     consumers: Sequence[ConsumerRef],
 ) -> list[bool]:
-    """Whether each consumer of a queue lives. One round trip at snapshot isolation."""
+    """Whether each consumer of a queue is alive. One round trip at snapshot isolation."""
     keys_read = {_record_key(root, keys, one) for one in consumers}
     values = {key: tr.snapshot.get(key) for key in keys_read}
     at = now(tr, clock)
@@ -148,10 +148,11 @@ def alive(
 
 @transactional
 def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Expired], bool]:
-    """Declare dead the first sessions that are; returns them, and whether there may be more.
+    """Declare expired sessions dead; returns them, and whether there may be more.
 
     Reads up to ``MAX_SESSIONS`` rows at the head of the order of expiry, and as many behind the
-    last that a living process can have. Conflicts with the beats of the sessions it returns.
+    last expiry that a living process can have. Conflicts with heartbeats of the sessions it
+    returns.
     """
     at = now(tr, clock)
     rows = [kv for found in _ends(tr, root, at, MAX_SESSIONS) for kv in found]
@@ -164,9 +165,9 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
         except CorruptData:
             record = None
         except FormatTooNew:
-            continue  # A process of a newer release, which others of that release look after.
+            continue  # Left to processes of that newer release.
         if record is not None and _expires_at(record) != version:
-            del tr[root.session_expiry(version, session)]  # nothing that a beat leaves behind
+            del tr[root.session_expiry(version, session)]  # No heartbeat leaves this behind.
         elif record is None or record.expired or is_dead(record.beat, at):
             tr.add_read_conflict_key(root.session(session))
             if record is not None and not record.expired:
@@ -176,7 +177,7 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
 
 
 def remove(tr: fdb.Transaction, root: RootKeys, gone: Expired) -> None:
-    """Remove a session that has no consumers left. Writes blindly."""
+    """Remove a session without consumers. Writes blindly."""
     queues = root.session_queue.under(gone.session)
     del tr[root.session(gone.session)]
     del tr[root.session_expiry(gone.expires_at, gone.session)]
@@ -186,7 +187,7 @@ def remove(tr: fdb.Transaction, root: RootKeys, gone: Expired) -> None:
 def _ends(
     tr: fdb.Transaction, root: RootKeys, at: Beat, limit: int = 1
 ) -> tuple[fdb.FDBRange, fdb.FDBRange]:
-    """Issue reads of the first sessions that have expired, and of the last of another cluster."""
+    """Issue reads of the first expired sessions, and of sessions of another cluster."""
     mode = fdb.StreamingMode.exact
     past = root.session_expiry.before(at.version)
     later = root.session_expiry.since(at.version + _DEAD_VERSIONS + 1)
@@ -201,5 +202,5 @@ def _expires_at(session: Session) -> int:
 
 
 def _record_key(root: RootKeys, keys: QueueKeys, consumer: ConsumerRef) -> bytes:
-    """Where the sign of life of a consumer stands: with its session, or with itself."""
+    """The key of a consumer's sign of life: of its session, or its own."""
     return root.session(consumer.session) if consumer.session else keys.consumer(b"", consumer.id)

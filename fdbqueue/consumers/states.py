@@ -1,4 +1,4 @@
-"""The lists that consumers stand in, and every move between them, in one table.
+"""The lists of consumers, and every move between them, in one table.
 
 After Qpid's QueueConsumerManager. All consumers have a CONSUMER key; each of the other lists is a
 range of STATE keys, so a move is a clear and a set, whatever the number of consumers.
@@ -12,21 +12,21 @@ from ..values.records import record
 
 
 class ConsumerState(IntEnum):
-    """Which list a consumer stands in; the number is part of the key."""
+    """The list that a consumer is on; the number is part of the key."""
 
     NON_ACQUIRING = 0
-    """It only browses: it takes no messages and wakes nobody."""
+    """Only browses: takes no messages and wakes no consumer."""
     NOT_INTERESTED = 1
-    """It can take nothing now: it has no credit, or is suspended."""
+    """Can take nothing now: has no credit, or is suspended."""
     INTERESTED = 2
-    """It can take messages, found none, and sleeps until it is notified."""
+    """Can take messages, found none, and sleeps until it is notified."""
     NOTIFIED = 3
-    """It is awake, and fetches again before it sleeps."""
+    """Is awake, and fetches again before it sleeps."""
 
 
 @record
 class Move:
-    """One edge; None is where a consumer comes from and goes to."""
+    """One edge; None stands for an unregistered consumer."""
 
     name: str
     source: ConsumerState | None
@@ -47,6 +47,6 @@ MOVES: tuple[Move, ...] = (
     Move("suspend", _S.INTERESTED, _S.NOT_INTERESTED),
     *(Move("leave", state, None) for state in _S),
 )
-"""The moves; ``leave`` is also what eviction does to a consumer that is dead."""
+"""The moves. Eviction of a dead consumer is a ``leave``, too."""
 
 ACQUIRING = tuple(state for state in _S if state is not _S.NON_ACQUIRING)
