@@ -1,9 +1,9 @@
-"""One consumer of the line leads it: fulfils for all others, until it hands over.
+"""The leader of the line: one consumer that fulfils the requests of all, until it hands over.
 
-Who leads is there for speed, not for safety: rounds of two leaders at once conflict on the keys
-that they use, so all that a second leader costs is retries. That no line is left without a leader
-rests on this: whoever joins and relies on a leader reads with a conflict that there is one, and
-whoever leaves clears it. Who it is stands beside, so that a hand-over disturbs nobody who joins.
+The leader exists for speed, not for safety: if two consumers lead at once, their rounds conflict on
+the keys that they use, and cost retries. No line stays without a leader, because a consumer that
+joins and relies on a leader reads LED with a conflict, and a leader that leaves clears LED. LEADER
+says who leads, under a key of its own, so that a hand-over conflicts with nobody who joins.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
 
 LEADS_SECONDS = 2.0
-"""How long a leader that died can keep the others waiting, before one of them takes over."""
+"""How long a dead leader can keep others waiting before one of them takes over."""
 CROWD = 3
-"""Others that a leader has served, from which on more are expected to come soon."""
+"""A leader that has served this many others expects more of them soon."""
 
 _LEADS_VERSIONS = int(LEADS_SECONDS * VERSIONS_PER_SECOND)
 
@@ -39,14 +39,14 @@ def decide(
 ) -> Step:
     """The next step of a leader.
 
-    answered: its own request is answered, so its message grows old.
-    done: it has led for long enough.
-    unserved, served: others in line that this round could not serve, and that it could.
-    crowd: others that it has served before.
-    exhausted: no message is left.
+    answered: whether its own request is answered, so that its message grows old.
+    done: whether it has led for long enough.
+    unserved, served: how many others this round could not serve, and could.
+    crowd: how many others it has served before.
+    exhausted: whether no message is left.
 
-    A leader that leaves makes those who join at the same time look again. So in a crowd it
-    lingers until it can hand over.
+    A consumer that joins while the leader leaves must try again. So a leader in a crowd lingers
+    until it can hand over.
     """
     if not answered:
         return Step.WAIT if exhausted else Step.GO_ON
@@ -57,25 +57,25 @@ def decide(
     return Step.LINGER if crowd >= CROWD else Step.LEAVE
 
 
-def left(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> int:
-    """For how many versions yet somebody leads; 0 if nobody does.
+def versions_left(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> int:
+    """For how many more versions somebody leads; 0 if nobody does.
 
-    Nobody leads for longer than a leader's time: that would be a version of another cluster.
+    More than a leader's time would be a version of another cluster.
     """
     versions = unpack_index(led) - scope.version(tr)
     return versions if 0 < versions <= _LEADS_VERSIONS else 0
 
 
-def take(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> bool:
-    """Take the lead if nobody has it; returns whether the caller took it.
+def lead(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> bool:
+    """Lead the line if nobody does; returns whether the caller leads.
 
-    led: what a snapshot read saw.
+    led: the leader's time, from a snapshot read.
 
-    Whoever relies on a leader must see it go, and so gets a read conflict. Whoever finds none
-    needs no conflict: of several who take the lead at once the last one has it, and the others
-    find out in their first round.
+    A caller that relies on another leader gets a read conflict on LED, to see that leader leave.
+    One that finds none needs no conflict: if several take the lead at once, the last one has it,
+    and the others find out in their first round.
     """
-    if left(tr, scope, led):
+    if versions_left(tr, scope, led):
         tr.add_read_conflict_key(scope.keys.led)
         return False
     tr[scope.keys.leader] = claim
@@ -84,9 +84,9 @@ def take(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> 
 
 
 def renew(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> bool:
-    """Go on leading; returns whether it was due. Those who join meanwhile must look again, so
-    it is written only when half of the time is over."""
-    if left(tr, scope, led) > _LEADS_VERSIONS // 2:
+    """Renew the leader's time if half of it is over; returns whether it was renewed. Consumers that
+    join meanwhile must try again."""
+    if versions_left(tr, scope, led) > _LEADS_VERSIONS // 2:
         return False
     _prolong(tr, scope)
     return True
@@ -95,7 +95,7 @@ def renew(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> bool:
 def hand_over(
     tr: fdb.Transaction, scope: Scope, index: int, claim: bytes, request: Request
 ) -> None:
-    """Let another consumer of the line lead; its watch fires. Conflicts with its withdrawal."""
+    """Let another consumer in line lead; its watch fires. Conflicts with its withdrawal."""
     key = scope.keys.request(index, claim)
     tr.add_read_conflict_key(key)
     tr[key] = pack_request(request._replace(called=not request.called))
@@ -103,7 +103,7 @@ def hand_over(
 
 
 def leave(tr: fdb.Transaction, scope: Scope) -> None:
-    """Leave the line without a leader; whoever joins at the same time looks again."""
+    """Leave the line without a leader. Consumers that join meanwhile must try again."""
     del tr[scope.keys.led]
     del tr[scope.keys.leader]
 

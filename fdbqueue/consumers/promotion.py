@@ -1,4 +1,4 @@
-"""What becomes ready by itself: whoever looks for messages returns it to the queue first."""
+"""Promotion: every consumer that looks for messages first makes ready what has become due."""
 
 from __future__ import annotations
 
@@ -13,44 +13,35 @@ from . import wakeups
 
 
 class Reads(NamedTuple):
-    """The reads of what may have become ready, issued and not awaited."""
+    """The reads of what may be due, issued and not awaited."""
 
     expired: lease_expiry.Reads
     due: fdb.FDBRange
 
 
-def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
-    """Issue the snapshot reads of what may have become ready.
-
-    Awaits the read version: issue other reads before.
-    """
-    return Reads(lease_expiry.reads(tr, scope), delayed.due(tr, scope))
-
-
 class Promoted(NamedTuple):
-    """How many messages became ready, how many moved at all (some die, rest or expire), and how
-    many bytes more that was than a receiver has room for beside what it takes."""
+    """What a promotion did.
+
+    ready: messages that became ready. moved: messages that changed state at all; some become dead
+    letters, rest or expire. excess: bytes that a receiver in the same transaction must save.
+    """
 
     ready: int
     moved: int
     excess: int
 
 
-@transactional
-def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> int:
-    """Return to the queue what has become ready, and wake consumers for it.
-
-    Returns how many messages became ready. A second round trip if there are any.
-    """
-    return promote_all(tr, scope, reads).ready
+def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
+    """Issue snapshot reads of what may be due. Awaits the read version: issue other reads first."""
+    return Reads(lease_expiry.reads(tr, scope), delayed.due(tr, scope))
 
 
 @transactional
-def promote_all(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
-    """As ``promote``; tells also whether there was anything to do."""
+def promote(tr: fdb.Transaction, scope: Scope, reads: Reads) -> Promoted:
+    """Make ready what is due, and wake consumers for it. A second round trip if anything is due."""
     returned, expired, size = lease_expiry.return_expired(tr, scope, reads.expired)
     ready = due = 0
-    if size <= SIDE_BYTES:  # else there is no room for another large one: it is for the next
+    if size <= SIDE_BYTES:  # Otherwise another large message would not fit; the next one takes it.
         ready, due, more = delayed.promote(tr, scope, reads.due)
         size += more
     promoted = Promoted(returned + ready, expired + due, max(0, size - SIDE_BYTES))

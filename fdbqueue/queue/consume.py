@@ -16,7 +16,7 @@ from .handle import Handle, Transactor, check_deliveries, check_transaction
 from .housekeeping import past_backlog
 from .settlement import extend_many
 
-_ONE = line.Asked(1, None)
+_ONE = line.Demand(1, None)
 
 
 def receive(
@@ -82,10 +82,10 @@ def receive_many(
     queue = queue._bounded(tr, timeout)
     wait = seconds(wait)
     check_deliveries(ack)
-    asked = receiving.asking(max_messages, lease, consumer, wait)
+    demand = receiving.checked_demand(max_messages, lease, consumer, wait)
     if not isinstance(tr, fdb.Transaction):
         return past_backlog(
-            queue, tr, lambda: receiving.receive(tr, queue._access, asked, wait, ack)
+            queue, tr, lambda: receiving.receive(tr, queue._access, demand, wait, ack)
         )
     if wait:
         raise InvalidArgument(
@@ -93,7 +93,7 @@ def receive_many(
             value=wait,
             problem="waiting spans transactions: call receive with a database",
         )
-    return receiving.receive_in(tr, queue._access, asked, ack)
+    return receiving.receive_in(tr, queue._access, demand, ack)
 
 
 def consume(
@@ -154,13 +154,8 @@ def request(
     ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``, ``InvalidName``.
     """
     queue = queue._bounded(tr, timeout)
-    asked = receiving.asking(max_messages, lease, consumer, 0)
-
-    def join(tr: fdb.Transaction) -> Ticket:
-        led = tr.snapshot.get(queue._keys.led)
-        return line.join(tr, queue._scope(tr), led.value, asked, wait)
-
-    return queue._run(tr, join)
+    demand = receiving.checked_demand(max_messages, lease, consumer, 0)
+    return _join(queue, tr, demand, wait)
 
 
 def collect(
@@ -185,8 +180,8 @@ def collect(
     if found is not None:
         return found
     if ticket.waits and wait is None:
-        return collect(queue, db, request(queue, db, **ticket.terms()))
-    return receiving.receive(db, queue._access, ticket.asked, wait or 0.0)
+        return collect(queue, db, _join(queue, db, ticket.demand, ticket.waits))
+    return receiving.receive(db, queue._access, ticket.demand, wait or 0.0)
 
 
 def withdraw(
@@ -224,6 +219,14 @@ def dequeue_at_most_once(
     """
     queue = queue._bounded(db, timeout)
     return past_backlog(queue, db, lambda: queue._run(db, partial(_pop, queue), wrote=bool))
+
+
+def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ticket:
+    def join(tr: fdb.Transaction) -> Ticket:
+        led = tr.snapshot.get(queue._keys.led)
+        return line.join(tr, queue._scope(tr), led.value, demand, waits)
+
+    return queue._run(tr, join)
 
 
 def _pop(queue: Handle, tr: fdb.Transaction) -> Message | None:

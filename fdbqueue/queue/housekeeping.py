@@ -68,7 +68,7 @@ def past_backlog(handle: Handle, db: fdb.Database, take: Callable[[], R]) -> R:
 def _promote(handle: Handle, tr: fdb.Transaction) -> promotion.Promoted:
     scope = handle._scope(tr)
     history.trim(tr, scope)
-    return promotion.promote_all(tr, scope, promotion.reads(tr, scope))
+    return promotion.promote(tr, scope, promotion.reads(tr, scope))
 
 
 def _moved(done: promotion.Promoted) -> bool:

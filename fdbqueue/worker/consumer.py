@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from ..consumers import line, receiving, registry, wakeups
 from ..consumers.credit import Credit
-from ..consumers.line import Asked
+from ..consumers.line import Demand
 from ..consumers.states import ConsumerState
 from ..errors import LeaseLost, QueueError
 from ..messages import next_event
@@ -160,8 +160,8 @@ class QueueConsumer:
         first: list[Delivery] = []
         found = self._run(take, wrote=_wrote)
         if found is None:
-            asked = self._asked(room, begins)
-            first = receiving.receive(self.db, self.queue._access, asked, 0.0)
+            demand = self._demand(room, begins)
+            first = receiving.receive(self.db, self.queue._access, demand, 0.0)
             left = credit
             for delivery in first:
                 left = left.taken(len(delivery.payload))
@@ -307,11 +307,11 @@ class QueueConsumer:
     def _receive(
         self, tr: fdb.Transaction, most: int, begins: bool, settled: int
     ) -> list[Delivery]:
-        asked = self._asked(most, begins)
-        return receiving.take(tr, self.queue._scope(tr), asked, line.new_claim(), settled)
+        demand = self._demand(most, begins)
+        return receiving.take(tr, self.queue._scope(tr), demand, line.new_claim(), settled)
 
-    def _asked(self, most: int, begins: bool) -> Asked:
-        return Asked(most, self.lease, self.name, begins and self.handlers == 1, begins)
+    def _demand(self, most: int, begins: bool) -> Demand:
+        return Demand(most, self.lease, self.name, begins and self.handlers == 1, begins)
 
     def _run(
         self, body: Callable[[fdb.Transaction], R], *, wrote: Callable[[R], bool] = lambda _: False

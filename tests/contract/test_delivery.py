@@ -456,7 +456,7 @@ def test_a_queue_whose_last_waiter_was_killed_deletes_itself(
     assert leader.leads
     assert not other.leads
     tr = db.create_transaction()
-    standing._Stand(db, queue._access, leader, None)._round(tr, answered=False, done=False)
+    standing._Waiter(db, queue._access, leader, None)._round(tr, answered=False, done=False)
     tr.commit().wait()
     assert not queue.sweep(db).deleted, "it may live"
     clock.seconds += 60

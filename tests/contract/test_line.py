@@ -183,8 +183,8 @@ def test_requests_conflict_neither_with_each_other_nor_with_enqueues_nor_with_a_
         queue.request(tr)
         queue.enqueue(tr, b"x")
     round_ = db.create_transaction()
-    stand = waiting._Stand(db, queue._access, leader, None)
-    stand._round(round_, answered=False, done=False)
+    waiter = waiting._Waiter(db, queue._access, leader, None)
+    waiter._round(round_, answered=False, done=False)
     for tr in open_transactions[:3]:
         tr.commit().wait()
     round_.commit().wait()
@@ -198,8 +198,8 @@ def test_two_rounds_at_once_do_not_serve_twice(db: Database, queue: Queue) -> No
     leader, _ = queue.request(db), queue.request(db)
     rounds = [db.create_transaction() for _ in range(2)]
     for tr in rounds:
-        stand = waiting._Stand(db, queue._access, leader, None)
-        stand._round(tr, answered=False, done=False)
+        waiter = waiting._Waiter(db, queue._access, leader, None)
+        waiter._round(tr, answered=False, done=False)
     rounds[0].commit().wait()
     with pytest.raises(fdb.FDBError) as caught:
         rounds[1].commit().wait()
@@ -225,8 +225,8 @@ def test_a_withdrawal_races_a_round_and_one_of_them_wins(
     queue.enqueue_many(db, [b"a", b"b"])
     leave, round_ = db.create_transaction(), db.create_transaction()
     assert queue.withdraw(leave, other) == []
-    stand = waiting._Stand(db, queue._access, leader, None)
-    stand._round(round_, answered=False, done=False)
+    waiter = waiting._Waiter(db, queue._access, leader, None)
+    waiter._round(round_, answered=False, done=False)
     winner, loser = (leave, round_) if withdrawal_first else (round_, leave)
     winner.commit().wait()
     with pytest.raises(fdb.FDBError):
@@ -237,8 +237,8 @@ def test_a_withdrawal_races_a_round_and_one_of_them_wins(
 def test_an_honest_empty_races_an_arrival_and_does_not_stand(db: Database, queue: Queue) -> None:
     ticket = queue.request(db, wait=False)
     round_ = db.create_transaction()
-    stand = waiting._Stand(db, queue._access, ticket, None)
-    assert stand._round(round_, answered=False, done=False).answer == []
+    waiter = waiting._Waiter(db, queue._access, ticket, None)
+    assert waiter._round(round_, answered=False, done=False).answer == []
     queue.enqueue(db, b"here")
     with pytest.raises(fdb.FDBError):
         round_.commit().wait()
@@ -250,8 +250,8 @@ def test_a_leader_that_goes_to_sleep_races_an_arrival_and_is_woken(
 ) -> None:
     ticket = queue.request(db)
     round_ = db.create_transaction()
-    stand = waiting._Stand(db, queue._access, ticket, None)
-    signal = stand._round(round_, answered=False, done=False).signal
+    waiter = waiting._Waiter(db, queue._access, ticket, None)
+    signal = waiter._round(round_, answered=False, done=False).signal
     assert signal is not None
     queue.enqueue(db, b"here")
     round_.commit().wait()
@@ -320,7 +320,7 @@ def test_an_interrupted_wait_gives_back_what_it_was_given(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting._Stand, "_step", interrupt)
+    monkeypatch.setattr(waiting._Waiter, "_step", interrupt)
     with pytest.raises(KeyboardInterrupt):
         queue.collect(db, ticket)
     assert queue.depth(db).ready == 1

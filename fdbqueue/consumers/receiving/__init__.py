@@ -1,10 +1,7 @@
-"""Receiving: the attempt to take messages at once, and standing in line for them.
+"""Receiving: attempts to take messages at once, and waiting in line for them."""
 
-What waits lives here, outside of the storage operations.
-"""
-
-from .attempt import Access, asking, take
+from .attempt import Access, checked_demand, take
 from .receive import receive, receive_in
 from .waiting import collect, withdraw
 
-__all__ = ["Access", "asking", "collect", "receive", "receive_in", "take", "withdraw"]
+__all__ = ["Access", "checked_demand", "collect", "receive", "receive_in", "take", "withdraw"]

@@ -1,4 +1,4 @@
-"""One attempt to receive: take what is there at once, or stand in line."""
+"""One attempt to receive: take what is ready, or join the line."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from ...values.model import Delivery
 from ...values.options import check_lease, check_name
 from ...values.records import record
 from .. import line, promotion, relaxed, wakeups
-from ..line import Asked, Ticket
+from ..line import Demand, Ticket
 
 MAX_MESSAGES = 10_000
-LEAST_BYTES = 200_000
-"""What a batch may hold beside what the same transaction sends elsewhere, or settles."""
+MIN_BATCH_BYTES = 200_000
+"""Bytes that a batch may hold even if the same transaction promotes or settles a lot."""
 
 
 class Access:
-    """What receiving needs of a queue, and what it was like the last time: hints, which only save
-    reads.
+    """What receiving needs of a queue, with hints from the last receive, which only save reads.
 
     crowded: whether there was a line. lined: whether the queue's mode has lines. common: whether
-    there is likely to be nothing but ready messages. delays: whether there were delayed ones.
+    only ready messages are likely. delays: whether there were delayed messages.
     """
 
     __slots__ = ("common", "crowded", "delays", "entry", "keys", "lined", "scope")
@@ -42,8 +41,16 @@ class Access:
         self.delays = False
 
 
-def asking(max_messages: object, lease: object, consumer: object, wait: object) -> Asked:
-    """What a consumer asks for, checked; raises ``InvalidArgument``, ``InvalidOptions`` and
+@record
+class Reads:
+    """The reads of an attempt, issued and not awaited."""
+
+    ready: fdb.FDBRange | relaxed.Reads
+    due: promotion.Reads | None
+
+
+def checked_demand(max_messages: object, lease: object, consumer: object, wait: object) -> Demand:
+    """A demand of checked arguments; raises ``InvalidArgument``, ``InvalidOptions`` and
     ``InvalidName``."""
     if type(max_messages) is not int or not 0 < max_messages <= MAX_MESSAGES:
         raise InvalidArgument(
@@ -51,155 +58,137 @@ def asking(max_messages: object, lease: object, consumer: object, wait: object) 
         )
     patience("wait", wait)
     seconds = None if lease is None else check_lease("lease", lease)
-    return Asked(max_messages, seconds, check_name(consumer) if consumer else "")
-
-
-def take(
-    tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes, settled: int = 0
-) -> list[Delivery]:
-    """Lease what is there to the caller, at once. The conflicts are those of the queue's mode.
-
-    settled: leases that the same transaction ends.
-    """
-    return _take(tr, scope, asked, claim, _look(tr, scope, asked), settled)
+    return Demand(max_messages, seconds, check_name(consumer) if consumer else "")
 
 
 def attempt(
     tr: fdb.Transaction,
     access: Access,
-    asked: Asked,
+    demand: Demand,
     claim: bytes,
     *,
     waits: bool,
     crowded: bool,
     ack: Sequence[Delivery] = (),
 ) -> list[Delivery] | Ticket:
-    """Lease what is there, or stand in line.
+    """Lease what is ready, or join the line.
 
     crowded: whether an earlier attempt met a conflict.
     ack: deliveries to acknowledge.
     """
-    # Before the options are known, so that all of it is one round trip.
+    # Issued before the options are known, so that all reads share one round trip.
     reads = None
     if waits or access.lined:
         reads = line.reads(tr, access.keys, first=not access.crowded)
     leases = lease.reads(tr, access.keys, ack)
     if leases:
-        # What comes with the read version is there as well then.
+        # By then the read version is known, too.
         leases[-1].until.block_until_ready()
     scope = access.scope(tr)
     if ack:
         settle.done(tr, scope, ack, leases)
-    return proceed(tr, access, scope, asked, claim, reads, len(ack), waits=waits, crowded=crowded)
+    return take_or_join(
+        tr, access, scope, demand, claim, reads, len(ack), waits=waits, crowded=crowded
+    )
 
 
-def proceed(
+def take_or_join(
     tr: fdb.Transaction,
     access: Access,
     scope: Scope,
-    asked: Asked,
+    demand: Demand,
     claim: bytes,
-    reads: line.Reads | None,
+    issued: line.Reads | None,
     settled: int,
     *,
     waits: bool,
     crowded: bool = False,
 ) -> list[Delivery] | Ticket:
-    """As ``attempt``, once the scope is known, and ``settled`` leases are ended.
+    """As ``attempt``, in a known scope, after ``settled`` leases were settled.
 
-    reads: the reads of the line, if they have been issued.
+    issued: the reads of the line, if they were issued.
     """
     mode = scope.options.contention
     access.lined = mode in ("auto", "staged")
     access.crowded = access.crowded or mode == "staged"
     ready, led = None, None
     if waits or access.lined:
-        reads = reads or line.reads(tr, access.keys, first=True)
+        issued = issued or line.reads(tr, access.keys, first=True)
         if mode != "staged" and not (mode == "auto" and crowded):
-            ready = None if access.crowded else _look(tr, scope, asked)
-            access.crowded = crowded = line.formed(tr, scope, reads)
-        led = reads.led.value
+            ready = None if access.crowded else reads(tr, scope, demand)
+            access.crowded = crowded = line.formed(tr, scope, issued)
+        led = issued.led.value
         if mode == "staged" or crowded:
             access.common = False
-            return line.join(tr, scope, led, asked, waits)
-    ready = ready or _look(tr, scope, asked)
-    found = _take(tr, scope, asked, claim, ready, settled)
-    access.common = mode in ("auto", "first") and led is None and not ready.overdue
-    return found if found or not waits else line.join(tr, scope, led, asked, waits)
+            return line.join(tr, scope, led, demand, waits)
+    ready = ready or reads(tr, scope, demand)
+    found = take(tr, scope, demand, claim, settled, ready)
+    access.common = mode in ("auto", "first") and led is None and not _overdue(ready)
+    return found if found or not waits else line.join(tr, scope, led, demand, waits)
 
 
-def take_closely(
+def reads(tr: fdb.Transaction, scope: Scope, demand: Demand) -> Reads:
+    """Issue the snapshot reads of the first messages, and of what is due."""
+    if scope.options.contention == "relaxed":
+        first: fdb.FDBRange | relaxed.Reads = relaxed.reads(tr, scope, demand.max_messages)
+    else:
+        first = scan.first(tr, scope.keys, demand.max_messages)
+    return Reads(first, promotion.reads(tr, scope))
+
+
+def take(
     tr: fdb.Transaction,
     scope: Scope,
-    asked: Asked,
+    demand: Demand,
     claim: bytes,
-    ready: fdb.FDBRange,
-    settled: int,
+    settled: int = 0,
+    issued: Reads | None = None,
 ) -> list[Delivery]:
-    """As ``take``, where the first messages were read, and nothing has become due."""
-    return _take(tr, scope, asked, claim, _Looked(ready, None), settled)
+    """Lease what is ready, without a line. The conflicts are those of the queue's mode.
 
-
-def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) -> None:
-    """Release deliveries that never reached a consumer."""
-    if deliveries:
-        once.run(db, access.keys.once, lambda tr: release(tr, access.scope(tr), deliveries))
-
-
-def release(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> None:
-    """Release deliveries, and wake consumers for them."""
-    waiting = wakeups.reads(tr, scope.keys, len(deliveries))
-    settle.release(tr, scope, deliveries, 0.0, None)
-    wakeups.wake(tr, scope.keys, waiting)
-
-
-def _look(tr: fdb.Transaction, scope: Scope, asked: Asked) -> _Looked:
-    if scope.options.contention == "relaxed":
-        first: fdb.FDBRange | relaxed.Reads = relaxed.reads(tr, scope, asked.max_messages)
-    else:
-        first = scan.first(tr, scope.keys, asked.max_messages)
-    return _Looked(first, promotion.reads(tr, scope))
-
-
-@record
-class _Looked:
-    """The reads of an attempt, issued and not awaited."""
-
-    ready: fdb.FDBRange | relaxed.Reads
-    due: promotion.Reads | None
-
-    @property
-    def overdue(self) -> bool:
-        """Whether the versions of leases had passed; they may go on by the wall clock."""
-        return self.due is not None and bool(self.due.expired.expired.to_list())
-
-
-_NOTHING = promotion.Promoted(0, 0, 0)
-
-
-def _take(
-    tr: fdb.Transaction, scope: Scope, asked: Asked, claim: bytes, reads: _Looked, settled: int
-) -> list[Delivery]:
+    settled: how many leases the same transaction settles.
+    issued: the reads, if they were issued; ``due`` is None if nothing is due.
+    """
     if scope.options.paused:
         return []
-    promoted = _NOTHING
-    if reads.due is not None:
-        promoted = promotion.promote_all(tr, scope, reads.due)
-    beside = promoted.excess + settled * scope.keys.lease_bytes
-    room = max(LEAST_BYTES, scan.BATCH_BYTES - beside)
-    if promoted.ready:
-        reads = _look(tr, scope, asked)
-    if isinstance(reads.ready, relaxed.Reads):
+    issued = issued or reads(tr, scope, demand)
+    excess = 0
+    if issued.due is not None:
+        promoted = promotion.promote(tr, scope, issued.due)
+        excess = promoted.excess
+        if promoted.ready:
+            issued = reads(tr, scope, demand)
+    beside = excess + settled * scope.keys.lease_bytes
+    room = max(MIN_BATCH_BYTES, scan.BATCH_BYTES - beside)
+    if isinstance(issued.ready, relaxed.Reads):
         messages = head.alive(
             tr,
             scope,
-            relaxed.pick(tr, scope, reads.ready, room),
-            lambda: relaxed.pick(tr, scope, relaxed.reads(tr, scope, asked.max_messages), room),
+            relaxed.pick(tr, scope, issued.ready, room),
+            lambda: relaxed.pick(tr, scope, relaxed.reads(tr, scope, demand.max_messages), room),
         )
     else:
-        found = scan.conflicting(tr, scope.keys, reads.ready, room)
-        messages = head.first(tr, scope, asked.max_messages, found)
-    messages = head.together(messages, suspects=asked.suspects)
-    seconds = scope.options.lease if asked.seconds is None else asked.seconds
-    terms = lease.Terms(seconds, claim, asked.consumer, asked.begins)
+        found = scan.conflicting(tr, scope.keys, issued.ready, room)
+        messages = head.first(tr, scope, demand.max_messages, found)
+    messages = head.together(messages, suspects=demand.suspects)
+    seconds = scope.options.lease if demand.seconds is None else demand.seconds
+    terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
     return lease.grant(tr, scope, terms, messages)
+
+
+def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) -> None:
+    """Release deliveries that never reached a consumer, and wake others for them."""
+
+    def release(tr: fdb.Transaction) -> None:
+        scope = access.scope(tr)
+        sleepers = wakeups.reads(tr, scope.keys, len(deliveries))
+        settle.release(tr, scope, deliveries, 0.0, None)
+        wakeups.wake(tr, scope.keys, sleepers)
+
+    if deliveries:
+        once.run(db, access.keys.once, release)
+
+
+def _overdue(issued: Reads) -> bool:
+    """Whether versions of leases have passed; the wall clock may still keep these alive."""
+    return issued.due is not None and bool(issued.due.expired.expired.to_list())

@@ -1,8 +1,8 @@
-"""Receiving: an attempt to take messages at once, and the line where that is called for.
+"""Receiving: take messages at once, or through the line if the queue is crowded.
 
-A receive of messages that nothing is special about passes this module and ``lease.take_plain``:
-the first reads, all of one round trip, say that nobody stands in line and that nothing has become
-due, and bring the messages. Anything else goes through ``attempt``.
+A common receive passes only this module and ``lease.take_plain``. Its first reads, one round trip,
+show that there is no line and that nothing is due, and bring the messages. Any other receive goes
+through ``attempt``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Delivery
-from ..line import Asked, Ticket
-from ..line import join as line_up
+from ..line import Demand, Ticket
+from ..line import join as join_line
 from . import attempt
 from .attempt import Access
 from .waiting import collect
@@ -29,11 +29,11 @@ _EXACT, _WANT_ALL = fdb.StreamingMode.exact, fdb.StreamingMode.want_all
 def receive(
     db: fdb.Database,
     access: Access,
-    asked: Asked,
+    demand: Demand,
     wait: float,
     ack: Sequence[Delivery] = (),
 ) -> list[Delivery]:
-    """Lease what is there, or comes within ``wait`` seconds.
+    """Lease what is ready, or becomes ready within ``wait`` seconds.
 
     ack: deliveries to acknowledge in the transaction of the first attempt.
     """
@@ -47,10 +47,10 @@ def receive(
             try:
                 claim, tr = os.urandom(CLAIM_BYTES), operation.tr
                 if access.common and not crowded:
-                    found = _attempt(tr, access, asked, claim, ack, lined=True, waits=waits)
+                    found = _attempt(tr, access, demand, claim, ack, lined=True, waits=waits)
                 else:
                     found = attempt.attempt(
-                        tr, access, asked, claim, waits=waits, crowded=crowded, ack=ack
+                        tr, access, demand, claim, waits=waits, crowded=crowded, ack=ack
                     )
                 operation.commit(found, bool(found or ack))
             except fdb.FDBError as error:
@@ -68,33 +68,33 @@ def receive(
 
 
 def receive_in(
-    tr: fdb.Transaction, access: Access, asked: Asked, ack: Sequence[Delivery] = ()
+    tr: fdb.Transaction, access: Access, demand: Demand, ack: Sequence[Delivery] = ()
 ) -> list[Delivery]:
-    """As ``receive``, in the caller's transaction, which stands in no line."""
+    """As ``receive``, in the caller's transaction, which joins no line."""
     claim = os.urandom(CLAIM_BYTES)
     if access.common:
-        found = _attempt(tr, access, asked, claim, ack, lined=False, waits=False)
+        found = _attempt(tr, access, demand, claim, ack, lined=False, waits=False)
         assert not isinstance(found, Ticket)
         return found
     if ack:
         settle.ack(tr, access.entry, ack)
     scope = access.entry.scope(tr)
     access.common = not access.crowded and scope.options.contention in ("auto", "first")
-    return attempt.take(tr, scope, asked, claim, len(ack))
+    return attempt.take(tr, scope, demand, claim, len(ack))
 
 
 def _attempt(
     tr: fdb.Transaction,
     access: Access,
-    asked: Asked,
+    demand: Demand,
     claim: bytes,
     ack: Sequence[Delivery],
     *,
     lined: bool,
     waits: bool,
 ) -> list[Delivery] | Ticket:
-    """Lease what is there, or stand in line; ``lined``: whether that may be called for."""
-    keys, snapshot, limit = access.keys, tr.snapshot, asked.max_messages
+    """Lease what is ready, or join the line if ``lined`` allows it."""
+    keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
     mode = _EXACT if limit <= scan.PAGE else _WANT_ALL
     ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
     expiry = snapshot.get_key(keys.first_expiry)
@@ -102,7 +102,7 @@ def _attempt(
     line = snapshot.get_key(keys.first_in_line) if lined and access.delays else following
     ended = lease.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
-    # What ends may let the next message of its ordering key become ready: read again then.
+    # An acknowledgement may make the next message of its ordering key ready: read again then.
     alone = not ack or settle.done(tr, scope, ack, ended)
     options, there = scope.options, following.value
     access.delays = there < keys.delayed_end
@@ -122,16 +122,16 @@ def _attempt(
     )
     if not common:
         if not lined:
-            return attempt.take(tr, scope, asked, claim, len(ack))
-        return attempt.proceed(tr, access, scope, asked, claim, None, len(ack), waits=waits)
-    seconds = options.lease if asked.seconds is None else asked.seconds
-    terms = lease.Terms(seconds, claim, asked.consumer, asked.begins)
-    room = max(attempt.LEAST_BYTES, scan.BATCH_BYTES - len(ack) * keys.lease_bytes)
+            return attempt.take(tr, scope, demand, claim, len(ack))
+        return attempt.take_or_join(tr, access, scope, demand, claim, None, len(ack), waits=waits)
+    seconds = options.lease if demand.seconds is None else demand.seconds
+    terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
+    room = max(attempt.MIN_BATCH_BYTES, scan.BATCH_BYTES - len(ack) * keys.lease_bytes)
     found = lease.take_plain(tr, scope, ready, terms, room)
     if found is None:
-        found = attempt.take_closely(tr, scope, asked, claim, ready, len(ack))
+        found = attempt.take(tr, scope, demand, claim, len(ack), attempt.Reads(ready, None))
     if waits and not found:
-        return line_up(tr, scope, None, asked, waits)
+        return join_line(tr, scope, None, demand, waits)
     return found
 
 

@@ -1,6 +1,6 @@
-"""Standing in line until a request is answered, and leading the line meanwhile.
+"""Waiting in line until a request is answered, and leading the line meanwhile.
 
-Between two looks a consumer sleeps on a watch.
+A consumer sleeps on a watch of its request, and now and then checks the request itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain, repeat
 from typing import TypeVar
 
 from ...errors import QueueError
@@ -21,8 +22,7 @@ from ...schema.scope import Scope
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ...values.records import record
-from .. import fulfilment, line, promotion, registry, wakeups
-from .. import leader as leading
+from .. import fulfilment, leader, line, promotion, registry, wakeups
 from ..leader import Step
 from ..line import Ticket
 from .attempt import Access, give_back, take
@@ -30,79 +30,88 @@ from .attempt import Access, give_back, take
 R = TypeVar("R")
 
 FIRST_PATIENCE, SECOND_PATIENCE, LATER_PATIENCE = 1.0, 2.0, 4.0
-"""How long a consumer in line trusts its watch before it reads its request by itself; up to a
-second is added at random."""
-RENEW_SECONDS = leading.LEADS_SECONDS / 2
-STINT_ROUNDS = 8
+"""Seconds that a consumer in line trusts its watch before it checks its request; up to a second
+more at random."""
+RENEW_SECONDS = leader.LEADS_SECONDS / 2
+MAX_ROUNDS = 8
 LINGER_SECONDS = 0.004
-STINT_SECONDS = 0.05
-"""How long a leader whose own message waits for it goes on serving others, at most."""
+LEAD_SECONDS = 0.05
+"""How long a leader goes on for others, at most, while its own message waits for it."""
 
 
 def collect(
     db: fdb.Database, access: Access, ticket: Ticket, seconds: float | None
 ) -> list[Delivery] | None:
-    """Stand in line until the request is answered, for at most ``seconds`` (None: no limit).
+    """Wait in line until the request is answered, for at most ``seconds`` (None: no limit).
 
-    None if the request was taken for dead, and the caller must ask again.
+    None if the consumer was taken for dead, and must ask again.
     """
-    stand = _Stand(db, access, ticket, seconds)
+    waiter = _Waiter(db, access, ticket, seconds)
     try:
-        return stand.collect()
+        return waiter.collect()
     except BaseException:
-        # Whoever is interrupted leaves the line as it was; else it would be taken for dead later.
+        # An interrupted consumer withdraws; else others would have to find out that it is gone.
         with contextlib.suppress(*FAILURES, QueueError):
             give_back(db, access, withdraw(db, access, ticket))
         raise
 
 
 def withdraw(db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket) -> list[Delivery]:
-    """Leave the line. Returns what was leased to the request before; else the request is gone.
+    """Leave the line; returns the messages if the request was answered before.
 
     One transaction. Conflicts with the request's fulfilment.
     """
 
     def leave(tr: fdb.Transaction) -> list[Delivery]:
         scope = access.scope(tr)
-        leader, looked = tr.get(scope.keys.leader), fulfilment.reads(tr, scope.keys)
-        place = line.place(tr, scope.keys, ticket)
-        if place.request is not None:
+        leads, issued = tr.get(scope.keys.leader), fulfilment.reads(tr, scope.keys)
+        status = line.status(tr, scope.keys, ticket)
+        if status.request is not None:
             line.remove(tr, scope.keys, ticket.index, ticket.claim)
-        if leader.value == ticket.claim:
-            _step_down(tr, scope, fulfilment.others(tr, scope, looked, ticket.claim))
+        if leads.value == ticket.claim:
+            _stop_leading(tr, scope, fulfilment.others(tr, scope, issued, ticket.claim))
             wakeups.withdraw(tr, scope.keys, ConsumerRef(ticket.claim))
-        return place.held
+        return status.held
 
     if isinstance(db, fdb.Transaction):
         return leave(db)
     return once.run(db, access.keys.once, leave, wrote=lambda _: False)
 
 
-def _step_down(tr: fdb.Transaction, scope: Scope, unserved: Sequence[fulfilment.Waiting]) -> None:
+def _stop_leading(tr: fdb.Transaction, scope: Scope, unserved: Sequence[fulfilment.Waiter]) -> None:
     if unserved:
         first = unserved[0]
-        leading.hand_over(tr, scope, first.index, first.claim, first.request)
+        leader.hand_over(tr, scope, first.index, first.claim, first.request)
     else:
-        leading.leave(tr, scope)
+        leader.leave(tr, scope)
 
 
 @record
 class _Round:
-    """What came of a leader's round."""
+    """What came of a leader's round.
+
+    answer: of the leader's own request; None if it was not answered. dead: whether the leader was
+    taken for dead. deposed: whether another consumer leads. others: how many others were served.
+    signal, patience: what to wait for before the next round, and for how many seconds.
+    """
 
     step: Step
     answer: list[Delivery] | None = None
-    gone: bool = False
-    lost: bool = False
+    dead: bool = False
+    deposed: bool = False
     others: int = 0
-    asked: int = 0
+    demand: int = 0
     wrote: bool = False
     signal: wakeups.Signal | None = None
     patience: float = RENEW_SECONDS
 
 
-class _Stand:
-    """One consumer that stands in line, until its request is answered."""
+class _Waiter:
+    """One consumer in line, until its request is answered.
+
+    listed: whether it may be on the list of sleepers. expected: how many messages its next round
+    may need. crowd: how many others it has served.
+    """
 
     def __init__(
         self, db: fdb.Database, access: Access, ticket: Ticket, seconds: float | None
@@ -115,112 +124,102 @@ class _Stand:
         self.leads = ticket.leads
         self.watch = ticket.watch
         self.leader_left = 0.0
-        self.woken = False
+        self.listed = False
         self.expected = 0
         self.crowd = 0
 
     # -- waiting -----------------------------------------------------------------------------
 
     def collect(self) -> list[Delivery] | None:
-        """The answer; None if the request was taken for dead."""
+        """The answer; None if the consumer was taken for dead."""
         try:
-            found = self._retry() if self.watch is None else self._first()
+            found = self._poll()
             while found is None:
                 found = self._run(self._last_call, wrote=bool)
         except _TakenForDead:
             return None
         finally:
-            if self.woken:
+            if self.listed:
                 self._run(self._withdraw, wrote=lambda _: False)
         return found
 
     def _withdraw(self, tr: fdb.Transaction) -> None:
         wakeups.withdraw(tr, self.keys, ConsumerRef(self.ticket.claim))
 
-    def _first(self) -> list[Delivery] | None:
-        """As a rule the first watch has the answer."""
-        self._pause(FIRST_PATIENCE + random.random())
-        found = self._step() if self._left() > 0 else None
-        return found if found is not None or self._left() <= 0 else self._retry()
-
-    def _retry(self) -> list[Delivery] | None:
-        patience = SECOND_PATIENCE
-        while (found := self._step()) is None and self._left() > 0:
-            self._pause(patience + random.random())
-            patience = LATER_PATIENCE
-        return found
+    def _poll(self) -> list[Delivery] | None:
+        """Sleep and check until there is an answer; None if the time is over."""
+        for patience in chain((FIRST_PATIENCE, SECOND_PATIENCE), repeat(LATER_PATIENCE)):
+            self._sleep(patience + random.random())
+            found = self._step()
+            if found is not None or self._left() <= 0:
+                return found
+        return None
 
     def _left(self) -> float:
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
 
-    def _pause(self, seconds: float) -> None:
-        """Wait for the watch, but not for long once the leader must have renewed its time."""
+    def _sleep(self, seconds: float) -> None:
+        """Wait for the watch, at least until the leader must have renewed its time."""
         patience = max(seconds, self.leader_left)
         if self.watch is not None and not self.leads:
             wakeups.wait((self.watch,), max(0.0, min(patience, self._left())))
 
     def _step(self) -> list[Delivery] | None:
-        """Look at the request, and lead if that is to be."""
+        """Check the request, and lead if nobody else does."""
         if not self.leads:
-            found = self._answered()
-            if not found:
-                found = self._run(self._attend, wrote=lambda _: False)
+            found = self._answer() or self._run(self._check, wrote=lambda _: False)
             if found is not None or not self.leads:
                 return found
         return self._lead()
 
-    def _answered(self) -> list[Delivery] | None:
-        """What was leased to the request; as a rule all there is to look at."""
+    def _answer(self) -> list[Delivery] | None:
+        """The messages leased to the request: usually all that there is to check."""
         tr = once.transaction(self.db, self.keys.once)
         try:
-            return lease.under(tr, self.keys, self.ticket.claim, self.ticket.asked.max_messages)
+            return lease.under(tr, self.keys, self.ticket.claim, self.ticket.demand.max_messages)
         except fdb.FDBError:
             return None
 
-    def _attend(self, tr: fdb.Transaction) -> list[Delivery] | None:
-        """Look whether the request is answered; if not, go on standing in line."""
-        place = line.place(tr, self.keys, self.ticket)
-        if place.held:
-            return place.held
+    def _check(self, tr: fdb.Transaction) -> list[Delivery] | None:
+        """The answer; without one, stay in line."""
+        status = line.status(tr, self.keys, self.ticket)
+        if status.held:
+            return status.held
         scope = self.access.scope(tr)
-        if place.request is None:
-            return self._empty(scope.version(tr))
-        self.leads, self.leader_left, self.watch = line.stay(tr, scope, self.ticket, place.request)
+        if status.request is None:
+            # Gone without a lease: the queue was empty, or the consumer was taken for dead.
+            if self.ticket.waits or scope.version(tr) > self.ticket.certain_until:
+                raise _TakenForDead
+            return []
+        self.leads, self.leader_left, self.watch = line.stay(tr, scope, self.ticket, status.request)
         return None
-
-    def _empty(self, version: int) -> list[Delivery]:
-        """What it means that the request is gone without a lease."""
-        if self.ticket.waits or version > self.ticket.certain_until:
-            raise _TakenForDead
-        return []
 
     # -- leading -----------------------------------------------------------------------------
 
     def _lead(self) -> list[Delivery] | None:
-        """Serve the line, round after round; None if the own request is still to be answered."""
+        """Serve the line, round after round; None if the own request is still unanswered."""
         answer: list[Delivery] | None = None
         rounds, answered_at = 0, 0.0
         while True:
-            done = answer is not None and (
-                rounds >= STINT_ROUNDS or time.monotonic() - answered_at >= STINT_SECONDS
-            )
-            overdue = answer is not None and time.monotonic() - answered_at >= 2 * STINT_SECONDS
+            waits = 0.0 if answer is None else time.monotonic() - answered_at
+            done = answer is not None and (rounds >= MAX_ROUNDS or waits >= LEAD_SECONDS)
+            overdue = waits >= 2 * LEAD_SECONDS
             played = self._run(
                 partial(self._round, answered=answer is not None, done=done, overdue=overdue),
                 wrote=lambda played: played.wrote,
             )
-            self.expected = played.asked
+            self.expected = played.demand
             self.crowd += played.others
             if played.answer is not None:
                 answer, answered_at = played.answer, time.monotonic()
             rounds += answer is not None
-            if played.gone:
+            if played.dead:
                 raise _TakenForDead
             if played.step in (Step.LEAVE, Step.HAND_OVER):
                 self.leads, self.watch = False, None
-                self.woken = self.woken and played.lost
+                self.listed = self.listed and played.deposed
                 return answer
-            self.woken = self.woken or played.signal is not None
+            self.listed = self.listed or played.signal is not None
             if answer is None and self._left() <= 0:
                 return None
             if played.step is Step.LINGER:
@@ -232,26 +231,25 @@ class _Stand:
     def _round(
         self, tr: fdb.Transaction, *, answered: bool, done: bool, overdue: bool = False
     ) -> _Round:
-        """One round of fulfilment, and what follows from it, in one transaction."""
+        """One round of fulfilment, and the step that follows, in one transaction."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        leader, led = tr.get(keys.leader), tr.snapshot.get(keys.led)
-        looked = fulfilment.reads(tr, keys, self.expected)
+        leads, led = tr.get(keys.leader), tr.snapshot.get(keys.led)
+        issued = fulfilment.reads(tr, keys, self.expected)
         due = promotion.reads(tr, scope)
-        if leader.value != me:
-            return _Round(Step.LEAVE, lost=True)
-        if promotion.promote(tr, scope, due):
-            looked = fulfilment.reads(tr, keys, self.expected)
-        served = fulfilment.serve(tr, scope, looked, me, spare=done)
-        answer, gone = served.answers.get(me), False
+        if leads.value != me:
+            return _Round(Step.LEAVE, deposed=True)
+        if promotion.promote(tr, scope, due).ready:
+            issued = fulfilment.reads(tr, keys, self.expected)
+        served = fulfilment.serve(tr, scope, issued, me, spare=done)
+        answer, dead = served.answers.get(me), False
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
         if not answered and answer is None and mine is None and not served.more:
-            place = line.place(tr, self.keys, self.ticket)
-            answer = place.held or None
-            gone = not answer
-        step = leading.decide(
-            answered=answered or answer is not None or gone,
-            done=done or gone,
+            answer = line.status(tr, keys, self.ticket).held or None
+            dead = not answer
+        step = leader.decide(
+            answered=answered or answer is not None or dead,
+            done=done or dead,
             unserved=len(others),
             served=len(served.answers),
             crowd=0 if overdue else self.crowd,
@@ -259,13 +257,13 @@ class _Stand:
         )
         signal, patience = None, RENEW_SECONDS
         if step in (Step.LEAVE, Step.HAND_OVER):
-            _step_down(tr, scope, others)
-            self._tidy(tr, served)
+            _stop_leading(tr, scope, others)
+            self._leave_list(tr, served)
         else:
-            if leading.renew(tr, scope, led.value) and mine is not None:
+            if leader.renew(tr, scope, led.value) and mine is not None:
                 line.keep_alive(tr, scope, self.ticket, mine.request)
             if step is Step.WAIT:
-                # Before whoever has waited for less long than the first in line.
+                # The leader sleeps for the line, so it has waited as long as the first request.
                 first = min((one.index for one in served.unserved), default=self.ticket.index)
                 registry.evict_waiters(tr, scope)
                 signal = wakeups.register(tr, scope, ConsumerRef(me), since=first)
@@ -274,45 +272,45 @@ class _Stand:
         return _Round(
             step,
             answer,
-            gone,
+            dead,
             others=len(served.answers.keys() - {me}),
-            asked=served.asked,
+            demand=served.demand,
             wrote=bool(served.answers),
             signal=signal,
             patience=patience,
         )
 
-    def _tidy(self, tr: fdb.Transaction, served: fulfilment.Served) -> None:
-        """A leader that was woken, and leaves messages behind, passes the word on."""
-        if self.woken:
-            wakeups.withdraw(tr, self.keys, ConsumerRef(self.ticket.claim))
+    def _leave_list(self, tr: fdb.Transaction, served: fulfilment.Served) -> None:
+        """Leave the list of sleepers; wake the next one for messages that are left."""
+        if self.listed:
+            self._withdraw(tr)
             if not served.exhausted:
                 wakeups.wake(tr, self.keys, wakeups.reads(tr, self.keys, 1))
 
     # -- leaving -----------------------------------------------------------------------------
 
     def _last_call(self, tr: fdb.Transaction) -> list[Delivery] | None:
-        """The time is over: serve the line up to the own request, whoever leads it, so that the
-        answer is a message, or that the queue was empty. None if the line is too long for once."""
+        """The time is over: serve the line up to the own request, whoever leads. So the answer is
+        a message, or that the queue was empty. None if the line is too long for one transaction."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        leader, looked = tr.get(keys.leader), fulfilment.reads(tr, keys)
+        leads, issued = tr.get(keys.leader), fulfilment.reads(tr, keys)
         due = promotion.reads(tr, scope)
-        place = line.place(tr, self.keys, self.ticket)
-        if promotion.promote(tr, scope, due):
-            looked = fulfilment.reads(tr, keys)
-        if place.request is None:
-            found: list[Delivery] | None = place.held or take(
-                tr, scope, self.ticket.asked, line.new_claim()
+        status = line.status(tr, keys, self.ticket)
+        if promotion.promote(tr, scope, due).ready:
+            issued = fulfilment.reads(tr, keys)
+        if status.request is None:
+            found: list[Delivery] | None = status.held or take(
+                tr, scope, self.ticket.demand, line.new_claim()
             )
-            unserved = fulfilment.others(tr, scope, looked, me)
+            unserved = fulfilment.others(tr, scope, issued, me)
         else:
-            served = fulfilment.serve(tr, scope, looked, me, last_call=True)
+            served = fulfilment.serve(tr, scope, issued, me, last_call=True)
             found = served.answers.get(me)
             unserved = [one for one in served.unserved if one.claim != me]
-        if found is not None and leader.value == me:
-            _step_down(tr, scope, unserved)
-            if self.woken:
-                wakeups.withdraw(tr, keys, ConsumerRef(me))
+        if found is not None and leads.value == me:
+            _stop_leading(tr, scope, unserved)
+            if self.listed:
+                self._withdraw(tr)
         return found
 
     def _run(self, body: Callable[[fdb.Transaction], R], wrote: Callable[[R], bool]) -> R:

@@ -86,7 +86,7 @@ class Planner:
 
         def promote(tr: fdb.Transaction) -> int:
             scope = self._queue._scope(tr)
-            return promotion.promote_all(tr, scope, promotion.reads(tr, scope)).moved
+            return promotion.promote(tr, scope, promotion.reads(tr, scope)).moved
 
         while self._queue._run(db, promote, wrote=bool):
             pass
@@ -233,7 +233,7 @@ class Planner:
         attempt: int,
         wrote: bool,
     ) -> _Step:
-        promoted = promotion.promote_all(tr, scope, promotion.reads(tr, scope)).moved
+        promoted = promotion.promote(tr, scope, promotion.reads(tr, scope)).moved
         # While others take the first messages, too, a smaller claim is likelier to commit.
         at_most = max(MIN_FILL, planning.CLAIM_MESSAGES >> (attempt - 1))
         claim, planned = os.urandom(CLAIM_BYTES), open_plans.current
