@@ -52,7 +52,12 @@ class Group:
     """Like ``typer.Typer``: commands below one name."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = settings
+        self.settings: dict[str, Any] = {
+            "rich_markup_mode": None,
+            "pretty_exceptions_enable": False,
+            "context_settings": {"help_option_names": ["-h", "--help"]},
+            **settings,
+        }
         self.commands: dict[str, Function] = {}
         self.start: tuple[Function, dict[str, Any]] | None = None
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -52,7 +52,7 @@ GROUPS = {
     "pipeline": "pipeline",
     "plan": "queues.plans",
     "metrics": "monitor.metrics",
-    "bench": "bench.commands",
+    "bench": "bench",
 }
 """The module of each group of commands; the group is its ``app``."""
 
@@ -95,13 +95,6 @@ def _settings(
         context.root = root
 
 
-_TYPER = {
-    "rich_markup_mode": None,
-    "pretty_exceptions_enable": False,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-}
-
-
 def _command(name: str) -> Any:
     return getattr(import_module(f".{COMMANDS[name]}", __package__), name)
 
@@ -120,7 +113,6 @@ def application(outlined: bool = False) -> Any:
         "directory. Exit codes: 0 success, 1 failure, 2 wrong usage or invalid input, "
         "130 interrupted. fdbq COMMAND --help shows examples.",
         no_args_is_help=True,
-        **_TYPER,
     )
     group.callback()(_settings)
     for name in COMMANDS:
@@ -136,7 +128,7 @@ def part(words: Sequence[str]) -> tuple[Any, int]:
 
     Building the whole application, or the groups above a command, takes typer too long.
     """
-    group = Group(add_completion=False, **_TYPER)
+    group = Group(add_completion=False)
     function, left = find(words)
     if function is not None:
         taken = len(words) - len(left)
@@ -189,8 +181,8 @@ def _call(words: Sequence[str]) -> object:
     return app(args=[*words], prog_name="fdbq", standalone_mode=False)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns its exit code."""
+def run(arguments: Sequence[str], invoke: Callable[[Sequence[str]], object] = _call) -> int:
+    """Run one command line, of ``fdbq`` or of a tool like it; returns its exit code."""
     terminal.prepare()
     warnings.showwarning = lambda message, *_: terminal.print_error(f"warning: {message}")
     before = signal.getsignal(signal.SIGINT)
@@ -198,7 +190,7 @@ def run(arguments: Sequence[str]) -> int:
         if before is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            code = _call(arguments)
+            code = invoke(arguments)
         except terminal.Exit as ended:
             code = ended.exit_code
         sys.stdout.flush()

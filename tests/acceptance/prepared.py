@@ -121,7 +121,7 @@ def _import_all() -> None:
     import fdbqueue
 
     for module in pkgutil.walk_packages(fdbqueue.__path__, "fdbqueue."):
-        if not module.name.startswith(("fdbqueue.spark", "fdbqueue.testing", "fdbqueue.cli.bench")):
+        if not module.name.startswith(("fdbqueue.spark", "fdbqueue.testing")):
             importlib.import_module(module.name)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from fdbqueue import Queue, fdb
-from fdbqueue.cli.bench.measure import ROOT
+from fdbqueue.cli.bench.processes import ROOT
 from tests.acceptance.running import FDBQ, Fdbq
 from tests.patience import DEADLINE
 
@@ -18,6 +16,7 @@ SHORT = ("--seconds", "0.1")
 
 
 def left_behind(db: fdb.Database) -> int:
+    """How many keys of benchmarks the store holds, up to a hundred."""
     scratch = fdb.Subspace((ROOT,)).range()
     return len(db.get_range(scratch.start, scratch.stop, limit=100))
 
@@ -77,48 +76,9 @@ def test_an_interrupted_benchmark_removes_what_it_wrote(
     assert left_behind(db) == 0
 
 
-def test_schemes_and_bars_write_their_figures(fdbq: Fdbq, db: fdb.Database, tmp_path: Path) -> None:
-    file, picture = tmp_path / "figures.json", tmp_path / "bench.png"
-    short = (*SHORT, "--warm-up", "0.1", "--json-file", str(file))
-
-    told = fdbq.ok(
-        "bench", "schemes", "auto", "plain recipe", "--consumers", "2", *short,
-        "--plot", str(picture),
-    )  # fmt: skip
-
-    assert "plain recipe" in told.out
-    assert [run["plan"]["scheme"] for run in json.loads(file.read_text())["runs"]] == [
-        "auto",
-        "plain recipe",
-    ]
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-    judged = fdbq("bench", "bars", "--only", "batches", "--repeat", "1", *short, "--json")
-    (bar,) = judged.json
-    assert judged.code == (0 if bar["holds"] else 1)
-    assert bar["name"].startswith("batches of 100")
-    assert left_behind(db) == 0
-
-
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("schemes", "fifo"),
-        ("schemes", "--consumers", "1,none"),
-        ("schemes", "--consumers", "0"),
-        ("bars", "--only", "luck"),
-        ("quick", "--seconds", "0"),
-        ("quick", "--bytes", "7"),
-    ],
+    [("quick", "--seconds", "0"), ("quick", "--bytes", "7")],
 )
 def test_what_cannot_be_measured_is_refused(fdbq: Fdbq, arguments: tuple[str, ...]) -> None:
     fdbq.refused("bench", *arguments, code=2)
-
-
-def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, fdbq: Fdbq) -> None:
-    rows = fdbq.ok("bench", "beats", "--consumers", "50,300", "--json").json
-
-    cases = [(row["consumers"], row["processes"]) for row in rows]
-    assert cases == [(50, "one"), (50, "many"), (300, "one"), (300, "many")]
-    assert all(row["most_rows"] <= 3 and row["written"] == 3 for row in rows)
-    assert left_behind(db) == 0

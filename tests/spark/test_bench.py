@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchmarks import spark as pipeline
+from benchmarks.constant_source import Constants
+from benchmarks.spark_setup import Setup
+
 from fdbqueue import fdb
-from fdbqueue.cli.bench import spark as pipeline
-from fdbqueue.cli.bench.constant_source import Constants
-from fdbqueue.cli.bench.spark_setup import Setup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

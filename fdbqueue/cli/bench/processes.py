@@ -1,23 +1,26 @@
-"""Consumers and producers in processes of their own that work at the same time."""
+"""Calls of several processes at the same time, recorded one by one."""
 
 from __future__ import annotations
 
 import itertools
 import multiprocessing
 import os
-import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from ...errors import QueueError
+from ...store import binding
 from ...store.binding import fdb
-from .client_counters import Counts, Meter
 
+ROOT = "fdbqueue-bench"
 START_SECONDS = 120.0
 
 
@@ -29,10 +32,9 @@ class BenchmarkFailed(QueueError):
 
 @dataclass(frozen=True)
 class Span:
-    """When to work: from ``begin`` to ``end``, measuring from ``measured`` (monotonic ns)."""
+    """When to work (monotonic ns)."""
 
     begin: int
-    measured: int
     end: int
 
 
@@ -47,14 +49,10 @@ class Op:
 
 @dataclass
 class Report:
-    """All calls of one process, and its cost in the measured time."""
+    """All calls of one process, and what else its work found."""
 
-    role: str
-    number: int
     ops: list[Op] = field(default_factory=list)
-    undone: list[int] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-    cpu_seconds: float = 0.0
+    result: Any = None
     error: str = ""
 
 
@@ -64,39 +62,29 @@ Work = Callable[["Worker"], None]
 class Worker:
     """Makes calls in its own process until the time is over, and records them."""
 
-    def __init__(self, role: str, number: int, meter: Meter, connection: Connection) -> None:
-        self.report = Report(role, number)
-        self._meter = meter
+    def __init__(self, connection: Connection) -> None:
+        self.report = Report()
+        self.span = Span(0, 0)
         self._connection = connection
-        self._base: tuple[Counts, float] | None = None
-        self._span: Span | None = None
 
     def start(self) -> None:
         """Report that this process is ready, and wait for all others."""
-        self._connection.send("ready")
-        span: Span = self._connection.recv()
-        self._span = span
-        time.sleep(max(0, span.begin - time.monotonic_ns()) / 1e9)
+        self._connection.send(None)
+        self.span = self._connection.recv()
+        time.sleep(max(0, self.span.begin - time.monotonic_ns()) / 1e9)
 
     def repeat(self, call: Callable[[], Sequence[int]], *, until_empty: bool = False) -> None:
         """Call until the time is over or, with ``until_empty``, a call moves nothing."""
-        assert self._span is not None
-        while (began := time.monotonic_ns()) < self._span.end:
-            if self._base is None and began >= self._span.measured:
-                self._base = self._now()
+        while (began := time.monotonic_ns()) < self.span.end:
             moved = list(call())
             self.report.ops.append(Op(moved, began, time.monotonic_ns()))
             if until_empty and not moved:
                 break
-        counts, cpu = self._now()
-        base_counts, base_cpu = self._base or (counts, cpu)
-        self.report.counts = counts - base_counts
-        self.report.cpu_seconds = cpu - base_cpu
 
     def repeat_numbered(
-        self, call: Callable[[Sequence[int]], None], batch: int = 1, first: int = 0
+        self, call: Callable[[Sequence[int]], object], batch: int = 1, first: int = 0
     ) -> None:
-        """Start, and repeat a call with the next ``batch`` numbers."""
+        """Repeat a call with the next ``batch`` numbers."""
         following = itertools.count(first)
 
         def numbered() -> Sequence[int]:
@@ -104,20 +92,58 @@ class Worker:
             call(numbers)
             return numbers
 
-        self.start()
         self.repeat(numbered)
 
-    def _now(self) -> tuple[Counts, float]:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        return Counts(*self._meter.counts.values()), used.ru_utime + used.ru_stime
+
+def run(work: Sequence[Work], seconds: float) -> tuple[Span, list[Report]]:
+    """Run all work at the same time; raises ``BenchmarkFailed`` if a process failed."""
+    with _started(work) as connections:
+        for connection in connections:
+            _next_message(connection, START_SECONDS)
+        begin = time.monotonic_ns() + 100_000_000
+        span = Span(begin, begin + int(seconds * 1e9))
+        for connection in connections:
+            connection.send(span)
+        return span, [_next_message(each, seconds + START_SECONDS) for each in connections]
 
 
-def _main(work: Work, role: str, number: int, connection: Connection) -> None:
-    # The parent handles Ctrl-C: it ends this process and then removes the data.
+def once(work: Callable[[], Any]) -> Any:
+    """Run one function in its own process.
+
+    This process never opens the store, so that the others can be forked from it.
+    """
+
+    def body(worker: Worker) -> None:
+        worker.report.result = work()
+
+    with _started([body]) as (connection,):
+        return _next_message(connection, None).result
+
+
+@contextmanager
+def _started(work: Sequence[Work]) -> Iterator[list[Connection]]:
+    """A process for each work, and the connection to it; all end with the block."""
+    context = multiprocessing.get_context("fork")
+    processes, connections = [], []
+    try:
+        for one in work:
+            mine, theirs = context.Pipe()
+            processes.append(context.Process(target=_main, args=(one, theirs), daemon=True))
+            processes[-1].start()
+            theirs.close()
+            connections.append(mine)
+        yield connections
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _main(work: Work, connection: Connection) -> None:
+    # The parent handles signals: it ends this process and then removes the data.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    meter = Meter()
-    meter.install()
-    worker = Worker(role, number, meter, connection)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    worker = Worker(connection)
 
     def guarded() -> None:
         try:
@@ -138,35 +164,6 @@ def _main(work: Work, role: str, number: int, connection: Connection) -> None:
     os._exit(0)
 
 
-class _Running:
-    """Started processes; all of them end with the ``with`` block."""
-
-    def __init__(self) -> None:
-        self._context: Any = multiprocessing.get_context("fork")
-        self._processes: list[Any] = []
-        self.connections: list[Connection] = []
-
-    def __enter__(self) -> _Running:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.kill()
-            process.join()
-
-    def start(self, role: str, work: Work) -> Connection:
-        mine: Connection
-        mine, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=_main, args=(work, role, len(self._processes), theirs), daemon=True
-        )
-        process.start()
-        theirs.close()
-        self._processes.append(process)
-        self.connections.append(mine)
-        return mine
-
-
 def _next_message(connection: Connection, seconds: float | None) -> Any:
     """The next message of a process; raises ``BenchmarkFailed`` if it failed or is silent."""
     if not connection.poll(seconds):
@@ -180,31 +177,34 @@ def _next_message(connection: Connection, seconds: float | None) -> Any:
     return found
 
 
-def run(
-    work: Sequence[tuple[str, Work]], *, warm_up: float, seconds: float
-) -> tuple[Span, list[Report]]:
-    """Run all work at the same time; raises ``BenchmarkFailed`` if a process failed."""
-    with _Running() as running:
-        for role, one in work:
-            running.start(role, one)
-        for connection in running.connections:
-            _next_message(connection, START_SECONDS)
-        begin = time.monotonic_ns() + 100_000_000
-        span = Span(begin, begin + int(warm_up * 1e9), begin + int((warm_up + seconds) * 1e9))
-        for connection in running.connections:
-            connection.send(span)
-        patience = warm_up + seconds + START_SECONDS
-        return span, [_next_message(connection, patience) for connection in running.connections]
+@contextmanager
+def scratch() -> Iterator[bytes]:
+    """A temporary subspace away from all queues, removed however the block ends.
 
-
-def once(work: Callable[[], Any]) -> Any:
-    """Run one function in its own process.
-
-    This process never opens the store, so that the others can be forked from it.
+    In the block, SIGTERM raises ``KeyboardInterrupt`` like Ctrl-C.
     """
+    space = fdb.Subspace((ROOT, uuid.uuid4().hex)).key()
+    with _handled(signal.SIGTERM, signal.default_int_handler):
+        try:
+            yield space
+        finally:
+            with _handled(signal.SIGINT, signal.SIG_IGN), _handled(signal.SIGTERM, signal.SIG_IGN):
+                once(partial(_clear, space))
 
-    def body(worker: Worker) -> None:
-        worker.report.undone = work()
 
-    with _Running() as running:
-        return _next_message(running.start("once", body), None).undone
+@contextmanager
+def _handled(number: signal.Signals, handler: Any) -> Iterator[None]:
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def opened(space: bytes) -> tuple[fdb.Database, fdb.Subspace]:
+    """The store, and a subspace."""
+    return binding.open(), fdb.Subspace(rawPrefix=space)
+
+
+def _clear(space: bytes) -> None:
+    opened(space)[0].clear_range_startswith(space)

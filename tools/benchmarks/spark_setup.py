@@ -8,12 +8,13 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ... import spark as pipeline
-from ...queue.queue import Queue
-from ...store.binding import fdb
-from ...values.model import NewMessage
-from ...values.options import Options
-from ...values.records import record
+from fdbqueue import spark as pipeline
+from fdbqueue.queue.queue import Queue
+from fdbqueue.store.binding import fdb
+from fdbqueue.values.model import NewMessage
+from fdbqueue.values.options import Options
+from fdbqueue.values.records import record
+
 from . import process_tree
 from .bars import Bar
 

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from ...store.binding import fdb, transactional
+from fdbqueue.store.binding import fdb, transactional
 
 FULFILLED_AT_ONCE = 100
 FIRST_PAUSE = 0.01

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...errors import LeaseLost
-from ...messages.delivery import scan
-from ...queue.queue import Queue
-from ...store.binding import fdb
-from ...values.model import Delivery
-from . import baselines
+from fdbqueue.cli.bench import throughput
+from fdbqueue.queue.queue import Queue
+from fdbqueue.store.binding import fdb
 
-SCAN = 5_000
+from . import baselines
 
 
 class Consumer(Protocol):
@@ -59,43 +55,11 @@ class Layer:
 
         return put
 
-    def consumer(
-        self, db: fdb.Database, space: fdb.Subspace, batch: int, wait: float = 0.0
-    ) -> Consumer:
-        return _LayerConsumer(db, self.queue(db, space), batch, wait)
+    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
+        return throughput.Consumer(db, self.queue(db, space), batch)
 
     def remaining(self, db: fdb.Database, space: fdb.Subspace) -> list[bytes]:
-        queue = self.queue(db, space)
-        ready, left = queue._keys.ready_range(), list[bytes]()
-        begin = ready.start
-        while found := db.get_range(begin, ready.stop, limit=SCAN):
-            left += [each.envelope.payload for each in scan.parse(queue._keys, found)]
-            begin = found[-1].key + b"\0"
-        depth = queue.depth(db)
-        assert (depth.ready, depth.leased) == (len(left), 0), depth
-        assert depth.done + depth.ready == depth.enqueued, depth
-        return left
-
-
-class _LayerConsumer:
-    def __init__(self, db: fdb.Database, queue: Queue, batch: int, wait: float) -> None:
-        self._db = db
-        self._queue = queue
-        self._batch = batch
-        self._wait = wait
-        self._held: list[Delivery] = []
-
-    def take(self) -> list[bytes]:
-        held, self._held = self._held, []
-        self._held = self._queue.receive_many(self._db, self._batch, ack=held, wait=self._wait)
-        return [delivery.payload for delivery in self._held]
-
-    def finish(self) -> list[bytes]:
-        with contextlib.suppress(LeaseLost):
-            if self._held:
-                self._queue.ack_many(self._db, self._held)
-            return []
-        return [delivery.payload for delivery in self._held]
+        return throughput.remaining(db, self.queue(db, space))
 
 
 @dataclass(frozen=True)
@@ -137,12 +101,11 @@ class _RecipeConsumer:
         return []
 
 
-AUTO = Layer("auto", {"contention": "auto"})
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
         Layer("first", {"contention": "first"}),
-        AUTO,
+        Layer("auto", {"contention": "auto"}),
         Layer("staged", {"contention": "staged"}),
         Layer("relaxed", {"contention": "relaxed", "window": 128}),
         Recipe("plain recipe", baselines.pop_plain),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from statistics import median
 from typing import Any
 
-from ...consumers import registry, sessions
-from ...queue.queue import Queue
-from ...store import binding
-from ...store.binding import fdb, transactional
-from ...store.clocks import SYSTEM_CLOCK
-from ...values.records import record
-from ...worker.session import ProcessSession
-from . import measure
+from fdbqueue.cli.bench import processes
+from fdbqueue.consumers import registry, sessions
+from fdbqueue.queue.queue import Queue
+from fdbqueue.store.binding import fdb, transactional
+from fdbqueue.store.clocks import SYSTEM_CLOCK
+from fdbqueue.values.records import record
+from fdbqueue.worker.session import ProcessSession
+
 from .client_counters import Meter
 
 AT_ONCE = 500
@@ -45,21 +46,26 @@ class Beat:
 
 def run(counts: Sequence[int]) -> Iterator[Beat]:
     """Measure heartbeats with each number of consumers, in a temporary subspace."""
-    db = binding.open()
+    for count in counts:
+        for owners in (IN_ONE, IN_MANY):
+            with processes.scratch() as space:
+                found: Beat = processes.once(partial(_measure, space, count, owners))
+            yield found
+
+
+def _measure(space: bytes, count: int, owners: str) -> Beat:
     meter = Meter()
     meter.install()
-    for count in counts:
-        for processes in (IN_ONE, IN_MANY):
-            with measure.scratch() as space:
-                queue = Queue.create(db, f"beats-{count}", root=fdb.Subspace(rawPrefix=space))
-                session = ProcessSession.of(db, queue._root_keys, SYSTEM_CLOCK)
-                _register(queue, session, 1)
-                if processes == IN_ONE:
-                    _register(queue, session, count)
-                else:
-                    for begin in range(0, count, AT_ONCE):
-                        _register_processes(db, queue, min(AT_ONCE, count - begin))
-                yield _beats(count, processes, session, meter)
+    db, root = processes.opened(space)
+    queue = Queue.create(db, f"beats-{count}", root=root)
+    session = ProcessSession.of(db, queue._root_keys, SYSTEM_CLOCK)
+    _register(queue, session, 1)
+    if owners == IN_ONE:
+        _register(queue, session, count)
+    else:
+        for begin in range(0, count, AT_ONCE):
+            _register_processes(db, queue, min(AT_ONCE, count - begin))
+    return _beats(count, owners, session, meter)
 
 
 def _register(queue: Queue, session: ProcessSession, count: int) -> None:
@@ -82,7 +88,7 @@ def _register_processes(tr: fdb.Transaction, queue: Queue, count: int) -> None:
         registry.register(tr, scope, name, "beside")
 
 
-def _beats(count: int, processes: str, session: ProcessSession, meter: Meter) -> Beat:
+def _beats(count: int, owners: str, session: ProcessSession, meter: Meter) -> Beat:
     rows, written, trips, times = [], [], [], []
     for _ in range(BEATS):
         before, began = meter.counts - type(meter.counts)(), time.monotonic()
@@ -94,7 +100,7 @@ def _beats(count: int, processes: str, session: ProcessSession, meter: Meter) ->
         times.append(time.monotonic() - began)
     return Beat(
         count,
-        processes,
+        owners,
         median(rows),
         max(rows),
         median(written),

@@ -6,8 +6,7 @@ Times are nanoseconds of the machine's monotonic clock, which all processes shar
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -29,18 +28,6 @@ class Taken(NamedTuple):
     message: int
     began: int
     returned: int
-
-
-def lost_and_doubled(
-    put: Iterable[int], done: Iterable[int], left: Iterable[int]
-) -> tuple[list[int], list[int]]:
-    """Messages that are neither done nor left, and those that exist more than once."""
-    seen = Counter(done)
-    seen.update(left)
-    expected = set(put)
-    lost = sorted(expected - set(seen))
-    doubled = sorted(n for n, count in seen.items() if count > 1 or n not in expected)
-    return lost, doubled
 
 
 def order_violations(put: Sequence[Put], taken: Sequence[Taken]) -> int:
@@ -78,12 +65,6 @@ def order_violations(put: Sequence[Put], taken: Sequence[Taken]) -> int:
                 violations += 1
                 break
     return violations
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """A quantile of the values; 0 if there are none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def most_to_least(served: Mapping[int, int]) -> float:

@@ -8,8 +8,10 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ... import spark as pipeline
-from . import measure, process_tree
+from fdbqueue import spark as pipeline
+from fdbqueue.cli.bench import processes
+
+from . import process_tree
 from .bars import Bar
 from .spark_setup import Rate, Setup
 
@@ -105,7 +107,7 @@ def _idle_seconds(options: Mapping[str, str]) -> float:
     """The time that our reader spends on an empty micro-batch: all the calls that Spark makes."""
     from pyspark.sql.types import StructType
 
-    from ...spark.source import consume_stream
+    from fdbqueue.spark.source import consume_stream
 
     reader = consume_stream.ConsumeReader.of(options, StructType())
     start = reader.initialOffset()
@@ -133,8 +135,8 @@ def run(
 
     session.dataSource.register(Constants)
     try:
-        with measure.scratch() as space:
-            setup = Setup(session, *measure.opened(space), rows, size, runs)
+        with processes.scratch() as space:
+            setup = Setup(session, *processes.opened(space), rows, size, runs)
             for group in groups or GROUPS:
                 yield from GROUPS[group](setup)
     finally:

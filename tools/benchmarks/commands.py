@@ -1,95 +1,25 @@
-"""``fdbq bench …``: the speed of the store and of its queues."""
+"""``tools/bench …``: the schemes compared, and every promised figure."""
 
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from fdbqueue.cli import bench, durations, terminal
+from fdbqueue.cli.declarations import Argument, Group, Option
+from fdbqueue.cli.parameters import AsJson
 
-from .. import durations, terminal
-from ..declarations import Argument, Group, Option
-from ..parameters import AsJson
-
-app = Group(
-    name="bench",
-    help="Measure how fast the store and its queues are.",
-    epilog="A benchmark writes to its own subspace, away from all queues, and removes it at the "
-    "end, even after Ctrl-C. It does load the store, so avoid busy hours.",
-)
+app = Group(**bench.app.settings, add_completion=False)
+app.callback(invoke_without_command=True)(bench.start)
+app.command()(bench.quick)
 
 Seconds = Annotated[float, durations.option("Duration of each run.", 0.1)]
 WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
 JsonFile = Annotated[Path | None, Option(help="Also write all figures to this file, as JSON.")]
 
 EXPECTED_RATE = 2_500
-
-
-@app.callback(invoke_without_command=True)
-def _bench(ctx: typer.Context) -> None:
-    """Without a command, this runs fdbq bench quick."""
-    if ctx.invoked_subcommand is None:
-        quick()
-
-
-@app.command()
-def quick(
-    processes: Annotated[
-        int, Option(min=1, max=64, help="Processes in steps that use several.")
-    ] = 4,
-    seconds: Annotated[float, durations.option("Duration of each step.", 0.1)] = 1.0,
-    size: Annotated[
-        int, Option("--bytes", min=8, max=1_000_000, help="Size of each payload.")
-    ] = 100,
-    batch: Annotated[
-        int, Option(min=2, max=500, help="Messages in a batch of at most 2 MB.")
-    ] = 100,
-    as_json: AsJson = False,
-) -> None:
-    """Measure throughput and latency, in about ten seconds.
-
-    Each step runs with one process and with several; its times are per call. The last line is the
-    time from the return of an enqueue until a waiting consumer has the message. The benchmark also
-    checks that no message is lost or delivered twice.
-
-    \b
-    Examples:
-      fdbq bench
-      fdbq bench quick --processes 16 --bytes 2000
-      fdbq --store /tmp/trial.fdbq bench quick --json
-    """
-    from ...store.binding import DEFAULT
-    from . import quick as quick_
-
-    terminal.note(f"on {DEFAULT}")
-    steps = []
-    if not as_json:
-        _print_step("", "processes", "batch", "messages/s", "p50 ms", "p99 ms")
-    with _interrupted_by_sigterm():
-        for step in quick_.run(processes, seconds, size, batch):
-            steps.append(step.to_json())
-            if not as_json:
-                _print_step(
-                    step.name,
-                    terminal.cell(step.processes),
-                    terminal.cell(step.batch),
-                    "" if step.rate is None else f"{step.rate:,.0f}",
-                    f"{step.p50_ms:,.1f}",
-                    f"{step.p99_ms:,.1f}",
-                )
-    if as_json:
-        terminal.print_json(
-            {"store": DEFAULT.path, "engine": DEFAULT.engine.name.lower(), "steps": steps}
-        )
-
-
-def _print_step(name: str, *texts: str) -> None:
-    print(f"{name:<20}" + "".join(f"{text:>12}" for text in texts))
-    terminal.flush()
 
 
 @app.command()
@@ -105,31 +35,30 @@ def beats(
 
     \b
     Examples:
-      fdbq bench beats
-      fdbq bench beats --consumers 10,1000 --json
+      tools/bench beats
+      tools/bench beats --consumers 10,1000 --json
     """
     from . import heartbeats as beats_
 
     counts = [_positive(text, 100_000) for text in consumers.split(",")]
     found = []
     if not as_json:
-        _print_step(
+        bench.print_row(
             "", "consumers", "processes", "rows", "most rows", "written", "round trips", "p50 ms"
         )
-    with _interrupted_by_sigterm():
-        for each in beats_.run(counts):
-            found.append(each.to_json())
-            if not as_json:
-                _print_step(
-                    "heartbeat",
-                    f"{each.consumers:,}",
-                    each.processes,
-                    f"{each.rows:g}",
-                    str(each.most_rows),
-                    f"{each.written:g}",
-                    f"{each.round_trips:g}",
-                    f"{each.p50_ms:,.1f}",
-                )
+    for each in beats_.run(counts):
+        found.append(each.to_json())
+        if not as_json:
+            bench.print_row(
+                "heartbeat",
+                f"{each.consumers:,}",
+                each.processes,
+                f"{each.rows:g}",
+                str(each.most_rows),
+                f"{each.written:g}",
+                f"{each.round_trips:g}",
+                f"{each.p50_ms:,.1f}",
+            )
     if as_json:
         terminal.print_json(found)
 
@@ -169,8 +98,8 @@ def schemes(
 
     \b
     Examples:
-      fdbq bench schemes auto relaxed --consumers 1,8 --seconds 2
-      fdbq bench schemes --plot bench.png --json-file bench.json
+      tools/bench schemes auto relaxed --consumers 1,8 --seconds 2
+      tools/bench schemes --plot bench.png --json-file bench.json
     """  # fmt: skip
     from . import measure, report
     from .schemes import SCHEMES
@@ -182,14 +111,11 @@ def schemes(
     if backlog is None:
         backlog = int((seconds + warm_up) * EXPECTED_RATE * min(batch, 10))
     figures: list[measure.Figures] = []
-    with _interrupted_by_sigterm():
-        for count in counts:
-            for name in wanted:
-                terminal.note(f"{name}, {terminal.count(count, 'consumer')} …")
-                plan = measure.Plan(
-                    name, count, producers, seconds, warm_up, backlog, batch, faults
-                )
-                figures.append(measure.queue(plan))
+    for count in counts:
+        for name in wanted:
+            terminal.note(f"{name}, {terminal.count(count, 'consumer')} …")
+            plan = measure.Plan(name, count, producers, seconds, warm_up, backlog, batch, faults)
+            figures.append(measure.queue(plan))
     if plot is not None:
         report.plot(figures, plot)
     found = {"runs": [one.to_json() for one in figures]}
@@ -236,18 +162,17 @@ def bars(
 
     \b
     Examples:
-      fdbq bench bars
-      fdbq bench bars --only enqueue,faults --seconds 2 --repeat 1
+      tools/bench bars
+      tools/bench bars --only enqueue,faults --seconds 2 --repeat 1
     """
     from . import bars as bars_
     from . import report
     from .measure import Plan
 
     groups = None if only is None else _known("group", only.split(","), bars_.GROUPS)
-    with _interrupted_by_sigterm():
-        results, runs = bars_.run(
-            Plan("staged", consumers, 0, seconds, warm_up), repeat, groups, terminal.note
-        )
+    results, runs = bars_.run(
+        Plan("staged", consumers, 0, seconds, warm_up), repeat, groups, terminal.note
+    )
     found = {
         "bars": [one.to_json() for one in results],
         "runs": {name: [one.to_json() for one in each] for name, each in runs.items()},
@@ -281,8 +206,8 @@ def spark(
 
     \b
     Examples:
-      fdbq bench spark
-      fdbq bench spark --only browse --rows 1000000 --bytes 500
+      tools/bench spark
+      tools/bench spark --only browse --rows 1000000 --bytes 500
     """
     from . import report
     from . import spark as pipeline
@@ -291,14 +216,13 @@ def spark(
     found = []
     if not as_json:
         print(f"{'':<50}{'rows/s':>12}{'CPU µs/row':>14}")
-    with _interrupted_by_sigterm():
-        for rate in pipeline.run(rows, size, repeat, groups, f"local[{cores}]"):
-            found.append(rate)
-            if not as_json:
-                cpu = "" if rate.cpu_us is None else f"{rate.cpu_us:,.1f}"
-                figure = f"{rate.figure:,.{0 if rate.figure >= 100 else 2}f}"
-                print(f"{rate.name:<50}{figure:>12}{cpu:>14}")
-                terminal.flush()
+    for rate in pipeline.run(rows, size, repeat, groups, f"local[{cores}]"):
+        found.append(rate)
+        if not as_json:
+            cpu = "" if rate.cpu_us is None else f"{rate.cpu_us:,.1f}"
+            figure = f"{rate.figure:,.{0 if rate.figure >= 100 else 2}f}"
+            print(f"{rate.name:<50}{figure:>12}{cpu:>14}")
+            terminal.flush()
     bars_ = [rate.bar for rate in found if rate.bar is not None]
     if as_json:
         terminal.print_json([rate.to_json() for rate in found])
@@ -310,22 +234,8 @@ def spark(
         raise terminal.Exit(1)
 
 
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end a benchmark like Ctrl-C, so that it removes its data."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _write(path: Path | None, found: dict[str, Any]) -> None:
-    from ...store.binding import DEFAULT
+    from fdbqueue.store.binding import DEFAULT
 
     if path is not None:
         path.write_text(

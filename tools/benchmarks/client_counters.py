@@ -6,7 +6,7 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...store.binding import fdb
+from fdbqueue.store.binding import fdb
 
 CONFLICT = 1020
 READ_ONLY = -1

@@ -7,7 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ...errors import MissingPackage
+from fdbqueue.errors import MissingPackage
+
 from .bars import Bar
 from .measure import Figures
 

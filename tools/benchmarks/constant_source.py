@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -20,7 +22,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ...spark.source.rows import TABLES
+from fdbqueue.spark.source.rows import TABLES
+
+# Spark sends the classes themselves: its processes need not find this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 PARTITIONS = 10
 BATCH_ROWS = 10_000

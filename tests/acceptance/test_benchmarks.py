@@ -1,0 +1,94 @@
+"""``tools/bench``: it measures and judges, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fdbqueue import fdb
+from tests.acceptance.test_cli_bench import SHORT, left_behind
+from tests.patience import DEADLINE
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+TOOLS = Path(__file__).parents[2] / "tools"
+
+
+@pytest.fixture
+def bench(environment: dict[str, str]) -> Bench:
+    """Runs the benchmarks as ``tools/bench`` does."""
+    path = os.pathsep.join([str(TOOLS), *sys.path])
+
+    def run(*arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            env={**environment, "PYTHONPATH": path},
+        )
+        assert code in (None, done.returncode), done
+        return done
+
+    return run
+
+
+def test_schemes_and_bars_write_their_figures(
+    bench: Bench, db: fdb.Database, tmp_path: Path
+) -> None:
+    file, picture = tmp_path / "figures.json", tmp_path / "bench.png"
+    short = (*SHORT, "--warm-up", "0.1", "--json-file", str(file))
+
+    told = bench(
+        "schemes", "auto", "plain recipe", "--consumers", "2", *short,
+        "--plot", str(picture),
+    )  # fmt: skip
+
+    assert "plain recipe" in told.stdout
+    assert [run["plan"]["scheme"] for run in json.loads(file.read_text())["runs"]] == [
+        "auto",
+        "plain recipe",
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+    judged = bench("bars", "--only", "batches", "--repeat", "1", *short, "--json", code=None)
+    (bar,) = json.loads(judged.stdout)
+    assert judged.returncode == (0 if bar["holds"] else 1)
+    assert bar["name"].startswith("batches of 100")
+    assert left_behind(db) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("schemes", "fifo"), "unknown scheme 'fifo'"),
+        (("schemes", "--consumers", "1,none"), "'none' is not a number"),
+        (("schemes", "--consumers", "0"), "'0' is not a number"),
+        (("bars", "--only", "luck"), "unknown group 'luck'"),
+        (("quick", "--seconds", "0"), "too short"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    bench: Bench, arguments: tuple[str, ...], problem: str
+) -> None:
+    done = bench(*arguments, code=2)
+
+    assert done.stdout == ""
+    assert done.stderr.startswith("fdbq: ")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, bench: Bench) -> None:
+    rows = json.loads(bench("beats", "--consumers", "50,300", "--json").stdout)
+
+    cases = [(row["consumers"], row["processes"]) for row in rows]
+    assert cases == [(50, "one"), (50, "many"), (300, "one"), (300, "many")]
+    assert all(row["most_rows"] <= 3 and row["written"] == 3 for row in rows)
+    assert left_behind(db) == 0

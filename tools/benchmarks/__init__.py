@@ -1,0 +1,1 @@
+"""Benchmarks for contributors: schemes compared, promised figures, heartbeats and Spark."""
