@@ -224,7 +224,7 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     gone = []
     for kv in tr.snapshot.get_range(waiting.start, waiting.stop, limit=MAX_WAITERS):
         record = unpack_consumer(kv.value)
-        if sessions.is_dead(record.beat, at):
+        if sessions.is_dead(record.heartbeat, at):
             tr.add_read_conflict_key(kv.key)
             consumer = ConsumerRef(scope.keys.consumer.parse(kv.key)[1], record.priority)
             _remove(tr, scope.keys, consumer)

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from ..errors import CorruptData, FormatTooNew
 from ..schema.codec.consumers import (
-    Beat,
     ConsumerRef,
     Session,
     pack_session,
@@ -28,7 +27,7 @@ from ..schema.codec.consumers import (
 )
 from ..schema.keys import CLAIM_BYTES, QueueKeys, RootKeys
 from ..store.binding import fdb, transactional
-from ..store.clocks import VERSIONS_PER_SECOND, Clock
+from ..store.clocks import VERSIONS_PER_SECOND, Clock, Moment
 
 DEAD_SECONDS = 15.0
 """A process counts as dead if its last sign of life is older than this by both clocks."""
@@ -51,19 +50,19 @@ class Expired(NamedTuple):
     record: Session | None
 
 
-def now(tr: fdb.Transaction, clock: Clock) -> Beat:
-    """A sign of life, given now."""
-    return Beat(clock.version(tr), clock.now_ms(tr))
+def now(tr: fdb.Transaction, clock: Clock) -> Moment:
+    """The moment at which the transaction reads."""
+    return Moment(clock.version(tr), clock.now_ms(tr))
 
 
-def is_dead(beat: Beat, at: Beat) -> bool:
+def is_dead(heartbeat: Moment, at: Moment) -> bool:
     """Whether a sign of life is too old by both clocks. So neither a wrong wall clock nor a jump of
     versions at a recovery kills a living process. One from a later version comes from another
     cluster."""
-    if beat.version > at.version:
+    if heartbeat.version > at.version:
         return True
-    old = at.version - beat.version > _DEAD_VERSIONS
-    return old and at.wall_ms - beat.wall_ms > DEAD_SECONDS * 1000
+    old = at.version - heartbeat.version > _DEAD_VERSIONS
+    return old and at.wall_ms - heartbeat.wall_ms > DEAD_SECONDS * 1000
 
 
 @transactional
@@ -137,11 +136,11 @@ def alive(
             return False
         try:
             if not one.session:
-                return not is_dead(unpack_consumer(value).beat, at)
+                return not is_dead(unpack_consumer(value).heartbeat, at)
             session = unpack_session(value)
         except CorruptData:
             return False
-        return not session.expired and not is_dead(session.beat, at)
+        return not session.expired and not is_dead(session.heartbeat, at)
 
     return [lives(one) for one in consumers]
 
@@ -168,7 +167,7 @@ def expired(tr: fdb.Transaction, root: RootKeys, clock: Clock) -> tuple[list[Exp
             continue  # Left to processes of that newer release.
         if record is not None and _expires_at(record) != version:
             del tr[root.session_expiry(version, session)]  # No heartbeat leaves this behind.
-        elif record is None or record.expired or is_dead(record.beat, at):
+        elif record is None or record.expired or is_dead(record.heartbeat, at):
             tr.add_read_conflict_key(root.session(session))
             if record is not None and not record.expired:
                 tr[root.session(session)] = pack_session(record._replace(expired=True))
@@ -185,7 +184,7 @@ def remove(tr: fdb.Transaction, root: RootKeys, gone: Expired) -> None:
 
 
 def _ends(
-    tr: fdb.Transaction, root: RootKeys, at: Beat, limit: int = 1
+    tr: fdb.Transaction, root: RootKeys, at: Moment, limit: int = 1
 ) -> tuple[fdb.FDBRange, fdb.FDBRange]:
     """Issue reads of the first expired sessions, and of sessions of another cluster."""
     mode = fdb.StreamingMode.exact

@@ -103,8 +103,8 @@ def read(
         if room < 0 and rows:
             break
         rows.append(row)
-    standing = [StoredMessage(position, letter.envelope) for position, letter in rows]
-    loaded = payloads.load(standing, payloads.reads(tr, scope.keys, standing))
+    stored = [StoredMessage(position, letter.envelope) for position, letter in rows]
+    loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     return [
         DeadMessage(
             message.envelope.message(message.position), letter.death(scope.name, message.id)
@@ -203,7 +203,7 @@ def purge(
 
 
 def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
-    """The queue that dead letters go to, if there is one."""
+    """The queue that dead letters go to; None if they stay."""
     name = scope.options.dead_letter_queue
     if name is None:
         return None
@@ -223,9 +223,9 @@ def _forward(
     if not messages:
         return
     now_ms = scope.now_ms(tr)
-    standing = [message for message, _ in messages]
+    stored = [message for message, _ in messages]
     # Read before the end of the messages in this queue removes their chunks.
-    loaded = payloads.load(standing, payloads.reads(tr, scope.keys, standing))
+    loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     entries = []
     for message, (_, reason) in zip(loaded, messages, strict=True):
         envelope = message.envelope
@@ -253,4 +253,4 @@ def _forward(
         )
         entries.append((other.options.level(priority), arrived))
     append.append(tr, other, entries)
-    transitions.record(tr, scope, _FORWARD[source], standing)
+    transitions.record(tr, scope, _FORWARD[source], stored)

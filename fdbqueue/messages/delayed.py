@@ -84,11 +84,11 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     entries = [(message.position.level, message.envelope) for message in fresh]
     for message in append.append(tr, scope, entries, PROMOTE, ends):
         lookup.point(tr, scope.keys, message, message.position)
-    placed = len(fresh) + len(resting)
+    returned = len(fresh) + len(resting)
     # When one with an ordering key ends, the next one becomes ready.
-    ready = placed + sum(each.envelope.key is not None for each in expired)
+    ready = returned + sum(each.envelope.key is not None for each in expired)
     size = sum(weight(message.envelope) for message in (*fresh, *resting, *expired))
-    return ready, placed + len(expired) + len(unreadable), size
+    return ready, returned + len(expired) + len(unreadable), size
 
 
 def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelope]:
@@ -119,5 +119,5 @@ def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) 
     key = scope.keys.delayed(due_ms, message.position.random)
     tr[key] = pack_delayed(message.position, message.envelope)
     if due_ms < scope.now_ms(tr) + SOON_MS:
-        # It is due before sleepers would look on their own.
+        # Sleepers would not look before it is due.
         tr.add(scope.keys.change, pack_index(1))

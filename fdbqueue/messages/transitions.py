@@ -1,7 +1,6 @@
-"""The one place that every transition of a message goes through.
+"""Recording transitions: counters, history, and the removal of side records.
 
-An operation moves the message itself and then says so here; what follows from a transition,
-whatever the operation, is done here once.
+An operation moves a message and then records the transition here.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from ..schema import counters
 from ..schema.codec.atomic import pack_index
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
-from ..values.states import ENDS, ENQUEUE, State, Transition
+from ..values.states import ENDS, State, Transition
 from . import history, payloads
 from .enqueue import ordering_keys
 
@@ -21,10 +20,10 @@ from .enqueue import ordering_keys
 def record(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Iterable[StoredMessage]
 ) -> None:
-    """Record that messages have made a transition. Writes blindly: no reads, no conflicts.
+    """Record a transition of messages, and remove the side records of those that end.
 
-    What a message leaves behind by its id or its unique key goes with it when it ends; the end of
-    one with an ordering key reads the key's line (see ``groups.advance``).
+    Writes blindly. Only the end of a message with an ordering key reads: the line of the key (see
+    ``ordering_keys.advance``).
     """
     messages = list(messages)
     _counted(tr, scope, transition, _tally(messages))
@@ -43,20 +42,12 @@ def record_counts(
     transition: Transition,
     tallies: Mapping[int, tuple[int, int]],
 ) -> None:
-    """Record that messages have made a transition that have nothing but an envelope.
+    """Record a transition of messages without side records, in a queue without a history.
 
-    tallies: how many, and how many bytes of payloads, by level. For queues without a history.
-    Writes blindly, as ``moved``.
+    tallies: how many messages, and how many bytes of payloads, by level. Writes blindly.
     """
     assert scope.options.history_seconds is None, "history needs the messages"
     _counted(tr, scope, transition, tallies)
-
-
-def record_enqueued(
-    tr: fdb.Transaction, scope: Scope, tallies: Mapping[int, tuple[int, int]]
-) -> None:
-    """Record that such messages were enqueued; as ``tallied``."""
-    record_counts(tr, scope, ENQUEUE, tallies)
 
 
 def _tally(messages: Iterable[StoredMessage]) -> dict[int, tuple[int, int]]:
@@ -77,9 +68,8 @@ def _counted(
     for level, (count, size) in tallies.items():
         counters.record(tr, scope.keys, transition, level, count, size)
     if tallies and transition.target is State.READY:
-        # Whoever watches it sees every message become ready, also one whose transaction began
-        # before there was anybody to wake (consumers/wakeups.py). What is for later changes
-        # nothing now: only what is due before anybody looks by itself is told (queue/delayed.py).
+        # The guard watches CHANGE, so it also sees a message whose transaction began before any
+        # consumer slept (consumers/wakeups.py). ``delayed.put`` tells it what is due soon.
         tr.add(scope.keys.change, pack_index(1))
 
 

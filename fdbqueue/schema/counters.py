@@ -1,15 +1,16 @@
-"""How many messages of each level are in which state, kept by atomic additions.
+"""Counters: how many messages of each level are in each state, kept by atomic additions.
 
-One key per level holds all counters of the level, so an operation adds to them with one mutation,
-reads nothing and conflicts with nobody.
+One key holds all counters of a level, so an operation needs one blind mutation to change them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..store.binding import fdb, transactional
 from ..values.model import Depth
 from ..values.states import State, Transition
-from .codec.atomic import pack_counters, unpack_counters
+from .codec.atomic import unpack_counters
 from .keys import Kind, QueueKeys
 
 _COUNTERS = tuple(Depth.__match_args__)
@@ -24,7 +25,7 @@ MODULUS = 1 << 8 * OPERAND_BYTES
 
 
 def unit(transition: Transition) -> int:
-    """What one message that makes a transition adds to the counters, but for its bytes."""
+    """What a transition of one message adds to the counters, its bytes excepted."""
     gone = 1 << _WIDTH * (_ENQUEUED if transition.source is None else _INDEX[transition.source])
     return (gone if transition.source is None else -gone) + (
         1 << _WIDTH * _INDEX[transition.target]
@@ -32,11 +33,11 @@ def unit(transition: Transition) -> int:
 
 
 BYTE = 1 << _WIDTH * _BYTES
-"""What one byte of a payload adds that becomes ready."""
+"""What a byte of a payload adds when its message becomes ready."""
 
 
 def operand(total: int) -> bytes:
-    """The operand of ADD of a sum of ``unit`` and ``BYTE``; see ``pack_counters``."""
+    """The operand of ADD for a sum of ``unit`` and ``BYTE``; see ``pack_counters``."""
     return (total % MODULUS).to_bytes(OPERAND_BYTES, "little")
 
 
@@ -48,7 +49,7 @@ def record(
     count: int = 1,
     size: int = 0,
 ) -> None:
-    """Count ``count`` messages of ``level``, with payloads of ``size`` bytes in all, as moved.
+    """Count a transition of ``count`` messages of ``level``, with ``size`` bytes of payloads.
 
     Writes blindly: no reads, no conflicts.
     """
@@ -59,16 +60,14 @@ def record(
 def shift(
     tr: fdb.Transaction, keys: QueueKeys, state: State, old: int, new: int, size: int
 ) -> None:
-    """Count a message of a state, with a payload of ``size`` bytes, in another level.
+    """Move a message, with a payload of ``size`` bytes, from one level's counters to another's.
 
     Writes blindly: no reads, no conflicts.
     """
+    each = (1 << _WIDTH * _ENQUEUED) + (1 << _WIDTH * _INDEX[state])
+    each += (state is State.READY) * size * BYTE
     for level, sign in ((old, -1), (new, 1)) if old != new else ():
-        deltas = [0] * len(_COUNTERS)
-        deltas[_ENQUEUED] = deltas[_INDEX[state]] = sign
-        if state is State.READY:
-            deltas[_BYTES] = sign * size
-        tr.add(keys.count(level), pack_counters(tuple(deltas)))
+        tr.add(keys.count(level), operand(sign * each))
 
 
 @transactional
@@ -83,8 +82,8 @@ def reads(tr: fdb.Transaction, keys: QueueKeys) -> fdb.FDBRange:
     return tr.snapshot.get_range(counts.start, counts.stop)
 
 
-def parse(keys: QueueKeys, found: fdb.FDBRange) -> dict[int, Depth]:
-    """The counters that ``reads`` found, by level."""
+def parse(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> dict[int, Depth]:
+    """The counters that were read, by level."""
     return {
         keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS))) for kv in found
     }

@@ -37,6 +37,13 @@ _FRESH_MS = 30_000
 _READ_MS = 2_000
 
 
+class Moment(NamedTuple):
+    """A moment by both clocks: the database's version, and the wall clock in milliseconds."""
+
+    version: int
+    wall_ms: int
+
+
 class Told(NamedTuple):
     """The time by the database, between two bounds, in milliseconds since the epoch.
 

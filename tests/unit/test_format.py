@@ -46,7 +46,6 @@ from fdbqueue.schema.codec.envelopes import (
 from fdbqueue.schema.codec.history import pack_event, unpack_event
 from fdbqueue.schema.codec.leases import (
     Lease,
-    Until,
     pack_expiry,
     pack_lease,
     pack_planned_lease,
@@ -91,6 +90,7 @@ from fdbqueue.schema.codec.sinks import (
 from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import Moment
 from fdbqueue.values.model import Depth, Due, Position, parse_id
 from fdbqueue.values.options import QueueOptions
 
@@ -139,7 +139,7 @@ REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
 RECORD = ConsumerRecord("billing", 1, 1_700_000_000_000)
 WAITER = ConsumerRecord("", 0, 1_700_000_000_000, 90_000_000, 1_700_000_000_000)
 SESSION = Session("host-1", 4711, 1_700_000_000_000, 90_000_000, 1_700_000_005_000)
-UNTIL = Until(120_000_000, 1_700_000_060_000)
+UNTIL = Moment(120_000_000, 1_700_000_060_000)
 HOLDER = Holder(CLAIM, 90_000_000, 1_700_000_030_000)
 LETTER = DeadLetter(PLAIN, "rejected", 1_700_000_050_000)
 PLANNER = PlannerState(bytes(range(16)), CONSUMER, 3, 4)

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
+from ...schema import counters
+from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
 from ...schema.codec.dead_letters import unpack_dead
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, unpack_envelope
@@ -262,7 +263,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     sources = [(kind, keys.kind(kind) if level is None else keys.ready_level(level))]
     if kind is Kind.READY:
         sources.append((Kind.GROUP, keys.kind(Kind.GROUP)))
-    counters = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}
+    stored = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}
     counts: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
     places: Counter[Position] = Counter()
@@ -281,8 +282,8 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
         if count > 1:
             audit.report("leased twice", position.to_id(), f"it has {count} leases")
     name = COUNTED[kind]
-    for lv in sorted({*counters, *counts}):
-        depth = counters.get(lv, Depth())
+    for lv in sorted({*stored, *counts}):
+        depth = stored.get(lv, Depth())
         _compare(audit, lv, name, getattr(depth, name), counts[lv])
         if kind is Kind.READY:
             _compare(audit, lv, "ready_bytes", depth.ready_bytes, sizes[lv])
@@ -297,10 +298,7 @@ def conserved(audit: Audit) -> None:
 
 def _depths(audit: Audit) -> dict[int, Depth]:
     keys = audit.scope.keys
-    return {
-        keys.parse_count(kv.key): Depth(*unpack_counters(kv.value, len(_COUNTERS)))
-        for kv in audit.whole(keys.kind(Kind.COUNT))
-    }
+    return counters.parse(keys, audit.whole(keys.kind(Kind.COUNT)))
 
 
 def _compare(audit: Audit, level: int, name: str, counter: int, scan: int) -> None:

@@ -28,8 +28,8 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         for name in sorted({lease.consumer for _, lease in planned})
     }
     claims: set[bytes] = set()
-    for look in reads.values():
-        for kv in look.plans:
+    for each in reads.values():
+        for kv in each.plans:
             try:
                 claims.update(claimed.claim for claimed in unpack_plan(kv.value).claims)
             except (CorruptData, FormatTooNew):
@@ -39,7 +39,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
             audit.report(
                 "lease without plan",
                 lease.position.to_id(),
-                f"{lease.consumer!r} holds it for ever, but has no plan with it",
+                f"{lease.consumer!r} holds it forever, but has no plan with it",
                 partial(_expire, audit, key, lease),
             )
     return following

@@ -1,9 +1,9 @@
-"""Leases: messages handed to a consumer until they are settled or expire.
+"""Leases: a consumer holds a message until it settles the delivery or the lease expires.
 
-LEASE, at the message's position, says who has the message, and EXPIRY when that ends. The token of
-a lease is its claim, random bytes that LEASE repeats, and that position. An extension must not make
-a settlement fail that is under way, perhaps in a transaction of the user's own. So it leaves LEASE
-unchanged, and writes the new end under UNTIL:
+LEASE, at the message's position, names the consumer. EXPIRY orders leases by their end. A token is
+the lease's claim, random bytes that LEASE repeats, and that position. An extension must not abort a
+settlement, which may be part of a long transaction of the user. So it does not touch LEASE, and
+writes the new end under UNTIL:
 
 | | LEASE | UNTIL |
 |---|---|---|
@@ -11,11 +11,11 @@ unchanged, and writes the new end under UNTIL:
 | extending | reads with a conflict | reads with a conflict, writes |
 | expiring | reads with a conflict, clears | reads with a conflict, clears |
 
-Of a settlement and an expiry one fails, and of an extension and an expiry. An extension that
-commits during a settlement leaves an EXPIRY of no lease, which is removed when it falls due.
+A settlement and an expiry conflict, and so do an extension and an expiry. An extension that commits
+during a settlement leaves an EXPIRY without a lease, which is removed when it falls due.
 
-A lease that answers a request in line has UNTIL from the beginning: under its claim, the consumer
-finds there which messages it was given.
+A lease that answers a request in line has UNTIL from the start: the consumer finds its messages
+there, by its claim.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from ...schema import counters, once
 from ...schema.codec.envelopes import open_envelope, pack_envelope
 from ...schema.codec.leases import (
     Lease,
-    Until,
     open_message,
     pack_expiry,
     pack_lease,
@@ -40,7 +39,7 @@ from ...schema.codec.leases import (
 from ...schema.keys import CLAIM_BYTES, Kind, Leasing, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...store.clocks import VERSIONS_PER_SECOND
+from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Delivery, LeasedMessage, Message
 from ...values.records import record
 from ...values.states import LEASE
@@ -50,12 +49,11 @@ from . import scan
 
 @record
 class Terms:
-    """What a consumer is given: for how long (seconds), under which claim, in whose name.
+    """The terms of leases: their length in seconds, their claim, the name of the consumer.
 
-    A claim is 16 random bytes; the tokens of the leases under it begin with it.
-    begins: whether the consumer begins at once with a message that it is given alone, and handles
-        no other beside it.
-    in_line: whether the consumer asked in line, and reads for the leases under its claim.
+    A claim is 16 random bytes, the first ones of each token.
+    begins: whether the consumer handles a message that comes alone at once, beside no other.
+    in_line: whether the consumer asked in line, and finds its leases by their claim.
     """
 
     seconds: float
@@ -66,7 +64,7 @@ class Terms:
 
 
 class Reads(NamedTuple):
-    """The reads of a lease and of its end, issued and not awaited, and its claim."""
+    """The claim of a lease, and the reads of the lease and its end, issued and not awaited."""
 
     claim: bytes
     lease: fdb.Value
@@ -77,16 +75,16 @@ class Held(NamedTuple):
     """A lease, and when it ends."""
 
     lease: Lease
-    until: Until
+    until: Moment
 
 
 @transactional
 def grant(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
 ) -> list[Delivery]:
-    """Lease ready messages that the caller has read, with a conflict on each.
+    """Lease ready messages. The caller has read them, with a conflict on each.
 
-    Writes blindly; no round trip of its own, but one for payloads in chunks, if there are any.
+    Writes blindly. One round trip if payloads are in chunks, else none.
     """
     if not messages:
         return []
@@ -101,12 +99,13 @@ _LEASED = counters.unit(LEASE)
 def take_plain(
     tr: fdb.Transaction, scope: Scope, found: Iterable[fdb.KeyValue], terms: Terms, room: int
 ) -> list[Delivery] | None:
-    """Lease the first ready messages of a snapshot read, where none of them needs a closer look.
+    """Lease the first ready messages of a snapshot read, the fast way.
 
-    room: bytes of messages that the transaction can hold. Does what ``scan.conflicting``,
-    ``head.first`` and ``grant`` do for any messages, with the same conflicts, but opens their
-    envelopes once and stores them as they are. Returns None, and has written nothing, where there
-    is no message; where the queue keeps a history; or where ``open_message`` says so.
+    Does what ``scan.conflicting``, ``head.first`` and ``grant`` do, with the same conflicts, but
+    opens each envelope once and stores it unchanged. Returns None, with nothing written, if there
+    is no message, the queue keeps a history, or ``open_message`` returns None for one.
+
+    room: bytes of messages that the transaction can hold.
     """
     keys, clock, claim, levels = scope.keys, scope.clock, terms.claim, scope.keys.levels
     if scope.options.history_seconds is not None:
@@ -160,9 +159,9 @@ def take_plain(
 def assign(
     tr: fdb.Transaction, scope: Scope, given: Sequence[tuple[Terms, Sequence[StoredMessage]]]
 ) -> list[list[tuple[bytes, Lease]]]:
-    """Lease ready messages to consumers that will look for themselves what they were given.
+    """Lease ready messages to several consumers; returns the leases of each, with their tokens.
 
-    As ``grant``, but reads nothing. Returns the leases of each with their tokens.
+    As ``grant``, but reads nothing.
     """
     taken = [
         StoredMessage(message.position, message.envelope, terms.consumer, message.turn)
@@ -215,7 +214,7 @@ def answer(
 
 
 def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Reads]:
-    """Issue the reads of leases that are to be settled: a conflict on each, none on its end."""
+    """Issue the reads of leases to settle, with a conflict on each lease, not on its end."""
     ending, issued = tr.snapshot, []
     for one in deliveries:
         token = one.token
@@ -224,15 +223,9 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) 
     return issued
 
 
-def reads_with_end(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> Reads:
-    """Issue the reads of a lease whose end is relied on: a conflict on both."""
-    return _look(tr, tr, keys, token)
-
-
-def _look(
-    tr: fdb.TransactionRead, ending: fdb.TransactionRead, keys: QueueKeys, token: bytes
-) -> Reads:
-    return Reads(token[:CLAIM_BYTES], tr.get(keys.lease(token)), ending.get(keys.until(token)))
+def reads_with_end(tr: fdb.TransactionRead, keys: QueueKeys, token: bytes) -> Reads:
+    """Issue the reads of a lease and its end, with a conflict on both."""
+    return Reads(token[:CLAIM_BYTES], tr.get(keys.lease(token)), tr.get(keys.until(token)))
 
 
 def end(
@@ -241,12 +234,12 @@ def end(
     deliveries: Sequence[Delivery],
     issued: Sequence[Reads] | None = None,
 ) -> list[StoredMessage]:
-    """End leases; what becomes of their messages, and to record it, is the caller's.
+    """End leases and return their messages; the caller records where these go.
 
-    issued: their reads, if they have been issued.
+    issued: the reads of the leases, if they have been issued.
 
-    One round trip. Conflicts only with another settlement of the same leases and with their
-    lapse, never with an extension. Raises ``LeaseLost`` for the first that is gone, and
+    One round trip. Conflicts with another settlement of the same leases and with their expiry,
+    never with an extension. Raises ``LeaseLost`` for the first lease that is gone, and
     ``MessagePlanned`` for one of a plan, before anything is written.
     """
     return [message_of(each) for each in end_unread(tr, scope, deliveries, issued)]
@@ -258,10 +251,10 @@ def end_unread(
     deliveries: Sequence[Delivery],
     issued: Sequence[Reads] | None = None,
 ) -> list[Lease]:
-    """As ``end``, but returns the leases, with the envelopes as they are stored."""
+    """As ``end``, but returns the leases, with their envelopes still packed."""
     held = _held(deliveries, reads(tr, scope.keys, deliveries) if issued is None else issued)
     for delivery, one in zip(deliveries, held, strict=True):
-        _remove(tr, scope.keys, delivery.token, one.until)
+        remove(tr, scope.keys, delivery.token, one.until)
     return [one.lease for one in held]
 
 
@@ -269,10 +262,10 @@ def end_unread(
 def extend(
     tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], seconds: float
 ) -> int:
-    """Let leases end ``seconds`` from now; returns the wall clock of that in milliseconds.
+    """Let leases end ``seconds`` from now; returns that end in milliseconds of the wall clock.
 
-    One round trip. Conflicts with whatever else becomes of the same leases, and makes nothing
-    fail but their lapse. Errors as in ``end``.
+    One round trip. Fails if one of the leases is settled or expires meanwhile, and aborts only
+    their expiry. Raises what ``end`` raises.
     """
     keys = scope.keys
     held = _held(deliveries, [reads_with_end(tr, keys, one.token) for one in deliveries])
@@ -286,15 +279,15 @@ def extend(
 
 
 def message_of(lease: Lease) -> StoredMessage:
-    """The message that a lease is on."""
+    """The message of a lease."""
     return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
 
 
 def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> list[Delivery]:
     """The deliveries under a claim that asked in line for ``at_most`` messages, as granted.
 
-    Two round trips if there are any, and one more for payloads in chunks. Conflicts with their
-    grant and their settlement.
+    Two round trips, and one more for payloads in chunks. Conflicts with their grant and their
+    settlement.
     """
     ends = keys.until_under(claim)
     found = tr.get_range(ends.start, ends.stop, at_most, streaming_mode=fdb.StreamingMode.want_all)
@@ -309,9 +302,9 @@ def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> l
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
-    """The delivery that a token names, if there is one. As ``under``, but at snapshot isolation
-    and with the end that it has by now."""
-    held = holding(_look(tr.snapshot, tr.snapshot, keys, token))
+    """The delivery that a token names; none if its lease is gone. As ``under``, but at snapshot
+    isolation and with the current end of the lease."""
+    held = holding(reads_with_end(tr.snapshot, keys, token))
     if held is None:
         return []
     (found,) = _deliveries(tr, keys, [(token, held.lease)])
@@ -324,8 +317,8 @@ def listed(
 ) -> tuple[list[LeasedMessage], bytes]:
     """Leases in the order of their keys, as many as one transaction reads.
 
-    begin: the key to go on from; empty for the first. Returns also the key to go on from, empty
-    where there are no more. Snapshot reads, no conflicts.
+    begin: the key to continue from; empty for the first. Also returns the next one, empty at the
+    end. Snapshot reads, no conflicts.
     """
     every = scope.keys.kind(Kind.LEASE)
     found, size = list[fdb.KeyValue](), 0
@@ -343,7 +336,7 @@ def listed(
         try:
             lease = unpack_lease(kv.value)
         except (CorruptData, FormatTooNew):
-            continue  # verify shows it
+            continue  # verify reports it
         token = scope.keys.leased_token(kv.key, lease.claim)
         held.append((token, lease, tr.snapshot.get(scope.keys.until(token))))
     version, now_ms = scope.version(tr), scope.now_ms(tr)
@@ -363,12 +356,12 @@ def listed(
 
 
 OVERDUE_MS = 120_000
-"""How long a lease is over by the wall clock when its version is one of another cluster: twice as
-long as two machines' clocks may differ and be believed."""
+"""How long after its end, by the wall clock, a lease with a version of another cluster expires:
+twice as long as two believed clocks can differ."""
 
 
-def over(ends: Until, version: int, now_ms: int) -> bool:
-    """Whether a lease that ends then has lapsed: by both clocks, or long ago by the wall clock."""
+def over(ends: Moment, version: int, now_ms: int) -> bool:
+    """Whether a lease that ends then has expired: by both clocks, or long ago by the wall clock."""
     return ends.wall_ms <= (now_ms if ends.version < version else now_ms - OVERDUE_MS)
 
 
@@ -389,12 +382,8 @@ def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
     )
 
 
-def remove(tr: fdb.Transaction, scope: Scope, token: bytes, held: Held) -> None:
+def remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, until: Moment) -> None:
     """Remove a lease that was read with a conflict."""
-    _remove(tr, scope.keys, token, held.until)
-
-
-def _remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, until: Until) -> None:
     tr.clear(keys.lease(token))
     # Also where there was none: an extension may have committed since.
     tr.clear(keys.until(token))
@@ -402,7 +391,7 @@ def _remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, until: Until) ->
 
 
 def holding(reads: Reads) -> Held | None:
-    """The lease that was looked at, and when it ends; None if it is gone."""
+    """The lease that was read, and its end; None if it is gone."""
     packed = reads.lease.value
     if packed is None:
         return None
@@ -422,9 +411,9 @@ def _held(deliveries: Sequence[Delivery], reads: Sequence[Reads]) -> list[Held]:
     return held
 
 
-def _until(tr: fdb.Transaction, scope: Scope, seconds: float) -> Until:
-    """The moment ``seconds`` from now."""
-    return Until(
+def _until(tr: fdb.Transaction, scope: Scope, seconds: float) -> Moment:
+    """The end of a lease of ``seconds``."""
+    return Moment(
         scope.version(tr) + int(seconds * VERSIONS_PER_SECOND),
         scope.now_ms(tr) + int(seconds * 1000),
     )

@@ -1,8 +1,8 @@
-"""Settling deliveries: done, given back, or refused for good.
+"""Settling deliveries: acknowledge, release, reject.
 
-Every function ends the leases of all deliveries that it is given, or raises ``LeaseLost`` for the
-first that is gone, before anything is written. One round trip; conflicts only with another
-settlement of the same leases, so that of several exactly one succeeds.
+Each function ends the leases of all its deliveries, or raises ``LeaseLost`` for the first that is
+gone, before anything is written. One round trip. Conflicts only with another settlement of the same
+leases, and with their expiry: exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ONE = counters.operand(_ACKNOWLEDGED)
 
 
 def ack(tr: fdb.Transaction, entry: Entry, deliveries: Sequence[Delivery]) -> None:
-    """The messages are done."""
+    """Acknowledge deliveries."""
     reads = lease.reads(tr, entry.keys, deliveries)
     done(tr, entry.scope(tr), deliveries, reads)
 
@@ -34,9 +34,10 @@ def done(
     deliveries: Sequence[Delivery],
     reads: Sequence[lease.Reads],
 ) -> bool:
-    """The messages are done; returns whether that changed nothing else.
+    """Acknowledge deliveries, given the reads of their leases.
 
-    reads: the reads of their leases.
+    Returns whether nothing else changed: the end of a message with an ordering key makes the next
+    one ready.
     """
     silent, levels = scope.options.history_seconds is None, scope.keys.levels
     counts: dict[int, int] = {}
@@ -62,10 +63,10 @@ def release(
     delay: float | None,
     error: str | None,
 ) -> int:
-    """Give messages back to their old positions, after ``delay`` seconds.
+    """Return messages to their positions, after ``delay`` seconds; returns how many became ready.
 
-    Without an error the attempt does not count. With one it has failed of that, and the queue's
-    redelivery policy says what follows. Returns how many messages became ready.
+    With an error the attempt failed, and the redelivery policy decides what happens. Without one
+    the attempt does not count.
     """
     now_ms = scope.now_ms(tr)
     failure = None if error is None else error or "it failed at the last attempt"
@@ -85,7 +86,7 @@ def release(
 def reject(
     tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], reason: str, drop: bool
 ) -> None:
-    """Make dead letters of messages, or drop them. The attempt counts as failed."""
+    """Make dead letters of messages, or drop them. The attempt failed."""
     failed = [
         StoredMessage(held.position, held.envelope.failed(reason), held.consumer)
         for held in lease.end(tr, scope, deliveries)

@@ -32,11 +32,11 @@ def append(
     appends and ends of the same key.
     """
     lines = ordering_keys.reads(tr, scope.keys, [envelope for _, envelope in entries])
-    placed = index_allocation.assign(tr, scope, entries, reads)
+    added = index_allocation.assign(tr, scope, entries, reads)
     if lines:
-        placed = ordering_keys.line_up(tr, scope, placed, lines)
-    for message in placed:
+        added = ordering_keys.line_up(tr, scope, added, lines)
+    for message in added:
         if message.turn is None:
             tr[scope.keys.ready(message.position)] = pack_envelope(message.envelope)
-    transitions.record(tr, scope, transition, placed)
-    return placed
+    transitions.record(tr, scope, transition, added)
+    return added

@@ -1,17 +1,16 @@
-"""Giving messages a place at the end of their level.
+"""Index allocation: a new message takes the index behind all others of its level.
 
-After FoundationDB's queue recipe: the index of a new message follows the last one that a snapshot
-read sees, and a random part tells apart the messages that took the same index at the same time.
-TAIL is an addition: it remembers the highest index that was ever removed, so that indexes grow for
-ever, also when the queue runs empty.
+As in FoundationDB's queue recipe, the index follows the last one that a snapshot read sees, and
+random bytes tell apart messages that took the same index at the same time. TAIL is an addition: the
+highest index ever removed, so that indexes never repeat, even after the queue ran empty.
 
-A cursor that passes an index aborts whoever is about to take it (FENCE). A transaction that takes
-long would meet that again and again, so every time that it is tried again it *leaps*: it takes an
-index further ahead, where no cursor comes by that soon. Gaps are no harm, and whoever begins after
-it has committed sees its key, and goes behind it.
+A cursor that passes an index aborts an enqueue in flight at that index (FENCE). A long transaction
+would be aborted again and again, so each retry *leaps*: it takes an index further ahead, which no
+cursor reaches soon. Gaps are harmless, and a transaction that begins after the commit sees the key
+and goes behind it.
 
-A message that has nothing beside its envelope is written here, too: what its enqueue passes is
-this module, and no other of this room.
+``append_plain`` also writes the message, if it has nothing beside its envelope: its enqueue passes
+no other module of this room.
 """
 
 from __future__ import annotations
@@ -71,10 +70,10 @@ def next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
 
 
 def leap(retries: int, versions: int) -> int:
-    """How many indexes a transaction leaves out.
+    """How many indexes a transaction skips.
 
-    retries: how often it was tried before. versions: how long the last time took, by the
-        database's version: as many messages may come meanwhile as come in that time.
+    retries: how often it was retried. versions: how long the last attempt took, by the database's
+        version: about as many messages arrive during the next one.
     """
     if not retries:
         return 0
@@ -84,7 +83,7 @@ def leap(retries: int, versions: int) -> int:
 class _Leap(NamedTuple):
     """A leap that a transaction of this process needed.
 
-    version: when. top: the index that the last one took that began so.
+    version: when. top: the last index that was taken with it.
     """
 
     size: int
@@ -98,12 +97,12 @@ _leaps: dict[bytes, _Leap] = {}
 
 
 def _ahead(tried: once.Attempt, tail: bytes, following: int) -> int:
-    """The index to begin at in place of the one that follows the last.
+    """The index to begin at, instead of the one behind the last.
 
-    A transaction that is tried again leaps. Those of the same process that come soon after it
-    begin so: else each would fail once. As they overlap, each goes ahead of the one before it,
-    which commits first as a rule. Our own operations are brief: they need no leap, and would only
-    lead a cursor after the others.
+    A retry leaps. Later transactions of the same process begin with a leap, or each would fail
+    once; as they overlap, each goes ahead of the one before, which usually commits first. The
+    package's own operations are brief and need no leap before their first retry; it would only lead
+    cursors towards the others.
     """
     if tried.brief:
         return following + leap(tried.retries, tried.before)
@@ -125,8 +124,8 @@ def _ahead(tried: once.Attempt, tail: bytes, following: int) -> int:
 def _begin(
     tr: fdb.Transaction, keys: QueueKeys, level: LevelKeys, following: int, count: int
 ) -> int:
-    """The first of the indexes that so many messages take from ``following`` on; they conflict
-    with cursors that pass these."""
+    """The first index that ``count`` messages take, from ``following`` on. Conflicts with cursors
+    that pass these indexes."""
     tried = once.attempt(tr)
     begin, tail = following, level.tail
     if (tried.retries or (_leaps and not tried.brief)) and tail not in tried.given:
@@ -147,11 +146,11 @@ def append_plain(
     content_type: str,
     now_ms: int,
 ) -> str | None:
-    """Put one message behind all others of its level that has nothing beside its envelope.
+    """Append one message that has nothing beside its envelope, the fast way; returns its id.
 
-    Returns its id, or None where the queue keeps more of it (``Scope.plain_bytes``): then nothing
-    is written. What ``append`` and ``transitions.record`` do for any message is done here for
-    this one. Raises ``QueueNotFound``, ``InvalidPriority``.
+    Does what ``append`` and ``transitions.record`` do. Returns None, with nothing written, if the
+    queue keeps more of such a message (``Scope.plain_bytes``). Raises ``QueueNotFound``,
+    ``InvalidPriority``.
     """
     scope = entry.scope(tr)
     if len(payload) > scope.plain_bytes:
@@ -183,9 +182,10 @@ def assign(
 ) -> list[StoredMessage]:
     """Give messages, as (level, envelope), positions behind all others; writes none of them.
 
-    One round trip of snapshot reads, unless the caller has issued them: ``ends`` by level. Adds
-    a read conflict on the FENCE keys of the indexes, which nothing writes but a cursor that
-    passes them. A transaction that is tried again leaves out more and more indexes before them.
+    ends: the reads of the levels' ends, if they have been issued; else one round trip of snapshot
+        reads.
+
+    Adds a read conflict on the FENCE keys of the indexes. Only cursors that pass them write these.
     """
     keys = scope.keys
     counts = Counter(level for level, _ in entries)
@@ -195,12 +195,12 @@ def assign(
         level: _begin(tr, keys, keys.levels[level], next_index(keys, *ends[level]), count)
         for level, count in counts.items()
     }
-    placed = []
+    found = []
     for n, (level, envelope) in enumerate(entries):
         random = randoms[RANDOM_BYTES * n : RANDOM_BYTES * (n + 1)]
-        placed.append(StoredMessage(Position(level, following[level], random), envelope))
+        found.append(StoredMessage(Position(level, following[level], random), envelope))
         following[level] += 1
-    return placed
+    return found
 
 
 def reserve(

@@ -96,7 +96,7 @@ def ends(tr: fdb.Transaction, scope: Scope) -> dict[int, int]:
 def fill(
     tr: fdb.Transaction,
     scope: Scope,
-    book: OpenPlans,
+    opened: OpenPlans,
     limits: Limits,
     claim: bytes,
     at_most: int = CLAIM_MESSAGES,
@@ -112,7 +112,7 @@ def fill(
     with takers of the same messages and with messages added among them; not with enqueues behind
     them, except of the same ordering keys.
     """
-    batch, plan = book.current or (book.state.last + 1, Planned(scope.now_ms(tr)))
+    batch, plan = opened.current or (opened.state.last + 1, Planned(scope.now_ms(tr)))
     taken = _take(tr, scope, limits, plan, at_most)
     _remove(tr, scope, taken)
     time_to_live.expire(tr, scope, State.READY, taken.expired)
@@ -120,13 +120,14 @@ def fill(
     if taken.tallies:
         transitions.record_counts(tr, scope, LEASE, taken.tallies)
     transitions.record(
-        tr, scope, LEASE, [replace(each, consumer=book.consumer) for each in taken.watched]
+        tr, scope, LEASE, [replace(each, consumer=opened.consumer) for each in taken.watched]
     )
     if taken.leases:
         levels: dict[int, int] = {}
         for n, (position, envelope) in enumerate(taken.leases):
             levels[position.level] = levels.get(position.level, 0) + 1
-            tr[scope.keys.planned(claim, n)] = pack_planned_lease(position, book.consumer, envelope)
+            lease = pack_planned_lease(position, opened.consumer, envelope)
+            tr[scope.keys.planned(claim, n)] = lease
         for n, message in taken.joined.items():
             place = PlannedPlace(claim, n)
             lookup.point(tr, scope.keys, replace(message, turn=None), place)
@@ -141,7 +142,7 @@ def fill(
     if plan.claims and (taken.ended or full):
         plan = plan._replace(stage=Stage.SEALED, key=None)
     if plan.claims:
-        plans.write(tr, scope, book, batch, plan)
+        plans.write(tr, scope, opened, batch, plan)
     return taken.ended or full
 
 

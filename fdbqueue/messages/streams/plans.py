@@ -104,49 +104,49 @@ def create(tr: fdb.Transaction, scope: Scope, consumer: str) -> PlannerState:
 
 @transactional
 def take_over(
-    tr: fdb.Transaction, scope: Scope, book: OpenPlans, run: bytes, *, held: bool
+    tr: fdb.Transaction, scope: Scope, opened: OpenPlans, run: bytes, *, held: bool
 ) -> bool:
     """Let a run own the plans; returns whether it has just taken them over.
 
     held: whether it owned them before. Raises ``PlanTaken`` if it did and another owns them now.
     Writes blindly; the caller has read the plans.
     """
-    if book.state.owner == run:
+    if opened.state.owner == run:
         return False
     if held:
-        raise PlanTaken(queue=scope.name, consumer=book.consumer)
-    book.state = book.state._replace(owner=run)
-    _write(tr, scope.keys, book)
+        raise PlanTaken(queue=scope.name, consumer=opened.consumer)
+    opened.state = opened.state._replace(owner=run)
+    _write(tr, scope.keys, opened)
     return True
 
 
 @transactional
-def write(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, plan: Planned) -> None:
+def write(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int, plan: Planned) -> None:
     """Write a plan, blindly."""
-    book.plans[batch] = plan
-    tr[scope.keys.plan(book.consumer, batch)] = pack_plan(plan)
-    if batch > book.state.last:
-        book.state = book.state._replace(last=batch)
-        _write(tr, scope.keys, book)
+    opened.plans[batch] = plan
+    tr[scope.keys.plan(opened.consumer, batch)] = pack_plan(plan)
+    if batch > opened.state.last:
+        opened.state = opened.state._replace(last=batch)
+        _write(tr, scope.keys, opened)
 
 
 @transactional
-def acknowledge(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> None:
+def acknowledge(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) -> None:
     """Acknowledge all batches up to this one; ``end`` ends their leases. Writes blindly."""
-    book.state = book.state._replace(acknowledged=batch)
-    _write(tr, scope.keys, book)
+    opened.state = opened.state._replace(acknowledged=batch)
+    _write(tr, scope.keys, opened)
 
 
 @transactional
-def end(tr: fdb.Transaction, scope: Scope, book: OpenPlans) -> int:
+def end(tr: fdb.Transaction, scope: Scope, opened: OpenPlans) -> int:
     """End as many leases of acknowledged batches as one transaction can; returns how many.
 
     Reads leases, in one round trip, only if a message has side records or the queue keeps a
     history. Conflicts only through plans and ordering keys.
     """
-    if book.ended is None:
+    if opened.ended is None:
         return 0
-    batch, plan = book.ended
+    batch, plan = opened.ended
     silent = scope.options.history_seconds is None
     plain = list(takewhile(lambda each: silent and each.plain, plan.claims[:MAX_ENDED]))
     if plain:
@@ -161,19 +161,19 @@ def end(tr: fdb.Transaction, scope: Scope, book: OpenPlans) -> int:
         messages = _messages(tr, scope, claimed)
         _clear(tr, scope, claimed)
         transitions.record(tr, scope, ACK, messages)
-    _shorten(tr, scope, book, batch, len(plain))
+    _shorten(tr, scope, opened, batch, len(plain))
     return sum(claimed.messages for claimed in plain)
 
 
 @transactional
-def release(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> tuple[int, int]:
+def release(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) -> tuple[int, int]:
     """Return the messages of one claim of a plan to their places, without counting an attempt.
 
     Returns how many were returned, and how many became ready; those that waited for their ordering
     keys wait again. One or two round trips. Conflicts only through plans and ordering keys.
     """
-    plan = book.plans[batch]._replace(stage=Stage.RETURNING, key=None)
-    write(tr, scope, book, batch, plan)
+    plan = opened.plans[batch]._replace(stage=Stage.RETURNING, key=None)
+    write(tr, scope, opened, batch, plan)
     given = ready = 0
     if plan.claims:
         # From the end, so that the rest of the plan stays ahead of the returned messages.
@@ -197,9 +197,9 @@ def release(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int) -> t
             if each.position.index or verdict.disposition is not redelivery.Disposition.REQUEUE
         ]
         given, ready = len(messages), redelivery.carry_out(tr, scope, RELEASE, others)
-        write(tr, scope, book, batch, plan._replace(claims=plan.claims[:-1]))
-    if not book.plans[batch].claims:
-        _shorten(tr, scope, book, batch, 0)
+        write(tr, scope, opened, batch, plan._replace(claims=plan.claims[:-1]))
+    if not opened.plans[batch].claims:
+        _shorten(tr, scope, opened, batch, 0)
     return given, ready
 
 
@@ -215,16 +215,16 @@ def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
     mode = fdb.StreamingMode.want_all
     reads = tr.get_range(planners.start, planners.stop, streaming_mode=mode)
     found = tr.get_range(plans.start, plans.stop, streaming_mode=mode)
-    books = {
+    consumers = {
         consumer: OpenPlans(consumer, unpack_planner(kv.value))
         for kv in reads
         for consumer in [keys.planner.parse(kv.key)[0]]
     }
     for kv in found:
         consumer, batch = keys.plan.parse(kv.key)
-        if consumer in books:
-            books[consumer].plans[batch] = unpack_plan(kv.value)
-    return list(books.values())
+        if consumer in consumers:
+            consumers[consumer].plans[batch] = unpack_plan(kv.value)
+    return list(consumers.values())
 
 
 def leased(
@@ -246,15 +246,15 @@ def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:
     tr.clear_range(leases.start, leases.stop)
 
 
-def _shorten(tr: fdb.Transaction, scope: Scope, book: OpenPlans, batch: int, claims: int) -> None:
+def _shorten(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int, claims: int) -> None:
     """Remove the first claims of a plan, and the plan if none is left."""
-    left: Sequence[Claimed] = book.plans[batch].claims[claims:]
+    left: Sequence[Claimed] = opened.plans[batch].claims[claims:]
     if left:
-        write(tr, scope, book, batch, book.plans[batch]._replace(claims=tuple(left)))
+        write(tr, scope, opened, batch, opened.plans[batch]._replace(claims=tuple(left)))
     else:
-        del book.plans[batch]
-        del tr[scope.keys.plan(book.consumer, batch)]
+        del opened.plans[batch]
+        del tr[scope.keys.plan(opened.consumer, batch)]
 
 
-def _write(tr: fdb.Transaction, keys: QueueKeys, book: OpenPlans) -> None:
-    tr[keys.planner(book.consumer)] = pack_planner(book.state)
+def _write(tr: fdb.Transaction, keys: QueueKeys, opened: OpenPlans) -> None:
+    tr[keys.planner(opened.consumer)] = pack_planner(opened.state)

@@ -39,6 +39,7 @@ from ...schema.keys import Kind, QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.records import record
+from ...values.states import ENQUEUE
 from .. import transitions
 from ..enqueue import admission, bounds, index_allocation
 from ..enqueue.admission import Draft
@@ -367,8 +368,5 @@ def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow]) -> No
         keys = index_allocation.reserve(tr, scope.keys, level, len(some), ends[level])
         for key, row in zip(keys, some, strict=True):
             tr[key] = row.envelope
-    transitions.record_enqueued(
-        tr,
-        scope,
-        {level: (len(some), sum(row.size for row in some)) for level, some in levels.items()},
-    )
+    tallies = {lv: (len(some), sum(row.size for row in some)) for lv, some in levels.items()}
+    transitions.record_counts(tr, scope, ENQUEUE, tallies)

@@ -51,7 +51,7 @@ def page(tr: fdb.Transaction, keys: QueueKeys, begin: bytes) -> tuple[list[Stage
     found = tr.snapshot.get_range(begin or every.start, every.stop, limit=PAGE).to_list()
     rows = [(*keys.attempt.parse(kv.key), unpack_attempt(kv.value)) for kv in found]
     reads = {sink: tr.snapshot.get(keys.sink(sink)) for sink, _, _, _ in rows}
-    states = {sink: unpack_sink(look.value) for sink, look in reads.items()}
+    states = {sink: unpack_sink(read.value) for sink, read in reads.items()}
     following = found[-1].key + b"\x00" if len(found) == PAGE else b""
     return [row for row in rows if not staging.fixed(states[row[0]], row[1])], following
 

@@ -39,6 +39,14 @@ def unpack(value: object, what: str) -> Any:
         raise CorruptData(what=what, problem=repr(error)) from None
 
 
+def codec(what: str, fields: type[T]) -> tuple[Callable[[T], bytes], Callable[[object], T]]:
+    """Two functions, which pack and unpack a NamedTuple as the list of its fields.
+
+    what: its name in errors.
+    """
+    return pack, lambda stored: unpack_fields(stored, what, fields)
+
+
 def unpack_fields(value: object, what: str, build: Callable[..., T]) -> T:
     """What ``build`` makes of the fields of a stored list."""
     stored = unpack(value, what)

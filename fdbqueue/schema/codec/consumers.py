@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import pack, unpack_fields
+from ...store.clocks import Moment
+from . import codec
 from .atomic import pack_index, unpack_index
-
-
-class Beat(NamedTuple):
-    """A sign of life: the database's version and the wall clock when it was given."""
-
-    version: int
-    wall_ms: int
 
 
 class Session(NamedTuple):
@@ -29,9 +23,12 @@ class Session(NamedTuple):
     expired: bool = False
 
     @property
-    def beat(self) -> Beat:
+    def heartbeat(self) -> Moment:
         """Its last sign of life."""
-        return Beat(self.version, self.wall_ms)
+        return Moment(self.version, self.wall_ms)
+
+
+pack_session, unpack_session = codec("a session", Session)
 
 
 class ConsumerRef(NamedTuple):
@@ -40,6 +37,9 @@ class ConsumerRef(NamedTuple):
     id: bytes
     priority: int = 0
     session: bytes = b""
+
+
+pack_guard, unpack_guard = codec("a guard", ConsumerRef)
 
 
 class ConsumerRecord(NamedTuple):
@@ -53,9 +53,12 @@ class ConsumerRecord(NamedTuple):
     wall_ms: int = 0
 
     @property
-    def beat(self) -> Beat:
+    def heartbeat(self) -> Moment:
         """Its own last sign of life."""
-        return Beat(self.version, self.wall_ms)
+        return Moment(self.version, self.wall_ms)
+
+
+pack_consumer, unpack_consumer = codec("a consumer", ConsumerRecord)
 
 
 class Request(NamedTuple):
@@ -78,6 +81,9 @@ class Request(NamedTuple):
     suspects: bool = True
 
 
+pack_request, unpack_request = codec("a request", Request)
+
+
 class Holder(NamedTuple):
     """The consumer that an exclusive subscription serves, and until when."""
 
@@ -86,24 +92,7 @@ class Holder(NamedTuple):
     expiry_ms: int
 
 
-def pack_session(session: Session) -> bytes:
-    """The stored form of a session."""
-    return pack(list(session))
-
-
-def unpack_session(value: bytes) -> Session:
-    """A session from its stored form."""
-    return unpack_fields(value, "a session", Session)
-
-
-def pack_consumer(record: ConsumerRecord) -> bytes:
-    """The stored form of a consumer."""
-    return pack(list(record))
-
-
-def unpack_consumer(value: bytes) -> ConsumerRecord:
-    """A consumer from its stored form."""
-    return unpack_fields(value, "a consumer", ConsumerRecord)
+pack_holder, unpack_holder = codec("a holder", Holder)
 
 
 def pack_state(session: bytes, since: int = 0) -> bytes:
@@ -114,33 +103,3 @@ def pack_state(session: bytes, since: int = 0) -> bytes:
 def unpack_state(value: bytes) -> tuple[bytes, int]:
     """A consumer's session from its stored state, and since which version it waits."""
     return value[8:], unpack_index(value[:8])
-
-
-def pack_guard(consumer: ConsumerRef) -> bytes:
-    """The stored form of the guard."""
-    return pack(list(consumer))
-
-
-def unpack_guard(value: bytes) -> ConsumerRef:
-    """The guard from its stored form."""
-    return unpack_fields(value, "a guard", ConsumerRef)
-
-
-def pack_request(request: Request) -> bytes:
-    """The stored form of a request."""
-    return pack(list(request))
-
-
-def unpack_request(value: bytes) -> Request:
-    """A request from its stored form."""
-    return unpack_fields(value, "a request", Request)
-
-
-def pack_holder(holder: Holder) -> bytes:
-    """The stored form of a holder."""
-    return pack(list(holder))
-
-
-def unpack_holder(value: bytes) -> Holder:
-    """A holder from its stored form."""
-    return unpack_fields(value, "a holder", Holder)

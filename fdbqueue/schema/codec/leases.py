@@ -1,4 +1,4 @@
-"""Leases, and when one that was extended ends."""
+"""Leases, and the ends of extended ones."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from typing import NamedTuple
 import msgpack
 
 from ...errors import CorruptData
+from ...store.clocks import Moment
 from ...values.model import BYTES, Message, Position
 from . import VERSION, pack, unpack
 from .atomic import pack_index, unpack_index
 from .envelopes import BESIDE, FIELDS
-
-
-class Until(NamedTuple):
-    """When a lease ends: the database's version and the wall clock."""
-
-    version: int
-    wall_ms: int
 
 
 class Lease(NamedTuple):
@@ -26,8 +20,8 @@ class Lease(NamedTuple):
     begun: whether its consumer began to handle it at once, and no other message. Otherwise an
     expired lease does not count as a failed attempt.
 
-    The expiry is the original one; an extended lease ends later, see ``Until``. A lease of a plan
-    never expires: its expiry is 0.
+    The expiry is the original one; UNTIL has that of an extended lease. A lease of a plan never
+    expires: its expiry is 0.
 
     claim: random bytes that tell the lease from others of its message; zeros in a plan. plain:
     whether the message has no side records, so that it can end without reading its envelope.
@@ -47,10 +41,10 @@ class Lease(NamedTuple):
         """Whether it belongs to a plan: it never expires, and is settled with the plan."""
         return self.expiry_version == 0
 
-    def ends(self, extended: bytes | None) -> Until:
+    def ends(self, extended: bytes | None) -> Moment:
         """When it ends, given its stored extension, if any."""
         if extended is None:
-            return Until(self.expiry_version, self.expiry_ms)
+            return Moment(self.expiry_version, self.expiry_ms)
         return unpack_until(extended)
 
 
@@ -153,11 +147,11 @@ def unpack_expiry(value: bytes) -> tuple[int, bytes]:
     return unpack_index(value[:8]), value[8:]
 
 
-def pack_until(until: Until) -> bytes:
+def pack_until(until: Moment) -> bytes:
     """The stored form of the end of a lease."""
     return pack_index(until.version) + pack_index(until.wall_ms)
 
 
-def unpack_until(value: bytes) -> Until:
+def unpack_until(value: bytes) -> Moment:
     """The end of a lease from its stored form."""
-    return Until(unpack_index(value[:8]), unpack_index(value[8:]))
+    return Moment(unpack_index(value[:8]), unpack_index(value[8:]))

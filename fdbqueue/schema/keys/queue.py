@@ -251,10 +251,6 @@ class QueueKeys:
         """(state, -priority, consumer): a higher priority stands first."""
         return self._state(state, -priority, consumer)
 
-    def in_state(self, state: int) -> slice:
-        """The consumers in one state, by priority."""
-        return self._state.under(state)
-
     def in_state_above(self, state: int, priority: int) -> slice:
         """The consumers in one state whose priority is higher than ``priority``."""
         return self._state.before(state, -priority)
