@@ -11,6 +11,8 @@ from fdbqueue.cli import bench, durations, terminal
 from fdbqueue.cli.declarations import Argument, Group, Option
 from fdbqueue.cli.parameters import AsJson
 
+from .peers.command import peers
+
 app = Group(**bench.app.settings, add_completion=False)
 app.callback(invoke_without_command=True)(bench.start)
 app.command()(bench.quick)
@@ -20,6 +22,8 @@ WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
 JsonFile = Annotated[Path | None, Option(help="Also write all figures to this file, as JSON.")]
 
 EXPECTED_RATE = 2_500
+
+app.command()(peers)
 
 
 @app.command()

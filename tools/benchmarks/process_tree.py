@@ -1,4 +1,4 @@
-"""The processor time of this process and all its descendants."""
+"""The processor time of a process and all its descendants."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ _PARENT, _TIMES = 1, slice(11, 15)
 """Fields of ``/proc/PID/stat`` after the name: parent, and times including ended children."""
 
 
-def cpu_seconds() -> float | None:
-    """Processor time of this process and all its descendants; None without ``/proc``."""
+def cpu_seconds(root: int | None = None) -> float | None:
+    """Processor time of a process and all its descendants; None without ``/proc``.
+
+    root: the process; by default this one.
+    """
     if not (_PROC / "self" / "stat").exists():
         return None
     parents, times = {}, {}
@@ -23,7 +26,9 @@ def cpu_seconds() -> float | None:
                 continue  # the process has ended
             parents[int(entry.name)] = int(fields[_PARENT])
             times[int(entry.name)] = sum(map(int, fields[_TIMES]))
-    return sum(times[pid] for pid in _below(os.getpid(), parents)) / os.sysconf("SC_CLK_TCK")
+    return sum(times[pid] for pid in _below(root or os.getpid(), parents)) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 def _below(root: int, parents: dict[int, int]) -> set[int]:

@@ -1,0 +1,1 @@
+"""fdbqueue beside other queues: the same work, on the same machine, in one run."""

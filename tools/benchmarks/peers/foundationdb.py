@@ -1,0 +1,187 @@
+"""fdbqueue, the plain recipe and blind sets, on the embedded engine and on a server."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .handled import record
+from .peer import NAME, Client, Missing, Peer, Server
+
+ROOT = Path(__file__).resolve().parents[3]
+PORT = "4690"
+
+
+class _OnStore(Peer):
+    """A peer on a store of fdbqueue. Its clients open it by FDBQUEUE_STORE."""
+
+    title: str
+    durable = "each commit"
+
+    def __init__(self, *, server: bool = False, source: Path = ROOT) -> None:
+        self._server = server
+        self._source = source
+        self.name = f"{self.title}, {'server' if server else 'embedded'}"
+
+    def check(self) -> None:
+        if self._server and not os.environ.get("FDB_BIN"):
+            self.program("fdbserver")
+
+    @contextmanager
+    def serve(self, directory: Path) -> Iterator[Server]:
+        path = {"PYTHONPATH": str(self._source)}
+        if not self._server:
+            store = f"embedded:{directory}/store.fdbq"
+            yield Server(store, environment={**path, "FDBQUEUE_STORE": store})
+            return
+        with tempfile.TemporaryDirectory(prefix="fdb-") as home:
+            environment = {**os.environ, "FDB_DIR": home, "FDB_PORT": PORT}
+            script = str(ROOT / "tools" / "fdbserver")
+            started = subprocess.run(
+                [script, "start"], check=False, env=environment, capture_output=True, text=True
+            )
+            try:
+                if started.returncode:
+                    raise Missing(f"tools/fdbserver start: {started.stderr[-300:]}")
+                told = subprocess.run(
+                    [script, "env"], env=environment, capture_output=True, text=True, check=True
+                ).stdout
+                exports = shlex.split(told.replace("export ", ""))
+                client = dict(export.split("=", 1) for export in exports)
+                pid = int((Path(home) / "pid").read_text())
+                yield Server(client["FDBQUEUE_STORE"], pid, {**path, **client})
+            finally:
+                subprocess.run([script, "reset"], env=environment, capture_output=True, check=False)
+
+
+class _Queue(Client):
+    def __init__(self) -> None:
+        import fdbqueue
+
+        self.db = fdbqueue.open()
+        try:
+            self.queue = fdbqueue.Queue.open(self.db, NAME)
+        except fdbqueue.errors.QueueNotFound:
+            self.queue = fdbqueue.Queue.create(self.db, NAME)
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        if len(payloads) == 1:
+            self.queue.enqueue(self.db, payloads[0])
+        else:
+            self.queue.enqueue_many(self.db, payloads)
+
+    def take(self, most: int) -> Sequence[bytes]:
+        if most == 1:
+            delivery = self.queue.receive(self.db, lease=60)
+            if delivery is None:
+                return ()
+            self.queue.ack(self.db, delivery)
+            return (delivery.message.payload,)
+        deliveries = self.queue.receive_many(self.db, most, lease=60)
+        if deliveries:
+            self.queue.ack_many(self.db, deliveries)
+        return [delivery.message.payload for delivery in deliveries]
+
+
+class FdbQueue(_OnStore):
+    """fdbqueue as it is in a source tree."""
+
+    title = "fdbqueue"
+    works = True
+
+    def __init__(self, *, server: bool = False, source: Path = ROOT, label: str = "") -> None:
+        super().__init__(server=server, source=source)
+        self.name += label
+
+    def client(self, address: str) -> Client:
+        return _Queue()
+
+    def work(self, address: str) -> None:
+        import fdbqueue
+
+        opened = _Queue()
+        worker = fdbqueue.Worker(opened.db)
+        worker.add(opened.queue, lambda message: record(message.payload))
+        worker.run()
+
+
+class _RecipeKeys(Client):
+    def __init__(self) -> None:
+        import fdbqueue
+
+        self.db: Any = fdbqueue.open()
+        pack, unpack = fdbqueue.fdb.tuple.pack, fdbqueue.fdb.tuple.unpack
+        begin, end = pack((NAME, 0)), pack((NAME, 1 << 60))
+
+        @fdbqueue.fdb.transactional
+        def put(tr: Any, payloads: Sequence[bytes]) -> None:
+            index = 0
+            for row in tr.snapshot.get_range(begin, end, limit=1, reverse=True):
+                index = unpack(row.key)[1] + 1
+            for offset, payload in enumerate(payloads):
+                tr[pack((NAME, index + offset, os.urandom(20)))] = payload
+
+        @fdbqueue.fdb.transactional
+        def take(tr: Any, most: int) -> Sequence[bytes]:
+            rows = tr.get_range(begin, end, limit=most).to_list()
+            for row in rows:
+                del tr[row.key]
+            return [bytes(row.value) for row in rows]
+
+        self._put, self._take = put, take
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        self._put(self.db, payloads)
+
+    def take(self, most: int) -> Sequence[bytes]:
+        taken: Sequence[bytes] = self._take(self.db, most)
+        return taken
+
+
+class Recipe(_OnStore):
+    """FoundationDB's queue recipe: no leases, so a crash loses what its consumer had popped."""
+
+    title = "plain recipe"
+
+    def client(self, address: str) -> Client:
+        return _RecipeKeys()
+
+
+class _BlindKeys(Client):
+    def __init__(self) -> None:
+        import fdbqueue
+
+        self.db: Any = fdbqueue.open()
+        pack = fdbqueue.fdb.tuple.pack
+
+        @fdbqueue.fdb.transactional
+        def put(tr: Any, payloads: Sequence[bytes]) -> None:
+            for payload in payloads:
+                tr[pack((NAME, os.urandom(12)))] = payload
+
+        self._put = put
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        self._put(self.db, payloads)
+
+    def take(self, most: int) -> Sequence[bytes]:
+        nothing = [b"0" * 100] * most
+        for _ in range(2):
+            self.put(nothing)
+        return nothing
+
+
+class BlindSets(_OnStore):
+    """Sets of random keys: one commit to enqueue, two to receive and acknowledge."""
+
+    title = "blind sets"
+    limit = True
+
+    def client(self, address: str) -> Client:
+        return _BlindKeys()

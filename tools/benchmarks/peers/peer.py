@@ -1,0 +1,148 @@
+"""What a queue does to take part in the comparison."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+START_SECONDS = 60.0
+PLACES = [
+    *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True),
+    "/usr/lib/rabbitmq/bin",
+]
+"""Where Debian keeps the programs of servers; on the PATH it has wrappers that switch the user."""
+NAME = "bench"
+"""The name of the queue, table or stream in every peer."""
+
+
+class Missing(Exception):
+    """Raised when a peer cannot run on this machine; the text says what to install."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A peer that is ready: where its clients find it, and the process that serves them."""
+
+    address: str
+    pid: int | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables for the processes of the clients."""
+
+
+class Client(ABC):
+    """A connection of one process to a queue."""
+
+    @abstractmethod
+    def put(self, payloads: Sequence[bytes]) -> None:
+        """Enqueue messages in one call; returns when they are as durable as the peer makes them."""
+
+    @abstractmethod
+    def take(self, most: int) -> Sequence[bytes]:
+        """Receive and settle up to ``most`` messages; nothing if the queue is empty."""
+
+    def rest(self) -> Sequence[bytes]:
+        """All messages still in the queue; may take them."""
+        found: list[bytes] = []
+        while taken := self.take(100):
+            found += taken
+        return found
+
+
+class Peer(ABC):
+    """One queue, with its server if it has one.
+
+    A peer runs in other processes, too: they create it again from its name.
+    """
+
+    name: str
+    durable: str
+    """When an acknowledged message survives a crash of the machine."""
+    packages: tuple[str, ...] = ()
+    """Modules that it imports, as they are installed by pip."""
+    programs: tuple[str, ...] = ()
+    enqueues_batches = True
+    """Whether one call enqueues several messages."""
+    receives_batches = True
+    """Whether one call receives several messages."""
+    takes = True
+    """Whether a program can receive and acknowledge without the peer's own worker."""
+    works = False
+    """Whether the peer has a worker of its own."""
+    limit = False
+    """Whether this is a limit of the store rather than a queue, so that nothing can be lost."""
+
+    def check(self) -> None:
+        """Raise ``Missing`` if the peer cannot run here."""
+        for package in self.packages:
+            if find_spec(package) is None:
+                raise Missing(f"pip install {package}")
+        for program in self.programs:
+            self.program(program)
+
+    @staticmethod
+    def program(name: str) -> str:
+        """The path of a program of the machine; raises ``Missing``."""
+        found = shutil.which(name, path=os.pathsep.join(PLACES)) or shutil.which(name)
+        if found is None:
+            raise Missing(f"{name} is not installed")
+        return found
+
+    @contextmanager
+    def serve(self, directory: Path) -> Iterator[Server]:
+        """Start the peer with its data in a directory, which is empty; stop it at the end."""
+        yield Server(str(directory / "data"))
+
+    @abstractmethod
+    def client(self, address: str) -> Client:
+        """Connect, and create the queue if it does not exist."""
+
+    def send(self, address: str, payloads: Sequence[bytes]) -> None:
+        """Enqueue messages for the peer's own worker."""
+        client = self.client(address)
+        for first in range(0, len(payloads), 100):
+            client.put(payloads[first : first + 100])
+
+    def work(self, address: str) -> None:
+        """Run the peer's own worker in this process until it is killed.
+
+        Its handler passes each payload to ``handled.record``.
+        """
+        raise NotImplementedError
+
+
+@contextmanager
+def running(
+    command: Sequence[str], ready: Callable[[], bool], log: Path, **options: object
+) -> Iterator[int]:
+    """Run a server until the end of the block; yields its process id once it is ready."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **options,  # type: ignore[call-overload]
+        )
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not ready():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    tail = log.read_text(errors="replace")[-500:]
+                    raise Missing(f"{command[0]} did not start:\n{tail}")
+                time.sleep(0.05)
+            yield process.pid
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

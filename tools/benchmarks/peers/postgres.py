@@ -1,0 +1,219 @@
+"""PostgreSQL: a table with SKIP LOCKED, PGMQ's algorithm, procrastinate and pgqueuer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .handled import record
+from .peer import NAME, Client, Peer, Server, running
+
+OWNER = "postgres"
+
+
+class _OnPostgres(Peer):
+    durable = "each commit"
+    programs = ("initdb", "postgres")
+
+    @contextmanager
+    def serve(self, directory: Path) -> Iterator[Server]:
+        import psycopg
+
+        # PostgreSQL refuses to run as root.
+        user = {"user": OWNER} if os.geteuid() == 0 else {}
+        data = directory / "data"
+        data.mkdir()
+        if user:
+            shutil.chown(data, OWNER)
+            shutil.chown(directory, OWNER)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        create = [self.program("initdb"), "-D", str(data), "-U", OWNER, "-A", "trust"]
+        subprocess.run(create, check=True, cwd=directory, **user, **quiet)  # type: ignore[call-overload]
+        address = f"host={directory} user={OWNER} dbname=postgres"
+
+        def ready() -> bool:
+            try:
+                psycopg.connect(address).close()
+            except psycopg.OperationalError:
+                return False
+            return True
+
+        serve = [self.program("postgres"), "-D", str(data), "-k", str(directory), "-h", ""]
+        with running(serve, ready, directory / "log", cwd=directory, **user) as pid:
+            yield Server(address, pid)
+
+
+class _Table(Client):
+    table = f"""CREATE TABLE IF NOT EXISTS {NAME} (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload bytea NOT NULL)"""
+
+    def __init__(self, address: str) -> None:
+        import psycopg
+
+        self.connection: Any = psycopg.connect(address, autocommit=True)
+        self.cursor = self.connection.cursor()
+        self.cursor.execute("SELECT pg_advisory_lock(1)")
+        self.cursor.execute(self.table)
+        self.cursor.execute("SELECT pg_advisory_unlock(1)")
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        self.cursor.execute(
+            f"INSERT INTO {NAME} (payload) SELECT unnest(%s::bytea[])", (list(payloads),)
+        )
+
+    def take(self, most: int) -> Sequence[bytes]:
+        with self.connection.transaction():
+            self.cursor.execute(
+                f"SELECT id, payload FROM {NAME} ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
+                (most,),
+            )
+            rows = self.cursor.fetchall()
+            if rows:
+                self.cursor.execute(
+                    f"DELETE FROM {NAME} WHERE id = ANY(%s)", ([row[0] for row in rows],)
+                )
+        return [bytes(row[1]) for row in rows]
+
+
+class SkipLocked(_OnPostgres):
+    name = "PostgreSQL, SKIP LOCKED"
+    packages = ("psycopg",)
+
+    def client(self, address: str) -> Client:
+        return _Table(address)
+
+
+class _Visibility(_Table):
+    table = f"""CREATE TABLE IF NOT EXISTS {NAME} (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload bytea NOT NULL,
+        read_count int NOT NULL DEFAULT 0, visible timestamptz NOT NULL DEFAULT now());
+        CREATE INDEX IF NOT EXISTS {NAME}_visible ON {NAME} (visible)"""
+
+    def take(self, most: int) -> Sequence[bytes]:
+        self.cursor.execute(
+            f"""WITH next AS (
+                SELECT id FROM {NAME} WHERE visible <= clock_timestamp()
+                ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED)
+            UPDATE {NAME} AS q SET read_count = read_count + 1,
+                visible = clock_timestamp() + interval '60 s'
+            FROM next WHERE q.id = next.id RETURNING q.id, q.payload""",
+            (most,),
+        )
+        rows = self.cursor.fetchall()
+        if rows:
+            self.cursor.execute(
+                f"DELETE FROM {NAME} WHERE id = ANY(%s)", ([row[0] for row in rows],)
+            )
+        return [bytes(row[1]) for row in rows]
+
+
+class Pgmq(_OnPostgres):
+    name = "PGMQ's algorithm"
+    packages = ("psycopg",)
+
+    def client(self, address: str) -> Client:
+        return _Visibility(address)
+
+
+class _Procrastinate(Client):
+    def __init__(self, address: str) -> None:
+        import procrastinate
+
+        self.app: Any = procrastinate.App(
+            connector=procrastinate.SyncPsycopgConnector(conninfo=address)
+        )
+        self.app.open()
+        self.task = self.app.task(name="record")(record)
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        if len(payloads) == 1:
+            self.task.defer(payload=payloads[0].decode())
+        else:
+            self.task.batch_defer(*({"payload": payload.decode()} for payload in payloads))
+
+    def take(self, most: int) -> Sequence[bytes]:
+        raise NotImplementedError
+
+
+class Procrastinate(_OnPostgres):
+    name = "procrastinate"
+    packages = ("procrastinate", "psycopg")
+    takes = False
+    works = True
+
+    @contextmanager
+    def serve(self, directory: Path) -> Iterator[Server]:
+        with super().serve(directory) as server:
+            _Procrastinate(server.address).app.schema_manager.apply_schema()
+            yield server
+
+    def client(self, address: str) -> Client:
+        return _Procrastinate(address)
+
+    def work(self, address: str) -> None:
+        import procrastinate
+
+        app: Any = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=address))
+        app.task(name="record")(record)
+        app.run_worker(delete_jobs="successful")
+
+
+class _PgQueuer(Client):
+    def __init__(self, address: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.queries = self.loop.run_until_complete(self.connect(address))
+
+    @staticmethod
+    async def connect(address: str) -> Any:
+        import psycopg
+        from pgqueuer import PsycopgDriver, Queries
+
+        connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
+        return Queries(PsycopgDriver(connection))
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        count = len(payloads)
+        self.loop.run_until_complete(
+            self.queries.enqueue(["record"] * count, list(payloads), [0] * count)
+        )
+
+    def take(self, most: int) -> Sequence[bytes]:
+        raise NotImplementedError
+
+
+class PgQueuer(_OnPostgres):
+    name = "pgqueuer"
+    packages = ("pgqueuer", "psycopg")
+    takes = False
+    works = True
+
+    @contextmanager
+    def serve(self, directory: Path) -> Iterator[Server]:
+        with super().serve(directory) as server:
+            client = _PgQueuer(server.address)
+            client.loop.run_until_complete(client.queries.install())
+            yield server
+
+    def client(self, address: str) -> Client:
+        return _PgQueuer(address)
+
+    def work(self, address: str) -> None:
+        async def run() -> None:
+            from pgqueuer import PgQueuer as Application
+
+            driver = (await _PgQueuer.connect(address)).driver
+            application: Any = Application(driver)
+
+            async def handle(job: Any) -> None:
+                record(job.payload)
+
+            application.entrypoint("record")(handle)
+            await application.run()
+
+        asyncio.run(run())

@@ -1,0 +1,163 @@
+"""Redis with an append-only file: streams, RQ and Dramatiq."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .handled import record
+from .peer import NAME, Client, Peer, Server, running
+
+GROUP = "consumers"
+
+
+class _OnRedis(Peer):
+    durable = "within a second"
+    programs = ("redis-server",)
+
+    @contextmanager
+    def serve(self, directory: Path) -> Iterator[Server]:
+        import redis
+
+        socket = directory / "redis.sock"
+        command = [
+            self.program("redis-server"), "--port", "0", "--unixsocket", str(socket), "--dir",
+            str(directory), "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
+        ]  # fmt: skip
+
+        def ready() -> bool:
+            try:
+                return bool(redis.Redis(unix_socket_path=str(socket)).ping())
+            except redis.ConnectionError:
+                return False
+
+        with running(command, ready, directory / "log") as pid:
+            yield Server(f"unix://{socket}", pid)
+
+
+def _connect(address: str) -> Any:
+    import redis
+
+    return redis.Redis.from_url(address)
+
+
+class _Stream(Client):
+    def __init__(self, address: str) -> None:
+        import redis
+
+        self.redis = _connect(address)
+        try:
+            self.redis.xgroup_create(NAME, GROUP, id="0", mkstream=True)
+        except redis.ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+        self.me = str(os.getpid())
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        if len(payloads) == 1:
+            self.redis.xadd(NAME, {"p": payloads[0]})
+            return
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for payload in payloads:
+                pipeline.xadd(NAME, {"p": payload})
+            pipeline.execute()
+
+    def take(self, most: int) -> Sequence[bytes]:
+        found = self.redis.xreadgroup(GROUP, self.me, {NAME: ">"}, count=most)
+        entries = [
+            entry
+            for stream in (
+                found.values() if isinstance(found, dict) else [each[1] for each in found or ()]
+            )
+            for entry in stream
+        ]
+        if entries:
+            ids = [entry[0] for entry in entries]
+            with self.redis.pipeline(transaction=False) as pipeline:
+                pipeline.xack(NAME, GROUP, *ids)
+                pipeline.xdel(NAME, *ids)
+                pipeline.execute()
+        return [entry[1][b"p"] for entry in entries]
+
+
+class Streams(_OnRedis):
+    name = "Redis streams"
+    packages = ("redis",)
+
+    def client(self, address: str) -> Client:
+        return _Stream(address)
+
+
+class _Rq(Client):
+    def __init__(self, address: str) -> None:
+        import rq
+
+        self.queue: Any = rq.Queue(NAME, connection=_connect(address))
+        self.data = rq.Queue.prepare_data
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        if len(payloads) == 1:
+            self.queue.enqueue(record, payloads[0], result_ttl=0)
+            return
+        self.queue.enqueue_many([self.data(record, (each,), result_ttl=0) for each in payloads])
+
+    def take(self, most: int) -> Sequence[bytes]:
+        raise NotImplementedError
+
+
+class Rq(_OnRedis):
+    packages = ("redis", "rq")
+    takes = False
+    works = True
+
+    def __init__(self, *, forks: bool) -> None:
+        self._forks = forks
+        self.name = "RQ, a fork for each job" if forks else "RQ, simple worker"
+
+    def client(self, address: str) -> Client:
+        return _Rq(address)
+
+    def work(self, address: str) -> None:
+        import rq
+
+        kind: Any = rq.Worker if self._forks else rq.SimpleWorker
+        kind([NAME], connection=_connect(address)).work(logging_level="WARNING")
+
+
+class _Dramatiq(Client):
+    def __init__(self, address: str) -> None:
+        import dramatiq
+        from dramatiq.brokers.redis import RedisBroker
+
+        self.broker: Any = RedisBroker(url=address)
+        dramatiq.set_broker(self.broker)
+        self.actor: Any = dramatiq.actor(record, queue_name=NAME, broker=self.broker)
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        for payload in payloads:
+            self.actor.send(payload.decode())
+
+    def take(self, most: int) -> Sequence[bytes]:
+        raise NotImplementedError
+
+
+class Dramatiq(_OnRedis):
+    name = "Dramatiq"
+    enqueues_batches = receives_batches = False
+    packages = ("redis", "dramatiq")
+    takes = False
+    works = True
+
+    def client(self, address: str) -> Client:
+        return _Dramatiq(address)
+
+    def work(self, address: str) -> None:
+        import threading
+
+        import dramatiq
+
+        dramatiq.Worker(_Dramatiq(address).broker, worker_threads=8).start()
+        threading.Event().wait()

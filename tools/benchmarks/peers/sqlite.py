@@ -1,0 +1,117 @@
+"""Queues in one SQLite file: litequeue, huey and diskcache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .handled import record
+from .peer import NAME, Client, Peer
+
+
+class _LiteQueue(Client):
+    def __init__(self, path: str) -> None:
+        from litequeue import LiteQueue as Queue
+
+        self.queue: Any = Queue(path, timeout=60)
+        # It asks for NORMAL, with which a crash of the machine loses the last commits.
+        self.queue.conn.execute("PRAGMA synchronous = FULL")
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        if len(payloads) == 1:
+            self.queue.put(payloads[0].decode())
+            return
+        with self.queue.transaction(mode="IMMEDIATE"):
+            for payload in payloads:
+                self.queue.put(payload.decode())
+
+    def take(self, most: int) -> Sequence[bytes]:
+        taken: list[bytes] = []
+        while len(taken) < most and (message := self.queue.pop()) is not None:
+            self.queue.done(message.message_id)
+            taken.append(message.data.encode())
+        return taken
+
+    def rest(self) -> Sequence[bytes]:
+        ready = f"SELECT data FROM {self.queue.table} WHERE status = 0"
+        return [row[0].encode() for row in self.queue.conn.execute(ready)]
+
+
+class LiteQueue(Peer):
+    name = "litequeue"
+    receives_batches = False
+    durable = "each commit"
+    packages = ("litequeue",)
+
+    def client(self, address: str) -> Client:
+        return _LiteQueue(address)
+
+
+class _DiskCache(Client):
+    def __init__(self, path: str) -> None:
+        from diskcache import Cache
+
+        self.cache: Any = Cache(path, timeout=60, sqlite_synchronous=2)
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        if len(payloads) == 1:
+            self.cache.push(payloads[0], retry=True)
+            return
+        with self.cache.transact(retry=True):
+            for payload in payloads:
+                self.cache.push(payload, retry=True)
+
+    def take(self, most: int) -> Sequence[bytes]:
+        if most == 1:
+            _, payload = self.cache.pull(retry=True)
+            return () if payload is None else (payload,)
+        taken: list[bytes] = []
+        with self.cache.transact(retry=True):
+            while len(taken) < most and (payload := self.cache.pull(retry=True)[1]) is not None:
+                taken.append(payload)
+        return taken
+
+
+class DiskCache(Peer):
+    name = "diskcache, at most once"
+    durable = "each commit"
+    packages = ("diskcache",)
+
+    def client(self, address: str) -> Client:
+        return _DiskCache(address)
+
+
+class _Huey(Client):
+    def __init__(self, path: str) -> None:
+        from huey import SqliteHuey
+
+        self.huey: Any = SqliteHuey(NAME, filename=path, fsync=True, results=False, timeout=60)
+        self.task = self.huey.task(name="record")(record)
+
+    def put(self, payloads: Sequence[bytes]) -> None:
+        for payload in payloads:
+            self.task(payload)
+
+    def take(self, most: int) -> Sequence[bytes]:
+        taken: list[bytes] = []
+        while len(taken) < most and (task := self.huey.dequeue()) is not None:
+            taken.append(task.args[0])
+        return taken
+
+    def rest(self) -> Sequence[bytes]:
+        return [task.args[0] for task in self.huey.pending()]
+
+
+class Huey(Peer):
+    name = "huey, at most once"
+    enqueues_batches = receives_batches = False
+    durable = "each commit"
+    packages = ("huey",)
+    works = True
+
+    def client(self, address: str) -> Client:
+        return _Huey(address)
+
+    def work(self, address: str) -> None:
+        client = _Huey(address)
+        client.huey.create_consumer(workers=1, periodic=False, initial_delay=0.01).run()
