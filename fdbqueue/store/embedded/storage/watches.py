@@ -1,9 +1,9 @@
 """Watches of keys, and the thread that notices changes.
 
-One thread per store looks at a number in shared memory, 125 times a second and only while some
-watch is armed. When a commit of any process moved that number, and the slot of a watched key, it
-compares the key with its value at the newest state. A commit of this process that touches a watched
-key wakes the thread at once.
+One thread per store looks at a number in shared memory, only while some watch is armed: every
+millisecond for a tenth of a second after a watch was armed, then 125 times a second. When a commit
+of any process moved that number, and the slot of a watched key, it compares the key with its value
+at the newest state. A commit of this process that touches a watched key wakes the thread at once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from .versions import ANNOUNCED, RANGES, TOUCHED, slot_of
 log = logging.getLogger("fdbqueue.store.embedded")
 
 _POLL_SECONDS = 0.008
+# Most watches are armed just before their key changes.
+_EAGER_SECONDS, _EAGER_POLL_SECONDS = 0.1, 0.001
 # How long the thread keeps looking without watches, since new ones often follow.
 _LINGER_SECONDS = 0.5
 # How long to wait for an announced commit, whose process may have died before making it.
@@ -76,6 +78,7 @@ class Watches:
         self._gone: deque[Watch] = deque()
         self._wake = threading.Event()
         self._asleep = True
+        self._armed_at = 0.0
         self._seen = 0
         self._waiting_since = self._idle_since = self._failing_since = 0.0
         self._helper = Helper("fdbqueue-watches", self._look)
@@ -100,6 +103,7 @@ class Watches:
                 return
             watches = self._by_key.setdefault(watch.key, set())
             watches.add(watch)
+            self._armed_at = time.monotonic()
             slot = self.slot(watch.key)
             if not own or slot != watch.slot_seen + 1:
                 self._slots[watch.key] = None
@@ -143,13 +147,16 @@ class Watches:
         if self._gone:
             with self._lock:
                 self._forget_gone()
+        now = time.monotonic()
         if self._by_key:
             self._idle_since = 0.0
         elif not self._idle_since:
-            self._idle_since = time.monotonic()
-        idle_since = self._idle_since
-        self._asleep = bool(idle_since) and time.monotonic() - idle_since > _LINGER_SECONDS
-        self._wake.wait(None if self._asleep and not self._by_key else _POLL_SECONDS)
+            self._idle_since = now
+        idle = bool(self._idle_since) and now - self._idle_since > _LINGER_SECONDS
+        eager = now - self._armed_at < _EAGER_SECONDS
+        self._asleep = not eager
+        seconds = _EAGER_POLL_SECONDS if eager else _POLL_SECONDS
+        self._wake.wait(None if idle and not self._by_key else seconds)
         self._asleep = False
         woken = self._wake.is_set()
         if woken:
