@@ -146,6 +146,12 @@ def attempt(tr: fdb.Transaction) -> Attempt:
     return known
 
 
+def is_ours(tr: fdb.Transaction) -> bool:
+    """Whether an ``Operation`` runs a transaction, and the caller has no part in it."""
+    known: Attempt | None = tr.__dict__.get(_KNOWN)
+    return known is not None and known.ours
+
+
 class Operation(Generic[R]):
     """One operation in transactions of its own: retried until one commits, exactly once::
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, Queue
+from fdbqueue import Depth, Queue, verify
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
+from fdbqueue.schema import once
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
@@ -133,6 +135,60 @@ def test_the_last_attempt_that_lapses_makes_a_dead_letter(
         clock.seconds += 61
     assert queue.receive(db) is None
     assert queue.depth(db) == Depth(enqueued=1, dead=1)
+
+
+def test_leases_settled_together_are_read_with_others_between_them(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given a batch with two messages of another behind each of its own, some of them extended
+    ids = queue.enqueue_many(db, [b"%d" % n for n in range(120)])
+    first = queue.receive_many(db, 120)
+    kept = first[::3]
+    given_back = [each for each in first if each not in kept]
+    queue.release_many(db, given_back, delay=0)
+    second = queue.receive_many(db, 80)
+    assert {each.id for each in [*kept, *second]} == {*ids}
+    queue.extend_many(db, kept[:30], 90)
+    # When one of them is settled by itself, then together they are not
+    queue.ack(db, kept[7])
+    with pytest.raises(LeaseLost) as lost:
+        queue.ack_many(db, kept)
+    assert lost.value.message_id == kept[7].id
+    with pytest.raises(LeaseLost):
+        queue.ack_many(db, given_back)
+    assert queue.depth(db) == Depth(enqueued=120, leased=119, done=1)
+    # And the rest is settled, each once, whatever expires afterwards
+    queue.ack_many(db, [each for each in kept if each is not kept[7]])
+    queue.ack_many(db, second)
+    assert queue.depth(db) == Depth(enqueued=120, done=120)
+    clock.seconds += 1_000
+    assert queue.receive(db) is None
+    assert verify(db, queue).ok
+
+
+def test_a_settlement_of_many_leases_conflicts_with_one_of_any_of_them(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(20)])
+    held = queue.receive_many(db, 20)
+    calls = 0
+    run = once.Operation.commit
+
+    def settled_meanwhile(operation: once.Operation[None], *done: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            one = db.create_transaction()
+            queue.ack(one, held[11])
+            one.commit().wait()
+        run(operation, *done)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(once.Operation, "commit", settled_meanwhile)
+        with pytest.raises(LeaseLost):
+            queue.ack_many(db, held)
+    assert calls == 1, "its second attempt finds that the lease is gone"
+    assert queue.depth(db) == Depth(enqueued=20, leased=19, done=1)
 
 
 def test_of_two_settlements_of_one_lease_one_succeeds(db: Database, queue: Queue) -> None:

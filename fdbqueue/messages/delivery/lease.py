@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
 from ...schema import counters, once
@@ -46,6 +47,9 @@ from ...values.states import LEASE
 from .. import payloads, transitions
 from . import scan
 
+MIN_SPAN = 8
+"""How many leases of one claim and level are read as a range."""
+
 
 @record
 class Terms:
@@ -63,12 +67,60 @@ class Terms:
     in_line: bool = False
 
 
+class Read(Protocol):
+    """The read of one key, issued and perhaps not awaited."""
+
+    @property
+    def value(self) -> bytes | None:
+        """What stands there; None if nothing does."""
+
+    def block_until_ready(self) -> None:
+        """Wait for it."""
+
+
 class Reads(NamedTuple):
     """The claim of a lease, and the reads of the lease and its end, issued and not awaited."""
 
     claim: bytes
-    lease: fdb.Value
-    until: fdb.Value
+    lease: Read
+    until: Read
+
+
+class _Span:
+    """One snapshot read of a range instead of one of each key: of some keys that stand together,
+    with few others between them. If there are many, the rest of the keys are read one by one."""
+
+    def __init__(self, tr: fdb.TransactionRead, keys: Sequence[bytes]) -> None:
+        self._tr = tr
+        self._limit = 2 * len(keys)
+        mode = fdb.StreamingMode.want_all
+        self._range = tr.get_range(min(keys), max(keys) + b"\x00", self._limit, False, mode)
+
+    @cached_property
+    def rows(self) -> dict[bytes, bytes]:
+        """The rows by their keys."""
+        return {kv.key: kv.value for kv in self._range}
+
+    def get(self, key: bytes) -> bytes | None:
+        """What stands at a key."""
+        rows = self.rows
+        if key in rows or len(rows) < self._limit:
+            return rows.get(key)
+        return self._tr.get(key).value
+
+
+class _Row(NamedTuple):
+    """A key of a span, to be used as a ``Read``."""
+
+    span: _Span
+    key: bytes
+
+    @property
+    def value(self) -> bytes | None:
+        return self.span.get(self.key)
+
+    def block_until_ready(self) -> None:
+        self.span.rows  # noqa: B018
 
 
 class Held(NamedTuple):
@@ -214,13 +266,39 @@ def answer(
 
 
 def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Reads]:
-    """Issue the reads of leases to settle, with a conflict on each lease, not on its end."""
+    """Issue the reads of leases to settle, with a conflict on each lease, not on its end.
+
+    Two reads of each; of many that were leased together, two reads of all.
+    """
     ending, issued = tr.snapshot, []
+    # Not in a transaction of the caller, who may have turned off that snapshots see its own writes.
+    many = len(deliveries) >= MIN_SPAN and once.is_ours(tr)
+    spans = _spans(ending, keys, deliveries) if many else {}
     for one in deliveries:
         token = one.token
-        until = ending.get(keys.until(token))
-        issued.append(Reads(token[:CLAIM_BYTES], tr.get(keys.lease(token)), until))
+        claim, lease, until = token[:CLAIM_BYTES], keys.lease(token), keys.until(token)
+        span = spans.get((claim, one.message.level)) if spans else None
+        if span is None:
+            issued.append(Reads(claim, tr.get(lease), ending.get(until)))
+        else:
+            tr.add_read_conflict_key(lease)
+            issued.append(Reads(claim, _Row(span[0], lease), _Row(span[1], until)))
     return issued
+
+
+def _spans(
+    tr: fdb.TransactionRead, keys: QueueKeys, deliveries: Sequence[Delivery]
+) -> dict[tuple[bytes, int], tuple[_Span, _Span]]:
+    """The leases and their ends, by claim and level, where there are ``MIN_SPAN`` or more: one
+    claim has messages that stood together."""
+    tokens: dict[tuple[bytes, int], list[bytes]] = {}
+    for one in deliveries:
+        tokens.setdefault((one.token[:CLAIM_BYTES], one.message.level), []).append(one.token)
+    return {
+        place: (_Span(tr, [*map(keys.lease, some)]), _Span(tr, [*map(keys.until, some)]))
+        for place, some in tokens.items()
+        if len(some) >= MIN_SPAN
+    }
 
 
 def reads_with_end(tr: fdb.TransactionRead, keys: QueueKeys, token: bytes) -> Reads:
