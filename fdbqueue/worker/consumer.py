@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from ..consumers import line, receiving, registry, wakeups
+from ..consumers import receiving, registry, wakeups
 from ..consumers.credit import Credit
 from ..consumers.line import Demand
 from ..consumers.states import ConsumerState
@@ -26,6 +28,12 @@ from .decisions import outranked
 from .session import ProcessSession
 
 R = TypeVar("R")
+
+MAX_DIRECT = 4
+"""How often a worker tries to take messages before it stands in line for them: it takes many at
+once, so a conflict costs it less than a line does."""
+MAX_REST = 0.2
+"""Seconds to wait at most between two of these tries; else about as long as a try takes."""
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -147,13 +155,17 @@ class QueueConsumer:
     def _fetch(
         self, credit: Credit, most: int, prefetched: Sequence[Delivery], begins: bool
     ) -> Fetched:
-        room, attempts = credit.room(most), 0
+        room, attempts, began = credit.room(most), 0, time.monotonic()
 
         def take(tr: fdb.Transaction) -> _Unarmed | None:
-            nonlocal attempts
+            nonlocal attempts, began
             attempts += 1
+            if attempts > 1:
+                # Another consumer was faster, and is likely to take again just now.
+                time.sleep(min(MAX_REST, random.uniform(0, 2) * (time.monotonic() - began)))
+            began = time.monotonic()
             lines = room and credit.bytes is None and not prefetched
-            if lines and self._stands_in_line(tr, crowded=attempts > 1):
+            if lines and self._stands_in_line(tr, crowded=attempts > MAX_DIRECT):
                 return None
             return self._take(tr, credit, most, prefetched, begins)
 
@@ -191,8 +203,7 @@ class QueueConsumer:
             again, first = not first, False
             if again or self._stands_in_line(tr, crowded=False):
                 return None
-            self.queue.ack_many(tr, finished)
-            return self._take(tr, credit, most, (), begins, settled=len(finished))
+            return self._take(tr, credit, most, (), begins, finished=finished)
 
         try:
             found = self._run(take, wrote=lambda found: found is not None)
@@ -224,7 +235,7 @@ class QueueConsumer:
         prefetched: Sequence[Delivery],
         begins: bool,
         served: bool = False,
-        settled: int = 0,
+        finished: Sequence[Delivery] = (),
     ) -> _Unarmed:
         scope, me = self.queue._scope(tr), self.ref
         registered = registry.registered(tr, self.keys, me)
@@ -233,6 +244,7 @@ class QueueConsumer:
             raise _Evicted
         above = registry.superior(tr, scope, self.priority)
         if above is not None:
+            self.queue.ack_many(tr, finished)
             return Fetched([]), wakeups.defer(tr, scope, me, above)
         room, returned = credit.room(most), False
         if prefetched:
@@ -246,7 +258,12 @@ class QueueConsumer:
                 credit = credit.settled(len(delivery.payload))
             room = credit.room(most)
         fitting = self._fitting(tr, credit, room)
-        found = self._receive(tr, fitting, begins, settled) if fitting else []
+        found = []
+        if fitting:
+            demand = self._demand(fitting, begins)
+            found = receiving.receive_in(tr, self.queue._access, demand, finished)
+        else:
+            self.queue.ack_many(tr, finished)
         full = len(found) == fitting
         head = self._head(tr)
         alone = not begins and head is not None and head.envelope.suspect
@@ -303,12 +320,6 @@ class QueueConsumer:
 
         fitting = credit.admits(sizes())
         return fitting if fitting < inspected else room
-
-    def _receive(
-        self, tr: fdb.Transaction, most: int, begins: bool, settled: int
-    ) -> list[Delivery]:
-        demand = self._demand(most, begins)
-        return receiving.take(tr, self.queue._scope(tr), demand, line.new_claim(), settled)
 
     def _demand(self, most: int, begins: bool) -> Demand:
         return Demand(most, self.lease, self.name, begins and self.handlers == 1, begins)

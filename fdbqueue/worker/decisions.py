@@ -9,6 +9,10 @@ from ..values.records import record
 RUN = 10
 """How many messages of one queue are handled in a row while others wait, by default: Qpid's
 bounded delivery run, so that one queue does not starve another."""
+AHEAD_SECONDS = 0.05
+MAX_AHEAD = 200
+"""The most messages that one transaction takes, but for a larger batch; and the most that are taken
+ahead of fast handlers."""
 
 
 @record
@@ -35,6 +39,18 @@ def next_turn(turn: Turn, waiting: Sequence[bool], runs: Sequence[int]) -> Turn 
         if waiting[queue]:
             return Turn(queue, runs[queue] - 1)
     return None
+
+
+def window(least: int, handlers: int, seconds: float) -> int:
+    """How many messages of a queue to hold: what the handlers finish in ``AHEAD_SECONDS``.
+
+    least: what keeps all handlers busy, and is held in any case.
+    seconds: how long a handler takes for one message.
+
+    So the commits of fast handlers carry many messages, and nothing waits for slow ones that a
+    free consumer could handle.
+    """
+    return max(least, int(min(MAX_AHEAD, AHEAD_SECONDS * handlers / max(seconds, 1e-6))))
 
 
 def worth_taking(room: int, window: int, prefetched: int) -> bool:

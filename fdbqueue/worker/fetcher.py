@@ -49,14 +49,15 @@ class Fetcher:
             with state.lock:
                 fetches = buffer.due(time.monotonic(), state.is_free())
                 finished = buffer.take_finished()
-                past, begins, credit = buffer.latest, state.is_free(), buffer.credit
+                past, begins = buffer.latest, state.is_free()
+                credit, most = buffer.credit, buffer.most
                 exchanged = buffer.begin_fetch() if fetches else []
             if not fetches:
                 self._acknowledge(finished)
                 continue
             _disarm(past)
             try:
-                self._fetch(credit, finished, exchanged, begins)
+                self._fetch(credit, most, finished, exchanged, begins)
                 self._failures = 0
             except LeaseLost as error:
                 with state.lock:
@@ -82,19 +83,24 @@ class Fetcher:
         return False
 
     def _fetch(
-        self, credit: Credit, finished: list[Finished], exchanged: list[Delivery], begins: bool
+        self,
+        credit: Credit,
+        most: int,
+        finished: list[Finished],
+        exchanged: list[Delivery],
+        begins: bool,
     ) -> None:
         buffer = self.buffer
         fetched = None
         if finished and not exchanged:
-            fetched = self._settle_and_fetch(credit, finished, begins)
+            fetched = self._settle_and_fetch(credit, most, finished, begins)
         if fetched is None:
             self._acknowledge(finished)
             if buffer.consumer is None:
                 consumer = self._consumer()
                 consumer.join()
                 buffer.consumer = consumer
-            fetched = buffer.consumer.fetch(credit, buffer.policy.window, exchanged, begins=begins)
+            fetched = buffer.consumer.fetch(credit, most, exchanged, begins=begins)
         seconds = POLL_SECONDS if fetched.seconds is None else fetched.seconds
         seconds = min(POLL_SECONDS, max(SOON_SECONDS, seconds))
         with self.state.lock:
@@ -104,16 +110,14 @@ class Fetcher:
             watch.on_ready(partial(self._rung, fetched))
 
     def _settle_and_fetch(
-        self, credit: Credit, finished: list[Finished], begins: bool
+        self, credit: Credit, most: int, finished: list[Finished], begins: bool
     ) -> Fetched | None:
         """Both in one transaction; None if neither was done."""
         buffer = self.buffer
         deliveries = [delivery for job in finished for delivery in job.deliveries]
         try:
             assert buffer.consumer is not None
-            fetched = buffer.consumer.settle_and_fetch(
-                credit, buffer.policy.window, deliveries, begins=begins
-            )
+            fetched = buffer.consumer.settle_and_fetch(credit, most, deliveries, begins=begins)
         except Exception as error:
             log.debug("%s: each is done by itself: %s", buffer.queue.name, error)
             return None
@@ -145,8 +149,9 @@ class Fetcher:
             tokens = [delivery.token for delivery in job.deliveries]
             found = [outcomes[token] for token in tokens if token in outcomes]
             self.state.report(self.buffer, found, job.seconds)
-            with self.state.lock:
-                self.state.settled(self.buffer, job.deliveries)
+        with self.state.lock:
+            settled = [delivery for job in finished for delivery in job.deliveries]
+            self.state.settled(self.buffer, settled)
 
     def _consumer(self) -> QueueConsumer:
         worker, buffer = self.state.worker, self.buffer

@@ -42,6 +42,8 @@ class LeaseExtender:
         state = self.state
         policies = [buffer.policy for buffer in state.buffers]
         timeouts = [policy.timeout / 4 for policy in policies if policy.timeout is not None]
+        if any(policy.adapts for policy in policies):
+            timeouts.append(shared.AHEAD_WAITS_SECONDS)
         every = min(BEAT_SECONDS, extend_every([policy.lease for policy in policies]), *timeouts)
         while not self._stopped.wait(max(0.01, every)):
             self.handlers.replace_stuck()
@@ -80,11 +82,13 @@ class LeaseExtender:
             log.exception("cannot keep what is held of %s", name)
 
     def _give_back(self, buffer: Buffer) -> None:
-        """Give back what no handler comes to for longer than a lease: others may be free."""
+        """Give back what no handler comes to for longer than a lease, or for a second if it was
+        taken ahead of fast handlers: others may be free."""
         with self.state.lock:
-            longest = max(buffer.policy.lease, shared.WAITS_SECONDS)
+            now, longest = time.monotonic(), max(buffer.policy.lease, shared.WAITS_SECONDS)
             busy = len(self.state.jobs) >= self.state.worker.concurrency
-            old = buffer.give_up_waiting(time.monotonic() - longest) if busy else []
+            times = now - longest, now - shared.AHEAD_WAITS_SECONDS
+            old = buffer.give_up_waiting(*times) if busy else []
         if old and buffer.consumer is not None:
             buffer.consumer.give_back(old)
 

@@ -17,10 +17,13 @@ from ..queue.subscription import Subscription
 from ..values.backoff import Stored
 from ..values.model import Delivery
 from ..values.records import record
+from . import decisions
 from .consumer import Fetched, QueueConsumer
-from .decisions import time_to_refresh, worth_taking
+from .decisions import MAX_AHEAD, time_to_refresh, worth_taking
 from .handlers import Handler
 
+MAX_AHEAD_BYTES = 4_000_000
+"""Payloads of which a worker holds no more than the least number of messages."""
 LINGER_SECONDS = 0.003
 """How long an acknowledgement waits for others that are to come with it, while handlers run."""
 MAX_ACKNOWLEDGED = 1_000
@@ -29,7 +32,11 @@ MAX_ACKNOWLEDGED = 1_000
 
 @record
 class Policy:
-    """How the messages of one queue are handled; see ``Worker.add``."""
+    """How the messages of one queue are handled; see ``Worker.add``.
+
+    window: how many messages are held at once, at least. handlers: how many threads there are.
+    adapts: whether more are held while handlers are fast.
+    """
 
     handler: Handler
     lease: float
@@ -39,6 +46,8 @@ class Policy:
     max_attempts: int | None
     backoff: Stored | None
     timeout: float | None = None
+    handlers: int = 1
+    adapts: bool = False
 
 
 class Finished(NamedTuple):
@@ -89,6 +98,10 @@ class Buffer:
     """Whether prefetched messages went back because no handler was free; until one is."""
     alone: bool = False
     """Whether the next message must be handled beside no other."""
+    suspects: bool = False
+    """Whether there may be such a message among the prefetched ones."""
+    pace: float | None = None
+    """How many seconds a handler takes for a message, by a moving average."""
 
     def empty(self) -> Buffer:
         """A buffer for the same that holds nothing yet."""
@@ -103,7 +116,30 @@ class Buffer:
     @property
     def room(self) -> int:
         """How many more messages may be taken."""
-        return self.credit.room(self.policy.window)
+        room = self.credit.room(self.window)
+        if self.window > self.policy.window and self.credit.used_bytes >= MAX_AHEAD_BYTES:
+            return max(0, min(room, self.policy.window - self.credit.used_messages))
+        return room
+
+    @property
+    def window(self) -> int:
+        """How many messages may be held at once."""
+        policy = self.policy
+        if self.pace is None or not policy.adapts:
+            return policy.window
+        return decisions.window(policy.window, policy.handlers, self.pace)
+
+    def keep_pace(self, seconds: float, messages: int) -> None:
+        """A handler took so many seconds for so many messages."""
+        each = seconds / messages
+        self.pace = each if self.pace is None else self.pace + (each - self.pace) / 8
+        if self.policy.adapts and self.credit.messages != self.window:
+            self.credit = replace(self.credit, messages=self.window)
+
+    @property
+    def most(self) -> int:
+        """How many messages to ask for at once."""
+        return min(self.window, max(MAX_AHEAD, self.policy.handler.batch or 1))
 
     @property
     def can_begin(self) -> bool:
@@ -121,7 +157,7 @@ class Buffer:
         asleep = self.latest is not None and self.latest.asleep
         if asleep or self.short or self.stalled or (self.alone and not free):
             return False
-        return worth_taking(self.room, self.policy.window, len(self.prefetched))
+        return worth_taking(self.room, self.most, len(self.prefetched))
 
     def begin_fetch(self) -> list[Delivery]:
         """Begin a fetch; returns what is to be given back if something more urgent is ready.
@@ -144,6 +180,7 @@ class Buffer:
         for delivery in fetched.deliveries:
             self.credit = self.credit.taken(len(delivery.payload))
         self.prefetched.extend(fetched.deliveries)
+        self.suspects = self.suspects or any(each.begun for each in fetched.deliveries)
         now, arrived = time.monotonic(), self.arrived
         self.arrived = {each.token: arrived.get(each.token, now) for each in self.prefetched}
         self.prefetched.sort(key=lambda delivery: delivery.message.level)
@@ -184,7 +221,11 @@ class Buffer:
     @property
     def suspect(self) -> Delivery | None:
         """A prefetched message that must be handled beside no other."""
-        return next((each for each in self.prefetched if each.begun), None)
+        if not self.suspects:
+            return None
+        found = next((each for each in self.prefetched if each.begun), None)
+        self.suspects = found is not None
+        return found
 
     def end(self, deliveries: Iterable[Delivery]) -> None:
         """Running messages are settled, or lost: their credit comes back."""
@@ -221,6 +262,10 @@ class Buffer:
             return 0.0
         return self.finished[0].at + LINGER_SECONDS - now
 
+    def calls(self, now: float, free: bool) -> bool:
+        """Whether the fetcher has to know of what has just been finished: it waits for the rest."""
+        return len(self.finished) == 1 or self.lingers(now) <= 0 or self.due(now, free)
+
     def unfinished(self) -> list[Delivery]:
         """Running messages whose handler has not returned."""
         return [each for token, each in self.running.items() if token not in self.unsettled]
@@ -236,9 +281,17 @@ class Buffer:
         taken, self.finished = self.finished[:count], self.finished[count:]
         return taken
 
-    def give_up_waiting(self, before: float) -> list[Delivery]:
-        """Take out what was prefetched before a moment, to be given back."""
-        old = [each for each in self.prefetched if self.arrived.get(each.token, before) < before]
+    def give_up_waiting(self, before: float, ahead_before: float) -> list[Delivery]:
+        """Take out what was prefetched before a moment, to be given back.
+
+        ahead_before: the moment for what is held only because handlers were fast.
+        """
+        least = self.policy.window
+        old = [
+            each
+            for n, each in enumerate(self.prefetched)
+            if self.arrived.get(each.token, ahead_before) < (before if n < least else ahead_before)
+        ]
         if old:
             self.prefetched = [each for each in self.prefetched if each not in old]
             self.gave_back(old)

@@ -21,6 +21,8 @@ log = logging.getLogger("fdbqueue.worker")
 
 WAITS_SECONDS = 10.0
 """How long a message waits for a handler at least before it is given back, or for others to end."""
+AHEAD_WAITS_SECONDS = 1.0
+"""The same for messages that were taken ahead because handlers were fast."""
 
 
 @dataclass(eq=False)
@@ -110,12 +112,14 @@ class State:
         if self.stopping or job.overdue or not job.buffer.finish(job.deliveries, seconds):
             return False
         job.finished = True
-        job.buffer.changed.notify()
+        if job.buffer.calls(time.monotonic(), self.is_free()):
+            job.buffer.changed.notify()
         return True
 
     def end(self, job: Job) -> None:
         """A job is done, and its messages are settled, or will be by the fetcher."""
         self.jobs.discard(job)
+        job.buffer.keep_pace(time.monotonic() - job.began, len(job.deliveries))
         self._hasty = self._hasty and bool(self.jobs)
         self.settled(job.buffer, () if job.finished else job.deliveries)
 

@@ -16,6 +16,7 @@ from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import Outcome
+from fdbqueue.worker import state
 from fdbqueue.worker.attempt import acknowledge
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.flaky import (
@@ -84,6 +85,71 @@ def test_handlers_that_finish_together_share_a_commit_that_takes_the_next_messag
     # Then eight share a commit, as a rule
     assert counted.commits < 160 / 2
     assert set(handler.handled.values()) == {1}
+
+
+def test_a_commit_takes_more_messages_than_there_are_handlers_while_these_are_fast(
+    db: Database, queue: Queue
+) -> None:
+    # Given a worker that holds four messages as long as nobody knows how fast its handlers are
+    queue.enqueue_many(db, payloads(1_000))
+    counted, handled = flaky(db), Counter[bytes]()
+
+    def handle(message: Message) -> None:
+        handled[message.payload] += 1
+
+    with Worker(counted, 2).add(queue, handle):
+        eventually(lambda: queue.depth(db).done == 1_000)
+    # Then most of its commits carried more
+    assert counted.commits < 1_000 / 4
+    assert set(handled.values()) == {1}
+    assert len(handled) == 1_000
+
+
+@pytest.mark.parametrize("options", [{"prefetch": 2}, {"credit": Credit(messages=4)}])
+def test_a_worker_holds_no_more_than_it_was_told_however_fast_its_handlers_are(
+    db: Database, queue: Queue, options: dict[str, Any]
+) -> None:
+    queue.enqueue_many(db, payloads(200))
+    most = 0
+
+    def handle(message: Message) -> None:
+        nonlocal most
+        most = max(most, queue.depth(db).leased)
+
+    worker = Worker(db, 2, prefetch=options.get("prefetch"))
+    with worker.add(queue, handle, credit=options.get("credit")):
+        eventually(lambda: queue.depth(db).done == 200)
+    # Besides four in hand, up to four that are finished may wait for their acknowledgement
+    assert most <= 8
+
+
+def test_what_was_taken_ahead_goes_to_others_when_handlers_become_slow(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a worker whose handlers were fast
+    monkeypatch.setattr(state, "AHEAD_WAITS_SECONDS", 0.3)
+    gate = threading.Event()
+
+    def handle(message: Message) -> None:
+        assert message.payload != b"slow" or gate.wait(DEADLINE)
+
+    try:
+        with Worker(db, 2).add(queue, handle):
+            queue.enqueue_many(db, payloads(300))
+            eventually(lambda: queue.depth(db).done == 300)
+            # When messages come for which they take long
+            queue.enqueue_many(db, [b"slow"] * 100)
+            eventually(lambda: queue.depth(db).leased > 4)
+            # Then it gives back what it cannot begin soon, with all attempts
+            eventually(lambda: queue.depth(db).leased <= 4)
+            free = queue.receive(db)
+            assert free is not None
+            assert (free.payload, free.message.attempts) == (b"slow", 0)
+            queue.release(db, free)
+            gate.set()
+            eventually(lambda: queue.depth(db).done == 400)
+    finally:
+        gate.set()
 
 
 def test_a_message_is_not_acknowledged_with_its_neighbour_before_its_own_handler_returns(

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.connection import ConnectionState, next_state
 from fdbqueue.worker.decisions import (
+    MAX_AHEAD,
     Turn,
     expires_soon,
     next_turn,
     outranked,
     time_to_refresh,
+    window,
     worth_taking,
 )
 from fdbqueue.worker.handlers import Handler
@@ -65,6 +67,13 @@ def test_more_is_fetched_before_hands_are_idle_but_not_one_by_one(
         assert worth
     if worth and prefetched:
         assert room >= window / 2
+
+
+def test_fast_handlers_have_more_messages_waiting_for_them_than_slow_ones() -> None:
+    assert window(16, 8, 0.1) == 16
+    assert window(16, 8, 0.01) == 40
+    assert window(16, 8, 0.001) == window(16, 8, 0.0) == MAX_AHEAD
+    assert window(2_000, 8, 0.0) == 2_000
 
 
 def test_more_urgent_messages_are_looked_for_after_as_many_as_agreed() -> None:
