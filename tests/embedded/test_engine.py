@@ -21,7 +21,7 @@ from fdbqueue.store.embedded.storage import sampling
 from fdbqueue.store.embedded.storage.database import Database
 from fdbqueue.store.embedded.storage.snapshots import Snapshot
 from fdbqueue.store.embedded.transactions import lifecycle, writes
-from fdbqueue.store.embedded.transactions.transaction import Transaction
+from fdbqueue.store.embedded.transactions.transaction import Transaction, live
 from tests.patience import DEADLINE
 
 tenant_management: Any = importlib.import_module("fdb.tenant_management")
@@ -147,9 +147,11 @@ def test_commits_grow_old_beside_a_process_whose_clock_was_ahead_when_it_began(
     with monkeypatch.context() as ahead:
         ahead.setattr(time, "time", lambda: 3600 + time.clock_gettime(time.CLOCK_REALTIME))
         other = Database(embedded.OpenStore(store, "normal"))
-    theirs = Transaction(other)
-    writes.set_key(theirs, b"ahead", b"")
-    assert lifecycle.commit(theirs).error is None
+    theirs = -1
+    live[theirs] = Transaction(other)
+    writes.fdb_transaction_set(theirs, b"ahead", 5, b"", 0)
+    assert lifecycle.fdb_transaction_commit(theirs).error is None
+    lifecycle.fdb_transaction_destroy(theirs)
 
     def commit(times: int) -> None:
         for number in range(times):
@@ -216,7 +218,7 @@ def test_the_size_of_a_long_range_is_estimated_from_a_sample(
 def test_the_sample_follows_every_kind_of_write(
     db: Any, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "chosen", lambda key: True)
+    monkeypatch.setattr(sampling, "BOUND", sampling.BITS)
 
     def write(steps: Callable[[Any], object]) -> None:
         writer = db.create_transaction()
@@ -395,3 +397,27 @@ def test_a_callback_that_waits_for_what_it_begins_is_an_error(
     assert later[0] == b"v"
     assert later[1].wait() == b"v"
     assert capsys.readouterr().err == ""
+
+
+def test_a_commit_goes_through_although_the_log_started_over_since_its_snapshot(
+    db: Any, space: Any, store: str
+) -> None:
+    key = space.pack(("key",))
+    connection = sqlite3.connect(store)
+
+    def start_over() -> None:
+        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+
+    @fdb.transactional
+    def append(tr: Any) -> None:
+        old = tr[key].value or b""
+        start_over()
+        tr[key] = old + b"x"
+
+    for _ in range(5):
+        embedded.open_store(store).snapshots.drop_idle(also_kept=True)
+        start_over()
+        append(db)
+    connection.close()
+
+    assert db[key] == b"xxxxx"

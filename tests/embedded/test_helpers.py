@@ -107,8 +107,8 @@ def test_a_connection_that_cannot_be_rolled_back_ends_neither_retries_nor_reads(
     reader.reset()
     kept = embedded.open_store(path).snapshots
     assert kept.current is not None
-    assert kept.current.connection is not None
-    kept.current.connection.close()
+    assert kept.current.cursor is not None
+    kept.current.cursor.connection.close()
 
     own_timers.call_later(0, lambda: kept.drop_idle(also_kept=True))
 

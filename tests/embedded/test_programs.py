@@ -108,13 +108,13 @@ def later_read_versions(patch: Patch) -> None:
 
 
 def snapshot_reads_conflict(patch: Patch) -> None:
-    original = reads.get_range
+    original = reads._get_range
 
     def get_range(tr: Transaction, *arguments: Any) -> Any:
         begin_key, begin, end_key, end, limit, size, _, reverse = arguments
         return original(tr, begin_key, begin, end_key, end, limit, size, 0, reverse)
 
-    patch.setattr(reads, "get_range", get_range)
+    patch.setattr(reads, "_get_range", get_range)
 
 
 def clears_conflict_with_nothing(patch: Patch) -> None:

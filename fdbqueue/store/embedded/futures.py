@@ -14,6 +14,7 @@ from .codes import FUTURE_NOT_SET, FUTURE_RELEASED, OPERATION_CANCELLED, Fault
 from .errors import EngineError
 
 Callback = Callable[[None], object]
+_RELEASED = Fault(FUTURE_RELEASED)
 
 
 class Frame:
@@ -66,17 +67,18 @@ class Future:
 
     Attributes:
         frame: the callback in which it was begun, if in any.
+        kept: what the pointers given to the bindings point to, if not to the value itself.
     """
 
-    __slots__ = ("error", "frame", "kept", "value")
-
     ready = True
+    error: BaseException | None = None
+    frame: Frame | None = None
+    kept: Any = None
 
     def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
         self.value = value
-        self.error = error
-        self.kept: Any = None
-        self.frame: Frame | None = None
+        if error is not None:
+            self.error = error
         if running:
             frames = _stack.frames
             self.frame = frames[-1] if frames else None
@@ -91,7 +93,7 @@ class Future:
         """Release the value; reading it later is an error."""
         if self.error is None:
             self.value = self.kept = None
-            self.error = Fault(FUTURE_RELEASED)
+            self.error = _RELEASED
 
     def call_when_ready(self, callback: Callback) -> None:
         """Call back once, now or when the future is done."""
@@ -107,8 +109,6 @@ class Pending(Future):
     It takes no lock: the garbage collector may destroy a future, and so cancel it, in the middle
     of anything that this thread is doing. Popping from a deque is the atomic step instead.
     """
-
-    __slots__ = ("_callbacks", "_claim", "ready")
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,3 +161,11 @@ class Pending(Future):
 def failed(code: int) -> Future:
     """A future that is done with a numbered error."""
     return Future(error=Fault(code))
+
+
+def reported(function: Any, code: int) -> int:
+    """Report an error code as the bindings asked for when they set a function's `errcheck`."""
+    check = getattr(function, "errcheck", None)
+    if check is not None:
+        check(code, function, ())
+    return code

@@ -53,6 +53,8 @@ _IGNORED_FLAGS = frozenset(
 class Options:
     """The options of a transaction; a shared default is copied before a change."""
 
+    changed = False
+    """Whether any option was set."""
     bypass_unreadable = False
     causal_write_risky = False
     identifier = b""
@@ -85,6 +87,7 @@ class Options:
         Raises:
             Fault: the value is not one that the option takes.
         """
+        self.changed = True
         if option in _FLAGS:
             _require_absent(value)
             setattr(self, _FLAGS[option], True)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
 
 from ..errors import EngineError
 from ..helpers import Helper
+from ..transactions.commit_requests import CommitRequest
 from .file import PAGE_BYTES, StoreFile
+from .snapshots import Snapshots
 
 log = logging.getLogger("fdbqueue.store.embedded")
 
@@ -33,16 +34,13 @@ class Checkpointer:
     """Moves the log of one store into its file, on a thread of its own.
 
     Args:
-        drop_idle: called before waiting for readers, to close unused snapshots.
-        close_idle: called when the store becomes idle, to close unused connections.
+        snapshots: the unused ones are closed before waiting for readers, and unused connections
+            when the store becomes idle.
     """
 
-    def __init__(
-        self, file: StoreFile, drop_idle: Callable[[bool], None], close_idle: Callable[[], None]
-    ) -> None:
+    def __init__(self, file: StoreFile, snapshots: Snapshots) -> None:
         self._file = file
-        self._drop_idle = drop_idle
-        self._close_idle = close_idle
+        self._snapshots = snapshots
         self._reset()
 
     def _reset(self) -> None:
@@ -52,9 +50,10 @@ class Checkpointer:
         self._helper = Helper("fdbqueue-checkpoint", self._turn)
         self._connection: sqlite3.Connection | None = None
 
-    def note(self, mutations: int, size: int) -> None:
-        """Note that a group of so many mutations and bytes was committed."""
-        self._pages += 1 + mutations + size // PAGE_BYTES
+    def note(self, requests: list[CommitRequest]) -> None:
+        """Note what a group has committed."""
+        for request in requests:
+            self._pages += 1 + len(request.mutations) + request.size // PAGE_BYTES
         if self._pages >= _PAGES_BETWEEN or not self._helper.running:
             self._wake.set()
             try:
@@ -85,20 +84,20 @@ class Checkpointer:
 
     def _come_to_rest(self) -> bool:
         """After a while without commits, move the rest of the log, close connections, and end."""
-        self._drop_idle(False)
+        self._snapshots.drop_idle(also_kept=False)
         if not self._checkpoint("TRUNCATE"):
             return False
         with self._moving:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-        self._close_idle()
+        self._snapshots.close_pool()
         return self._helper.leave(unless=self._wake.is_set)
 
     def _start_over(self, milliseconds: int) -> None:
         self._file.shared.lock()
         try:
-            self._drop_idle(True)
+            self._snapshots.drop_idle(also_kept=True)
             self._checkpoint("TRUNCATE", milliseconds)
         finally:
             self._file.shared.unlock()

@@ -19,10 +19,10 @@ from collections.abc import Callable
 
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
 from ..transactions.commit_requests import CommitRequest
-from ..transactions.ranges import KeySet
 from .file import StoreFile, store_error
+from .snapshots import Snapshots
 from .versions import Clock
-from .writer import Writer, Written
+from .writer import Writer
 
 _GATHER_SHARE = 0.5
 _GATHER_STEP = 0.00005
@@ -32,24 +32,24 @@ class Committer:
     """Commits requests to one store, one group at a time.
 
     Args:
-        committed: called after each group, outside of all locks, with what it wrote.
-        wrote: called with the number of mutations and bytes of each group.
+        made: called after each group, outside of all locks, with the commits that were made.
     """
 
     def __init__(
         self,
         file: StoreFile,
         clock: Clock,
-        committed: Callable[[KeySet], None],
-        wrote: Callable[[int, int], None],
+        snapshots: Snapshots,
+        made: Callable[[list[CommitRequest]], None],
     ) -> None:
         self._file = file
-        self._committed = committed
-        self._wrote = wrote
-        self._writer = Writer(file, clock)
+        self._made = made
+        self._snapshots = snapshots
+        self._clock = clock
         self._reset()
 
     def _reset(self) -> None:
+        self._writer = Writer(self._file, self._clock, self._snapshots)
         self._mutex = threading.Lock()
         self._waiting: list[CommitRequest] = []
         self._leading = False
@@ -115,10 +115,13 @@ class Committer:
                 begun = time.monotonic()
             with self._mutex:
                 group, self._waiting = self._waiting, []
-            if not request.deadline:
-                self._file.shared.lock()
+            if self._file.shared.try_lock():
                 self._commit_locked(group)
-            elif self._file.shared.try_lock():
+            elif not request.deadline:
+                # An open snapshot would block a checkpoint that holds the lock and waits for
+                # readers.
+                self._snapshots.drop_idle(also_kept=False)
+                self._file.shared.lock()
                 self._commit_locked(group)
             else:
                 request.turn = _taken()
@@ -178,12 +181,11 @@ class Committer:
                 if request.deadline:
                     group = self._begin(group)
                     break
-            written = self._write(group)
+            made = self._write(group)
         finally:
             self._file.shared.unlock()
-        for keys, mutations, size in written:
-            self._wrote(mutations, size)
-            self._committed(keys)
+        if made:
+            self._made(made)
 
     def _begin(self, group: list[CommitRequest]) -> list[CommitRequest]:
         """Close a group to withdrawals; returns what is left of it."""
@@ -193,30 +195,24 @@ class Committer:
                 request.begun = True
         return left
 
-    def _write(self, group: list[CommitRequest]) -> list[Written]:
+    def _write(self, group: list[CommitRequest]) -> list[CommitRequest]:
         if not group:
             return []
         try:
-            written = self._writer.write(group)
+            return self._writer.write(group)
         except sqlite3.Error as error:
             if len(group) > 1:
                 for request in group:
                     # A conflict with a failed request of the group may be gone.
                     request.error, request.conflicting, request.order = None, (), 0
-                return [written for request in group for written in self._write([request])]
+                return [made for request in group for made in self._write([request])]
             group[0].error = store_error(self._file.path, error)
             return []
-        return [] if written is None else [written]
-
-    def close(self) -> None:
-        """Close the connection; the caller holds the commit lock."""
-        self._writer.close()
 
     def after_fork(self, in_child: bool) -> None:
         """Continue after a fork; the child starts afresh."""
         if in_child:
             self._reset()
-            self._writer.reset()
 
 
 def _taken() -> threading.Lock:

@@ -18,23 +18,31 @@ _LENGTH = struct.Struct("<I")
 _FEW = 8
 
 
+class _Heads(dict[int, bytes]):
+    """What stands before a key of some length."""
+
+    def __missing__(self, length: int) -> bytes:
+        head = self[length] = _LENGTH.pack(length << 1)
+        return head
+
+
+_HEADS = _Heads()
+
+
 def encode(written: KeySet) -> bytes:
     """A set of keys as stored in the log: lengths shifted by a range flag.
 
     Ranges come first, so that the first byte tells whether there are any.
     """
-    if len(written.keys) == 1 and not written.ranges.begins:
-        (key,) = written.keys
-        return _LENGTH.pack(len(key) << 1) + key
+    if not written.ranges.begins:
+        return b"".join([_HEADS[len(key)] + key for key in written.keys])
     parts: list[bytes] = []
     for begin, end in written.ranges:
         parts.append(_LENGTH.pack(len(begin) << 1 | 1))
         parts.append(begin)
         parts.append(_LENGTH.pack(len(end)))
         parts.append(end)
-    for key in written.keys:
-        parts.append(_LENGTH.pack(len(key) << 1))
-        parts.append(key)
+    parts.extend(_HEADS[len(key)] + key for key in written.keys)
     return b"".join(parts)
 
 
@@ -87,7 +95,8 @@ def _common(one: bytes, other: bytes) -> bytes:
     return one[:length]
 
 
-def _has_ranges(data: bytes) -> bool:
+def has_ranges(data: bytes) -> bool:
+    """Whether an encoded set has ranges, not only single keys."""
     return bool(data) and bool(data[0] & 1)
 
 
@@ -143,7 +152,7 @@ class RecentCommits:
         for index in range(first, len(self._written)):
             written = self._written[index]
             if isinstance(written, bytes):
-                if not _has_ranges(written) and not any(sign in written for sign in signs):
+                if not has_ranges(written) and not any(sign in written for sign in signs):
                     continue
                 written = decode(written)
                 self._written[index] = written

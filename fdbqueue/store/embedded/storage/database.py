@@ -16,6 +16,7 @@ from ..options import (
     integer,
 )
 from ..timers import timers
+from ..transactions.commit_requests import CommitRequest
 from . import open_stores
 from .checkpoint import Checkpointer
 from .commit import Committer
@@ -35,18 +36,12 @@ class OpenStore:
         self.clock = Clock(self.file.created, self.file.newest)
         self.snapshots = Snapshots(self.file, self.clock)
         self.watches = Watches(self.file)
-        self.checkpointer = Checkpointer(self.file, self.snapshots.drop_idle, self._close_idle)
-        self.committer = Committer(
-            self.file, self.clock, self.watches.committed, self.checkpointer.note
-        )
+        self.checkpointer = Checkpointer(self.file, self.snapshots)
+        self.committer = Committer(self.file, self.clock, self.snapshots, self._made)
 
-    def _close_idle(self) -> None:
-        self.snapshots.close_pool()
-        if self.file.shared.try_lock():
-            try:
-                self.committer.close()
-            finally:
-                self.file.shared.unlock()
+    def _made(self, requests: list[CommitRequest]) -> None:
+        self.checkpointer.note(requests)
+        self.watches.committed(requests)
 
     def before_fork(self) -> None:
         """Close every connection to the file.
@@ -59,7 +54,6 @@ class OpenStore:
         self.snapshots.before_fork()
         self.watches.before_fork()
         self.checkpointer.before_fork()
-        self.committer.close()
 
     def after_fork(self, in_child: bool) -> None:
         """Continue after a fork; the child loses what the parent had begun."""
@@ -133,6 +127,7 @@ class Database:
             if value:
                 raise Fault(INVALID_OPTION_VALUE)
             options.snapshot_reads_writes += 1 if option == 26 else -1
+            options.changed = True
         self.options = options
 
     def new_watch(self, key: bytes, value: bytes | None) -> Watch:

@@ -25,11 +25,14 @@ from ..errors import (
     StoreFailed,
     StoreFull,
 )
+from ..transactions import atomic
 from . import sampling
 from .versions import ANNOUNCED, Shared
 
 APPLICATION_ID = 0x46445151
 FORMAT = 2
+APPLY = "apply_mutation"
+"""A function of each connection: type of mutation, value, operand; gives the new value."""
 SYNCHRONOUS_MODES = ("full", "normal")
 # How long SQLite itself waits for a lock. The commit lock keeps writers apart, so only a
 # checkpoint that restarts the log, or recovery after a crash, is ever waited for here.
@@ -187,6 +190,7 @@ class StoreFile:
             f"journal_size_limit = {_LOG_LIMIT_BYTES}",
         ):
             connection.execute(f"PRAGMA {setting}")
+        connection.create_function(APPLY, 3, atomic.apply)
         return connection
 
     def log_bytes(self) -> int:

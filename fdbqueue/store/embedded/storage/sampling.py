@@ -19,26 +19,23 @@ _SET = "INSERT INTO sample VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET size = ex
 _CLEAR = "DELETE FROM sample WHERE k = ?"
 _CLEAR_RANGE = "DELETE FROM sample WHERE k >= ? AND k < ?"
 # The golden ratio, by which Knuth spreads what a checksum leaves in order where keys only count up.
-_SPREAD = 0x9E3779B1
-_BITS = 1 << 32
+SPREAD = 0x9E3779B1
+BITS = 1 << 32
+BOUND = BITS // SHARE
 
 
 def chosen(key: bytes) -> bool:
     """Whether a key belongs to the sample, if it is set."""
-    return crc32(key) * _SPREAD % _BITS < _BITS // SHARE
+    return crc32(key) * SPREAD % BITS < BOUND
 
 
-def note_set(cursor: sqlite3.Cursor, rows: Iterable[tuple[bytes, bytes]]) -> None:
-    """Note the sizes of keys that were set."""
-    for key, value in rows:
-        if chosen(key):
-            cursor.execute(_SET, (key, len(key) + len(value)))
-
-
-def note_clear(cursor: sqlite3.Cursor, key: bytes) -> None:
-    """Note that a key was cleared."""
-    if chosen(key):
-        cursor.execute(_CLEAR, (key,))
+def note(cursor: sqlite3.Cursor, changed: Iterable[tuple[bytes, int | None]]) -> None:
+    """Note the sizes of chosen keys that were set, and None for those that were cleared."""
+    for key, size in changed:
+        if size is None:
+            cursor.execute(_CLEAR, (key,))
+        else:
+            cursor.execute(_SET, (key, size))
 
 
 def note_clear_range(cursor: sqlite3.Cursor, begin: bytes, end: bytes) -> None:

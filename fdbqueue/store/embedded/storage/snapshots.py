@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import resource
 import sqlite3
+import sys
 import threading
 import time
+from _thread import allocate_lock as Lock
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +44,7 @@ ROW_OVERHEAD = 24
 
 _NEWEST = "SELECT max(version) FROM recent"
 _GET = "SELECT v FROM kv WHERE k = ?"
+_FIRST = "SELECT k FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT 1"
 _FORWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
 _BACKWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k DESC LIMIT ?"
 _SIZES = "SELECT k, length(k) + length(v) FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
@@ -53,44 +56,57 @@ class Snapshot:
     """The state of the store at one moment; several transactions may read it."""
 
     __slots__ = (
-        "_cursor",
         "_lock",
         "_path",
         "began",
-        "connection",
+        "cursor",
         "expires",
         "idle_since",
         "newest",
         "users",
     )
 
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
-        self.connection: sqlite3.Connection | None = connection
-        self._cursor = connection.cursor()
+    def __init__(self, cursor: sqlite3.Cursor, path: str, now: float) -> None:
+        self.cursor: sqlite3.Cursor | None = cursor
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.users = 0
-        self.began = time.monotonic()
+        self.began = now
         self.expires = 0.0
-        self.idle_since = 0.0
-        self._cursor.execute("BEGIN")
-        self.newest: int = self._cursor.execute(_NEWEST).fetchone()[0]
+        self.idle_since = now
+        cursor.execute("BEGIN")
+        self.newest: int = cursor.execute(_NEWEST).fetchone()[0]
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        with self._lock:
-            if self.connection is None:
-                raise Fault(TOO_OLD)
-            try:
-                row = self._cursor.execute(_GET, (key,)).fetchone()
-            except sqlite3.Error as error:
-                raise store_error(self._path, error) from error
-        if row is None:
-            return None
-        value = row[0]
-        if type(value) is not bytes:
+        value = self._found(_GET, (key,))
+        if value is not None and type(value) is not bytes:
             raise StoreCorrupt(self._path, f"a value is {value!r}")
         return value
+
+    def first(self, begin: bytes, end: bytes) -> bytes | None:
+        """The first key of a range."""
+        return self._found(_FIRST, (begin, end))
+
+    def _found(self, statement: str, arguments: tuple[bytes, ...]) -> bytes | None:
+        with self._lock:
+            if self.cursor is None:
+                raise Fault(TOO_OLD)
+            try:
+                row = self.cursor.execute(statement, arguments).fetchone()
+            except sqlite3.Error as error:
+                raise store_error(self._path, error) from error
+        return None if row is None else row[0]
+
+    def range(
+        self, begin: bytes, end: bytes, reverse: bool, rows: int, size: int
+    ) -> tuple[list[Row], bool]:
+        """The rows of a range, and whether a limit ended them: a number of rows (0: none) or of
+        bytes (-1: none)."""
+        statement = _BACKWARD if reverse else _FORWARD
+        bytes_limit = size if size >= 0 else sys.maxsize
+        found, left = self._chunk(statement, begin, end, rows or -1, bytes_limit)
+        return found, left <= 0 or (rows > 0 and len(found) == rows)
 
     def rows(
         self, begin: bytes, end: bytes, reverse: bool = False, rows: int = 0, size: int = 0
@@ -122,10 +138,10 @@ class Snapshot:
         """The next rows of a range, and how many bytes they leave of a size."""
         chunk: list[Row] = []
         with self._lock:
-            if self.connection is None:
+            if self.cursor is None:
                 raise Fault(TOO_OLD)
             try:
-                for row in self._cursor.execute(statement, (begin, end, rows)):
+                for row in self.cursor.execute(statement, (begin, end, rows)):
                     chunk.append(row)
                     size -= ROW_OVERHEAD + len(row[0]) + len(row[1])
                     if size <= 0:
@@ -147,26 +163,26 @@ class Snapshot:
 
     def _sizes(self, statement: str, arguments: tuple[Any, ...]) -> list[tuple[bytes, int]]:
         with self._lock:
-            if self.connection is None:
+            if self.cursor is None:
                 raise Fault(TOO_OLD)
             try:
-                return self._cursor.execute(statement, arguments).fetchall()
+                return self.cursor.execute(statement, arguments).fetchall()
             except sqlite3.Error as error:
                 raise store_error(self._path, error) from error
 
-    def take_connection(self) -> sqlite3.Connection | None:
-        """End the snapshot; returns its connection, or None if that is unusable."""
+    def end(self) -> sqlite3.Cursor | None:
+        """End the snapshot; returns its cursor, or None if that is unusable."""
         with self._lock:
-            connection, self.connection = self.connection, None
-            if connection is not None:
+            cursor, self.cursor = self.cursor, None
+            if cursor is not None:
                 try:
-                    self._cursor.close()
-                    connection.execute("ROLLBACK")
+                    cursor.execute("ROLLBACK")
                 except sqlite3.Error as error:
                     log.warning("dropping a connection: %s", error)
-                    connection.close()
+                    cursor.close()
+                    cursor.connection.close()
                     return None
-        return connection
+        return cursor
 
 
 def _most_open() -> int:
@@ -192,36 +208,37 @@ class Snapshots:
         self._open: list[Snapshot] = []
         self._released: deque[Snapshot] = deque()
         self._kept: deque[Snapshot] = deque()
-        self._pool: list[sqlite3.Connection] = []
+        # Cursors, each on a connection of its own.
+        self._pool: list[sqlite3.Cursor] = []
         self._sweeping = False
 
     def acquire(self) -> tuple[Snapshot, int]:
         """A snapshot of everything committed, and its read version."""
-        shared = self._file.shared
-        behind = self._clock.now() - shared.words[FLOOR]
+        words = self._file.shared.words
+        now = time.monotonic()
+        behind = self._clock.now() - words[FLOOR]
         if behind > TICK_AFTER:
             self._tick()
         elif behind < 0:
-            self._clock.catch_up(shared.words[FLOOR])
+            self._clock.catch_up(words[FLOOR])
         with self._lock:
             if self._released:
                 self._drop_released()
-            floor = shared.words[FLOOR]
+            floor = words[FLOOR]
             snapshot = self.current
             if (
                 snapshot is None
-                or snapshot.newest != shared.words[ANNOUNCED]
-                or snapshot.connection is None
+                or snapshot.newest != words[ANNOUNCED]
+                or snapshot.cursor is None
                 # A checkpoint that holds the commit lock until old readers are gone must not be
                 # kept waiting by one that is used again and again.
-                or time.monotonic() - snapshot.began > _IDLE_SECONDS
+                or now - snapshot.began > _IDLE_SECONDS
             ):
                 if snapshot is not None and snapshot.users == 0:
                     self._close(snapshot)
-                snapshot = self._begin()
-                self.current = snapshot
+                snapshot = self.current = self._begin(now)
             snapshot.users += 1
-            snapshot.expires = time.monotonic() + LIFETIME
+            snapshot.expires = now + LIFETIME
             if not self._sweeping:
                 self._sweep_later()
             return snapshot, max(snapshot.newest, floor)
@@ -239,7 +256,7 @@ class Snapshots:
         if version > read_version:
             return None
         with self._lock:
-            older = [s for s in self._open if s.newest <= version and s.connection is not None]
+            older = [s for s in self._open if s.newest <= version and s.cursor is not None]
             if not older:
                 return None
             best = max(older, key=lambda s: s.newest)
@@ -250,13 +267,13 @@ class Snapshots:
 
     def _committed_between(self, after: int, upto: int) -> bool:
         try:
-            connection = self._pool.pop() if self._pool else self._file.connect()
-            row = connection.execute(
+            cursor = self._pool.pop() if self._pool else self._file.connect().cursor()
+            row = cursor.execute(
                 "SELECT 1 FROM recent WHERE version > ? AND version <= ? LIMIT 1", (after, upto)
             ).fetchone()
         except sqlite3.Error as error:
             raise store_error(self._file.path, error) from error
-        self._pool.append(connection)
+        self._pool.append(cursor)
         return row is not None
 
     def keep(self, snapshot: Snapshot) -> None:
@@ -265,7 +282,7 @@ class Snapshots:
         Keeps a few, and only while the log is small, because it cannot start over under them.
         """
         with self._lock:
-            if snapshot in self._kept or snapshot.connection is None:
+            if snapshot in self._kept or snapshot.cursor is None:
                 return
             snapshot.users += 1
             self._kept.append(snapshot)
@@ -279,14 +296,30 @@ class Snapshots:
 
     def release(self, snapshot: Snapshot) -> None:
         """Release a snapshot after a transaction."""
-        # The garbage collector may destroy a transaction while this thread holds the lock; then
-        # the next call, or the sweep, finds the snapshot in the queue.
+        # The garbage collector may destroy a transaction while this thread holds the lock; so the
+        # next call, or the sweep, finds the snapshot in the queue.
         self._released.append(snapshot)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._drop_released()
-            finally:
-                self._lock.release()
+
+    def lend(self) -> tuple[sqlite3.Cursor, int]:
+        """A cursor to commit with, until `take_back`, and the newest version that it sees.
+
+        If the current snapshot has no users, it is its cursor, still in its transaction: SQLite
+        keeps what it has read of the file. Otherwise the version is 0, and there is no transaction.
+        """
+        with self._lock:
+            self._drop_released()
+            snapshot = self.current
+            if snapshot is not None and snapshot.users == 0 and snapshot.cursor is not None:
+                self._open.remove(snapshot)
+                self.current = None
+                cursor, snapshot.cursor = snapshot.cursor, None
+                return cursor, snapshot.newest
+            return (self._pool.pop() if self._pool else self._file.connect().cursor()), 0
+
+    def take_back(self, cursor: sqlite3.Cursor) -> None:
+        """Take back a cursor, whose transaction is over."""
+        with self._lock:
+            self._pool.append(cursor)
 
     def _drop_released(self) -> None:
         while self._released:
@@ -298,13 +331,13 @@ class Snapshots:
                 else:
                     self._close(snapshot)
 
-    def _begin(self) -> Snapshot:
-        if len(self._open) >= _most_open():
+    def _begin(self, now: float) -> Snapshot:
+        if len(self._open) >= _FEWEST_OPEN and len(self._open) >= _most_open():
             # Its transactions find themselves too old, and are retried.
             self._close(self._open[0])
         try:
-            connection = self._pool.pop() if self._pool else self._file.connect()
-            snapshot = Snapshot(connection, self._file.path)
+            cursor = self._pool.pop() if self._pool else self._file.connect().cursor()
+            snapshot = Snapshot(cursor, self._file.path, now)
         except sqlite3.Error as error:
             raise store_error(self._file.path, error) from error
         self._open.append(snapshot)
@@ -315,13 +348,13 @@ class Snapshots:
             self._open.remove(snapshot)
         if snapshot is self.current:
             self.current = None
-        connection = snapshot.take_connection()
-        if connection is None:
+        cursor = snapshot.end()
+        if cursor is None:
             return
         if len(self._pool) < _POOLED_CONNECTIONS:
-            self._pool.append(connection)
+            self._pool.append(cursor)
         else:
-            connection.close()
+            cursor.connection.close()
 
     def drop_idle(self, also_kept: bool) -> None:
         """Close unused snapshots, so that a checkpoint can complete."""
@@ -373,7 +406,7 @@ class Snapshots:
 
     def _close_pool(self) -> None:
         while self._pool:
-            self._pool.pop().close()
+            self._pool.pop().connection.close()
 
     def before_fork(self) -> None:
         """Close every connection, used or not, and open none until after the fork."""

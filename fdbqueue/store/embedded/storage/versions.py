@@ -35,9 +35,9 @@ _FIRST_VERSION = 100 * VERSIONS_PER_SECOND
 
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
 _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES = range(5)
-_FIRST_SLOT = 8
-_SLOTS = 4096
-_SIZE = 8 * (_FIRST_SLOT + _SLOTS)
+FIRST_SLOT = 8
+SLOTS = 4096
+_SIZE = 8 * (FIRST_SLOT + SLOTS)
 
 
 class Shared:
@@ -127,7 +127,7 @@ class Shared:
 
 def slot_of(key: bytes) -> int:
     """The word that is raised when a key is written."""
-    return _FIRST_SLOT + crc32(key) % _SLOTS
+    return FIRST_SLOT + crc32(key) % SLOTS
 
 
 class Clock:

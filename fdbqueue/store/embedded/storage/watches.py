@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from ..errors import EngineError, StoreFailed
 from ..futures import Pending
 from ..helpers import Helper
-from ..transactions.ranges import KeySet
+from ..transactions.commit_requests import CommitRequest
 from .file import StoreFile, store_error
 from .versions import ANNOUNCED, RANGES, TOUCHED, slot_of
 
@@ -44,8 +44,6 @@ class Watch(Pending):
         value_seen: the value that the transaction saw, its own earlier writes included.
         slot_seen: what the slot of the key was then.
     """
-
-    __slots__ = ("_forget", "key", "slot_seen", "value_seen")
 
     def __init__(self, key: bytes, value: bytes | None, forget: Callable[[Watch], object]) -> None:
         super().__init__()
@@ -127,14 +125,16 @@ class Watches:
                 if not watches:
                     del self._by_key[watch.key], self._slots[watch.key]
 
-    def committed(self, written: KeySet) -> None:
+    def committed(self, requests: list[CommitRequest]) -> None:
         """Note what this process has just committed."""
         watched = self._by_key
         if not watched:
             return
         with self._lock:
-            touched = not written.keys.isdisjoint(watched) or (
-                bool(written.ranges) and any(key in written.ranges for key in watched)
+            touched = any(
+                not written.keys.isdisjoint(watched)
+                or (bool(written.ranges) and any(key in written.ranges for key in watched))
+                for written in (request.writes for request in requests)
             )
         if touched:
             self._wake.set()

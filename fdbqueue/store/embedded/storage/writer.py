@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Iterable
 
 from ..codes import NOT_COMMITTED, TOO_OLD, Fault
 from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
-from ..transactions.ranges import KeySet
 from . import sampling
-from .conflicts import RecentCommits, encode
-from .file import StoreFile
+from .conflicts import RecentCommits, encode, has_ranges
+from .file import APPLY, StoreFile
+from .snapshots import Snapshots
 from .versions import ANNOUNCED, FLOOR, RANGES, TOUCHED, VERSIONS_PER_SECOND, Clock, slot_of
 
 log = logging.getLogger("fdbqueue.store.embedded")
@@ -25,6 +26,11 @@ _TRIM_EVERY = 256
 
 _GET = "SELECT v FROM kv WHERE k = ?"
 _SET = "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
+# Sets a key, or changes its value by an atomic mutation of the type that comes third.
+_MERGE = (
+    "INSERT INTO kv VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE "
+    f"SET v = CASE ?3 WHEN 0 THEN excluded.v ELSE {APPLY}(?3, v, excluded.v) END"
+)
 _CLEAR = "DELETE FROM kv WHERE k = ?"
 _CLEAR_RANGE = "DELETE FROM kv WHERE k >= ? AND k < ?"
 _LOG = "INSERT INTO recent VALUES (?, ?)"
@@ -32,40 +38,17 @@ _LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY ver
 # The newest commit before that stays: it may be the last one that a process knows, and its version
 # must stay readable.
 _LOG_TRIM = "DELETE FROM recent WHERE version < (SELECT max(version) FROM recent WHERE version < ?)"
-_BULK_FROM = 4
-
-
-Written = tuple[KeySet, int, int]
-"""What a group wrote: its keys, and how many mutations and bytes."""
 
 
 class Writer:
-    """Writes groups to one store, on a connection of its own."""
+    """Writes groups to one store, each with a cursor that the snapshots lend."""
 
-    def __init__(self, file: StoreFile, clock: Clock) -> None:
+    def __init__(self, file: StoreFile, clock: Clock, snapshots: Snapshots) -> None:
         self._file = file
         self._clock = clock
+        self._snapshots = snapshots
         self._recent = RecentCommits(file.newest)
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the connection, which a forked child must not use."""
-        self._connection: sqlite3.Connection | None = None
         self._groups = 0
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _roll_back(self, cursor: sqlite3.Cursor) -> None:
-        try:
-            cursor.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            # To close it undoes as much, and the next group gets another one.
-            log.warning("a connection is given up: %s", error)
-            self.close()
 
     def _judge(self, request: CommitRequest, accepted: list[CommitRequest]) -> int:
         """The error code that a request must fail with, or 0."""
@@ -83,107 +66,132 @@ class Writer:
             return NOT_COMMITTED if request.conflicting else 0
         return NOT_COMMITTED if next(touching, None) is not None else 0
 
-    def write(self, group: list[CommitRequest]) -> Written | None:
-        """Commit a group; returns None if every request is refused, with the reason in each.
+    def write(self, group: list[CommitRequest]) -> list[CommitRequest]:
+        """Commit a group; returns those that are made. Each of the others has its error.
 
         Raises:
             sqlite3.Error: nothing of the group is committed.
         """
-        shared = self._file.shared
-        recent = self._recent
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = self._file.connect()
-            self._cursor = connection.cursor()
-        cursor = self._cursor
-        cursor.execute("BEGIN IMMEDIATE")
+        cursor, sees = self._snapshots.lend()
+        words = self._file.shared.words
         try:
-            if shared.words[ANNOUNCED] != recent.newest:
-                recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
-                recent.trim(recent.newest - _KEEP_VERSIONS)
-            version = self._clock.now()
-            least = max(recent.newest, shared.words[FLOOR]) + 1
-            if version < least:
-                version = least
-                self._clock.catch_up(version)
-            accepted: list[CommitRequest] = []
-            for request in group:
-                refusal = self._judge(request, accepted)
-                if refusal:
-                    request.error = Fault(refusal)
-                else:
-                    if accepted:
-                        request.order = len(accepted)
-                    _apply(cursor, request, version)
-                    accepted.append(request)
-            if not accepted:
-                cursor.execute("ROLLBACK")
-                return None
-            written = accepted[0].writes
-            if len(accepted) > 1:
-                written = _union(accepted)
-            cursor.execute(_LOG, (version, encode(written)))
-            self._groups += 1
-            # Also after the first: many processes make only a few.
-            if self._groups % _TRIM_EVERY == 1:
-                cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
-                recent.trim(version - _KEEP_VERSIONS)
-            shared.words[ANNOUNCED] = version
-            for request in accepted:
-                _touch(shared.words, request, version)
-            shared.words[TOUCHED] = version
-            cursor.execute("COMMIT")
+            if sees != words[ANNOUNCED]:
+                _begin(cursor)
+            accepted = self._write(cursor, group)
         except BaseException:
-            if connection.in_transaction:
-                self._roll_back(cursor)
-                shared.words[ANNOUNCED] = recent.newest
+            if cursor.connection.in_transaction:
+                _roll_back(cursor)
+                words[ANNOUNCED] = self._recent.newest
+            cursor.connection.close()
             raise
-        recent.append(version, written)
-        shared.raise_floor(version)
-        mutations = size = 0
+        self._snapshots.take_back(cursor)
+        return accepted
+
+    def _write(self, cursor: sqlite3.Cursor, group: list[CommitRequest]) -> list[CommitRequest]:
+        recent, shared = self._recent, self._file.shared
+        words = shared.words
+        if words[ANNOUNCED] != recent.newest:
+            recent.top_up(cursor.execute(_LOG_FROM, (recent.newest,)))
+            recent.trim(recent.newest - _KEEP_VERSIONS)
+        version = self._clock.now()
+        if version <= recent.newest or version <= words[FLOOR]:
+            version = max(recent.newest, words[FLOOR]) + 1
+            self._clock.catch_up(version)
+        accepted: list[CommitRequest] = []
+        for request in group:
+            stale = request.read_version is not None and request.read_version < recent.newest
+            refusal = self._judge(request, accepted) if stale or accepted else 0
+            if refusal:
+                request.error = Fault(refusal)
+            else:
+                request.order = len(accepted)
+                accepted.append(request)
+        if not accepted:
+            cursor.execute("ROLLBACK")
+            return accepted
+        try:
+            record = _store(cursor, accepted, version)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            # A checkpoint has started the log over since the snapshot was taken.
+            _begin(cursor)
+            record = _store(cursor, accepted, version)
+        self._groups += 1
+        # Also after the first: many processes make only a few.
+        if self._groups % _TRIM_EVERY == 1:
+            cursor.execute(_LOG_TRIM, (version - _KEEP_VERSIONS,))
+            recent.trim(version - _KEEP_VERSIONS)
+        words[ANNOUNCED] = version
+        for request in accepted:
+            for slot in request.slots if request.plain else _slots(request, version):
+                words[slot] += 1
+        words[TOUCHED] = version
+        cursor.execute("COMMIT")
+        recent.append(version, accepted[0].writes if len(accepted) == 1 else record)
+        words[FLOOR] = version
         for request in accepted:
             request.version = version
-            mutations += len(request.mutations)
-            size += request.size
-        return written, mutations, size
+        return accepted
 
 
-def _union(requests: list[CommitRequest]) -> KeySet:
-    union = KeySet()
-    for request in requests:
-        union.update(request.writes)
-    return union
+def _roll_back(cursor: sqlite3.Cursor) -> None:
+    try:
+        cursor.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        # To close it undoes as much, once it runs no statement.
+        log.warning("a connection is given up: %s", error)
+        cursor.close()
 
 
-def _touch(words: memoryview[int], request: CommitRequest, version: int) -> None:
-    """Raise the slots of what a request writes, each once.
+def _begin(cursor: sqlite3.Cursor) -> None:
+    """Begin to write at the newest state."""
+    if cursor.connection.in_transaction:
+        cursor.execute("ROLLBACK")
+    cursor.execute("BEGIN IMMEDIATE")
+
+
+def _store(cursor: sqlite3.Cursor, accepted: list[CommitRequest], version: int) -> bytes:
+    """Apply requests, and add their line to the log; returns the line."""
+    for request in accepted:
+        if request.plain:
+            if request.clears:
+                cursor.executemany(_CLEAR, request.clears)
+            if request.rows:
+                cursor.executemany(_MERGE, request.rows)
+            if request.sampled:
+                sampling.note(cursor, request.sampled)
+        else:
+            _apply(cursor, request, version)
+            request.record = encode(request.writes)
+    record = accepted[0].record
+    if len(accepted) > 1:
+        # Those with ranges first, so that the first byte tells whether there are any.
+        records = sorted((request.record for request in accepted), key=has_ranges, reverse=True)
+        record = b"".join(records)
+    cursor.execute(_LOG, (version, record))
+    return record
+
+
+def _slots(request: CommitRequest, version: int) -> Iterable[int]:
+    """The slots of what a request writes, each once.
 
     Not of its conflict ranges: a write without one also wakes watches.
     """
-    mutations = request.mutations
-    if len(mutations) == 1 and mutations[0][0] == atomic.SET:
-        words[slot_of(mutations[0][1])] += 1
-        return
     slots = set()
-    for op, key, operand in mutations:
+    for op, key, operand in request.mutations:
         if op == atomic.CLEAR_RANGE and operand is not None:
             slots.add(RANGES)
         elif op == atomic.SET_VERSIONSTAMPED_KEY:
             slots.add(slot_of(atomic.stamped(key, atomic.stamp(version, request.order))))
         else:
             slots.add(slot_of(key))
-    for slot in slots:
-        words[slot] += 1
+    return slots
 
 
 def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None:
-    mutations = request.mutations
-    if len(mutations) > _BULK_FROM and all(op == atomic.SET for op, _, _ in mutations):
-        rows = [(key, operand) for _, key, operand in mutations if operand is not None]
-        cursor.executemany(_SET, rows)
-        sampling.note_set(cursor, rows)
-        return
-    for op, name, operand in mutations:
+    """Apply mutations of any type one by one."""
+    for op, name, operand in request.mutations:
         key, value = name, operand
         if op == atomic.SET:
             pass
@@ -206,8 +214,7 @@ def _apply(cursor: sqlite3.Cursor, request: CommitRequest, version: int) -> None
                 continue
         if value is None:
             cursor.execute(_CLEAR, (key,))
-            sampling.note_clear(cursor, key)
         else:
             cursor.execute(_SET, (key, value))
-            if sampling.chosen(key):
-                sampling.note_set(cursor, [(key, value)])
+        if sampling.chosen(key):
+            sampling.note(cursor, [(key, None if value is None else len(key) + len(value))])

@@ -118,6 +118,8 @@ _FUNCTIONS: dict[int, Callable[[bytes | None, bytes], bytes | None]] = {
 }
 
 ATOMIC_TYPES = frozenset(_FUNCTIONS) | {SET_VERSIONSTAMPED_KEY, SET_VERSIONSTAMPED_VALUE}
+# What needs neither a check nor a versionstamp.
+PLAIN_TYPES = ATOMIC_TYPES - {AND, MIN, SET_VERSIONSTAMPED_KEY, SET_VERSIONSTAMPED_VALUE}
 INDEPENDENT_TYPES = frozenset({SET, SET_VERSIONSTAMPED_KEY, SET_VERSIONSTAMPED_VALUE})
 # Two of these in a row may be merged before the old value is known, whatever their lengths ...
 _ASSOCIATIVE = frozenset({AND, AND_V2, APPEND_IF_FITS, BYTE_MIN, BYTE_MAX})

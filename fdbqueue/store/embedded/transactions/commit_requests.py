@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from zlib import crc32
 
+from ..storage import sampling
+from ..storage.conflicts import encode
+from ..storage.versions import FIRST_SLOT, SLOTS
+from . import atomic
 from .ranges import KeySet
 
 Mutation = tuple[int, bytes, bytes | None]
 """Type, key, and operand; for CLEAR_RANGE the end of the range, or None for the one key."""
+
+_MERGED = atomic.PLAIN_TYPES - {atomic.COMPARE_AND_CLEAR}
 
 
 class CommitRequest:
@@ -17,9 +24,15 @@ class CommitRequest:
     Args:
         read_version: what it read at, or None if it read nothing.
         size: roughly how many bytes it writes.
-        report: whether to find out which ranges conflict.
 
     Attributes:
+        plain: whether `prepare` found mutations that need nothing but the values they change. Then
+            the next four say what to do, and `record` is the line for the log.
+        rows: keys to set, each with an operand and a type of mutation.
+        clears: keys to clear, each as the argument of a statement.
+        slots: what to raise for watches.
+        sampled: the keys of the sample with their sizes; None for those that are cleared.
+        report: whether to find out which ranges conflict.
         deadline: when to give up waiting for the commit lock, by the monotonic clock; 0 for never.
         turn: held until the request is done, or it is its thread's turn to lead.
         leads: whether its thread is to commit the next group.
@@ -33,6 +46,9 @@ class CommitRequest:
     order = 0
     error: BaseException | None = None
     done = False
+    plain = False
+    record = b""
+    report = False
     deadline = 0.0
     turn: threading.Lock | None = None
     leads = False
@@ -46,11 +62,35 @@ class CommitRequest:
         writes: KeySet,
         mutations: Sequence[Mutation],
         size: int,
-        report: bool = False,
     ) -> None:
         self.read_version = read_version
         self.reads = reads
         self.writes = writes
         self.mutations = mutations
         self.size = size
-        self.report = report
+
+    def prepare(self) -> None:
+        """Do what needs no lock; mutations of one key stand in their order, and no key is both set
+        and cleared."""
+        rows: list[tuple[bytes, bytes, int]] = []
+        clears: list[tuple[bytes]] = []
+        slots: set[int] = set()
+        sampled: list[tuple[bytes, int | None]] = []
+        for op, key, operand in self.mutations:
+            checksum = crc32(key)
+            slots.add(FIRST_SLOT + checksum % SLOTS)
+            in_sample = checksum * sampling.SPREAD % sampling.BITS < sampling.BOUND
+            if op == atomic.SET:
+                if operand is None:
+                    clears.append((key,))
+                else:
+                    rows.append((key, operand, op))
+                if in_sample:
+                    sampled.append((key, None if operand is None else len(key) + len(operand)))
+            elif op in _MERGED and operand is not None and not in_sample:
+                rows.append((key, operand, op))
+            else:
+                return
+        self.rows, self.clears, self.slots, self.sampled = rows, clears, slots, sampled
+        self.record = encode(self.writes)
+        self.plain = True

@@ -6,6 +6,7 @@ import contextlib
 import random
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from .. import codes, faults, futures
 from ..codes import Fault
@@ -17,7 +18,7 @@ from ..timers import timers
 from . import atomic, read_view
 from .commit_requests import CommitRequest, Mutation
 from .limits import MUTATION_BYTES, RANGE_BYTES
-from .transaction import FIRST_DELAY, NO_VERSION, NONE, Transaction
+from .transaction import FIRST_DELAY, NO_VERSION, NONE, Handle, Transaction, live
 
 _DELAY_GROWTH = 2.0
 _SHORT_DELAY = 0.01
@@ -25,32 +26,30 @@ _SHORT_DELAY = 0.01
 _DONE = Future()
 
 
-def commit(tr: Transaction) -> Future:
+def fdb_transaction_commit(handle: Handle) -> Future:
     """Commit; done when this returns."""
+    tr = live[handle]
     with tr.lock:
         try:
-            if tr.guarded:
+            if not tr.plain:
                 tr.check()
-            tr.commit_started = tr.guarded = True
+            tr.commit_started, tr.plain = True, False
             if tr.commit_error:
                 raise Fault(tr.commit_error)
             if tr.read_error is not None:
                 raise tr.read_error
             request = _request(tr)
-        except Exception as error:
-            if tr.commit_started:
-                _finish(tr, error)
-            return Future(error=error)
-        try:
             if request is not None:
                 _commit(tr, request)
             else:
                 tr.stamp_error = codes.NO_COMMIT_VERSION
                 tr.committed_version = NO_VERSION
         except Exception as error:
-            _finish(tr, error)
+            if tr.commit_started:
+                _finish(tr, error)
             return Future(error=error)
-        _finish(tr, None)
+        if tr.snapshot is not None or tr.waiting or tr.watching:
+            _finish(tr, None)
         return Future() if futures.running else _DONE
 
 
@@ -65,14 +64,11 @@ def _request(tr: Transaction) -> CommitRequest | None:
         mutations = writes.mutations()
     if not mutations and not writes.conflicts:
         return None
-    request = CommitRequest(
-        tr.read_version,
-        tr.reads,
-        writes.conflicts,
-        mutations,
-        tr.approximate,
-        options.report_conflicting_keys,
-    )
+    request = CommitRequest(tr.read_version, tr.reads, writes.conflicts, mutations, tr.approximate)
+    if not tr.direct:
+        request.prepare()
+    if options.report_conflicting_keys:
+        request.report = True
     if tr.deadline:
         request.deadline = tr.deadline
     return request
@@ -86,12 +82,10 @@ def _commit(tr: Transaction, request: CommitRequest) -> None:
         raise Fault(codes.TRANSACTION_TOO_LARGE)
     if request.read_version is not None:
         read_view.require_young(tr)
-    # A commit reads nothing more. An open snapshot would block a checkpoint that holds the commit
-    # lock and waits for readers.
-    if tr.snapshot is not None:
-        read_view.release(tr)
-    if store.snapshots.current is not None:
-        store.snapshots.drop_idle(also_kept=False)
+    # A commit reads nothing more.
+    snapshot, tr.snapshot = tr.snapshot, None
+    if snapshot is not None:
+        store.snapshots.release(snapshot)
     if faults.active is not None:
         faults.active.commit(store.committer, request)
     else:
@@ -141,12 +135,12 @@ def stamp(tr: Transaction) -> bytes:
     return atomic.stamp(tr.committed_version, tr.order)
 
 
-def get_versionstamp(tr: Transaction) -> Future:
+def fdb_transaction_get_versionstamp(handle: Handle) -> Future:
     """The versionstamp of the commit, once it is made."""
+    tr = live[handle]
     with tr.lock:
         try:
-            if tr.guarded:
-                tr.check()
+            tr.check()
         except Fault as error:
             return failed(error.code)
         future = Pending()
@@ -158,8 +152,9 @@ def get_versionstamp(tr: Transaction) -> Future:
         return future
 
 
-def get_committed_version(tr: Transaction) -> int:
+def fdb_transaction_get_committed_version(handle: Handle, out: Any) -> int:
     """The version of the commit, or -1 if there was none or nothing was written."""
+    tr = live[handle]
     version = tr.committed_version
     if version == tr.store.file.shared.words[ANNOUNCED]:
         # The program may read at this version later, when it is no longer the newest.
@@ -167,11 +162,14 @@ def get_committed_version(tr: Transaction) -> int:
             snapshot, _ = tr.store.snapshots.acquire()
             tr.store.snapshots.keep(snapshot)
             tr.store.snapshots.release(snapshot)
-    return version
+    out._obj.value = version
+    return 0
 
 
-def on_error(tr: Transaction, code: int) -> Future:
+def fdb_transaction_on_error(handle: Handle, code: int) -> Future:
     """Wait and start over if the error is worth a retry; otherwise fail with it."""
+    tr = live[handle]
+    code = codes.validated(code)
     with tr.lock:
         try:
             tr.check_fault()
@@ -221,15 +219,17 @@ def _retry(tr: Transaction, future: Pending) -> None:
     future.complete(None)
 
 
-def cancel(tr: Transaction) -> None:
+def fdb_transaction_cancel(handle: Handle) -> None:
     """Cancel the transaction until it is reset."""
+    tr = live[handle]
     with tr.lock:
         if not tr.fault:
             tr.fail_all(codes.CANCELLED)
 
 
-def reset(tr: Transaction) -> None:
+def fdb_transaction_reset(handle: Handle) -> None:
     """Make the transaction like new."""
+    tr = live[handle]
     with tr.lock:
         _start_over(tr)
         tr.clear()
@@ -240,9 +240,10 @@ def reset(tr: Transaction) -> None:
         tr.restore_options()
 
 
-def destroy(tr: Transaction) -> None:
+def fdb_transaction_destroy(handle: Handle) -> None:
     """End the transaction; called when the bindings drop their last reference."""
-    if tr.snapshot is not None or tr.waiting or tr.watching:
+    tr = live.pop(handle, None)
+    if tr is not None and (tr.snapshot is not None or tr.waiting or tr.watching):
         _abandon(tr)
 
 

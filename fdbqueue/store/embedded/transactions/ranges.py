@@ -105,7 +105,7 @@ class KeySet:
 
     def add_range(self, begin: bytes, end: bytes) -> None:
         """Add a range; a range of exactly one key is kept as a key."""
-        if len(end) == len(begin) + 1 and end[-1] == 0 and end.startswith(begin):
+        if end == begin + b"\0":
             self.keys.add(begin)
             return
         if self.ranges is NO_RANGES:

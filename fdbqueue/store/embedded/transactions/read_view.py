@@ -9,13 +9,14 @@ from ..codes import Fault
 from ..futures import Future
 from ..storage.snapshots import LIFETIME, Snapshot
 from ..storage.versions import VERSIONS_PER_SECOND
-from .transaction import Transaction
+from .transaction import Handle, Transaction, live
 
 _FUTURE_PATIENCE = 1.0
 
 
-def set_read_version(tr: Transaction, version: int) -> None:
+def fdb_transaction_set_read_version(handle: Handle, version: int) -> None:
     """Read at a given version instead of the newest."""
+    tr = live[handle]
     with tr.lock:
         if tr.deferred:
             return
@@ -27,11 +28,12 @@ def set_read_version(tr: Transaction, version: int) -> None:
             tr.read_version = version
 
 
-def get_read_version(tr: Transaction) -> Future:
+def fdb_transaction_get_read_version(handle: Handle) -> Future:
     """The version that reads see."""
+    tr = live[handle]
     with tr.lock:
         try:
-            if tr.guarded:
+            if not tr.plain:
                 if tr.deferred:
                     raise Fault(tr.deferred)
                 tr.check_fault()

@@ -8,31 +8,58 @@ from .. import codes
 from ..codes import Fault
 from ..futures import Future, failed
 from . import read_view, special_keys
-from .limits import KEY_LIMIT, METADATA_VERSION, SPECIAL, SYSTEM, longest, write_key_limit
+from .limits import (
+    KEY_LIMIT,
+    METADATA_VERSION,
+    RANGE_BYTES,
+    SPECIAL,
+    SYSTEM,
+    UNLIMITED,
+    byte_limit,
+    longest,
+    write_key_limit,
+)
 from .range_reads import Reader, Selector, key_conflict, range_conflict
-from .transaction import Transaction
+from .transaction import Handle, Transaction, live
 
 _ADDRESS = b"127.0.0.1:4500"
 
 
-def get(tr: Transaction, key: bytes, snapshot: int) -> Future:
+def fdb_transaction_get(handle: Handle, key: bytes, length: int, snapshot: int) -> Future:
     """The value of a key, or None."""
+    tr = live[handle]
     with tr.lock:
-        try:
-            if key.startswith(SPECIAL):
-                return Future(special_keys.get(tr, key))
-            if tr.guarded:
-                tr.check()
-            if key >= SYSTEM and key >= tr.read_limit and key != METADATA_VERSION:
-                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-            if len(key) > KEY_LIMIT and len(key) > longest(key):
-                return Future(None)
-        except Fault as error:
-            return failed(error.code)
-        try:
-            return Future(_get(tr, key, snapshot))
-        except Exception as error:
-            return _failed(tr, error)
+        if tr.plain and length <= KEY_LIMIT and (key < SYSTEM or key == METADATA_VERSION):
+            try:
+                writes = tr.writes
+                if key in writes.stacks or writes.cleared.begins or writes.unreadable.begins:
+                    return Future(_get(tr, key, snapshot))
+                state = read_view.current(tr)
+                if not snapshot:
+                    tr.reads.keys.add(key)
+                    tr.approximate += 2 * length + 1 + RANGE_BYTES
+                return Future(state.get(key))
+            except Exception as error:
+                return _failed(tr, error)
+        return _get_checked(tr, key, snapshot)
+
+
+def _get_checked(tr: Transaction, key: bytes, snapshot: int) -> Future:
+    """The value of a key in any case."""
+    try:
+        if key.startswith(SPECIAL):
+            return Future(special_keys.get(tr, key))
+        tr.check()
+        if key >= SYSTEM and key >= tr.read_limit and key != METADATA_VERSION:
+            raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+        if len(key) > KEY_LIMIT and len(key) > longest(key):
+            return Future(None)
+    except Fault as error:
+        return failed(error.code)
+    try:
+        return Future(_get(tr, key, snapshot))
+    except Exception as error:
+        return _failed(tr, error)
 
 
 def _failed(tr: Transaction, error: Exception) -> Future:
@@ -51,15 +78,14 @@ def _get(tr: Transaction, key: bytes, snapshot: int) -> bytes | None:
         # Own writes need no read version, so such a transaction never becomes too old.
         if writes.is_independent(key):
             return writes.value(key, None)
-        own = writes.stack(key) is not None
+        own = key in writes.stacks
         if not own and key in writes.cleared:
             return None
     state = read_view.current(tr)
     if not snapshot:
-        if options.read_your_writes_disabled:
-            tr.reads.keys.add(key)
-        else:
-            tr.note_read_key(key)
+        tr.reads.keys.add(key)
+        if not options.read_your_writes_disabled:
+            tr.approximate += 2 * len(key) + 1 + RANGE_BYTES
     value = state.get(key)
     return writes.value(key, value) if own else value
 
@@ -80,88 +106,144 @@ def _reader(tr: Transaction, snapshot: int) -> Reader:
     )
 
 
-def get_key(tr: Transaction, key: bytes, or_equal: int, offset: int, snapshot: int) -> Future:
+def fdb_transaction_get_key(
+    handle: Handle, key: bytes, length: int, or_equal: int, offset: int, snapshot: int
+) -> Future:
     """The key that a selector resolves to."""
+    tr = live[handle]
     with tr.lock:
         try:
-            if tr.guarded:
+            if not tr.plain:
                 tr.check()
-            limit = tr.read_limit
+            limit = SYSTEM if tr.plain else tr.read_limit
             if key > limit:
                 raise Fault(codes.OUTSIDE_LEGAL_RANGE)
         except Fault as error:
             return failed(error.code)
         try:
-            selector = Selector.of(key, or_equal, offset)
-            found = _reader(tr, snapshot).resolve(selector).key
+            start = key + b"\0" if or_equal else key
+            if offset == 1 and tr.plain and not tr.writes.shadows:
+                found = read_view.current(tr).first(start, limit) or limit
+            else:
+                found = _reader(tr, snapshot).resolve(Selector(start, offset)).key
             if not snapshot:
-                tr.note_read_range(*key_conflict(selector, found))
+                tr.note_read_range(*key_conflict(Selector(start, offset), found))
             return Future(min(found, limit))
         except Exception as error:
             return _failed(tr, error)
 
 
-def get_range(
+def fdb_transaction_get_range(
+    handle: Handle,
+    begin: bytes,
+    begin_length: int,
+    begin_or_equal: int,
+    begin_offset: int,
+    end: bytes,
+    end_length: int,
+    end_or_equal: int,
+    end_offset: int,
+    limit: int,
+    target_bytes: int,
+    mode: int,
+    iteration: int,
+    snapshot: int,
+    reverse: int,
+) -> Future:
+    """The rows between two selectors, and whether there may be more."""
+    tr = live[handle]
+    with tr.lock:
+        try:
+            size = byte_limit(limit or UNLIMITED, target_bytes or UNLIMITED, mode, iteration)
+        except Fault as error:
+            return failed(error.code)
+        low = begin + b"\0" if begin_or_equal else begin
+        high = end + b"\0" if end_or_equal else end
+        if (
+            tr.plain
+            and begin_offset == end_offset == 1
+            and low < high <= SYSTEM
+            and limit >= 0 <= target_bytes
+            and not tr.writes.shadows
+        ):
+            try:
+                rows, more = read_view.current(tr).range(low, high, bool(reverse), limit, size)
+                if not snapshot:
+                    if more and reverse:
+                        low = rows[-1][0]
+                    elif more:
+                        high = rows[-1][0] + b"\0"
+                    tr.note_read_range(low, high)
+                return Future((rows, more))
+            except Exception as error:
+                return _failed(tr, error)
+        first, last = Selector(low, begin_offset), Selector(high, end_offset)
+        return _get_range(tr, begin, first, end, last, limit or UNLIMITED, size, snapshot, reverse)
+
+
+def _get_range(
     tr: Transaction,
     begin_key: bytes,
     begin: Selector,
     end_key: bytes,
     end: Selector,
     limit: int,
-    byte_limit: int,
+    size: int,
     snapshot: int,
     reverse: int,
 ) -> Future:
-    """The rows between two selectors, and whether there may be more."""
-    with tr.lock:
-        try:
-            if begin_key.startswith(SPECIAL) and end_key.startswith(SPECIAL):
-                rows = special_keys.get_range(tr, begin, end, limit, bool(reverse))
-                return Future((rows, False))
-            if tr.guarded:
-                tr.check()
-            legal = tr.read_limit
-            if begin_key > legal or end_key > legal:
-                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-            if limit < -1 or byte_limit < -1:
-                raise Fault(codes.LIMITS_INVALID)
-            if begin.offset >= end.offset and begin.key >= end.key:
-                return Future(([], False))
-        except Fault as error:
-            return failed(error.code)
-        try:
-            if begin_key.startswith(special_keys.TIME_KEEPER):
-                return Future((special_keys.time_kept(tr, begin, end), False))
-            reader = _reader(tr, snapshot)
-            result = reader.range(begin, end, limit, byte_limit, bool(reverse))
-            if not snapshot:
-                tr.note_read_range(*range_conflict(begin, end, result, bool(reverse), legal))
-            return Future((result.rows, result.more))
-        except Exception as error:
-            return _failed(tr, error)
+    """The rows between two selectors in any case."""
+    try:
+        if begin_key.startswith(SPECIAL) and end_key.startswith(SPECIAL):
+            rows = special_keys.get_range(tr, begin, end, limit, bool(reverse))
+            return Future((rows, False))
+        tr.check()
+        legal = tr.read_limit
+        if begin_key > legal or end_key > legal:
+            raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+        if limit < -1 or size < -1:
+            raise Fault(codes.LIMITS_INVALID)
+        if begin.offset >= end.offset and begin.key >= end.key:
+            return Future(([], False))
+    except Fault as error:
+        return failed(error.code)
+    try:
+        if begin_key.startswith(special_keys.TIME_KEEPER):
+            return Future((special_keys.time_kept(tr, begin, end), False))
+        reader = _reader(tr, snapshot)
+        result = reader.range(begin, end, limit, size, bool(reverse))
+        if not snapshot:
+            tr.note_read_range(*range_conflict(begin, end, result, bool(reverse), legal))
+        return Future((result.rows, result.more))
+    except Exception as error:
+        return _failed(tr, error)
 
 
-def get_estimated_range_size(tr: Transaction, begin: bytes, end: bytes) -> Future:
+def fdb_transaction_get_estimated_range_size_bytes(
+    handle: Handle, begin: bytes, begin_length: int, end: bytes, end_length: int
+) -> Future:
     """The size in bytes of the keys and values in a range, estimated if they are many."""
+    tr = live[handle]
     with tr.lock:
         try:
             if begin > end:
                 raise Fault(codes.INVERTED_RANGE)
-            if tr.guarded:
-                tr.check()
+            tr.check()
             return Future(sum(size for _, size in _sizes(tr, begin, end)))
         except Exception as error:
             return Future(error=error)
 
 
-def get_range_split_points(tr: Transaction, begin: bytes, end: bytes, chunk: int) -> Future:
+def fdb_transaction_get_range_split_points(
+    handle: Handle, begin: bytes, begin_length: int, end: bytes, end_length: int, chunk: int
+) -> Future:
     """Keys that cut a range into chunks of about a given size, its ends included."""
+    tr = live[handle]
     with tr.lock:
         try:
             if begin > end:
                 raise Fault(codes.INVERTED_RANGE)
-            if tr.guarded:
-                tr.check()
+            tr.check()
             if begin > tr.read_limit or end > tr.read_limit:
                 raise Fault(codes.OUTSIDE_LEGAL_RANGE)
             points = [begin]
@@ -187,23 +269,23 @@ def _sizes(tr: Transaction, begin: bytes, end: bytes) -> Iterator[tuple[bytes, i
         tr.store.snapshots.release(snapshot)
 
 
-def get_addresses_for_key(tr: Transaction, key: bytes) -> Future:
+def fdb_transaction_get_addresses_for_key(handle: Handle, key: bytes, length: int) -> Future:
     """Where a key is stored."""
+    tr = live[handle]
     with tr.lock:
         try:
-            if tr.guarded:
-                tr.check()
+            tr.check()
             return Future([_ADDRESS])
         except Fault as error:
             return failed(error.code)
 
 
-def watch(tr: Transaction, key: bytes) -> Future:
+def fdb_transaction_watch(handle: Handle, key: bytes, length: int) -> Future:
     """A future that is done once the value of the key has changed."""
+    tr = live[handle]
     with tr.lock:
         try:
-            if tr.guarded:
-                tr.check()
+            tr.check()
             if tr.options.read_your_writes_disabled:
                 raise Fault(codes.WATCHES_DISABLED)
             if key >= SPECIAL or (key >= tr.read_limit and key != METADATA_VERSION):

@@ -1,15 +1,17 @@
 """The state of a transaction, the checks before every call, and its options.
 
-The operations are functions in the modules beside this one: `view` decides what to read at,
-`reads` and `writes` are the operations, `lifecycle` commits, retries and ends. Each holds the lock
-and first checks, in FoundationDB's order: an error left by an earlier call, use during or after a
-commit, a cancellation, a timeout.
+The operations are functions in the modules beside this one: `read_view` decides what to read at,
+`reads` and `writes` are the operations, `lifecycle` commits, retries and ends. Those whose names
+begin with `fdb_transaction_` are functions of the C library, called with the number of a
+transaction in `live`. Each holds the lock and first checks, in FoundationDB's order: an error left
+by an earlier call, use during or after a commit, a cancellation, a timeout. A transaction that is
+`plain` has nothing to check, and no option that an operation must ask for.
 """
 
 from __future__ import annotations
 
-import threading
 import time
+from _thread import RLock
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +27,9 @@ from .commit_requests import Mutation
 from .limits import RANGE_BYTES, SPECIAL, SYSTEM
 from .ranges import KeySet, Range
 from .write_map import WriteMap
+
+Handle = Any
+"""The number of a transaction."""
 
 FIRST_DELAY = 0.01
 NO_VERSION = -1
@@ -49,8 +54,8 @@ class Transaction:
 
     # What a new transaction starts with; the lists are made when they are first needed.
 
-    guarded = False
-    """Whether any of the next four is set: one test in every call."""
+    plain = True
+    """Whether none of the next four is set, and no option: one test in every call."""
     deferred = 0
     fault = 0
     commit_started = False
@@ -94,8 +99,10 @@ class Transaction:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.store = database.store
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.options = database.options
+        if self.options.changed:
+            self.plain = False
         self.begun = time.monotonic()
         self.snapshot: Snapshot | None = None
         self.writes = WriteMap()
@@ -143,7 +150,7 @@ class Transaction:
     def fail_all(self, code: int) -> None:
         """Fail every pending future and every later call, until the transaction is reset."""
         self.fault = code
-        self.guarded = True
+        self.plain = False
         for future in self.take_waiting():
             future.fail(code)
 
@@ -151,7 +158,7 @@ class Transaction:
         """Let the next call that can fail report an error of one that cannot."""
         if not self.deferred:
             self.deferred = error.code
-            self.guarded = True
+            self.plain = False
 
     # Options
 
@@ -169,6 +176,7 @@ class Transaction:
                 options = self.options.copy()
                 options.set(option, value)
                 self.options = options
+                self.plain = False
                 if option == TIMEOUT:
                     self.restart_timeout()
                 if option in PERSISTENT:
@@ -184,6 +192,8 @@ class Transaction:
             for option, value in self.persistent:
                 options.set(option, value)
             self.options = options
+        if self.options.changed:
+            self.plain = False
         if self.options.timeout:
             self.restart_timeout()
 
@@ -197,7 +207,7 @@ class Transaction:
             self.deadline = 0.0
             return
         self.deadline = self.begun + timeout
-        self.guarded = True
+        self.plain = False
         if self.waiting:
             self.alarm = timers.call_at(self.deadline, self._on_deadline)
 
@@ -234,11 +244,6 @@ class Transaction:
         """The first key that may not be written."""
         return SPECIAL if self.options.write_system_keys else SYSTEM
 
-    def note_read_key(self, key: bytes) -> None:
-        """Conflict with later writes of a key."""
-        self.reads.keys.add(key)
-        self.approximate += 2 * len(key) + 1 + RANGE_BYTES
-
     def note_read_range(self, begin: bytes, end: bytes) -> None:
         """Conflict with later writes in a range, except where own writes make them irrelevant."""
         if begin >= end:
@@ -246,6 +251,14 @@ class Transaction:
         if self.options.read_your_writes_disabled:
             self.reads.add_range(begin, end)
             return
+        if not self.writes.shadows:
+            self.reads.add_range(begin, end)
+            self.approximate += len(begin) + len(end) + RANGE_BYTES
+            return
         for part in self.writes.unmodified(begin, end):
             self.reads.add_range(*part)
             self.approximate += len(begin) + len(end) + RANGE_BYTES
+
+
+live: dict[Handle, Transaction] = {}
+"""The transactions of this process by their handles."""

@@ -14,22 +14,22 @@ from . import atomic
 from .atomic import Op
 from .ranges import NO_RANGES, KeySet, Range, RangeSet
 
-_EMPTY: list[bytes] = []
-
 
 class WriteMap:
     """The writes of one transaction, in the order that makes them readable.
 
     Attributes:
         conflicts: keys and ranges that other transactions must not have read.
+        stacks: for each key its mutations, oldest first.
         flushed: mutations that no longer take part in reads, to be committed before the others.
     """
 
-    __slots__ = ("_sorted", "_stacks", "cleared", "conflicts", "flushed", "unreadable")
+    __slots__ = ("_sorted", "cleared", "conflicts", "flushed", "stacks", "unreadable")
 
     def __init__(self) -> None:
-        self._stacks: dict[bytes, list[Op]] = {}
-        self._sorted: list[bytes] | None = _EMPTY
+        self.stacks: dict[bytes, list[Op]] = {}
+        # The keys of the stacks in order; None until that is asked for.
+        self._sorted: list[bytes] | None = None
         self.cleared = NO_RANGES
         self.unreadable = NO_RANGES
         self.conflicts = KeySet()
@@ -37,7 +37,7 @@ class WriteMap:
 
     def __bool__(self) -> bool:
         return bool(
-            self._stacks
+            self.stacks
             or self.cleared.begins
             or self.conflicts.keys
             or self.conflicts.ranges.begins
@@ -48,32 +48,28 @@ class WriteMap:
     @property
     def shadows(self) -> bool:
         """Whether any read could see something else than the snapshot."""
-        return bool(self._stacks or self.cleared.begins or self.unreadable.begins)
-
-    def stack(self, key: bytes) -> list[Op] | None:
-        """The mutations of a key, oldest first."""
-        return self._stacks.get(key)
+        return bool(self.stacks or self.cleared.begins or self.unreadable.begins)
 
     def keys(self, begin: bytes, end: bytes) -> list[bytes]:
         """The keys with mutations in a range, in order."""
         if self._sorted is None:
-            self._sorted = sorted(self._stacks)
+            self._sorted = sorted(self.stacks)
         return self._sorted[bisect_left(self._sorted, begin) : bisect_left(self._sorted, end)]
 
-    def mutate(self, op: int, key: bytes, operand: bytes, conflict: bool) -> None:
-        """Add a set or an atomic mutation."""
+    def mutate(self, op: int, key: bytes, operand: bytes | None, conflict: bool) -> None:
+        """Add a set or an atomic mutation; to set None is to clear the one key."""
         if conflict:
             self.conflicts.keys.add(key)
         was_unreadable = bool(self.unreadable.begins) and key in self.unreadable
         if op in (atomic.SET_VERSIONSTAMPED_KEY, atomic.SET_VERSIONSTAMPED_VALUE):
             self._add_unreadable(key, key + b"\0")
-        stack = self._stacks.get(key)
+        stack = self.stacks.get(key)
         if stack is None:
-            if op not in atomic.INDEPENDENT_TYPES and key in self.cleared:
-                self._stacks[key] = [(atomic.SET, atomic.apply(op, None, operand))]
-            else:
-                self._stacks[key] = [(op, operand)]
-            self._note_key(key)
+            if self.cleared.begins and op not in atomic.INDEPENDENT_TYPES and key in self.cleared:
+                op, operand = atomic.SET, atomic.apply(op, None, operand)
+            self.stacks[key] = [(op, operand)]
+            if self._sorted is not None:
+                self._note_key(self._sorted, key)
         elif not was_unreadable and op in (atomic.SET, atomic.SET_VERSIONSTAMPED_VALUE):
             stack[:] = [(op, operand)]
         elif was_unreadable or op in atomic.INDEPENDENT_TYPES:
@@ -81,13 +77,8 @@ class WriteMap:
         else:
             _push(stack, (op, operand))
 
-    def _note_key(self, key: bytes) -> None:
-        known = self._sorted
-        if known is None:
-            return
-        if not known:
-            self._sorted = [key]
-        elif key > known[-1]:
+    def _note_key(self, known: list[bytes], key: bytes) -> None:
+        if not known or key > known[-1]:
             known.append(key)
         elif len(known) < 1024:
             insort(known, key)
@@ -96,6 +87,9 @@ class WriteMap:
 
     def clear(self, begin: bytes, end: bytes, conflict: bool) -> None:
         """Clear a range."""
+        if end == begin + b"\0" and not self.unreadable.begins:
+            self.mutate(atomic.SET, begin, None, conflict)
+            return
         if conflict:
             self.conflicts.add_range(begin, end)
         self._forget(begin, end)
@@ -104,9 +98,9 @@ class WriteMap:
         self.cleared.add(begin, end)
 
     def _forget(self, begin: bytes, end: bytes) -> None:
-        if self._stacks:
+        if self.stacks:
             for key in self.keys(begin, end):
-                del self._stacks[key]
+                del self.stacks[key]
             assert self._sorted is not None
             first, last = bisect_left(self._sorted, begin), bisect_left(self._sorted, end)
             if first < last:
@@ -133,16 +127,16 @@ class WriteMap:
 
     def is_independent(self, key: bytes) -> bool:
         """Whether the key was written so that its old value does not matter."""
-        stack = self._stacks.get(key)
+        stack = self.stacks.get(key)
         return stack is not None and stack[0][0] in atomic.INDEPENDENT_TYPES
 
     def sets(self, key: bytes, value: bytes | None) -> bool:
         """Whether all that is written to the key is this value."""
-        return self._stacks.get(key) == [(atomic.SET, value)]
+        return self.stacks.get(key) == [(atomic.SET, value)]
 
     def value(self, key: bytes, old: bytes | None) -> bytes | None:
         """The value of a written key, given the value in the snapshot."""
-        stack = self._stacks[key]
+        stack = self.stacks[key]
         value = None if key in self.cleared else old
         for op, operand in stack:
             value = atomic.apply(op, value, operand)
@@ -150,7 +144,7 @@ class WriteMap:
 
     def unmodified(self, begin: bytes, end: bytes) -> Iterator[Range]:
         """The parts of a range whose content in the database still matters to this transaction."""
-        if not self._stacks and not self.cleared.begins:
+        if not self.stacks and not self.cleared.begins:
             yield begin, end
             return
         for gap_begin, gap_end in self.cleared.gaps(begin, end):
@@ -165,10 +159,10 @@ class WriteMap:
 
     def mutations(self) -> list[tuple[int, bytes, bytes | None]]:
         """All mutations, in the order in which they must be applied."""
-        if not self.flushed and not self.cleared.begins and len(self._stacks) == 1:
-            ((key, stack),) = self._stacks.items()
-            if len(stack) == 1 and stack[0][1] is not None:
-                return [(stack[0][0], key, stack[0][1])]
+        if self.flushed is None and not self.cleared.begins:
+            # The keys are independent of each other, so their order does not matter.
+            stacks = self.stacks.items()
+            return [(op, key, operand) for key, stack in stacks for op, operand in stack]
         return [*(self.flushed or ()), *self._mutations(b"", b"\xff\xff")]
 
     def _mutations(self, begin: bytes, end: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
@@ -179,11 +173,8 @@ class WriteMap:
             else:
                 yield atomic.CLEAR_RANGE, cleared_begin, cleared_end
         for key in self.keys(begin, end):
-            for op, operand in self._stacks[key]:
-                if op == atomic.SET and operand is None:
-                    yield atomic.CLEAR_RANGE, key, None
-                else:
-                    yield op, key, operand
+            for op, operand in self.stacks[key]:
+                yield op, key, operand
 
 
 def _push(stack: list[Op], new: Op) -> None:

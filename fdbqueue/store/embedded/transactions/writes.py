@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from .. import codes
 from ..codes import Fault
-from ..futures import Future, failed
+from ..futures import Future, failed, reported
 from . import atomic, special_keys
+from .atomic import SET, VALUE_LIMIT
 from .limits import (
     KEY_LIMIT,
     METADATA_VERSION,
@@ -20,47 +21,55 @@ from .limits import (
     longest,
     write_key_limit,
 )
-from .transaction import Transaction
+from .transaction import Handle, Transaction, live
 
+# Of a set or an atomic mutation and its conflict range, beside the key three times and the operand.
+_WRITE_BYTES = MUTATION_BYTES + RANGE_BYTES + 1
 _METADATA_OPERAND = b"\0" * 14
 
 
-def set_key(tr: Transaction, key: bytes, value: bytes) -> None:
+def fdb_transaction_set(
+    handle: Handle, key: bytes, key_length: int, value: bytes, value_length: int
+) -> None:
     """Set a key."""
+    tr = live[handle]
     with tr.lock:
-        try:
-            if tr.guarded and tr.deferred:
-                return
-            if key >= SYSTEM:
-                if key == METADATA_VERSION:
-                    raise Fault(codes.INVALID_OPERATION)
-                if key.startswith(SPECIAL):
-                    special_keys.write(tr, key)
-                    return
-            conflict = _takes_conflict(tr)
-            if tr.guarded:
-                tr.check_use()
-            if key >= SYSTEM and key >= tr.write_limit:
-                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-            size = len(key)
-            tr.approximate += size + len(value) + MUTATION_BYTES
-            if conflict:
-                tr.approximate += RANGE_BYTES + 2 * size + 1
-            _require_size(tr, key, value)
-            if tr.options.read_your_writes_disabled:
-                _write_directly(tr, atomic.SET, key, value, conflict)
-                return
-            tr.writes.mutate(atomic.SET, key, value, conflict)
-            if tr.watching:
-                _trigger(tr, key, key + b"\0", value, known=True)
-        except Fault as error:
-            tr.defer(error)
+        if not tr.plain or key >= SYSTEM or key_length > KEY_LIMIT or value_length > VALUE_LIMIT:
+            _set(tr, key, value)
+            return
+        tr.approximate += 3 * key_length + value_length + _WRITE_BYTES
+        tr.writes.mutate(SET, key, value, True)
+        if tr.watching:
+            _trigger(tr, key, key + b"\0", value, known=True)
+
+
+def _set(tr: Transaction, key: bytes, value: bytes) -> None:
+    """Set a key in any case."""
+    try:
+        if tr.deferred:
+            return
+        if key == METADATA_VERSION:
+            raise Fault(codes.INVALID_OPERATION)
+        if key.startswith(SPECIAL):
+            special_keys.write(tr, key)
+            return
+        conflict = _takes_conflict(tr)
+        tr.check_use()
+        if key >= tr.write_limit:
+            raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+        tr.approximate += len(key) + len(value) + MUTATION_BYTES
+        if conflict:
+            tr.approximate += RANGE_BYTES + 2 * len(key) + 1
+        _require_size(tr, key, value)
+        _write(tr, SET, key, value, conflict)
+    except Fault as error:
+        tr.defer(error)
 
 
 def _require_size(tr: Transaction, key: bytes, value: bytes) -> None:
     if len(key) > KEY_LIMIT and len(key) > write_key_limit(key, tr.options.raw_access):
         raise Fault(codes.KEY_TOO_LARGE)
-    if len(value) > atomic.VALUE_LIMIT:
+    if len(value) > VALUE_LIMIT:
         raise Fault(codes.VALUE_TOO_LARGE)
 
 
@@ -71,6 +80,16 @@ def _takes_conflict(tr: Transaction) -> bool:
     tr.options = tr.options.copy()
     tr.options.next_write_no_conflict = False
     return False
+
+
+def _write(tr: Transaction, op: int, key: bytes, operand: bytes, conflict: bool) -> None:
+    """Take a set or an atomic mutation that nothing speaks against."""
+    if tr.options.read_your_writes_disabled:
+        _write_directly(tr, op, key, operand, conflict)
+        return
+    tr.writes.mutate(op, key, operand, conflict)
+    if tr.watching:
+        _trigger(tr, key, key + b"\0", operand, known=op == SET)
 
 
 def _write_directly(
@@ -98,40 +117,54 @@ def _trigger(tr: Transaction, begin: bytes, end: bytes, value: bytes | None, kno
         watch.complete()
 
 
-def atomic_op(tr: Transaction, key: bytes, operand: bytes, op: int) -> None:
+def fdb_transaction_atomic_op(
+    handle: Handle, key: bytes, key_length: int, operand: bytes, operand_length: int, op: int
+) -> None:
     """Apply an atomic mutation to a key."""
+    tr = live[handle]
     with tr.lock:
-        try:
-            if tr.guarded and tr.deferred:
-                return
-            conflict = _takes_conflict(tr)
-            if tr.guarded:
-                tr.check_use()
-            if key == METADATA_VERSION:
-                if op != atomic.SET_VERSIONSTAMPED_VALUE or operand != _METADATA_OPERAND:
-                    raise Fault(codes.INVALID_OPERATION)
-            elif key >= tr.write_limit:
-                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-            if op not in atomic.ATOMIC_TYPES:
-                raise Fault(codes.INVALID_MUTATION)
-            _require_size(tr, key, operand)
-            op = atomic.modern(op)
-            if op == atomic.SET_VERSIONSTAMPED_KEY:
-                key = _stamped_key(tr, key)
-                conflict = False
-            elif op == atomic.SET_VERSIONSTAMPED_VALUE:
-                atomic.stamp_offset(operand)
-            tr.approximate += len(key) + len(operand) + MUTATION_BYTES
-            if conflict:
-                tr.approximate += RANGE_BYTES + 2 * len(key) + 1
-            if tr.options.read_your_writes_disabled:
-                _write_directly(tr, op, key, operand, conflict)
-                return
-            tr.writes.mutate(op, key, operand, conflict)
-            if tr.watching:
-                _trigger(tr, key, key + b"\0", None, known=False)
-        except Fault as error:
-            tr.defer(error)
+        if (
+            not tr.plain
+            or op not in atomic.PLAIN_TYPES
+            or key >= SYSTEM
+            or key_length > KEY_LIMIT
+            or operand_length > VALUE_LIMIT
+        ):
+            _atomic_op(tr, key, operand, op)
+            return
+        tr.approximate += 3 * key_length + operand_length + _WRITE_BYTES
+        tr.writes.mutate(op, key, operand, True)
+        if tr.watching:
+            _trigger(tr, key, key + b"\0", None, known=False)
+
+
+def _atomic_op(tr: Transaction, key: bytes, operand: bytes, op: int) -> None:
+    """Apply an atomic mutation in any case."""
+    try:
+        if tr.deferred:
+            return
+        conflict = _takes_conflict(tr)
+        tr.check_use()
+        if key == METADATA_VERSION:
+            if op != atomic.SET_VERSIONSTAMPED_VALUE or operand != _METADATA_OPERAND:
+                raise Fault(codes.INVALID_OPERATION)
+        elif key >= tr.write_limit:
+            raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+        if op not in atomic.ATOMIC_TYPES:
+            raise Fault(codes.INVALID_MUTATION)
+        _require_size(tr, key, operand)
+        op = atomic.modern(op)
+        if op == atomic.SET_VERSIONSTAMPED_KEY:
+            key = _stamped_key(tr, key)
+            conflict = False
+        elif op == atomic.SET_VERSIONSTAMPED_VALUE:
+            atomic.stamp_offset(operand)
+        tr.approximate += len(key) + len(operand) + MUTATION_BYTES
+        if conflict:
+            tr.approximate += RANGE_BYTES + 2 * len(key) + 1
+        _write(tr, op, key, operand, conflict)
+    except Fault as error:
+        tr.defer(error)
 
 
 def _stamped_key(tr: Transaction, key: bytes) -> bytes:
@@ -148,52 +181,64 @@ def _stamped_key(tr: Transaction, key: bytes) -> bytes:
     return key[:offset] + atomic.stamp(version, 0) + key[after:]
 
 
-def clear(tr: Transaction, key: bytes) -> None:
+def fdb_transaction_clear(handle: Handle, key: bytes, length: int) -> None:
     """Clear a key."""
+    tr = live[handle]
     with tr.lock:
-        try:
-            if tr.guarded and tr.deferred:
-                return
-            conflict = _takes_conflict(tr)
-            if tr.guarded:
-                tr.check_use()
-            if key.startswith(SPECIAL):
-                special_keys.write(tr, key)
-                return
-            if key >= tr.write_limit:
-                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-            if len(key) > longest(key):
-                return
-            if tr.options.read_your_writes_disabled:
-                _write_directly(tr, atomic.CLEAR_RANGE, key, None, conflict)
-                return
-            size = 2 * len(key) + 1
-            tr.approximate += (size + RANGE_BYTES) * (2 if conflict else 1)
-            tr.writes.clear(key, key + b"\0", conflict)
-            if tr.watching:
-                _trigger(tr, key, key + b"\0", None, known=True)
-        except Fault as error:
-            tr.defer(error)
+        if not tr.plain or key >= SYSTEM or length > KEY_LIMIT:
+            _clear(tr, key)
+            return
+        tr.approximate += 2 * (2 * length + 1 + RANGE_BYTES)
+        tr.writes.clear(key, key + b"\0", True)
+        if tr.watching:
+            _trigger(tr, key, key + b"\0", None, known=True)
 
 
-def clear_range(tr: Transaction, begin: bytes, end: bytes) -> None:
+def _clear(tr: Transaction, key: bytes) -> None:
+    """Clear a key in any case."""
+    try:
+        if tr.deferred:
+            return
+        conflict = _takes_conflict(tr)
+        tr.check_use()
+        if key.startswith(SPECIAL):
+            special_keys.write(tr, key)
+            return
+        if key >= tr.write_limit:
+            raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+        if len(key) > longest(key):
+            return
+        if tr.options.read_your_writes_disabled:
+            _write_directly(tr, atomic.CLEAR_RANGE, key, None, conflict)
+            return
+        tr.approximate += (2 * len(key) + 1 + RANGE_BYTES) * (2 if conflict else 1)
+        tr.writes.clear(key, key + b"\0", conflict)
+        if tr.watching:
+            _trigger(tr, key, key + b"\0", None, known=True)
+    except Fault as error:
+        tr.defer(error)
+
+
+def fdb_transaction_clear_range(
+    handle: Handle, begin: bytes, begin_length: int, end: bytes, end_length: int
+) -> None:
     """Clear a range."""
+    tr = live[handle]
     with tr.lock:
         try:
-            if tr.guarded and tr.deferred:
+            if tr.deferred:
                 return
             if begin > end:
                 raise Fault(codes.INVERTED_RANGE)
             conflict = _takes_conflict(tr)
-            if tr.guarded:
-                tr.check_use()
+            tr.check_use()
             if begin.startswith(SPECIAL) and end.startswith(SPECIAL):
                 special_keys.write(tr, begin)
                 return
             limit = tr.write_limit
             if begin > limit or end > limit:
                 raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-            size = len(begin) + len(end)
+            size = begin_length + end_length
             tr.approximate += size + MUTATION_BYTES
             if conflict:
                 tr.approximate += RANGE_BYTES + size
@@ -210,23 +255,28 @@ def clear_range(tr: Transaction, begin: bytes, end: bytes) -> None:
             tr.defer(error)
 
 
-def add_conflict_range(tr: Transaction, begin: bytes, end: bytes, kind: int) -> int:
-    """Add a read (0) or write (1) conflict range; an error code for what cannot be a range."""
+def fdb_transaction_add_conflict_range(
+    handle: Handle, begin: bytes, begin_length: int, end: bytes, end_length: int, kind: int
+) -> int:
+    """Add a read (0) or write (1) conflict range; reports an error code for what is none."""
     if begin > end:
-        return codes.INVERTED_RANGE
+        return reported(fdb_transaction_add_conflict_range, codes.INVERTED_RANGE)
     if kind not in (0, 1):
-        return codes.INVALID_OPERATION
+        return reported(fdb_transaction_add_conflict_range, codes.INVALID_OPERATION)
+    tr = live[handle]
     with tr.lock:
         try:
-            if tr.guarded:
+            if not tr.plain:
                 if tr.deferred:
                     return 0
                 tr.check_use()
-            limit = tr.write_limit if kind else tr.read_limit
-            metadata = (METADATA_VERSION, METADATA_VERSION + b"\0")
-            if (begin > limit or end > limit) and (kind or (begin, end) != metadata):
-                raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-            begin, end = cut(begin), cut(end)
+            if end > SYSTEM:
+                limit = tr.write_limit if kind else tr.read_limit
+                metadata = (METADATA_VERSION, METADATA_VERSION + b"\0")
+                if (begin > limit or end > limit) and (kind or (begin, end) != metadata):
+                    raise Fault(codes.OUTSIDE_LEGAL_RANGE)
+            if begin_length > KEY_LIMIT or end_length > KEY_LIMIT:
+                begin, end = cut(begin), cut(end)
             if begin >= end:
                 return 0
             if kind:
@@ -242,8 +292,9 @@ def add_conflict_range(tr: Transaction, begin: bytes, end: bytes, kind: int) -> 
     return 0
 
 
-def get_approximate_size(tr: Transaction) -> Future:
+def fdb_transaction_get_approximate_size(handle: Handle) -> Future:
     """How large the commit will be, roughly."""
+    tr = live[handle]
     with tr.lock:
         if tr.deferred:
             return failed(tr.deferred)
