@@ -1,8 +1,8 @@
 """The catalogue of queues: META and the subscriptions, read once and cached.
 
-``\\xff/metadataVersion`` comes with the read version, so a handle learns without a round trip
-whether its cache is stale. A change of META writes it, and conflicts with every transaction that
-relied on the old one.
+A change of META also writes ``\\xff/metadataVersion``, which comes with the read version. So a
+handle knows without a round trip whether its cache is stale. The change conflicts with every
+transaction that relied on the old value.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def create(tr: fdb.Transaction, root: RootKeys, name: str, options: QueueOptions
 
 @transactional
 def change(tr: fdb.Transaction, scope: Scope, options: QueueOptions) -> None:
-    """Store other options, and keep what a later release has stored with them.
+    """Store options; keeps fields that a later release has stored with them.
 
     One round trip. Conflicts with every concurrent operation on the queue.
     """
@@ -123,7 +123,7 @@ class Entry:
         """
         if binding.forked:
             binding.check_process()
-        # A transaction that has written it itself could not commit after reading it.
+        # A transaction that has written it could not commit after reading it.
         stamp = None if _CHANGES in tr.__dict__ else tr.snapshot.get(METADATA_VERSION).value
         read = self._read  # Another thread may replace it meanwhile.
         if read is not None and stamp is not None and read[0] == stamp:

@@ -1,16 +1,16 @@
-"""Running transactions exactly once, also when the outcome of a commit is unknown.
+"""Running a transaction exactly once, even if the outcome of a commit is unknown.
 
-``commit_unknown_result`` makes a retry loop run a function again that may have committed. Here
-every attempt writes its number under a token; an attempt that follows an unknown outcome reads
-that key first, and if an earlier one did commit, returns what that one returned.
+After ``commit_unknown_result`` a retry loop repeats a function that may have committed. Here every
+attempt writes its number to a record, ONCE. After an unknown outcome the next attempt first reads
+the record; if an earlier attempt committed, its result is returned.
 
-A transaction that ran out of time while it committed may still commit later, which nobody waits
-for. So every attempt also has a read conflict on its record, and a client that needs to know the
-outcome commits a write conflict on it: then the record is there, or never will be.
+A transaction that times out during its commit may still commit later. So each attempt has a read
+conflict on its record, and a client that must know the outcome commits a write conflict on it:
+afterwards the record is there, or never will be.
 
-This module also knows each attempt at a transaction, and those before it. The bindings try a
-transaction again with the same object, which then reads at another version: so an attempt is
-known by both, in the caller's own retry loop as in ours. What is known goes with the object.
+This module also tells the attempts at a transaction apart. The bindings retry with the same
+transaction object, which then reads at another version; object and version identify an attempt, in
+the caller's retry loop as in ours.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ Ts = TypeVarTuple("Ts")
 
 TOKEN_BYTES = 16
 KEPT_MINUTES = 10
-"""How long, in minutes of the database's version, the record of a commit is kept at least."""
+"""For how many minutes, by the database's version, a record is kept at least."""
 
 _VERSIONS_PER_MINUTE = 60_000_000
 _TOO_LARGE = 2101
 TOO_OLD = 1007
 _TIMED_OUT = 1031
 MAX_TOO_OLD = 20
-"""How often a transaction may have lasted too long: 100 seconds are lost by then. Those that ask
-for half as much each time come to one row before that."""
+"""How often a transaction may be too old before it is given up, 100 seconds later. Those that read
+half as much at each attempt come to a single row before that."""
 _ASKING_MS = 5_000
-"""How long to ask for the outcome of a commit that ran out of time."""
+"""How long to ask for the outcome of a commit that timed out."""
 
 _LONGEST_MS = 2**31 - 1
 
 _FIRST = pack_index(0)
 
 MAX_SWEPT = 1_000
-"""Queues of which a process remembers when it last removed their old records."""
+"""For how many queues a process remembers when it last removed their old records."""
 
 _swept: dict[bytes, int] = {}
 _listeners: list[weakref.ref[Callable[[int], object]]] = []
 
 
 def on_retry(listener: Callable[[int], object]) -> None:
-    """Call ``listener`` with the error's code whenever a transaction is about to be retried, as
-    long as somebody else holds it; for metrics."""
+    """Call ``listener`` with the error's code before each retry of a transaction; for metrics. Keeps
+    only a weak reference to it."""
     held = weakref.WeakMethod if hasattr(listener, "__self__") else weakref.ref
     _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
 
@@ -70,11 +70,10 @@ def on_retry(listener: Callable[[int], object]) -> None:
 class Attempt:
     """One attempt at a transaction.
 
-    version: at which it reads. retries: how often it was tried before. before: how many versions
-    passed since the attempt before. taken: the READY keys that it has removed. given: the last
-    index that it gave, by the key of TAIL of the level.
-    ours: whether an ``Operation`` runs the transaction, so that nobody else tries it again.
-    brief: whether nothing but an operation of the package runs in it.
+    version: its read version. retries: how often the transaction was retried. before: how many
+    versions have passed since the previous attempt. taken: the READY keys that it has removed.
+    given: the last index that it allocated, by the level's TAIL key. ours: whether an ``Operation``
+    runs and retries the transaction. brief: whether only an operation of the package runs in it.
     """
 
     __slots__ = ("brief", "given", "ours", "previous", "retries", "taken", "version")
@@ -95,24 +94,24 @@ class Attempt:
         return self.version - self.previous if self.previous else 0
 
     def take(self, tr: fdb.Transaction, keys: QueueKeys, key: bytes) -> None:
-        """A ready message is removed. Raises ``OwnWritesUnseen``."""
+        """Note that a ready message is removed. Raises ``OwnWritesUnseen``."""
         if key in self.taken:
             self._doubt(tr, keys)
         self.taken.add(key)
 
     def put_back(self, key: bytes) -> None:
-        """A message is ready again where it stood."""
+        """Note that a message is ready again at its position."""
         self.taken.discard(key)
 
     def give(self, tr: fdb.Transaction, keys: QueueKeys, tail: bytes, begin: int, end: int) -> None:
-        """Indexes of the level with this TAIL key are given. Raises ``OwnWritesUnseen``."""
+        """Note that indexes of a level are allocated. Raises ``OwnWritesUnseen``."""
         if begin <= self.given.get(tail, 0):
             self._doubt(tr, keys)
         self.given[tail] = end - 1
 
     def _doubt(self, tr: fdb.Transaction, keys: QueueKeys) -> None:
-        """What was done is not there: either the transaction does not see its own writes, or it is
-        a new attempt that happens to read at the same version."""
+        """An earlier write is missing: the transaction does not see its own writes, or this is a
+        new attempt that happens to read at the same version."""
         probe = keys.fence(0, 0)  # which nobody reads
         tr[probe] = b"?"
         seen = tr.snapshot.get(probe).present() and tr.get(probe).present()
@@ -129,7 +128,7 @@ _KNOWN = "_fdbqueue_attempt"
 
 
 def attempt(tr: fdb.Transaction) -> Attempt:
-    """The attempt that a transaction is at. No round trip after a read."""
+    """The current attempt of a transaction. No round trip after a read."""
     known: Attempt | None = tr.__dict__.get(_KNOWN)
     if known is not None and known.ours:
         if not known.version:
@@ -153,7 +152,7 @@ def is_ours(tr: fdb.Transaction) -> bool:
 
 
 class Operation(Generic[R]):
-    """One operation in transactions of its own: retried until one commits, exactly once::
+    """One operation in a transaction of its own, retried until it commits, exactly once::
 
         operation = Operation(db, keys)
         while not operation.done:
@@ -163,13 +162,13 @@ class Operation(Generic[R]):
                 operation.recover(error)
         return operation.result
 
-    body: must have no effect outside its transaction; what it returned for the attempt that
-        committed is the result.
+    body: has no effect outside its transaction. The result is what it returned in the attempt that
+        committed.
     brief: whether it does nothing but an operation of the package, and so takes little time.
 
-    All attempts together may take ``keys.timeout`` seconds, or each as long as the database's
-    own option says. Conflicts are retried until then; a transaction that is too large is not, nor
-    one that lasted too long ``MAX_TOO_OLD`` times.
+    All attempts together may take ``keys.timeout`` seconds; where None, the database's own option
+    limits each. Conflicts are retried until then. A transaction that is too large, or was too old
+    ``MAX_TOO_OLD`` times, is not retried.
     """
 
     __slots__ = (
@@ -205,12 +204,12 @@ class Operation(Generic[R]):
         self._results: list[R] = []
 
     def commit(self, result: R, wrote: bool = True) -> None:
-        """Commit what was done, of which ``result`` is the outcome.
+        """Commit the attempt.
 
-        wrote: whether that wrote something that must not be written twice.
+        result: the operation's result if this attempt commits. wrote: whether the attempt wrote
+        anything that must not be written twice.
         """
         tr, sweeping = self.tr, False
-        # No record, no harm: what wrote none may happen twice.
         if wrote:
             minute = _minute(tr)
             if self._record is None:
@@ -219,7 +218,7 @@ class Operation(Generic[R]):
                     begin = self.keys.minute(minute)
                 token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
                 self._record, self._minute = begin + b"\x01" + token + b"\x00", minute
-            # Before it is written: what is one's own is no read.
+            # Before the write: reading one's own write is no conflict.
             tr.add_read_conflict_key(self._record)
             tr.set(self._record, pack_index(len(self._results)) if self._results else _FIRST)
             self._results.append(result)
@@ -235,17 +234,16 @@ class Operation(Generic[R]):
         self.result, self.done = result, True
 
     def recover(self, error: fdb.FDBError) -> None:
-        """After an attempt that failed: be ready for the next, or done if an earlier one committed.
+        """Prepare the next attempt after an error; done if an earlier one has committed.
 
-        Raises ``TransactionTooLarge``; ``TransactionTooSlow``, or ``OperationTimedOut`` if it did
-        not end in time, and nothing was written; ``OutcomeUnknown`` if that cannot be told, or the
-        records of the attempts may have been removed before they could be read;
-        ``fdb.FDBError`` for what cannot be retried.
+        Raises, with nothing written, ``TransactionTooLarge``, ``TransactionTooSlow``,
+        ``OperationTimedOut``, and ``fdb.FDBError`` for an error that cannot be retried. Raises
+        ``OutcomeUnknown`` if the store does not answer, or the record may have been removed.
         """
         while True:
             if error.code == _TOO_LARGE:
                 raise TransactionTooLarge(problem="the transaction has too many bytes") from None
-            # Once unknown, always unknown: a later attempt that fails says nothing of this one.
+            # Once unknown, always unknown: a later failure does not settle this one.
             self._unknown = self._unknown or (self._committing and _maybe_committed(error))
             self._committing = False
             self._too_old += error.code == TOO_OLD
@@ -276,12 +274,12 @@ class Operation(Generic[R]):
         )
 
     def _finish(self, committed: int | None) -> None:
-        """Be done if the attempt of a number has committed."""
+        """Done if an attempt, given by its number, has committed."""
         if committed is not None:
             self.result, self.done = self._results[committed], True
 
     def _give_up(self, last: fdb.FDBError) -> None:
-        """Be done if an attempt has committed; raise if none has."""
+        """Done if an attempt has committed; raises if none has."""
         if last.code != _TIMED_OUT and self._too_old < MAX_TOO_OLD:
             raise last
         if self._unknown and self._record is not None:
@@ -302,7 +300,7 @@ class Operation(Generic[R]):
         return None
 
     def _sweep(self, minute: int) -> None:
-        # Those of minutes to come are of another cluster, from which the data was copied.
+        # Records of later minutes come from another cluster, with copied data.
         for gone in (
             self.keys.before(minute - KEPT_MINUTES),
             self.keys.since(minute + KEPT_MINUTES),
@@ -320,8 +318,8 @@ def run(
 ) -> R:
     """Run ``body`` with ``terms`` as an ``Operation``; returns the result.
 
-    wrote: whether a result means that something was written that must not be written twice;
-        where None, it always does.
+    wrote: tells from a result whether anything was written that must not be written twice; where
+        None, always.
 
     Spans transactions. Raises what ``Operation.recover`` raises.
     """
@@ -356,9 +354,9 @@ def _minute(tr: fdb.Transaction) -> int:
 
 
 def _settle(db: fdb.Database, record: bytes) -> int | None:
-    """The number of the attempt that committed; None if none did, and then none will.
+    """The number of the attempt that committed; None if none did, and none ever will.
 
-    Raises ``OutcomeUnknown`` where the store does not say.
+    Raises ``OutcomeUnknown`` if the store does not answer.
     """
     try:
         tr = db.create_transaction()

@@ -1,4 +1,4 @@
-"""What a storage operation works on: the keys and options of a queue, and the clocks."""
+"""Scope: what a storage operation works on, a queue's keys, options and clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .subscription_definitions import Definition
 
 
 class Chore:
-    """What each handle on a queue does now and then, beside what it is asked for."""
+    """Something that each handle on a queue does now and then."""
 
     __slots__ = ("next", "seconds")
 
@@ -26,7 +26,7 @@ class Chore:
         self.next = 0.0
 
     def due(self) -> bool:
-        """Whether to do it now; then not again for a while."""
+        """Whether it is due; if so, the next time is ``seconds`` later."""
         now = time.monotonic()
         if now < self.next:
             return False
@@ -34,19 +34,17 @@ class Chore:
         return True
 
     def go_on(self) -> None:
-        """There was something to do: it is due again at once."""
+        """Make it due again at once: there was something to do."""
         self.next = 0.0
 
 
 class Scope:
-    """One queue as transactions see it, made once for what META says; threads share it.
+    """One queue as transactions see it, made once for a value of META; threads share it.
 
-    identity: what tells the queue from others that had its name before, or will have it.
-    root: leads to the queues beside it.
-    strays: when to look for leases of another cluster; see ``lease_expiry``.
-    levels: the level of each priority.
-    plain_bytes: up to so many bytes, a payload is stored as it is, and nothing beside its message;
-        less than any has where the queue has bounds or a history.
+    identity: tells the queue from earlier and later ones of its name. root: the keys beside it.
+    strays: when to read for leases of another cluster; see ``lease_expiry``. levels: the level of
+    each priority. plain_bytes: the largest payload that is stored unchanged, with nothing beside
+    its message; negative if the queue has bounds or a history.
     """
 
     __slots__ = (
@@ -89,7 +87,7 @@ class Scope:
         return once.attempt(tr).version + self.clock.versions_ahead()
 
     def now_ms(self, tr: fdb.Transaction) -> int:
-        """The time, on which all who use the queue agree: see ``Clock.now_ms``."""
+        """The time, as ``Clock.now_ms``."""
         return self.clock.now_ms(tr)
 
 
@@ -103,10 +101,10 @@ def _plain_bytes(options: QueueOptions) -> int:
 
 @record
 class StoredMessage:
-    """A message and where it stands; ``consumer`` is who had it in hand, for the history.
+    """A message and its position.
 
-    ``turn`` is where it waits for others of its ordering key, if it does: then it is not at its
-    position, and never was.
+    consumer: the name of its last consumer, for the history. turn: its turn, if it waits for
+    others of its ordering key; then it was never ready at its position.
     """
 
     position: Position

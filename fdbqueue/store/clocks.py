@@ -1,13 +1,13 @@
-"""The clocks that the queue reads: the database's version, and the wall.
+"""Clocks: the database's version, and the wall clock.
 
-One machine's wrong wall clock is not believed. A cluster's controller notes its wall clock and the
-version every ten seconds; the embedded engine answers as if it did. A process reads the newest
-note now and then, and its monotonic clock carries it from there.
+A wrong wall clock on one machine is not believed. Every ten seconds a cluster's time keeper notes
+its wall clock and the version; the embedded engine answers as if it did. A process reads the newest
+note now and then, and carries it forward by its monotonic clock.
 
-Versions carry a note only to the moment at which it is read. They advance by a million a second,
-but jump by a hundred seconds at a recovery, which the time keeper notes some seconds later: an old
-note says when it is at least, and its version when it is at most. Of a process that has read a
-fresh one before, that one still holds.
+The version carries a note forward only to the moment of the read. Versions advance by a million a
+second, but jump by a hundred seconds at a recovery, and the time keeper notes that some seconds
+later. So an old note gives a lower bound of the time, and its version an upper bound. A fresh note
+that the process read before stays valid.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .tuple_elements import pack_int, parse_int
 VERSIONS_PER_SECOND = 1_000_000
 """FoundationDB's versions advance by about this many a second while the cluster is well."""
 METADATA_VERSION = b"\xff/metadataVersion"
-"""Comes with the read version, so reading it costs no round trip; written when META is."""
+"""Comes with the read version, without a round trip; every change of META writes it."""
 TIME_KEEPER = b"\xff\x02/timeKeeper/map/"
-"""Where a cluster notes, every ten seconds, its wall clock and its version."""
+"""The time keeper's notes: every ten seconds, the wall clock and the version."""
 BELIEVED_MS = 60_000
-"""How far a wall clock may be from what the database says and be believed."""
+"""How far a believed wall clock may be from the database's time."""
 ASKED_SECONDS = 30.0
-"""How often a process asks."""
+"""How often a process reads the notes."""
 DOUBTED_SECONDS = 5.0
-"""How often it asks while it does not believe its own clock, or was told nothing."""
+"""How often it reads them while it does not believe its own clock, or found none."""
 _FRESH_MS = 30_000
 _READ_MS = 2_000
 
@@ -45,9 +45,9 @@ class Moment(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The time by the database, between two bounds, in milliseconds since the epoch.
+    """The database's time, between two bounds, in milliseconds since the epoch.
 
-    at: when it was asked, by the monotonic clock, in seconds.
+    at: the moment of the read, in seconds of the monotonic clock.
     """
 
     least_ms: int
@@ -60,20 +60,20 @@ class Told(NamedTuple):
         return self.least_ms == self.most_ms
 
     def later(self, at: float, ahead_ms: int = 0) -> Told:
-        """The same at a later moment, when versions have perhaps jumped ahead besides."""
+        """The same at a later moment; ``ahead_ms``: how far versions may have jumped."""
         ms = int((at - self.at) * 1000)
         return Told(self.least_ms + ms, self.most_ms + ms + ahead_ms, at)
 
     def believes(self, wall_ms: int) -> bool:
-        """Whether a wall clock is near enough."""
+        """Whether a wall clock is close enough."""
         return self.least_ms - BELIEVED_MS <= wall_ms <= self.most_ms + BELIEVED_MS
 
 
 def told(notes: Sequence[tuple[int, int]], version: int, at: float) -> Told | None:
-    """What notes, of a wall clock in seconds and a version, say at a version; None if nothing.
+    """The time at a version, by notes of (wall clock in seconds, version); None without notes.
 
-    The newest is the one with the highest version: a controller whose clock was ahead has left
-    notes of a time to come.
+    The newest note is that with the highest version: a time keeper whose clock was ahead left notes
+    of future times.
     """
     known = [(noted, seconds) for seconds, noted in notes if noted <= version]
     if not known:
@@ -85,7 +85,7 @@ def told(notes: Sequence[tuple[int, int]], version: int, at: float) -> Told | No
 
 
 class TimeKeeper:
-    """What one database says, as one process knows it."""
+    """The time of one database, as this process knows it."""
 
     def __init__(self) -> None:
         self._told: Told | None = None
@@ -93,9 +93,9 @@ class TimeKeeper:
         self._asking = threading.Lock()
 
     def now_ms(self, db: fdb.Database, wall_ms: int, ahead_ms: int = 0) -> int:
-        """``wall_ms`` if the database bears it out, or says nothing; else the database's time.
+        """``wall_ms`` if it is believed or there are no notes; else the database's time.
 
-        ahead_ms: how far the database's versions have been moved, by a test.
+        ahead_ms: how far a test has moved the database's versions.
         """
         at, known = time.monotonic(), self._told
         if known is not None and at - self._asked_at < ASKED_SECONDS:
@@ -113,7 +113,7 @@ class TimeKeeper:
         return wall_ms if present is None else present.most_ms
 
     def tells(self, db: fdb.Database, wall_ms: int) -> bool:
-        """Whether the database says anything, so that what ``now_ms`` returns is borne out."""
+        """Whether there are notes, so that ``now_ms`` is right to a minute."""
         self.now_ms(db, wall_ms)
         return self._told is not None
 
@@ -121,7 +121,7 @@ class TimeKeeper:
         return time.monotonic() - self._asked_at >= patience
 
     def _ask(self, db: fdb.Database, wall_ms: int, patience: float) -> None:
-        # Who finds another asking goes on with what is known; only the first answer is waited for.
+        # While one thread asks, others use what is known; all wait for the first answer.
         if not self._asking.acquire(blocking=self._told is None):
             return
         try:
@@ -136,7 +136,7 @@ class TimeKeeper:
 
 
 def _read(tr: fdb.Transaction, wall_ms: int) -> Told | None:
-    """Ask once. Two reads at once: the last note, and the last before this machine's time."""
+    """Read two notes at once: the last one, and the last one before this machine's time."""
     try:
         tr.options.set_read_system_keys()
         tr.options.set_read_lock_aware()
@@ -153,7 +153,7 @@ def _read(tr: fdb.Transaction, wall_ms: int) -> Told | None:
 
 
 def parse_note(kv: fdb.KeyValue) -> tuple[int, int]:
-    """The wall clock of a cluster in seconds, and its version then."""
+    """The wall clock, in seconds, and the version of a note."""
     return parse_int(kv.key, len(TIME_KEEPER))[0], parse_int(kv.value, 0)[0]
 
 
@@ -169,13 +169,12 @@ def _keeper(db: fdb.Database) -> TimeKeeper:
 class Clock:
     """The clocks of this machine and its database; tests replace them.
 
-    Leases, delays and times to live go by ``now_ms``, on which all machines agree to a minute,
-    however wrong a machine's own clock is. How long something takes within a process is measured
-    by ``time.monotonic``.
+    Leases, delays and times to live use ``now_ms``, on which all machines agree to a minute,
+    however wrong a machine's own clock is. Durations within a process use ``monotonic``.
     """
 
     def monotonic(self) -> float:
-        """Seconds by a clock that never steps: for durations inside of a process."""
+        """Seconds of a clock that never steps."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
@@ -183,27 +182,27 @@ class Clock:
         return time.time_ns() // 1_000_000
 
     def version(self, tr: fdb.Transaction) -> int:
-        """The transaction's read version; the first read of a transaction fetches it anyway."""
+        """The transaction's read version, which its first read fetches anyway."""
         return int(tr.get_read_version().wait()) + self.versions_ahead()
 
     def versions_ahead(self) -> int:
-        """How far ``version`` is ahead of the database; the time of the database is then, too."""
+        """How far ``version``, and the database's time with it, is ahead of the database."""
         return 0
 
     def now_ms(self, tr: fdb.Transaction | fdb.Database) -> int:
-        """The time in milliseconds since the epoch, for what other machines will judge.
+        """The time in milliseconds since the epoch, as all machines agree on it.
 
-        That is this machine's wall clock, as long as it is within a minute of what the database
-        says (a cluster's time keeper), else the time by the database. A process asks the database
-        every half minute, in a transaction of its own. One that says nothing, because its time
-        keeper is disabled or the transaction is a tenant's, leaves the wall clock to be believed.
+        This machine's wall clock if it is within a minute of the database's time, else that time. A
+        process reads the database's time every half minute, in a transaction of its own. Without
+        notes (the time keeper is disabled, or the transaction belongs to a tenant) the wall clock
+        is believed.
         """
         db = tr.db if isinstance(tr, fdb.Transaction) else tr
         keeper: TimeKeeper = db.__dict__.get(_KEEPER) or _keeper(db)
         return keeper.now_ms(db, self.wall_ms(), self.versions_ahead() // 1000)
 
     def told(self, tr: fdb.Transaction) -> bool:
-        """Whether the database says what time it is, so that ``now_ms`` is right to a minute."""
+        """Whether the database tells its time, so that ``now_ms`` is right to a minute."""
         return _keeper(tr.db).tells(tr.db, self.wall_ms())
 
 
