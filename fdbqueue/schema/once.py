@@ -61,8 +61,10 @@ _listeners: list[weakref.ref[Callable[[int], object]]] = []
 
 
 def on_retry(listener: Callable[[int], object]) -> None:
-    """Call ``listener`` with the error's code before each retry of a transaction; for metrics. Keeps
-    only a weak reference to it."""
+    """Call ``listener`` with the error's code before each retry of a transaction, for metrics.
+
+    Keeps only a weak reference to it.
+    """
     held = weakref.WeakMethod if hasattr(listener, "__self__") else weakref.ref
     _listeners[:] = [known for known in _listeners if known() is not None] + [held(listener)]
 
