@@ -16,9 +16,11 @@ the caller's retry loop as in ours.
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Callable
-from typing import Generic, TypeVar, TypeVarTuple
+from ctypes import byref, c_byte, c_int, c_int64, pointer, string_at
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from ..errors import (
     OperationTimedOut,
@@ -52,6 +54,10 @@ _ASKING_MS = 5_000
 _LONGEST_MS = 2**31 - 1
 
 _FIRST = pack_index(0)
+_MINUTE = "_fdbqueue_minute"
+"""The attribute of a database that holds the minute read last, and when it was read."""
+TRUSTED_SECONDS = 20.0
+"""How long a process uses the minute that it read last, for the keys of new records."""
 
 MAX_SWEPT = 1_000
 """For how many queues a process remembers when it last removed their old records."""
@@ -72,10 +78,11 @@ def on_retry(listener: Callable[[int], object]) -> None:
 class Attempt:
     """One attempt at a transaction.
 
-    version: its read version. retries: how often the transaction was retried. before: how many
-    versions have passed since the previous attempt. taken: the READY keys that it has removed.
-    given: the last index that it allocated, by the level's TAIL key. ours: whether an ``Operation``
-    runs and retries the transaction. brief: whether only an operation of the package runs in it.
+    version: its read version; 0 until ``version`` reads it. retries: how often the transaction was
+    retried. before: how many versions have passed since the previous attempt, 0 if unknown. taken:
+    the READY keys that it has removed. given: the last index that it allocated, by the level's TAIL
+    key. ours: whether an ``Operation`` runs and retries the transaction. brief: whether only an
+    operation of the package runs in it.
     """
 
     __slots__ = ("brief", "given", "ours", "previous", "retries", "taken", "version")
@@ -93,7 +100,7 @@ class Attempt:
 
     @property
     def before(self) -> int:
-        return self.version - self.previous if self.previous else 0
+        return self.version - self.previous if self.previous and self.version else 0
 
     def take(self, tr: fdb.Transaction, keys: QueueKeys, key: bytes) -> None:
         """Note that a ready message is removed. Raises ``OwnWritesUnseen``."""
@@ -133,8 +140,6 @@ def attempt(tr: fdb.Transaction) -> Attempt:
     """The current attempt of a transaction. No round trip after a read."""
     known: Attempt | None = tr.__dict__.get(_KNOWN)
     if known is not None and known.ours:
-        if not known.version:
-            known.version = int(tr.get_read_version().wait())
         return known
     version = int(tr.get_read_version().wait())
     if known is None:
@@ -151,6 +156,140 @@ def is_ours(tr: fdb.Transaction) -> bool:
     """Whether an ``Operation`` runs a transaction, and the caller has no part in it."""
     known: Attempt | None = tr.__dict__.get(_KNOWN)
     return known is not None and known.ours
+
+
+def version(tr: fdb.Transaction) -> int:
+    """The version at which a transaction reads. No round trip after a read."""
+    known = attempt(tr)
+    if not known.version:
+        known.version = int(tr.get_read_version().wait())
+    return known.version
+
+
+class _ReadValue:
+    """The ``value`` of a ``_Value``: asks the client when it is first needed, then keeps it."""
+
+    def __get__(self, read: Any, _: object = None) -> bytes | None:
+        capi, future = read.capi, read.fpointer
+        if not capi.fdb_future_is_ready(future):
+            read.block_until_ready()
+        present, data, length = c_int(), pointer(c_byte()), c_int()
+        capi.fdb_future_get_value(future, byref(present), byref(data), byref(length))
+        read.value = found = string_at(data, length.value) if present.value else None
+        return found
+
+
+class _ReadKey:
+    """As ``_ReadValue``, of a ``_Key``."""
+
+    def __get__(self, read: Any, _: object = None) -> bytes:
+        capi, future = read.capi, read.fpointer
+        if not capi.fdb_future_is_ready(future):
+            read.block_until_ready()
+        data, length = pointer(c_byte()), c_int()
+        capi.fdb_future_get_key(future, byref(data), byref(length))
+        read.value = found = string_at(data, length.value)
+        return found
+
+
+class _Value(fdb.impl.Value):
+    """A value that is being read."""
+
+    value = _ReadValue()
+
+    def __init__(self, future: object) -> None:
+        self.fpointer = future
+
+
+class _Key(fdb.impl.Key):
+    """A key that is being read."""
+
+    value = _ReadKey()
+
+    def __init__(self, future: object) -> None:
+        self.fpointer = future
+
+
+class _Version(fdb.impl.FutureInt64):
+    """A read version that is being read."""
+
+    def wait(self) -> int:
+        if not self.capi.fdb_future_is_ready(self.fpointer):
+            self.block_until_ready()
+        version = c_int64()
+        self.capi.fdb_future_get_int64(self.fpointer, byref(version))
+        return version.value
+
+
+class _Committed(fdb.impl.FutureVoid):
+    """A commit."""
+
+    def wait(self) -> None:
+        if not self.capi.fdb_future_is_ready(self.fpointer):
+            self.block_until_ready()
+        self.capi.fdb_future_get_error(self.fpointer)
+
+
+class _Reads(fdb.impl.TransactionRead):
+    """The reads of ``_Transaction``."""
+
+    def get_read_version(self) -> fdb.Future[int]:
+        return _Version(self.capi.fdb_transaction_get_read_version(self.tpointer))
+
+    def get(self, key: bytes) -> fdb.Value:
+        if type(key) is not bytes:
+            return super().get(key)
+        return _Value(self.capi.fdb_transaction_get(self.tpointer, key, len(key), self._snapshot))
+
+    def get_key(self, key_selector: fdb.KeySelector) -> fdb.Key:
+        key = key_selector.key
+        if type(key) is not bytes:
+            return super().get_key(key_selector)
+        at = key_selector.or_equal, key_selector.offset
+        return _Key(
+            self.capi.fdb_transaction_get_key(self.tpointer, key, len(key), *at, self._snapshot)
+        )
+
+
+class _Transaction(_Reads, fdb.Transaction):
+    """The bindings' transaction, without the conversion of each key and value to bytes.
+
+    That takes most of the bindings' time. What is not bytes still goes through them.
+    """
+
+    def set(self, key: bytes, value: bytes) -> None:
+        if type(key) is type(value) is bytes:
+            self.capi.fdb_transaction_set(self.tpointer, key, len(key), value, len(value))
+        else:
+            super().set(key, value)
+
+    def clear(self, key: bytes) -> None:
+        if type(key) is bytes:
+            self.capi.fdb_transaction_clear(self.tpointer, key, len(key))
+        else:
+            super().clear(key)
+
+    def _atomic_operation(self, opcode: int, key: bytes, param: bytes) -> None:
+        if type(key) is type(param) is bytes:
+            self.capi.fdb_transaction_atomic_op(
+                self.tpointer, key, len(key), param, len(param), opcode
+            )
+        else:
+            super()._atomic_operation(opcode, key, param)
+
+    def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
+        if type(begin) is type(end) is bytes:
+            self.capi.fdb_transaction_add_conflict_range(
+                self.tpointer, begin, len(begin), end, len(end), _READ
+            )
+        else:
+            super().add_read_conflict_range(begin, end)
+
+    def commit(self) -> fdb.Future[None]:
+        return _Committed(self.capi.fdb_transaction_commit(self.tpointer))
+
+
+_READ = fdb.impl.ConflictRangeType.read
 
 
 class Operation(Generic[R]):
@@ -196,6 +335,8 @@ class Operation(Generic[R]):
         self.keys = keys
         self.done = False
         self.tr = tr = db.create_transaction()
+        if type(tr) is fdb.Transaction:  # of a database or a tenant
+            tr.__class__, tr.snapshot.__class__ = _Transaction, _Reads
         if keys.timeout is not None:
             _limit(tr, keys.timeout)
         tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
@@ -213,27 +354,39 @@ class Operation(Generic[R]):
         """
         tr, sweeping = self.tr, False
         if wrote:
-            minute = _minute(tr)
-            if self._record is None:
-                known, begin = self.keys.latest
-                if known != minute:
-                    begin = self.keys.minute(minute)
-                token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
-                self._record, self._minute = begin + b"\x01" + token + b"\x00", minute
+            record = self._record or self._new_record()
             # Before the write: reading one's own write is no conflict.
-            tr.add_read_conflict_key(self._record)
-            tr.set(self._record, pack_index(len(self._results)) if self._results else _FIRST)
+            tr.add_read_conflict_range(record, record + b"\x00")
+            tr.set(record, pack_index(len(self._results)) if self._results else _FIRST)
             self._results.append(result)
-            sweeping = _swept.get(self.keys.prefix) != minute
+            sweeping = _swept.get(self.keys.prefix) != self._minute
             if sweeping:
-                self._sweep(minute)
+                self._sweep(_minute(tr))
         self._committing = True
         tr.commit().wait()
         if sweeping:
             if len(_swept) >= MAX_SWEPT:
                 _swept.clear()
-            _swept[self.keys.prefix] = minute
+            _swept[self.keys.prefix] = self._minute
         self.result, self.done = result, True
+
+    def _new_record(self) -> bytes:
+        """The key of the record, below a minute that was read less than ``TRUSTED_SECONDS`` ago.
+
+        So most operations need not read their version. A minute that is a little old shortens the
+        time for which the record is kept, and ``_committed`` goes by the record's own minute.
+        """
+        known = self.db.__dict__.get(_MINUTE)
+        if known is None or time.monotonic() - known[1] > TRUSTED_SECONDS:
+            known = _minute(self.tr), time.monotonic()
+            self.db.__dict__[_MINUTE] = known
+        self._minute = minute = known[0]
+        latest, begin = self.keys.latest
+        if latest != minute:
+            begin = self.keys.minute(minute)
+        token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
+        self._record = record = begin + b"\x01" + token + b"\x00"
+        return record
 
     def recover(self, error: fdb.FDBError) -> None:
         """Prepare the next attempt after an error; done if an earlier one has committed.
@@ -297,7 +450,8 @@ class Operation(Generic[R]):
         value = self.tr.get(record).value
         if value is not None:
             return unpack_index(value)
-        if _minute(self.tr) >= self._minute + KEPT_MINUTES:
+        # An earlier minute is that of another cluster, to which the database has switched.
+        if not 0 <= _minute(self.tr) - self._minute < KEPT_MINUTES:
             raise OutcomeUnknown(minutes=KEPT_MINUTES)
         return None
 
@@ -352,7 +506,7 @@ def _maybe_committed(error: fdb.FDBError) -> bool:
 
 
 def _minute(tr: fdb.Transaction) -> int:
-    return attempt(tr).version // _VERSIONS_PER_MINUTE
+    return version(tr) // _VERSIONS_PER_MINUTE
 
 
 def _settle(db: fdb.Database, record: bytes) -> int | None:

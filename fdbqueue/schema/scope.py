@@ -84,7 +84,7 @@ class Scope:
 
     def version(self, tr: fdb.Transaction) -> int:
         """The version at which the transaction reads."""
-        return once.attempt(tr).version + self.clock.versions_ahead()
+        return once.version(tr) + self.clock.versions_ahead()
 
     def now_ms(self, tr: fdb.Transaction) -> int:
         """The time, as ``Clock.now_ms``."""

@@ -8,6 +8,7 @@ import pytest
 from fdbqueue import Depth, Queue, verify
 from fdbqueue.errors import InvalidArgument, InvalidOptions, LeaseLost
 from fdbqueue.schema import once
+from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values import backoff
@@ -121,6 +122,30 @@ def test_an_extended_lease_lives_on(db: Database, queue: Queue, clock: ManualClo
     clock.seconds += 50
     assert queue.receive(db) is None
     queue.ack(db, extended)
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_what_an_extension_leaves_behind_is_removed_when_it_is_due(
+    db: Database, queue: Queue, clock: ManualClock, knows: bool
+) -> None:
+    queue.enqueue(db, b"a")
+    delivery = queue.receive(db)
+    assert delivery is not None
+    clock.seconds += 1
+    extended = queue.extend(db, delivery)
+
+    def left() -> list[int]:
+        kinds = (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)
+        ranges = [queue._keys.kind(kind) for kind in kinds]
+        return [len(db.get_range(every.start, every.stop)) for every in ranges]
+
+    queue.ack(db, extended if knows else delivery)
+    assert left() == [0, 0, 0 if knows else 1]
+    assert verify(db, queue).ok
+    clock.seconds += 61
+    assert queue.receive(db) is None
+    assert left() == [0, 0, 0]
     assert queue.depth(db) == Depth(enqueued=1, done=1)
 
 

@@ -71,6 +71,27 @@ def test_a_record_that_may_be_gone_is_an_error_and_no_second_effect(
         once.run(flaky(db, [UNKNOWN_LOST]), queue._keys.once, lambda tr: "done")
 
 
+def test_a_database_that_went_back_in_time_does_not_say_what_committed(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes: Callable[[fdb.Transaction], int] = itertools.count(100, -1).__next__  # type: ignore[assignment]
+    monkeypatch.setattr(once, "TRUSTED_SECONDS", -1.0)
+    monkeypatch.setattr(once, "_minute", lambda tr: minutes())  # type: ignore[call-arg]
+    with pytest.raises(OutcomeUnknown, match="once or not at all"):
+        once.run(flaky(db, [UNKNOWN_LOST]), queue._keys.once, lambda tr: "done")
+
+
+def test_a_record_is_kept_by_the_minute_in_its_key(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The minute of a record may be one that was read before: then others remove it sooner."""
+    queue.enqueue(db, b"x")
+    known = once._minute(db.create_transaction())
+    monkeypatch.setattr(once, "_minute", lambda tr: known + once.KEPT_MINUTES)
+    with pytest.raises(OutcomeUnknown, match="once or not at all"):
+        once.run(flaky(db, [UNKNOWN_LOST]), queue._keys.once, lambda tr: "done")
+
+
 def test_old_records_are_swept(db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     records = queue._keys.once
     everything = records.before(10**9)
@@ -78,6 +99,7 @@ def test_old_records_are_swept(db: Database, queue: Queue, monkeypatch: pytest.M
     def count() -> int:
         return len(db.get_range(everything.start, everything.stop))
 
+    monkeypatch.setattr(once, "TRUSTED_SECONDS", -1.0)
     for n in range(5):
         monkeypatch.setattr(once, "_minute", lambda tr, n=n: 1_000_000 + n * once.KEPT_MINUTES)
         queue.enqueue(db, b"x")

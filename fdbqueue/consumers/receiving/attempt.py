@@ -83,7 +83,7 @@ def attempt(
     leases = lease.reads(tr, access.keys, ack)
     if leases:
         # By then the read version is known, too.
-        leases[-1].until.block_until_ready()
+        leases[-1].block_until_ready()
     scope = access.scope(tr)
     if ack:
         settle.done(tr, scope, ack, leases)

@@ -137,7 +137,7 @@ def _attempt(
 
 def _expired(tr: fdb.Transaction, scope: Scope) -> bytes:
     """The end of the EXPIRY keys whose versions have passed."""
-    version = once.attempt(tr).version + scope.clock.versions_ahead()
+    version = once.version(tr) + scope.clock.versions_ahead()
     return scope.keys.expiry(version, b"")
 
 

@@ -7,12 +7,13 @@ writes the new end under UNTIL:
 
 | | LEASE | UNTIL |
 |---|---|---|
-| settling | reads with a conflict, clears | reads at snapshot, clears |
+| settling | reads with a conflict, clears | reads at snapshot if extended, clears |
 | extending | reads with a conflict | reads with a conflict, writes |
 | expiring | reads with a conflict, clears | reads with a conflict, clears |
 
 A settlement and an expiry conflict, and so do an extension and an expiry. An extension that commits
-during a settlement leaves an EXPIRY without a lease, which is removed when it falls due.
+during a settlement, or is unknown to the settled delivery, leaves an EXPIRY without a lease, which
+is removed when it falls due.
 
 A lease that answers a request in line has UNTIL from the start: the consumer finds its messages
 there, by its claim.
@@ -82,8 +83,8 @@ class Reads(NamedTuple):
     """The claim of a lease, and the reads of the lease and its end, issued and not awaited."""
 
     claim: bytes
-    lease: Read
-    until: Read
+    lease: fdb.Value
+    until: fdb.Value
 
 
 class _Span:
@@ -163,7 +164,7 @@ def take_plain(
     if scope.options.history_seconds is not None:
         return None
     now_ms, tried = clock.now_ms(tr), once.attempt(tr)
-    version = tried.version + clock.versions_ahead() + int(terms.seconds * VERSIONS_PER_SECOND)
+    version = once.version(tr) + clock.versions_ahead() + int(terms.seconds * VERSIONS_PER_SECOND)
     wall_ms = now_ms + int(terms.seconds * 1000)
     packed = keys.packed_version(version)
     rows: list[tuple[bytes, bytes, Leasing, tuple[Message, bool]]] = []
@@ -265,37 +266,36 @@ def answer(
     ]
 
 
-def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Reads]:
+def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Read]:
     """Issue the reads of leases to settle, with a conflict on each lease, not on its end.
 
-    Two reads of each; of many that were leased together, two reads of all.
+    One read of each; of many that were leased together, one read of all.
     """
-    ending, issued = tr.snapshot, []
     # Not in a transaction of the caller, who may have turned off that snapshots see its own writes.
-    many = len(deliveries) >= MIN_SPAN and once.is_ours(tr)
-    spans = _spans(ending, keys, deliveries) if many else {}
+    if len(deliveries) < MIN_SPAN or not once.is_ours(tr):
+        return [tr.get(keys.lease(one.token)) for one in deliveries]
+    spans, issued = _spans(tr.snapshot, keys, deliveries), list[Read]()
     for one in deliveries:
-        token = one.token
-        claim, lease, until = token[:CLAIM_BYTES], keys.lease(token), keys.until(token)
-        span = spans.get((claim, one.message.level)) if spans else None
+        lease = keys.lease(one.token)
+        span = spans.get((one.token[:CLAIM_BYTES], one.message.level))
         if span is None:
-            issued.append(Reads(claim, tr.get(lease), ending.get(until)))
+            issued.append(tr.get(lease))
         else:
             tr.add_read_conflict_key(lease)
-            issued.append(Reads(claim, _Row(span[0], lease), _Row(span[1], until)))
+            issued.append(_Row(span, lease))
     return issued
 
 
 def _spans(
     tr: fdb.TransactionRead, keys: QueueKeys, deliveries: Sequence[Delivery]
-) -> dict[tuple[bytes, int], tuple[_Span, _Span]]:
-    """The leases and their ends, by claim and level, where there are ``MIN_SPAN`` or more: one
-    claim has messages that stood together."""
+) -> dict[tuple[bytes, int], _Span]:
+    """The leases by claim and level, where there are ``MIN_SPAN`` or more: one claim has messages
+    that stood together."""
     tokens: dict[tuple[bytes, int], list[bytes]] = {}
     for one in deliveries:
         tokens.setdefault((one.token[:CLAIM_BYTES], one.message.level), []).append(one.token)
     return {
-        place: (_Span(tr, [*map(keys.lease, some)]), _Span(tr, [*map(keys.until, some)]))
+        place: _Span(tr, [*map(keys.lease, some)])
         for place, some in tokens.items()
         if len(some) >= MIN_SPAN
     }
@@ -310,15 +310,15 @@ def end(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    issued: Sequence[Reads] | None = None,
+    issued: Sequence[Read] | None = None,
 ) -> list[StoredMessage]:
     """End leases and return their messages; the caller records where these go.
 
     issued: the reads of the leases, if they have been issued.
 
-    One round trip. Conflicts with another settlement of the same leases and with their expiry,
-    never with an extension. Raises ``LeaseLost`` for the first lease that is gone, and
-    ``MessagePlanned`` for one of a plan, before anything is written.
+    One round trip, two for extended leases. Conflicts with another settlement of the same leases
+    and with their expiry, never with an extension. Raises ``LeaseLost`` for the first lease that is
+    gone, and ``MessagePlanned`` for one of a plan, before anything is written.
     """
     return [message_of(each) for each in end_unread(tr, scope, deliveries, issued)]
 
@@ -327,13 +327,25 @@ def end_unread(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    issued: Sequence[Reads] | None = None,
+    issued: Sequence[Read] | None = None,
 ) -> list[Lease]:
     """As ``end``, but returns the leases, with their envelopes still packed."""
-    held = _held(deliveries, reads(tr, scope.keys, deliveries) if issued is None else issued)
-    for delivery, one in zip(deliveries, held, strict=True):
-        remove(tr, scope.keys, delivery.token, one.until)
-    return [one.lease for one in held]
+    keys, leases = scope.keys, []
+    extended: dict[bytes, fdb.Value] = {}
+    for delivery, read in zip(deliveries, issued or reads(tr, keys, deliveries), strict=True):
+        packed, token = read.value, delivery.token
+        lease = None if packed is None else unpack_lease(packed)
+        if lease is None or lease.claim != token[:CLAIM_BYTES] or lease.expiry_version == 0:
+            raise _lost(delivery, lease)
+        if lease.expiry_ms != delivery.expires_at_ms:
+            extended[token] = tr.snapshot.get(keys.until(token))
+        leases.append(lease)
+    for delivery, lease in zip(deliveries, leases, strict=True):
+        token, version = delivery.token, lease.expiry_version
+        if token in extended:
+            version = lease.ends(extended[token].value).version
+        remove(tr, keys, token, version)
+    return leases
 
 
 @transactional
@@ -346,13 +358,19 @@ def extend(
     their expiry. Raises what ``end`` raises.
     """
     keys = scope.keys
-    held = _held(deliveries, [reads_with_end(tr, keys, one.token) for one in deliveries])
+    issued = [reads_with_end(tr, keys, one.token) for one in deliveries]
+    ends = []
+    for delivery, read in zip(deliveries, issued, strict=True):
+        held = holding(read)
+        if held is None or held.lease.planned:
+            raise _lost(delivery, held and held.lease)
+        ends.append(held.until)
     until = _until(tr, scope, seconds)
-    for delivery, one in zip(deliveries, held, strict=True):
-        del tr[keys.expiry(one.until.version, delivery.token)]
-        tr[keys.until(delivery.token)] = pack_until(until)
-        expiry = pack_expiry(until.wall_ms, delivery.token[:CLAIM_BYTES])
-        tr[keys.expiry(until.version, delivery.token)] = expiry
+    for delivery, end in zip(deliveries, ends, strict=True):
+        token = delivery.token
+        del tr[keys.expiry(end.version, token)]
+        tr[keys.until(token)] = pack_until(until)
+        tr[keys.expiry(until.version, token)] = pack_expiry(until.wall_ms, token[:CLAIM_BYTES])
     return until.wall_ms
 
 
@@ -460,12 +478,13 @@ def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
     )
 
 
-def remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, until: Moment) -> None:
-    """Remove a lease that was read with a conflict."""
-    tr.clear(keys.lease(token))
+def remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, version: int) -> None:
+    """Remove a lease that was read with a conflict and expires at a version."""
+    lease, until, expiry = keys.leased(token, version)
+    tr.clear(lease)
     # Also where there was none: an extension may have committed since.
-    tr.clear(keys.until(token))
-    tr.clear(keys.expiry(until.version, token))
+    tr.clear(until)
+    tr.clear(expiry)
 
 
 def holding(reads: Reads) -> Held | None:
@@ -477,16 +496,11 @@ def holding(reads: Reads) -> Held | None:
     return Held(lease, lease.ends(reads.until.value)) if lease.claim == reads.claim else None
 
 
-def _held(deliveries: Sequence[Delivery], reads: Sequence[Reads]) -> list[Held]:
-    held = []
-    for delivery, one in zip(deliveries, reads, strict=True):
-        found = holding(one)
-        if found is None:
-            raise LeaseLost(message_id=delivery.id)
-        if found.lease.planned:
-            raise MessagePlanned(message_id=delivery.id, consumer=found.lease.consumer)
-        held.append(found)
-    return held
+def _lost(delivery: Delivery, lease: Lease | None) -> LeaseLost | MessagePlanned:
+    """Why a delivery cannot be settled or extended, given the lease at its position."""
+    if lease is None or lease.claim != delivery.token[:CLAIM_BYTES]:
+        return LeaseLost(message_id=delivery.id)
+    return MessagePlanned(message_id=delivery.id, consumer=lease.consumer)
 
 
 def _until(tr: fdb.Transaction, scope: Scope, seconds: float) -> Moment:

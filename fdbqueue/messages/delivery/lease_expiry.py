@@ -73,7 +73,7 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
     verdicts = []
     now_ms = scope.now_ms(tr)
     for (token, ended, held), _ in fitting(_held(tr, scope, reads), SIDE_BYTES):
-        lease.remove(tr, scope.keys, token, ended.until)
+        lease.remove(tr, scope.keys, token, ended.until.version)
         verdict = redelivery.after_expiry(
             scope.options, held.envelope, now_ms, begun=ended.lease.begun
         )

@@ -1,8 +1,8 @@
 """Settling deliveries: acknowledge, release, reject.
 
 Each function ends the leases of all its deliveries, or raises ``LeaseLost`` for the first that is
-gone, before anything is written. One round trip. Conflicts only with another settlement of the same
-leases, and with their expiry: exactly one succeeds.
+gone, before anything is written. One round trip, two for extended leases. Conflicts only with
+another settlement of the same leases, and with their expiry: exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def done(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    reads: Sequence[lease.Reads],
+    reads: Sequence[lease.Read],
 ) -> bool:
     """Acknowledge deliveries, given the reads of their leases.
 

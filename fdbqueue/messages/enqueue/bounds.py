@@ -175,8 +175,8 @@ def _crowd(tr: fdb.Transaction, scope: Scope) -> int:
     """Among how many of the oldest messages to choose; 0 for the first: nobody else drops some."""
     tried = once.attempt(tr)
     if tried.retries:
-        _fought[scope.keys] = tried.version
-    elif tried.version - _fought.get(scope.keys, -_REMEMBERED) >= _REMEMBERED:
+        _fought[scope.keys] = once.version(tr)
+    elif once.version(tr) - _fought.get(scope.keys, -_REMEMBERED) >= _REMEMBERED:
         return 0
     return CROWD << min(tried.retries, 4)
 

@@ -96,7 +96,7 @@ _leaps: dict[bytes, _Leap] = {}
 """The last leaps, by the key of TAIL of the level."""
 
 
-def _ahead(tried: once.Attempt, tail: bytes, following: int) -> int:
+def _ahead(tr: fdb.Transaction, tail: bytes, following: int) -> int:
     """The index to begin at, instead of the one behind the last.
 
     A retry leaps. Later transactions of the same process begin with a leap, or each would fail
@@ -104,10 +104,11 @@ def _ahead(tried: once.Attempt, tail: bytes, following: int) -> int:
     package's own operations are brief and need no leap before their first retry; it would only lead
     cursors towards the others.
     """
+    tried, version = once.attempt(tr), once.version(tr)
     if tried.brief:
         return following + leap(tried.retries, tried.before)
     known = _leaps.get(tail, _NONE)
-    halvings = (tried.version - known.version) // _HALVED_VERSIONS
+    halvings = (version - known.version) // _HALVED_VERSIONS
     size = last = known.size >> halvings if 0 <= halvings < _MAX_HALVINGS else 0
     if tried.retries:
         size = max(leap(tried.retries, tried.before), min(MAX_LEAP, 2 * last))
@@ -117,7 +118,7 @@ def _ahead(tried: once.Attempt, tail: bytes, following: int) -> int:
     begin = min(max(following, known.top if last else 0) + size, following + MAX_LEAP)
     if len(_leaps) >= MAX_REMEMBERED:
         _leaps.clear()
-    _leaps[tail] = _Leap(size, tried.version, begin) if tried.retries else known._replace(top=begin)
+    _leaps[tail] = _Leap(size, version, begin) if tried.retries else known._replace(top=begin)
     return begin
 
 
@@ -129,7 +130,7 @@ def _begin(
     tried = once.attempt(tr)
     begin, tail = following, level.tail
     if (tried.retries or (_leaps and not tried.brief)) and tail not in tried.given:
-        begin = _ahead(tried, tail, following)
+        begin = _ahead(tr, tail, following)
     tried.give(tr, keys, tail, begin, begin + count)
     fence = level.fence + pack_int(begin)
     end = fence + b"\x00" if count == 1 else level.fence + pack_int(begin + count)

@@ -226,6 +226,16 @@ class QueueKeys:
         claim, level, index, random = unpacked(key, self._until, bytes, int, int, bytes)
         return self.token(claim, self.ready(Position(level, index, random)))
 
+    def leased(self, token: bytes, version: int) -> tuple[bytes, bytes, bytes]:
+        """The keys LEASE, UNTIL and EXPIRY of a lease that expires at a version."""
+        claim, position = token[:CLAIM_BYTES].replace(b"\x00", b"\x00\xff"), token[CLAIM_BYTES:]
+        size = (version.bit_length() + 7) >> 3
+        return (
+            self._lease + position,
+            self._until + b"\x01" + claim + b"\x00" + position,
+            self._expiry + INT_SIZES[size] + version.to_bytes(size, "big") + position,
+        )
+
     def expiry(self, version: int, token: bytes) -> bytes:
         """(version, level, index, random)."""
         return self._expiry + self.packed_version(version) + token[CLAIM_BYTES:]
