@@ -30,18 +30,19 @@ def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
 def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What reads return from now on: a number of rows for each."""
     found: list[int] = []
-    get, wait = fdb.impl.TransactionRead.get, fdb.impl.FutureKeyValueArray.wait
+    capi: Any = fdb.impl._FDBBase.capi
+    get, wait = capi.fdb_transaction_get, fdb.impl.FutureKeyValueArray.wait
 
-    def counted_get(self: Any, key: bytes) -> Any:
+    def counted_get(*args: Any) -> Any:
         found.append(1)
-        return get(self, key)
+        return get(*args)
 
     def counted_wait(self: Any) -> Any:
         page = wait(self)
         found.append(max(1, len(page[0])))
         return page
 
-    monkeypatch.setattr(fdb.impl.TransactionRead, "get", counted_get)
+    monkeypatch.setattr(capi, "fdb_transaction_get", counted_get)
     monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", counted_wait)
     return found
 

@@ -216,18 +216,19 @@ class Counter:
             return found
 
         monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", arrived)
-        self._count(monkeypatch, fdb.impl.TransactionRead, "get", "rows")
-        for name in ("set", "clear", "clear_range", "_atomic_operation"):
-            self._count(monkeypatch, fdb.impl.Transaction, name, "mutations")
+        self._count(monkeypatch, "get", "rows")
+        for name in ("set", "clear", "clear_range", "atomic_op"):
+            self._count(monkeypatch, name, "mutations")
 
-    def _count(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, what: str) -> None:
-        method = getattr(owner, name)
+    def _count(self, monkeypatch: pytest.MonkeyPatch, name: str, what: str) -> None:
+        capi: Any = fdb.impl._FDBBase.capi
+        function = getattr(capi, f"fdb_transaction_{name}")
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def counted(*args: Any) -> Any:
             setattr(self, what, getattr(self, what) + 1)
-            return method(*args, **kwargs)
+            return function(*args)
 
-        monkeypatch.setattr(owner, name, counted)
+        monkeypatch.setattr(capi, f"fdb_transaction_{name}", counted)
 
     def of(self, work: Callable[[], object]) -> tuple[int, int]:
         before = self.rows, self.mutations

@@ -1,8 +1,10 @@
-"""Counts the requests of one process to the database, at the level of the bindings."""
+"""Counts the requests of one process to the database, below the bindings."""
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,74 +46,69 @@ class Meter:
     def __init__(self) -> None:
         self.counts = Counts()
         self._pending = threading.local()
+        self._commits: dict[Any, Any] = {}
+        self._capi: Any = None
 
     def install(self) -> None:
-        impl: Any = fdb.impl
-        for name in ("get", "get_key", "get_read_version", "_get_range"):
-            self._mark(impl.TransactionRead, name)
-        for name in ("set", "clear", "clear_range", "_atomic_operation"):
-            self._mark_written(impl.Transaction, name)
-        waits = impl.Future.block_until_ready
+        capi = self._capi = fdb.impl._FDBBase.capi
+        for name in ("get", "get_key", "get_read_version", "get_range"):
+            self._wrap(f"fdb_transaction_{name}", self._asked)
+        for name in ("set", "clear", "clear_range", "atomic_op"):
+            self._wrap(f"fdb_transaction_{name}", self._wrote)
+        self._wrap("fdb_future_is_ready", self._waits)
+        rows = capi.fdb_future_get_keyvalue_array
+        commit, ended = capi.fdb_transaction_commit, capi.fdb_future_get_error
 
-        def block_until_ready(future: Any) -> Any:
-            if getattr(self._pending, "request", False):
-                self._pending.request = False
-                self.counts.round_trips += 1
-            return waits(future)
+        def arrived(future: Any, found: Any, count: Any, more: Any) -> Any:
+            result = rows(future, found, count, more)
+            self.counts.rows += count._obj.value
+            return result
 
-        impl.Future.block_until_ready = block_until_ready
-        arrive = impl.FutureKeyValueArray.wait
-
-        def arrived(future: Any) -> Any:
-            found = arrive(future)
-            self.counts.rows += found[1]
-            return found
-
-        impl.FutureKeyValueArray.wait = arrived
-        commit = impl.Transaction.commit
-        meter = self
-
-        def counted(tr: Any) -> _Commit:
-            meter._pending.request = True
-            return _Commit(tr, commit(tr), meter.counts)
-
-        impl.Transaction.commit = counted
-
-    def _mark(self, owner: Any, name: str) -> None:
-        method = getattr(owner, name)
-
-        def marked(*args: Any, **kwargs: Any) -> Any:
+        def committing(transaction: Any) -> Any:
             self._pending.request = True
-            self.counts.rows += name == "get"
-            return method(*args, **kwargs)
+            future = commit(transaction)
+            self._commits[future] = transaction
+            return future
 
-        setattr(owner, name, marked)
+        def committed(future: Any) -> Any:
+            transaction = self._commits.pop(future, None)
+            try:
+                result = ended(future)
+            except fdb.FDBError as error:
+                if transaction is not None:
+                    self.counts.attempts += 1
+                    self.counts.conflicts += error.code == CONFLICT
+                raise
+            if transaction is not None and self._version(transaction) != READ_ONLY:
+                self.counts.attempts += 1
+                self.counts.commits += 1
+            return result
 
-    def _mark_written(self, owner: Any, name: str) -> None:
-        method = getattr(owner, name)
+        capi.fdb_future_get_keyvalue_array = arrived
+        capi.fdb_transaction_commit, capi.fdb_future_get_error = committing, committed
 
-        def marked(*args: Any, **kwargs: Any) -> Any:
-            self.counts.written += 1
-            return method(*args, **kwargs)
+    def _wrap(self, name: str, before: Callable[[str], None]) -> None:
+        function = getattr(self._capi, name)
 
-        setattr(owner, name, marked)
+        def counted(*args: Any) -> Any:
+            before(name)
+            return function(*args)
 
+        setattr(self._capi, name, counted)
 
-class _Commit:
-    """A commit that is counted when it ends."""
+    def _asked(self, name: str) -> None:
+        self._pending.request = True
+        self.counts.rows += name == "fdb_transaction_get"
 
-    def __init__(self, tr: Any, future: Any, counts: Counts) -> None:
-        self._tr = tr
-        self._future = future
-        self._counts = counts
+    def _wrote(self, _: str) -> None:
+        self.counts.written += 1
 
-    def wait(self) -> None:
-        try:
-            self._future.wait()
-        except fdb.FDBError as error:
-            self._counts.attempts += 1
-            self._counts.conflicts += error.code == CONFLICT
-            raise
-        if self._tr.get_committed_version() != READ_ONLY:
-            self._counts.attempts += 1
-            self._counts.commits += 1
+    def _waits(self, _: str) -> None:
+        if getattr(self._pending, "request", False):
+            self._pending.request = False
+            self.counts.round_trips += 1
+
+    def _version(self, transaction: Any) -> int:
+        version = ctypes.c_int64()
+        self._capi.fdb_transaction_get_committed_version(transaction, ctypes.byref(version))
+        return version.value
