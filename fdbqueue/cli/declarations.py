@@ -10,10 +10,9 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
 from functools import wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 Function = Callable[..., Any]
 MISSING = inspect.Parameter.empty
@@ -205,8 +204,8 @@ class _Parameter:
             return parser(text)
         if isinstance(self.kind, type) and issubclass(self.kind, (str, os.PathLike)):
             return self.kind(text)  # type: ignore[call-arg]
-        if isinstance(self.kind, type) and issubclass(self.kind, Enum):
-            return self.kind(text)
+        if get_origin(self.kind) is Literal and text in get_args(self.kind):
+            return text
         if self.kind not in (int, float):
             raise _Unclear
         number = self.kind(text)

@@ -243,7 +243,7 @@ def _report(error: BaseException) -> int:
         terminal.print_error(str(error) + _suggestion(error))
         return 2 if isinstance(error, InvalidInput) else 1
     if hasattr(error, "format_message"):  # typer's usage errors
-        text = str(error.format_message())
+        text = str(error.format_message()).replace("Value error, ", "")  # pydantic's
         if type(error).__name__ == "NoArgsIsHelpError":
             print(text, file=sys.stderr)
         else:

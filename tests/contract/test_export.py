@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli import json_schema
-from fdbqueue.cli.messages import json_lines
+from fdbqueue.cli.messages import csv_lines, json_lines
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.queue.bulk.imports import Import
+from fdbqueue.values.options import QueueOptions
 
 names = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=20).filter(
     str.isprintable
@@ -49,11 +50,9 @@ def exported(db: fdb.Database, queue: Queue, ids: list[str]) -> list[dict[str, A
 
 
 def imported(db: fdb.Database, queue: Queue, text: str) -> list[str]:
-    reader = json_lines.Reader(queue.options(db), NewMessage(b""), digest=False)
-    stream = io.BytesIO(text.encode())
-    return [
-        each for batch in reader.batches(stream) for each in queue.enqueue_many(db, batch.messages)
-    ]
+    lines = json_lines.arriving(io.BytesIO(text.encode()))
+    reader = json_lines.Reader(queue.options(db), NewMessage(b""), lines, digest=False)
+    return [each for batch in reader.batches() for each in queue.enqueue_many(db, batch.messages)]
 
 
 @settings(
@@ -88,11 +87,12 @@ def test_an_array_may_be_spread_over_lines(db: fdb.Database, queue: Queue) -> No
 def test_a_line_that_says_when_does_not_take_it_from_the_command_line(
     db: fdb.Database, queue: Queue
 ) -> None:
-    reader = json_lines.Reader(queue.options(db), NewMessage(b"", delay=60, ttl=90), digest=False)
     due = "2031-05-01T12:00:00.000+00:00"
     text = f'{{"payload": "a", "due_at": "{due}", "ttl_ends_at": "{due}"}}'
 
-    (batch,) = reader.batches(io.BytesIO(text.encode()))
+    lines = json_lines.arriving(io.BytesIO(text.encode()))
+    given = NewMessage(b"", delay=60, ttl=90)
+    (batch,) = json_lines.Reader(queue.options(db), given, lines, digest=False).batches()
     (message_id,) = queue.enqueue_many(db, batch.messages)
 
     (found,) = exported(db, queue, [message_id])
@@ -134,3 +134,13 @@ def test_what_cannot_be_imported_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgument):
         queue.enqueue_many(db, [NewMessage(b"x", **wrong)])
+
+
+def test_rows_of_csv_that_arrive_together_are_enqueued_together() -> None:
+    text = "payload\n" + "".join(f"{n}\n" for n in range(1_000))
+    lines = csv_lines.converted(json_lines.arriving(io.BytesIO(text.encode())))
+
+    (batch,) = json_lines.Reader(QueueOptions(), NewMessage(b""), lines, digest=False).batches()
+
+    assert [int(message.payload) for message in batch.messages] == [*range(1_000)]
+    assert batch.numbers == [*range(2, 1_002)], "the numbers of the rows"

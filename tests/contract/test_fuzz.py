@@ -240,9 +240,10 @@ LINES = st.one_of(
 
 
 def fuzz_lines(data: list[bytes]) -> None:
-    reader = json_lines.Reader(QueueOptions(), NewMessage(b""), digest=True)
+    lines = json_lines.arriving(io.BytesIO(b"\n".join(data)))
+    reader = json_lines.Reader(QueueOptions(), NewMessage(b""), lines, digest=True)
     with contextlib.suppress(QueueError):
-        for batch in reader.batches(io.BytesIO(b"\n".join(data))):
+        for batch in reader.batches():
             reader.blame(batch)
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from ..json_schema import PRINTED
 from .json_lines import ARGUMENTS, MAX_LINE_BYTES, PAYLOADS, BadLine
@@ -26,50 +27,38 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
-class _CsvStream(io.RawIOBase):
-    """Reads CSV in UTF-8 and yields JSON lines, one for each row.
+def converted(arriving: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """Convert lines of CSV to JSON lines, one for each row; that of names becomes an empty line.
 
     Raises ``BadLine`` with the number of the row; the row of names is row 1.
     """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__()
-        csv.field_size_limit(MAX_LINE_BYTES)
-        self._lines = self._converted(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
-        self._held = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def read1(self, size: int = -1) -> bytes:
-        """The next bytes, as soon as there are any; empty at the end."""
-        if not self._held:
-            self._held = next(self._lines, b"")
-        found, self._held = self._held[:size], self._held[size:]
-        return found
-
-    def read(self, size: int = -1) -> bytes:
-        """Like ``read1``."""
-        return self.read1(size)
-
-    def _converted(self, text: io.TextIOWrapper) -> Iterator[bytes]:
-        rows = csv.reader(text, strict=True)
-        number = 0
-        names: list[str] = []
-        try:
-            for number, row in enumerate(rows, 1):
-                if number == 1:
-                    names = _names(row)
-                elif row:
-                    yield json.dumps(_object(names, row)).encode() + b"\n"
-        except (csv.Error, ValueError) as error:
-            problem = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-            raise BadLine(number=number or 1, problem=problem) from None
+    csv.field_size_limit(MAX_LINE_BYTES)
+    waiting: deque[bytes] = deque()
+    names: list[str] = []
+    lines: list[bytes] = []
+    number = 0
+    try:
+        for number, row in enumerate(csv.reader(_texts(arriving, waiting), strict=True), 1):
+            names = names or _names(row)
+            message = _object(names, row) if number > 1 and row else None
+            lines.append(b"" if message is None else json.dumps(message).encode())
+            if not waiting:
+                yield lines
+                lines = []
+    except (csv.Error, ValueError) as error:
+        problem = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise BadLine(number=number or 1, problem=problem) from None
 
 
-def stream(source: BinaryIO) -> BinaryIO:
-    """Convert a stream of CSV to a stream of JSON lines."""
-    return cast(BinaryIO, _CsvStream(source))
+def _texts(arriving: Iterator[list[bytes]], waiting: deque[bytes]) -> Iterator[str]:
+    """The text of lines; ``waiting`` holds those that have arrived and are still to come."""
+    encoding = "utf-8-sig"
+    for lines in arriving:
+        waiting.extend(lines)
+        while waiting:
+            text = waiting.popleft().decode(encoding) + "\n"
+            encoding = "utf-8"
+            yield from io.StringIO(text, newline="")  # a line may end with a carriage return
 
 
 def _names(row: list[str]) -> list[str]:

@@ -1,24 +1,33 @@
-"""An import: messages from standard input, enqueued batch by batch."""
+"""An import: messages from standard input, enqueued batch by batch.
+
+The state file of ``fdbq enqueue --resume`` has only the name of the import and, at the end, the
+place after its last line. The transactions that enqueue store the progress in
+the queue, so the two cannot get out of step.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
+import json
 import os
 import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import fdbqueue
 
 from ...errors import InvalidInput, QueueError
 from ...store.binding import FAILURES
 from .. import terminal
-from . import csv_lines, json_lines, resume_state
+from . import csv_lines
+from .json_lines import Batch, Place, Reader, arriving
 
 INTERRUPTED_SECONDS = 5.0
 """How long an interrupted import waits for its running transaction."""
@@ -48,19 +57,20 @@ def run(
     """Enqueue the messages on standard input, batch by batch."""
     options = queue.options(db)
     options.level(given.priority)
-    stream: BinaryIO = csv_lines.stream(sys.stdin.buffer) if as_csv else sys.stdin.buffer
+    stream = sys.stdin.buffer
+    size = None if as_csv else _size(stream)
+    lines = csv_lines.converted(arriving(stream)) if as_csv else arriving(stream)
+    reader = Reader(options, given, lines, digest=resume is not None)
     done = Progress()
     started = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        if resume is None:
-            reader = json_lines.Reader(options, given, digest=False)
-            _batches(reader, stream, done, lambda batch: queue.enqueue_many(db, batch.messages).new)
-        else:
-            state = stack.enter_context(resume_state.opened(resume, queue.name))
-            before = _resume(db, queue, state, options, given, stream, done)
-            if before and not done.messages:
-                terminal.note(f"nothing left to enqueue: the import of {resume} is complete")
-                return done
+    if resume is None:
+        _batches(reader, size, done, lambda batch: queue.enqueue_many(db, batch.messages).new)
+    else:
+        with _state_file(resume, queue.name) as (file, state):
+            before = _resume(db, queue, file, state, reader, size, done)
+        if before and not done.messages:
+            terminal.note(f"nothing left to enqueue: the import of {resume} is complete")
+            return done
     if not done.messages:
         terminal.note("no messages on standard input; nothing was enqueued")
         return done
@@ -71,58 +81,97 @@ def run(
     return done
 
 
+@contextmanager
+def _state_file(path: str, queue: str) -> Iterator[tuple[BinaryIO, dict[str, Any]]]:
+    """The state file of an import into a queue, and its content; one process at a time."""
+
+    def problem(text: str, code: int = 2) -> terminal.CommandError:
+        return terminal.CommandError(f"--resume {path}: {text}", code)
+
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise problem(str(error.strerror)) from None
+    with open(descriptor, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise problem("another import is using it", 1) from None
+        text = file.read()
+        state = {"queue": queue, "import": f"import-{uuid.uuid4().hex}", "done": None}
+        if not text:
+            _store(file, state)
+        else:
+            try:
+                stored = json.loads(text)
+                state = {name: stored[name] for name in state}
+                Place(*(state["done"] or ()))
+            except (ValueError, KeyError, TypeError):
+                raise problem("not a state file of an import") from None
+        if state["queue"] != queue:
+            raise problem(f"this import belongs to queue {state['queue']!r}")
+        yield file, state
+
+
+def _store(file: BinaryIO, state: dict[str, Any]) -> None:
+    # Write in place: replacing the file would lose the lock.
+    file.seek(0)
+    file.write(json.dumps(state).encode().ljust(512) + b"\n")
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def _resume(
     db: fdbqueue.fdb.Database,
     queue: fdbqueue.Queue,
-    state: resume_state.State,
-    options: fdbqueue.QueueOptions,
-    given: fdbqueue.NewMessage,
-    stream: BinaryIO,
+    file: BinaryIO,
+    state: dict[str, Any],
+    reader: Reader,
+    size: int | None,
     done: Progress,
 ) -> int:
     """Enqueue the rest of an import, storing the place of each batch together with it.
 
     Returns how many lines were enqueued before.
     """
-    source = fdbqueue.Import(queue, state.name)
+    source = fdbqueue.Import(queue, state["import"])
     stored = source.place(db)
     try:
-        since = json_lines.Place.parse(stored) if stored else state.done or json_lines.Place()
+        since = Place.parse(stored) if stored else Place(*(state["done"] or ()))
     except ValueError:
         raise terminal.CommandError(
-            f"import {state.name} was started by another release", 1
+            f"import {state['import']} was started by another release", 1
         ) from None
-    reader = json_lines.Reader(options, given, since, digest=True)
-    if not reader.skip(stream):
+    if not reader.skip(since):
         raise terminal.CommandError(
             f"this is not the input of the import: its first {since.lines:,} lines differ"
         )
     if since.lines:
         terminal.note(f"resuming after {terminal.count(since.lines, 'line')}")
-    place, ended = stored, since
+    place = since
 
-    def put(batch: json_lines.Batch) -> int:
-        nonlocal place, ended
+    def put(batch: Batch) -> int:
+        nonlocal stored, place
         following = batch.until.pack()
-        ids = source.enqueue(db, batch.messages, since=place, until=following)
-        place, ended = following, batch.until
+        ids = source.enqueue(db, batch.messages, since=stored, until=following)
+        stored, place = following, batch.until
         return ids.new
 
-    _batches(reader, stream, done, put)
-    if ended.lines:
-        state.finish(ended)
+    _batches(reader, size, done, put)
+    if place.lines:
+        _store(file, {**state, "done": json.loads(place.pack())})
         source.forget(db)
     return since.lines
 
 
 def _batches(
-    reader: json_lines.Reader,
-    stream: BinaryIO,
+    reader: Reader,
+    size: int | None,
     done: Progress,
-    put: Callable[[json_lines.Batch], int],
+    put: Callable[[Batch], int],
 ) -> None:
     """Enqueue batch by batch, reading the next one at the same time."""
-    under_way: tuple[json_lines.Batch, Future[int]] | None = None
+    under_way: tuple[Batch, Future[int]] | None = None
 
     def settle() -> None:
         nonlocal under_way
@@ -140,9 +189,9 @@ def _batches(
             done.size = batch.until.size
 
     try:
-        with terminal.progress("messages enqueued", _size(stream)) as update:
+        with terminal.progress("messages enqueued", size) as update:
             try:
-                for batch in reader.batches(stream):
+                for batch in reader.batches():
                     settle()
                     under_way = batch, _start(put, batch)
                     update(done.messages, completed=done.size)
@@ -159,7 +208,7 @@ def _batches(
         raise terminal.CommandError(f"interrupted; at least {known} enqueued", 130) from None
 
 
-def _start(put: Callable[[json_lines.Batch], int], batch: json_lines.Batch) -> Future[int]:
+def _start(put: Callable[[Batch], int], batch: Batch) -> Future[int]:
     """Enqueue a batch in a daemon thread, which never delays the end of the process."""
     future: Future[int] = Future()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from enum import Enum
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import fdbqueue
 from fdbqueue.values.states import State
@@ -21,10 +20,8 @@ HEADERS_SHOWN = 24
 BATCH = 1_000
 
 
-Waiting = Enum("Waiting", {"READY": "ready", "DELAYED": "delayed", "WAITING": "waiting"})
+Waiting = Literal["ready", "delayed", "waiting"]
 """Why a message waits."""
-
-
 WaitingOption = Annotated[
     Waiting,
     Option(
@@ -38,7 +35,7 @@ WaitingOption = Annotated[
 def peek(
     name: QueueName,
     selector: SelectorOption = None,
-    state: WaitingOption = Waiting.READY,
+    state: WaitingOption = "ready",
     after: After = None,
     limit: Limit = 10,
     *,
@@ -63,7 +60,7 @@ def browse(
     level: Annotated[
         list[int] | None, Option(help="Only this level; 0 is the most urgent. Repeatable.")
     ] = None,
-    state: WaitingOption = Waiting.READY,
+    state: WaitingOption = "ready",
     after: After = None,
     limit: Limit = None,
     *,
@@ -99,7 +96,7 @@ def _browse(
     db, queue = context.open_queue(name)
     clock = fdbqueue.Clock()
     everything = wanted is None and not levels
-    empty = f"queue {name} has no {state.value} messages" if everything else "no message matches"
+    empty = f"queue {name} has no {state} messages" if everything else "no message matches"
 
     def found() -> Iterator[fdbqueue.MessageState]:
         for each in _waiting(db, queue, levels, state, after):
@@ -131,12 +128,12 @@ def _waiting(
 ) -> Iterator[fdbqueue.MessageState]:
     from fdbqueue.queue.subscriptions import check_levels
 
-    if levels and state is Waiting.READY and after is None:  # this reads no other level
+    if levels and state == "ready" and after is None:  # this reads no other level
         for message in queue.browse(db, levels=levels):
             yield fdbqueue.MessageState(message, State.READY)
         return
     check_levels(levels, queue.options(db).levels)
-    for each in queue.iter_messages(db, state.value, after):
+    for each in queue.iter_messages(db, state, after):
         if not levels or each.message.level in levels:
             yield each
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from itertools import chain
 from typing import Any, BinaryIO
 
 from fdbqueue.errors import InvalidInput
@@ -73,79 +75,84 @@ class Place:
         return json.dumps([self.lines, self.size, self.sha256]).encode()
 
 
-START = Place()
-
-
-@record
+@dataclass(slots=True)
 class Batch:
     """Messages of consecutive lines, the number of each line, and the place after them."""
 
-    messages: list[NewMessage]
-    numbers: list[int]
-    until: Place
+    until: Place = field(default_factory=Place)
+    messages: list[NewMessage] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    size: int = 0
+
+    def full(self, message: NewMessage) -> bool:
+        """Whether the batch has messages, and no room for this one."""
+        large = self.size + len(message.payload) > MAX_BATCH_BYTES
+        return bool(self.messages) and (large or len(self.messages) == MAX_BATCH)
 
 
 class Reader:
     """Turns lines into messages.
 
+    lines: in lists of those that have arrived together, as from ``arriving``.
     given: arguments for lines that do not specify them.
     digest: whether places include a digest, as a resumable import needs.
     """
 
     def __init__(
-        self, options: QueueOptions, given: NewMessage, since: Place = START, *, digest: bool
+        self,
+        options: QueueOptions,
+        given: NewMessage,
+        lines: Iterator[list[bytes]],
+        *,
+        digest: bool,
     ) -> None:
-        self.options = options
+        self._options = options
         self._given = {each.name: getattr(given, each.name) for each in fields(given)}
-        self.since = since
+        self._arriving = lines
+        self._lines = self._size = 0
         self._digest: Any = None
         if digest:
             import hashlib  # most commands that import this module do not need it
 
             self._digest = hashlib.sha256()
 
-    def skip(self, stream: BinaryIO) -> bool:
-        """Skip the input before ``since``; returns whether it is unchanged."""
-        left = self.since.size
-        assert self._digest is not None
-        while left and (chunk := stream.read(min(left, CHUNK_BYTES))):
-            self._digest.update(chunk)
-            left -= len(chunk)
-        if left == 1:  # the line end that the last line lacked
-            self._digest.update(b"\n")
-            left = 0
-        return not left and self.since.sha256 in ("", self._digest.hexdigest())
+    @property
+    def place(self) -> Place:
+        """The place after the lines that were read."""
+        digest = self._digest.hexdigest() if self._digest and self._lines else ""
+        return Place(self._lines, self._size, digest)
 
-    def batches(self, stream: BinaryIO) -> Iterator[Batch]:
+    def skip(self, since: Place) -> bool:
+        """Skip the input before a place; returns whether it is unchanged."""
+        while self._size < since.size and (lines := next(self._arriving, None)):
+            left = deque(lines)
+            while left and self._size < since.size:
+                self._pass(left.popleft())
+            self._arriving = chain([[*left]], self._arriving)
+        return self.place == since
+
+    def batches(self) -> Iterator[Batch]:
         """Batches that fit in a transaction, as soon as their lines have arrived.
 
         Raises ``BadLine`` for a line that is not a message. If the queue rejects a message,
         ``blame`` finds its line.
         """
-        number, size = self.since.lines, self.since.size
-        for lines in _chunks(stream):
-            messages: list[NewMessage] = []
-            numbers: list[int] = []
-            raw: list[bytes] = []
-            held = 0
+        for lines in self._arriving:
+            batch = Batch()
             for line in lines:
-                number += 1
-                found = self._numbered(number, line)
-                for n, message in enumerate(found):
-                    held += len(message.payload)
-                    full = held > MAX_BATCH_BYTES or len(messages) == MAX_BATCH
+                for n, message in enumerate(self._messages(line)):
                     # A resumable batch ends with a whole line.
-                    if messages and full and not (n and self._digest):
-                        size += sum(map(len, raw)) + len(raw)
-                        yield Batch(messages, numbers, self._place(number - 1, size, raw))
-                        messages, numbers, raw, held = [], [], [], len(message.payload)
-                    messages.append(message)
-                    numbers.append(number)
-                raw.append(line)
-            size += sum(map(len, raw)) + len(raw)
-            place = self._place(number, size, raw)
-            if messages:
-                yield Batch(messages, numbers, place)
+                    if batch.full(message) and not (n and self._digest):
+                        batch.until = self.place
+                        yield batch
+                        batch = Batch()
+                    batch.messages.append(message)
+                    batch.numbers.append(self._lines + 1)
+                    batch.size += len(message.payload)
+                self._pass(line)
+            if batch.messages:
+                batch.until = self.place
+                yield batch
 
     def blame(self, batch: Batch) -> None:
         """Raise ``BadLine`` for the first message of a batch that the queue rejects."""
@@ -154,27 +161,25 @@ class Reader:
 
         for number, message in zip(batch.numbers, batch.messages, strict=True):
             try:
-                self.options.level(message.priority)
+                self._options.level(message.priority)
                 drafted = draft(message, 0, BUILT_IN["bytes"])
-                check_payload(drafted.envelope.payload, self.options.max_payload)
+                check_payload(drafted.envelope.payload, self._options.max_payload)
             except InvalidInput as error:
                 raise BadLine(number=number, problem=str(error)) from None
 
-    def _place(self, number: int, size: int, raw: list[bytes]) -> Place:
-        if self._digest is None:
-            return Place(number, size)
-        for line in raw:
-            self._digest.update(line)
-            self._digest.update(b"\n")
-        return Place(number, size, self._digest.hexdigest())
+    def _pass(self, line: bytes) -> None:
+        self._lines += 1
+        self._size += len(line) + 1
+        if self._digest:
+            self._digest.update(line + b"\n")
 
-    def _numbered(self, number: int, line: bytes) -> list[NewMessage]:
+    def _messages(self, line: bytes) -> list[NewMessage]:
         try:
             if len(line) > MAX_LINE_BYTES:
                 raise ValueError(f"longer than {MAX_LINE_BYTES:,} bytes")
             return [self._message(value) for value in objects(line)]
         except (InvalidInput, ValueError) as error:
-            raise BadLine(number=number, problem=str(error)) from None
+            raise BadLine(number=self._lines + 1, problem=str(error)) from None
 
     def _message(self, value: dict[str, Any]) -> NewMessage:
         _check_names(value)
@@ -190,8 +195,8 @@ class Reader:
         return NewMessage(**{**given, "payload": payload})
 
 
-def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Chunks of whole lines; waits until there is one, and for no more.
+def arriving(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Lines, in lists of those that have arrived together; waits for one line, and for no more.
 
     Stops inside a line that is too long; the caller rejects it.
     """

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from .. import context, terminal
 from ..declarations import Argument, Option
@@ -12,27 +11,17 @@ from ..parameters import AsJson, QueueName
 from . import session
 from .session import HeaderColumns
 
-Format = Enum("Format", {"PARQUET": "parquet", "JSON": "json", "ORC": "orc"})
-"""The format of the files."""
-
-
-Payload = Enum("Payload", {"BYTES": "bytes", "STRING": "string", "JSON": "json"})
-"""The type of the payload column."""
-
-
-BadPayloads = Enum("BadPayloads", {"FAIL": "fail", "NULL": "null"})
-"""What to do with a payload of another type."""
-
 
 def drain(
     name: QueueName,
     path: Annotated[str, Argument(metavar="PATH", help="The directory of the files.")],
     format: Annotated[
-        Format, Option(metavar="FORMAT", help="parquet, json or orc.")
-    ] = Format.PARQUET,
+        Literal["parquet", "json", "orc"], Option(metavar="FORMAT", help="parquet, json or orc.")
+    ] = "parquet",
     payload: Annotated[
-        Payload, Option(metavar="KIND", help="The payload's type: bytes, string or json.")
-    ] = Payload.BYTES,
+        Literal["bytes", "string", "json"],
+        Option(metavar="KIND", help="The payload's type: bytes, string or json."),
+    ] = "bytes",
     schema: Annotated[
         str | None,
         Option(
@@ -41,8 +30,9 @@ def drain(
         ),
     ] = None,
     bad_payloads: Annotated[
-        BadPayloads, Option(metavar="WHAT", help="For a payload of another type: fail, or null.")
-    ] = BadPayloads.FAIL,
+        Literal["fail", "null"],
+        Option(metavar="WHAT", help="For a payload of another type: fail, or null."),
+    ] = "fail",
     header_columns: HeaderColumns = None,
     columns: Annotated[
         str | None,
@@ -78,10 +68,10 @@ def drain(
             db,
             queue,
             path,
-            format=format.value,
-            payload=payload.value,
+            format=format,
+            payload=payload,
             payload_schema=schema,
-            bad_payloads=bad_payloads.value,
+            bad_payloads=bad_payloads,
             header_columns=header_columns,
             columns=[each.strip() for each in columns.split(",")] if columns else None,
             consumer=consumer,

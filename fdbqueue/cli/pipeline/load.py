@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from .. import context, durations, terminal
 from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
 from . import session
-
-BadRows = Enum("BadRows", {"FAIL": "fail", "SKIP": "skip"})
-"""What to do with an invalid row."""
 
 
 def load(
@@ -62,8 +58,9 @@ def load(
         ),
     ] = None,
     bad_rows: Annotated[
-        BadRows, Option(metavar="WHAT", help="For an invalid row: fail, or skip it.")
-    ] = BadRows.FAIL,
+        Literal["fail", "skip"],
+        Option(metavar="WHAT", help="For an invalid row: fail, or skip it."),
+    ] = "fail",
     timeout: Annotated[
         float, durations.option("How long to wait for room in a full queue.", 0)
     ] = 3600.0,
@@ -105,7 +102,7 @@ def load(
             schema=schema,
             options=options,
             id=load_id,
-            bad_rows=bad_rows.value,
+            bad_rows=bad_rows,
             timeout=timeout,
             **run,
         )

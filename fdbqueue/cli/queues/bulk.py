@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import fdbqueue
 
@@ -20,10 +19,8 @@ from ..parameters import (
     complete_queue,
 )
 
-State = Enum("State", {"READY": "ready", "DELAYED": "delayed", "DEAD": "dead"})
+State = Literal["ready", "delayed", "dead"]
 """The state of the messages that an operation takes."""
-
-
 StateOption = Annotated[
     State, Option("--state", metavar="STATE", help="Take ready, delayed or dead messages.")
 ]
@@ -35,7 +32,7 @@ Target = Annotated[
 def purge(
     names: QueueNames,
     selector: SelectorOption = None,
-    state: StateOption = State.READY,
+    state: StateOption = "ready",
     *,
     change: Change,
 ) -> None:
@@ -54,7 +51,7 @@ def purge(
     queues = [context.queue(name) for name in dict.fromkeys(names)]
     found = {queue.name: _count(db, queue, selector, state) for queue in queues}
     if not change.dry_run:
-        messages = terminal.count(sum(found.values()), f"{state.value} message")
+        messages = terminal.count(sum(found.values()), f"{state} message")
         change.confirm(f"Remove {messages} of {terminal.queues(found, quoted=True)}?")
     results: list[dict[str, Any]] = []
     for queue in queues:
@@ -74,9 +71,9 @@ def purge(
 def _purging(
     db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, selector: str | None, state: State
 ) -> Iterator[int]:
-    if selector is None and state is State.READY:
+    if selector is None and state == "ready":
         return queue.purging(db)
-    return _taken(queue.removing(db, selector or "TRUE", state=state.value))
+    return _taken(queue.removing(db, selector or "TRUE", state=state))
 
 
 def _taken(progress: Iterable[fdbqueue.Progress]) -> Iterator[int]:
@@ -88,8 +85,8 @@ def _count(
 ) -> int:
     """How many messages match; a selector has to test each of them."""
     if selector is None:
-        return int(getattr(queue.depth(db), state.value))
-    counts = queue.counting(db, selector, state=state.value)
+        return int(getattr(queue.depth(db), state))
+    counts = queue.counting(db, selector, state=state)
     return terminal.follow(_taken(counts), "messages matched")
 
 
@@ -97,7 +94,7 @@ def move(
     name: QueueName,
     target: Target,
     selector: SelectorOption = None,
-    state: StateOption = State.READY,
+    state: StateOption = "ready",
     *,
     change: Change,
 ) -> None:
@@ -115,9 +112,9 @@ def move(
     count = _count(db, queue, selector, state)
     context.queue(target).options(db)  # raises QueueNotFound
     if not change.dry_run:
-        messages = terminal.count(count, f"{state.value} message")
+        messages = terminal.count(count, f"{state} message")
         change.confirm(f"Move {messages} of queue {name!r} to queue {target!r}?")
-        moving = queue.moving(db, target, selector, state=state.value)
+        moving = queue.moving(db, target, selector, state=state)
         count = terminal.follow(_taken(moving), "messages moved", count)
     change.print_result(
         {"queue": name, "target": target, **change.counted("moved", count)},
@@ -130,7 +127,7 @@ def copy(
     name: QueueName,
     target: Target,
     selector: SelectorOption = None,
-    state: StateOption = State.READY,
+    state: StateOption = "ready",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -146,7 +143,7 @@ def copy(
     if dry_run:
         count = _count(db, queue, selector, state)
     else:
-        copying = queue.copying(db, target, selector, state=state.value)
+        copying = queue.copying(db, target, selector, state=state)
         count = terminal.follow(_taken(copying), "messages copied")
     change.print_result(
         {"queue": name, "target": target, **change.counted("copied", count)},

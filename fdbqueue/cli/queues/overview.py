@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import fdbqueue
 from fdbqueue.values.options import QueueOptions
@@ -20,13 +19,7 @@ from . import options
 BATCH = 1_000
 """Queues read in one transaction."""
 STATES = ("ready", "delayed", "leased", "dead", "done", "enqueued")
-
-
-Column = Enum(
-    "Column",
-    {"NAME": "name", "READY": "ready", "DELAYED": "delayed", "LEASED": "leased", "DEAD": "dead",
-     "DONE": "done", "ENQUEUED": "enqueued"},
-)  # fmt: skip
+Column = Literal["name", "ready", "delayed", "leased", "dead", "done", "enqueued"]
 """What a list of queues is sorted by."""
 
 
@@ -37,7 +30,7 @@ def list_(
     sort: Annotated[
         Column,
         Option(metavar="COLUMN", help="Sort by name, or by ready, delayed, … in falling order."),
-    ] = Column.NAME,
+    ] = "name",
     non_empty: Annotated[
         bool, Option("--non-empty", help="Only queues that hold messages in any state.")
     ] = False,
@@ -59,7 +52,7 @@ def list_(
       fdbq queue list --watch 2
       fdbq queue list --json | jq '.[] | select(.dead > 0) | .queue'
     """
-    if after is not None and sort is not Column.NAME:
+    if after is not None and sort != "name":
         raise terminal.CommandError("--after works only with --sort name")
     db = context.connect()
 
@@ -71,8 +64,8 @@ def list_(
         if non_empty:
             found = [each for each in found if held(each[1].depth)]
         found.sort(key=lambda each: natural(each[0]))
-        if sort is not Column.NAME:
-            found.sort(key=lambda each: -int(getattr(each[1].depth, sort.value)))
+        if sort != "name":
+            found.sort(key=lambda each: -int(getattr(each[1].depth, sort)))
         shown, cut = listings.first(found, limit)
         more = listings.more("queue", len(shown), shown[-1][0], len(found)) if cut else None
         if prefix or non_empty or after is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from .. import context, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
@@ -27,17 +26,14 @@ app = Group(
 )
 
 
-Mode = Enum("Mode", {"ACQUIRE": "acquire", "BROWSE": "browse"})
-"""What a subscription does with a message."""
-
-
 @app.command()
 def create(
     name: QueueName,
     subscription: Annotated[str, Argument(metavar="NAME", help="Name of the new subscription.")],
     mode: Annotated[
-        Mode, Option(metavar="MODE", help="acquire takes messages; browse sees each of them once.")
-    ] = Mode.ACQUIRE,
+        Literal["acquire", "browse"],
+        Option(metavar="MODE", help="acquire takes messages; browse sees each of them once."),
+    ] = "acquire",
     selector: SelectorOption = None,
     exclusive: Annotated[bool, Option("--exclusive", help="Allow one consumer at a time.")] = False,
     auto_close: Annotated[
@@ -61,7 +57,7 @@ def create(
     made = queue.subscribe(
         db,
         subscription,
-        mode=mode.value,
+        mode=mode,
         selector=selector,
         exclusive=exclusive,
         auto_close=auto_close,
