@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ..values.records import record
 from . import terminal
@@ -15,76 +15,42 @@ from .parameters import ListOutput, Output, Page
 T = TypeVar("T")
 
 
-class View(Protocol):
-    """What a command shows. ``empty`` is a note to print if there is nothing to show."""
-
-    @property
-    def empty(self) -> str | None: ...
-    @property
-    def more(self) -> str | None:
-        """A note to print if this is not all."""
-
-    @property
-    def json(self) -> Any:
-        """What --json prints."""
-
-    def lines(self, width: int | None) -> list[str]:
-        """Text for a terminal of this width, or for a pipe."""
-
-
 @record
-class Listing:
-    """A table. values: what --json prints. nothing: the note for an empty table."""
+class View:
+    """What a command shows.
 
-    headers: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    values: Sequence[dict[str, Any]]
-    nothing: str
-    more: str | None = None
+    lines: text for a terminal of some width, or for a pipe. json: what --json prints.
+    empty: a note instead, if there is nothing to show. more: a note if this is not all.
+    """
 
-    @property
-    def empty(self) -> str | None:
-        return None if self.rows else self.nothing
-
-    @property
-    def json(self) -> Any:
-        return self.values
-
-    def lines(self, width: int | None) -> list[str]:
-        return terminal.table(self.headers, self.rows, room=width)
-
-
-def table(
-    found: Sequence[T],
-    headers: Sequence[str],
-    row: Callable[[T], Sequence[object]],
-    json: Callable[[T], dict[str, Any]],
-    nothing: str,
-    more: str | None = None,
-) -> Listing:
-    """A listing with a row and a JSON value for each element."""
-    return Listing(headers, [*map(row, found)], [*map(json, found)], nothing, more)
-
-
-@record
-class Fields:
-    """One thing with its fields. value: what --json prints. below: a table after the fields."""
-
-    fields: Sequence[tuple[str, object]]
-    value: dict[str, Any]
-    below: Listing | None = None
+    lines: Callable[[int | None], list[str]]
+    json: Any
     empty: str | None = None
     more: str | None = None
 
-    @property
-    def json(self) -> Any:
-        return self.value
 
-    def lines(self, width: int | None) -> list[str]:
-        found = terminal.fields(self.fields)
-        if self.below is not None and self.below.rows:
-            found += ["", *self.below.lines(width)]
-        return found
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    values: Sequence[dict[str, Any]],
+    nothing: str,
+    more: str | None = None,
+) -> View:
+    """A table, and a JSON value for each of its elements."""
+    empty = None if rows else nothing
+    return View(lambda width: terminal.table(headers, rows, room=width), values, empty, more)
+
+
+def fields(
+    named: Sequence[tuple[str, object]], value: dict[str, Any], below: View | None = None
+) -> View:
+    """One thing with its fields, and a table below them unless it is empty."""
+
+    def lines(width: int | None) -> list[str]:
+        rest = [] if below is None or below.empty is not None else ["", *below.lines(width)]
+        return [*terminal.fields(named), *rest]
+
+    return View(lines, value)
 
 
 def first(found: Iterable[T], limit: int | None) -> tuple[list[T], bool]:

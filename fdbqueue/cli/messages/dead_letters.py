@@ -114,21 +114,23 @@ def list_(
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.Listing:
+    def look() -> listings.View:
         found, cut = listings.first(filters.find(db, queue, after), limit)
         now_ms = fdbqueue.Clock().wall_ms()
         total = queue.depth(db).dead if cut and not filters.given and after is None else None
         return listings.table(
-            found,
             ["id", "died", "failed", "why", "payload"],
-            lambda each: (
-                each.id,
-                terminal.age(now_ms - each.death.died_at_ms),
-                each.death.attempts,
-                _why(each),
-                terminal.excerpt(each.message.payload),
-            ),
-            json_schema.dead_json,
+            [
+                (
+                    each.id,
+                    terminal.age(now_ms - each.death.died_at_ms),
+                    each.death.attempts,
+                    _why(each),
+                    terminal.excerpt(each.message.payload),
+                )
+                for each in found
+            ],
+            [*map(json_schema.dead_json, found)],
             f"queue {name} has no dead letters" + (" that match" if filters.given else ""),
             listings.more("dead letter", len(found), found[-1].id, total) if cut else None,
         )
@@ -151,12 +153,12 @@ def show(name: QueueName, message_id: MessageId, *, output: Output) -> None:
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.Fields:
+    def look() -> listings.View:
         found = queue.dead.show(db, message_id)
         if found is None:
             raise terminal.CommandError(f"queue {name!r} has no dead letter {message_id}", 1)
         state = fdbqueue.MessageState(found.message, fdbqueue.State.DEAD, death=found.death)
-        return replace(message_fields(state), value=json_schema.dead_json(found))
+        return message_fields(state, json_schema.dead_json(found))
 
     listings.show(look, output)
 

@@ -138,8 +138,8 @@ def _waiting(
             yield each
 
 
-def _listing(found: Sequence[fdbqueue.MessageState], cut: bool, empty: str) -> listings.Listing:
-    return listings.Listing(
+def _listing(found: Sequence[fdbqueue.MessageState], cut: bool, empty: str) -> listings.View:
+    return listings.table(
         *message_table([each.message for each in found], found),
         [json_schema.waiting_json(each) for each in found],
         empty,
@@ -217,18 +217,20 @@ def show(
     sys.stdout.buffer.write(look().message.payload)
 
 
-def message_fields(found: fdbqueue.MessageState) -> listings.Fields:
-    """Everything known about a message."""
-    value = json_schema.state_json(found)
+def message_fields(
+    found: fdbqueue.MessageState, value: dict[str, Any] | None = None
+) -> listings.View:
+    """Everything known about a message. value: what --json prints, unless all of it."""
+    known = json_schema.state_json(found)
     nested = ("death", "payload", "payload_base64", "headers")
-    death = value.get("death") or {}
-    return listings.Fields(
+    death = known.get("death") or {}
+    return listings.fields(
         [
-            *((name.replace("_", " "), text) for name, text in value.items() if name not in nested),
+            *((name.replace("_", " "), text) for name, text in known.items() if name not in nested),
             *((name.replace("_", " "), death[name]) for name in ("reason", "died_at") if death),
             *((f"header {name}", json.dumps(v)) for name, v in found.message.headers.items()),
             ("bytes", len(found.message.payload)),
             ("payload", terminal.excerpt(found.message.payload)),
         ],
-        value,
+        value or known,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated
 
 import fdbqueue
@@ -61,8 +62,8 @@ def extend(
     Example:
       fdbq extend orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --lease 10m
     """
-    queue = context.queue(name)
-    _settle(name, tokens, as_json, "extended", lambda db, held: queue.extend_many(db, held, lease))
+    settle = partial(context.queue(name).extend_many, lease=lease)
+    _settle(name, tokens, as_json, "extended", settle)
 
 
 def release(
@@ -85,11 +86,7 @@ def release(
       fdbq release orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000
       fdbq release orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --error 'no stock' --delay 60
     """
-    queue = context.queue(name)
-
-    def settle(db: fdbqueue.fdb.Database, held: Sequence[fdbqueue.Delivery]) -> None:
-        queue.release_many(db, held, delay=delay, error=error)
-
+    settle = partial(context.queue(name).release_many, delay=delay, error=error)
     _settle(name, tokens, as_json, "released", settle)
 
 
@@ -110,11 +107,7 @@ def reject(
     Example:
       fdbq reject orders 5f1c6a0e3b7d4c21a9b8e7f60d5c4b3a0000 --reason 'no such customer'
     """
-    queue = context.queue(name)
-
-    def settle(db: fdbqueue.fdb.Database, held: Sequence[fdbqueue.Delivery]) -> None:
-        queue.reject_many(db, held, reason, drop=drop)
-
+    settle = partial(context.queue(name).reject_many, reason=reason, drop=drop)
     _settle(name, tokens, as_json, "rejected", settle)
 
 
@@ -219,23 +212,25 @@ def list_(
     db, queue = context.open_queue(name)
     start = None if after is None else _parsed(after)
 
-    def look() -> listings.Listing:
+    def look() -> listings.View:
         now_ms = fdbqueue.Clock().wall_ms()
         found, cut = listings.first(_leases(db, queue, consumer, start), limit)
         last = found[-1].delivery.token.hex() if found else ""
         total = queue.depth(db).leased if cut and consumer is None and start is None else None
         found.sort(key=lambda each: (each.planned, each.delivery.expires_at_ms))
         return listings.table(
-            found,
             ["message", "attempt", "expires in", "consumer", "token"],
-            lambda each: (
-                each.delivery.id,
-                each.delivery.attempt,
-                _expiry(each, now_ms),
-                each.consumer,
-                each.delivery.token.hex(),
-            ),
-            json_schema.lease_json,
+            [
+                (
+                    each.delivery.id,
+                    each.delivery.attempt,
+                    _expiry(each, now_ms),
+                    each.consumer,
+                    each.delivery.token.hex(),
+                )
+                for each in found
+            ],
+            [*map(json_schema.lease_json, found)],
             f"queue {name} has no leases",
             listings.more("lease", len(found), last, total) if cut else None,
         )

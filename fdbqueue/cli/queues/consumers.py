@@ -31,22 +31,24 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.Listing:
+    def look() -> listings.View:
         now_ms = fdbqueue.Clock().now_ms(db)
         consumers = queue.consumers(db)
         found, more = listings.page(consumers, lambda each: each.id.hex(), "consumer", page)
         return listings.table(
-            found,
             ["id", "name", "prio", "state", "seen", "where"],
-            lambda each: (
-                each.id.hex(),
-                each.name,
-                each.priority,
-                json_schema.consumer_state(each),
-                f"{terminal.age(now_ms - each.seen_at_ms)} ago",
-                f"{each.host}:{each.process}" if each.host else "",
-            ),
-            json_schema.consumer_json,
+            [
+                (
+                    each.id.hex(),
+                    each.name,
+                    each.priority,
+                    json_schema.consumer_state(each),
+                    f"{terminal.age(now_ms - each.seen_at_ms)} ago",
+                    f"{each.host}:{each.process}" if each.host else "",
+                )
+                for each in found
+            ],
+            [*map(json_schema.consumer_json, found)],
             f"queue {name} has no consumers",
             more,
         )

@@ -56,7 +56,7 @@ def list_(
         raise terminal.CommandError("--after works only with --sort name")
     db = context.connect()
 
-    def look() -> listings.Listing:
+    def look() -> listings.View:
         names = [each for each in context.queue_names(db) if each.startswith(prefix)]
         if after is not None:
             names = [each for each in names if natural(each) > natural(after)]
@@ -89,7 +89,7 @@ def held(depth: fdbqueue.Depth) -> int:
 
 def _listing(
     found: Sequence[tuple[str, fdbqueue.queue.overview.Surveyed]], empty: str, more: str | None
-) -> listings.Listing:
+) -> listings.View:
     rows = [[name, *(getattr(seen.depth, state) for state in STATES)] for name, seen in found]
     headers = ["queue", *STATES]
     notes = ["unreadable" if s.unreadable else "paused" * s.options.paused for _, s in found]
@@ -105,7 +105,7 @@ def _listing(
         }
         for (name, seen), note in zip(found, notes, strict=True)
     ]
-    return listings.Listing(headers, rows, values, empty, more)
+    return listings.table(headers, rows, values, empty, more)
 
 
 def surveyed(
@@ -137,7 +137,7 @@ def show(name: QueueName, *, output: Output) -> None:
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.Fields:
+    def look() -> listings.View:
         from fdbqueue.queue.bulk.sinks import undecided_rows
 
         found = of(db, queue)
@@ -147,11 +147,11 @@ def show(name: QueueName, *, output: Output) -> None:
     listings.show(look, output)
 
 
-def _fields(name: str, found: fdbqueue.queue.overview.Surveyed, staged: int) -> listings.Fields:
+def _fields(name: str, found: fdbqueue.queue.overview.Surveyed, staged: int) -> listings.View:
     stored = found.options
     levels = sorted(found.levels.items())
     columns = (*STATES, "ready_bytes")
-    return listings.Fields(
+    return listings.fields(
         [
             ("queue", name),
             *([("unreadable", found.unreadable)] if found.unreadable is not None else []),
@@ -170,7 +170,7 @@ def _fields(name: str, found: fdbqueue.queue.overview.Surveyed, staged: int) -> 
             "staged": staged,
             "levels": {str(level): asdict(depth) for level, depth in levels},
         },
-        listings.Listing(
+        listings.table(
             ["level", *(each.replace("_", " ") for each in columns)],
             [(level, *(getattr(depth, each) for each in columns)) for level, depth in levels],
             [],

@@ -33,11 +33,11 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.Listing:
+    def look() -> listings.View:
         now_ms = fdbqueue.Clock().wall_ms()
         consumers = queue.plans.list(db)
         found, more = listings.page(consumers, lambda each: each.name, "consumer", page)
-        return listings.Listing(
+        return listings.table(
             ["consumer", "acknowledged", "batch", "messages", "bytes", "state", "age"],
             [
                 (each.name, each.acknowledged, *_columns(plan, now_ms))
@@ -78,7 +78,7 @@ def show(
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.Fields:
+    def look() -> listings.View:
         found = queue.plans.show(db, consumer)
         messages = queue.plans.messages(db, consumer, max_messages)
         ids = [message.id for message in messages]
@@ -89,8 +89,8 @@ def show(
             *([] if found.plans else [("plan", "none")]),
             *([("not shown", terminal.count(left, "message"))] if left > 0 else []),
         ]
-        below = listings.Listing(["message"], [(each,) for each in ids], [], "")
-        return listings.Fields(fields, {**json_schema.plans_json(found), "ids": ids}, below)
+        below = listings.table(["message"], [(each,) for each in ids], [], "")
+        return listings.fields(fields, {**json_schema.plans_json(found), "ids": ids}, below)
 
     listings.show(look, output)
 

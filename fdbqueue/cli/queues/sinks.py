@@ -43,11 +43,11 @@ def list_(
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.Listing:
+    def look() -> listings.View:
         now_ms = fdbqueue.Clock().wall_ms()
         sinks = [each for each in _sinks(db, queue).items() if each[1].left or not unfinished]
         found, more = listings.page(sinks, lambda each: each[0], "sink", page)
-        return listings.Listing(
+        return listings.table(
             ["sink", "batch", "rows", "enqueued", "staged", "state", "age"],
             [
                 (

@@ -80,20 +80,22 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """
     db, queue = context.open_queue(name)
 
-    def look() -> listings.Listing:
+    def look() -> listings.View:
         subscriptions = queue.subscriptions.list(db)
         found, more = listings.page(subscriptions, lambda each: each.name, "subscription", page)
         return listings.table(
-            found,
             ["name", "mode", "exclusive", "auto close", "selector"],
-            lambda each: (
-                each.name,
-                each.mode.value,
-                each.exclusive,
-                each.auto_close,
-                "" if each.selector is None else each.selector.text,
-            ),
-            json_schema.subscription_json,
+            [
+                (
+                    each.name,
+                    each.mode.value,
+                    each.exclusive,
+                    each.auto_close,
+                    "" if each.selector is None else each.selector.text,
+                )
+                for each in found
+            ],
+            [*map(json_schema.subscription_json, found)],
             f"queue {name} has no subscriptions",
             more,
         )
@@ -115,14 +117,14 @@ def show(name: QueueName, subscription: SubscriptionName, *, output: Output) -> 
     db = context.connect()
     found = context.queue(name).subscriptions.open(db, subscription)
 
-    def look() -> listings.Fields:
+    def look() -> listings.View:
         value = json_schema.subscription_json(found.definition(db))
         places = {str(level): index for level, index in sorted(found.places(db).items()) if index}
         fields = [
             *((field.replace("_", " "), text) for field, text in value.items()),
             *((f"passed in level {level}", index) for level, index in places.items()),
         ]
-        return listings.Fields(fields, {"queue": name, **value, "places": places})
+        return listings.fields(fields, {"queue": name, **value, "places": places})
 
     listings.show(look, output)
 
