@@ -46,6 +46,11 @@ def option(help: str, minimum: float | None = None) -> Any:
     return Option(metavar="DURATION", parser=limited, help=help)
 
 
+def moment_option(help: str) -> Any:
+    """Declare an option that is a time, or how long ago."""
+    return Option(metavar="TIME", parser=moment, help=help)
+
+
 def moment(text: str | datetime) -> datetime:
     """Parse an option that is a time, or how long ago; raises ``CommandError``."""
     if isinstance(text, datetime):

@@ -74,23 +74,24 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
 
 def waiting_json(found: MessageState) -> dict[str, Any]:
     """A waiting message, as ``browse --json`` prints it."""
-    due = found.due_at_ms
+    return {**message_json(found.message), **_waiting(found)}
+
+
+def _waiting(found: MessageState) -> dict[str, Any]:
     return {
-        **message_json(found.message),
-        **({} if due is None else {"due_at": when(due)}),
+        **({} if found.due_at_ms is None else {"due_at": when(found.due_at_ms)}),
         **({"waits_for_key": True} if found.waits_for_key else {}),
     }
 
 
 def state_json(found: MessageState) -> dict[str, Any]:
     """A message and its state, as ``show --json`` prints them."""
-    leased, due = found.lease_expires_at_ms, found.due_at_ms
+    expires = found.lease_expires_at_ms
     return {
         **message_json(found.message),
         "state": found.state.value,
-        **({} if due is None else {"due_at": when(due)}),
-        **({"waits_for_key": True} if found.waits_for_key else {}),
-        **({} if leased is None else {"expires_at": when(leased)}),
+        **_waiting(found),
+        **({} if expires is None else {"expires_at": when(expires)}),
         **({"consumer": found.consumer} if found.state is State.LEASED else {}),
         **({"death": _death(found.death)} if found.death else {}),
     }
@@ -125,12 +126,9 @@ def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
         "acknowledged": consumer.acknowledged,
         "plans": [
             {
-                "batch": plan.batch,
-                "state": plan.state,
-                "messages": plan.messages,
-                "left": plan.left,
+                **_fields(plan, "batch", "state", "messages", "left"),
                 "bytes": plan.size,
-                "planned_at": when(plan.planned_at_ms),
+                **_fields(plan, "planned_at_ms"),
             }
             for plan in consumer.plans
         ],
@@ -140,15 +138,9 @@ def plans_json(consumer: PlanConsumer) -> dict[str, Any]:
 def consumer_json(consumer: Consumer) -> dict[str, Any]:
     """A consumer, as ``consumer list --json`` prints it."""
     return {
-        "id": consumer.id.hex(),
-        "name": consumer.name,
-        "priority": consumer.priority,
+        **_fields(consumer, "id", "name", "priority"),
         "state": consumer_state(consumer),
-        "host": consumer.host,
-        "process": consumer.process,
-        "started_at": when(consumer.started_at_ms),
-        "seen_at": when(consumer.seen_at_ms),
-        "guard": consumer.guard,
+        **_fields(consumer, "host", "process", "started_at_ms", "seen_at_ms", "guard"),
     }
 
 
@@ -170,15 +162,7 @@ def subscription_json(definition: Definition) -> dict[str, Any]:
 
 def event_json(event: Event) -> dict[str, Any]:
     """An event of the history, as ``history export`` prints it."""
-    return {
-        "stamp": event.stamp.hex(),
-        "at": when(event.at_ms),
-        "transition": event.transition,
-        "id": event.id,
-        "level": event.level,
-        "attempt": event.attempt,
-        "consumer": event.consumer,
-    }
+    return _fields(event, "stamp", "at_ms", "transition", "id", "level", "attempt", "consumer")
 
 
 def when(wall_ms: int) -> str:
@@ -187,13 +171,18 @@ def when(wall_ms: int) -> str:
 
 
 def _death(death: Death) -> dict[str, Any]:
-    return {
-        "reason": death.reason,
-        "died_at": when(death.died_at_ms),
-        "attempts": death.attempts,
-        "queue": death.queue,
-        "id": death.id,
-    }
+    return _fields(death, "reason", "died_at_ms", "attempts", "queue", "id")
+
+
+def _fields(value: object, *names: str) -> dict[str, Any]:
+    """Some fields of a value, as JSON."""
+    return {name.removesuffix("_ms"): _field(name, getattr(value, name)) for name in names}
+
+
+def _field(name: str, value: Any) -> Any:
+    if name.endswith("_ms"):
+        return when(value)
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _payload(payload: bytes) -> dict[str, str]:

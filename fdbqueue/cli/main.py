@@ -37,7 +37,7 @@ COMMANDS = {
     "show": "messages.inspection",
     "cancel": "messages.editing",
     "edit": "messages.editing",
-    "sweep": "monitor.maintenance",
+    "sweep": "queues.bulk",
     "worker": "worker",
 }
 """The module of each command; its function has the command's name."""

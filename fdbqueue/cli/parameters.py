@@ -24,6 +24,11 @@ def complete_queue(ctx: Any, incomplete: str) -> list[str]:
     return _completions(names, incomplete)
 
 
+def queue_option(help: str) -> Any:
+    """Declare an option that names a queue."""
+    return Option("--queue", metavar="QUEUE", help=help, autocompletion=complete_queue)
+
+
 def complete_subscription(ctx: Any, incomplete: str) -> list[str]:
     """Names of the queue's subscriptions for shell completion."""
     try:
@@ -70,9 +75,7 @@ MessageIds = Annotated[list[str], Argument(metavar="ID…", help="Ids of message
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Watch = Annotated[
     float | None,
-    durations.option(
-        "Refresh at this interval until Ctrl-C. With --json, print one array per line.", 0.1
-    ),
+    durations.option("Repeat until Ctrl-C. With --json, print one array per line.", 0.1),
 ]
 Limit = Annotated[
     int | None, Option("--max", min=1, help="Show at most N; a note tells you if there are more.")
@@ -90,6 +93,14 @@ SelectorOption = Annotated[
     ),
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would happen, and change nothing.")]
+
+
+def pair(option: str, text: str, shape: str = "NAME=VALUE") -> tuple[str, str]:
+    """A name and its value; raises ``CommandError``."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise terminal.CommandError(f"{option} {text}: write {shape}")
+    return name, value
 
 
 class Output(Parameters):

@@ -10,8 +10,6 @@ from typing import Annotated, Any
 from . import terminal
 from .declarations import Argument, Option
 
-MAX_PROCESSES = 256
-
 
 class _SafeFormatter(logging.Formatter):
     """Writes log records that are safe in a terminal and cannot be forged by a message.
@@ -29,28 +27,14 @@ class _SafeFormatter(logging.Formatter):
 
 def worker(
     target: Annotated[
-        str,
-        Argument(
-            metavar="MODULE:NAME",
-            help="The worker: its name in a module that is importable from this directory.",
-        ),
+        str, Argument(metavar="MODULE:NAME", help="The worker, in a module importable from here.")
     ],
     concurrency: Annotated[
-        int | None,
-        Option(
-            "--concurrency", "-c", metavar="N", help="Messages that each process handles at once."
-        ),
+        int | None, Option("--concurrency", "-c", help="Messages that a process handles at once.")
     ] = None,
     processes: Annotated[
         int,
-        Option(
-            "--processes",
-            "-p",
-            metavar="N",
-            min=1,
-            max=MAX_PROCESSES,
-            help="Number of processes; one that dies is restarted.",
-        ),
+        Option("--processes", "-p", min=1, max=256, help="Processes; one that dies is restarted."),
     ] = 1,
     reload: Annotated[
         bool, Option("--reload", help="Restart when a Python file below this directory changes.")

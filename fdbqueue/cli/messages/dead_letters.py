@@ -21,7 +21,7 @@ from ..parameters import (
     Output,
     QueueName,
     SelectorOption,
-    complete_queue,
+    queue_option,
 )
 from .inspection import message_fields
 
@@ -43,22 +43,16 @@ class Filters(Parameters):
     ] = None
     since: Annotated[
         datetime | None,
-        Option(
-            metavar="TIME",
-            parser=durations.moment,
-            help="Only those that died at this time or later: 2030-01-31T08:00, or 2h for 2 h ago.",
-        ),
+        durations.moment_option("Only those that died since: 2030-01-31T08:00, or 2h for 2 h ago."),
     ] = None
     until: Annotated[
-        datetime | None,
-        Option(metavar="TIME", parser=durations.moment, help="Only those that died before this."),
+        datetime | None, durations.moment_option("Only those that died before this.")
     ] = None
 
     @property
     def given(self) -> bool:
         """Whether any filter is given."""
-        filters = (self.selector, self.reason, self.error, self.since, self.until)
-        return any(each is not None for each in filters)
+        return any(getattr(self, name) is not None for name in Filters.__annotations__)
 
     def predicate(self) -> Callable[[fdbqueue.Message], bool]:
         """Whether a dead message matches."""
@@ -167,15 +161,9 @@ class Choice(Filters):
     """Which dead letters a command changes, unless it names them by id."""
 
     every: Annotated[bool, Option("--all", help="All dead letters of the queue.")] = False
-    others: Annotated[
-        list[str] | None,
-        Option(
-            "--queue",
-            metavar="QUEUE",
-            help="Also those of this queue. Repeatable.",
-            autocompletion=complete_queue,
-        ),
-    ] = None
+    others: Annotated[list[str] | None, queue_option("Also those of this queue. Repeatable.")] = (
+        None
+    )
 
 
 Ids = Annotated[list[str] | None, Argument(metavar="ID…", help="Ids of dead letters.")]
@@ -272,31 +260,26 @@ def _change(
     queues = [context.queue(each) for each in dict.fromkeys([name, *(choice.others or [])])]
     found = {queue.name: _count(db, queue, ids, choice) for queue in queues}
     total = sum(found.values())
+    of = terminal.queues(found, quoted=True)
     verb, done = verbs
     changed = dict(found)
     if total and not change.dry_run:
         if question is not None:
-            dead_letters = terminal.count(total, "dead letter")
-            change.confirm(
-                question.format(f"{dead_letters} of {terminal.queues(found, quoted=True)}")
-            )
+            change.confirm(question.format(f"{terminal.count(total, 'dead letter')} of {of}"))
         with terminal.progress(f"dead letters {done}", total) as update:
-            before = 0
+            changed = dict.fromkeys(found, 0)
             for queue in queues:
-                changed[queue.name] = 0
                 for count in run(db, queue, ids):
                     changed[queue.name] = count
-                    update(before + count)
-                before += changed[queue.name]
+                    update(sum(changed.values()))
     count = sum(changed.values())
     if change.as_json:
         listings.print_results(
             [{"queue": each, **change.counted(done, n)} for each, n in changed.items()]
         )
     else:
-        dead_letters = terminal.count(count, "dead letter")
-        of = terminal.queues(found)
-        print(terminal.visible(f"{change.verb(verb, done)} {dead_letters} of {of}"))
+        dead_letters = f"{terminal.count(count, 'dead letter')} of {terminal.queues(found)}"
+        print(terminal.visible(f"{change.verb(verb, done)} {dead_letters}"))
     if count < total and not ids and not change.dry_run:
         stayed = terminal.count(total - count, "dead letter")
         terminal.note(
@@ -306,9 +289,7 @@ def _change(
     if count < len(ids):
         raise terminal.CommandError("some ids have no dead letter, or one that has to stay", 1)
     if not total and not choice.every:
-        raise terminal.CommandError(
-            f"no dead letter of {terminal.queues(found, quoted=True)} matches", 1
-        )
+        raise terminal.CommandError(f"no dead letter of {of} matches", 1)
 
 
 def _count(

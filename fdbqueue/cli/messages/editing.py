@@ -17,8 +17,7 @@ def cancel(name: QueueName, message_ids: MessageIds, *, change: Change) -> None:
     Leased and dead messages stay. The exit code is 1 if any message was not removed.
 
     \b
-    Examples:
-      fdbq cancel orders 05-000000000001-83ca4e58174f03bb --dry-run
+    Example:
       fdbq cancel orders 05-000000000001-83ca4e58174f03bb --yes
     """
     db, queue = context.open_queue(name)
@@ -51,8 +50,7 @@ def edit(
         float | None, durations.option("Deliver them after this delay; 0 delivers them now.")
     ] = None,
     at: Annotated[
-        str | None,
-        Option(metavar="TIME", help="Deliver them at this time, such as 2030-01-31T08:00+01:00."),
+        str | None, Option(metavar="TIME", help="When to deliver them: 2030-01-31T08:00+01:00.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

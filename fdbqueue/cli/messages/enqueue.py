@@ -12,7 +12,7 @@ from fdbqueue.values.options import DEFAULT_PRIORITY, MAX_PAYLOAD
 
 from .. import context, durations, terminal
 from ..declarations import Argument, Option
-from ..parameters import AsJson, QueueName
+from ..parameters import AsJson, QueueName, pair
 
 
 def enqueue(
@@ -29,46 +29,31 @@ def enqueue(
     ] = None,
     delay: Annotated[float, durations.option("Deliver the message after this delay.")] = 0.0,
     at: Annotated[
-        str | None,
-        Option(
-            metavar="TIME", help="Deliver the message at this time, such as 2030-01-31T08:00+01:00."
-        ),
+        str | None, Option(metavar="TIME", help="When to deliver it: 2030-01-31T08:00+01:00.")
     ] = None,
     ttl: Annotated[
         float | None, durations.option("Time to live: the message expires after this.")
     ] = None,
     max_attempts: Annotated[
-        int | None,
-        Option(
-            metavar="N", help="Dead letter after N failed attempts, instead of the queue's limit."
-        ),
+        int | None, Option(help="Dead letter after N failed attempts, not as the queue says.")
     ] = None,
     key: Annotated[
         str | None,
-        Option(
-            metavar="KEY",
-            help="Ordering key: messages with the same key are delivered one after another.",
-        ),
+        Option(metavar="KEY", help="Ordering key: messages of a key are delivered in turn."),
     ] = None,
     dedup_id: Annotated[
         str | None, Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently.")
     ] = None,
     unique: Annotated[
         str | None,
-        Option(
-            metavar="KEY", help="Enqueue nothing while the queue holds a message with this key."
-        ),
+        Option(metavar="KEY", help="Enqueue nothing while the queue holds this unique key."),
     ] = None,
     content_type: Annotated[
-        str | None,
-        Option(metavar="TYPE", help="The payload's content type, such as application/json."),
+        str | None, Option(metavar="TYPE", help="Content type, such as application/json.")
     ] = None,
     resume: Annotated[
         str | None,
-        Option(
-            metavar="FILE",
-            help="Make the import resumable: run it again with the same FILE to continue it.",
-        ),
+        Option(metavar="FILE", help="Resumable import: run it again with FILE to continue."),
     ] = None,
     as_csv: Annotated[
         bool, Option("--csv", help="Read CSV from standard input; its first row names the columns.")
@@ -103,7 +88,7 @@ def enqueue(
     given = fdbqueue.NewMessage(
         b"",
         priority,
-        dict(map(_header, header or [])),
+        dict(pair("--header", each) for each in header or []),
         delay=delay,
         at=None if at is None else durations.instant(at),
         ttl=ttl,
@@ -146,13 +131,6 @@ def enqueue(
 def _known(count: int) -> dict[str, int]:
     """The JSON field for messages that existed already, if there are any."""
     return {"known": count} if count else {}
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise terminal.CommandError(f"--header {text}: write NAME=VALUE")
-    return name, value
 
 
 def _encoded(payload: str) -> bytes:

@@ -24,11 +24,7 @@ Waiting = Literal["ready", "delayed", "waiting"]
 """Why a message waits."""
 WaitingOption = Annotated[
     Waiting,
-    Option(
-        "--state",
-        metavar="STATE",
-        help="Show messages that are ready, delayed, or waiting for others of their ordering key.",
-    ),
+    Option(metavar="STATE", help="ready, delayed, or waiting for others of an ordering key."),
 ]
 
 

@@ -21,11 +21,7 @@ app = Group(name="lease", help="List leases, and release them.", no_args_is_help
 
 Tokens = Annotated[
     list[str] | None,
-    Argument(
-        metavar="TOKEN…",
-        help="Tokens of leases, as printed by receive --json and lease list. "
-        "By default read from standard input.",
-    ),
+    Argument(metavar="TOKEN…", help="Tokens of leases; by default from standard input."),
 ]
 Settle = Callable[["fdbqueue.fdb.Database", Sequence[fdbqueue.Delivery]], object]
 
@@ -49,10 +45,7 @@ def extend(
     name: QueueName,
     tokens: Tokens = None,
     lease: Annotated[
-        float | None,
-        durations.option(
-            "Time from now until they expire; by default as the queue's option lease says."
-        ),
+        float | None, durations.option("Time until they expire; by default the option lease.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -214,7 +207,7 @@ def list_(
 
     def look() -> listings.View:
         now_ms = fdbqueue.Clock().wall_ms()
-        found, cut = listings.first(_leases(db, queue, consumer, start), limit)
+        found, cut = listings.first(leases_of(db, queue, consumer, start), limit)
         last = found[-1].delivery.token.hex() if found else ""
         total = queue.depth(db).leased if cut and consumer is None and start is None else None
         found.sort(key=lambda each: (each.planned, each.delivery.expires_at_ms))
@@ -244,20 +237,15 @@ def _expiry(lease: fdbqueue.LeasedMessage, now_ms: int) -> str:
     return "expired" if lease.expired else terminal.age(lease.delivery.expires_at_ms - now_ms)
 
 
-def _leases(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, consumer: str | None, after: bytes | None
+def leases_of(
+    db: fdbqueue.fdb.Database,
+    queue: fdbqueue.Queue,
+    consumer: str | None = None,
+    after: bytes | None = None,
 ) -> Iterator[fdbqueue.LeasedMessage]:
-    for each in all_leases(db, queue, after):
-        if consumer is None or each.consumer == consumer:
-            yield each
-
-
-def all_leases(
-    db: fdbqueue.fdb.Database, queue: fdbqueue.Queue, after: bytes | None = None
-) -> Iterator[fdbqueue.LeasedMessage]:
-    """All leases of a queue, or those after a token, read page by page."""
+    """The leases of a queue or of one consumer, or those after a token, read page by page."""
     while found := queue.leases(db, PAGE, after):
-        yield from found
+        yield from (each for each in found if consumer in (None, each.consumer))
         after = found[-1].delivery.token
         if len(found) < PAGE:
             return
@@ -292,7 +280,7 @@ def release_leases(
     chosen = [_parsed(each) for each in tokens or []]
     db, queue = context.open_queue(name)
     if not chosen:
-        found = _leases(db, queue, consumer, None)
+        found = leases_of(db, queue, consumer)
         chosen = [each.delivery.token for each in found if not each.planned]
     gone: list[str] = []
     if change.dry_run:

@@ -21,8 +21,7 @@ def receive(
     name: QueueName,
     max_messages: Annotated[int, Option("--max", min=1, help="Receive at most N messages.")] = 1,
     lease: Annotated[
-        float | None,
-        durations.option("How long the leases last; by default as the queue's option lease says."),
+        float | None, durations.option("How long the leases last; by default the option lease.")
     ] = None,
     wait: Annotated[float, durations.option("How long to wait for the first message.")] = 0.0,
     ack: Annotated[

@@ -17,7 +17,7 @@ from ..declarations import Option
 from ..messages import leases
 from ..parameters import AnyQueueNames, AsJson
 from ..queues import consumers, overview
-from . import diagnosis, status, store_status
+from . import diagnosis, status
 from .diagnosis import OK, PROBLEM, Finding, Seen
 
 PACE_SECONDS = 1.0
@@ -49,7 +49,7 @@ def doctor(
     from fdbqueue.store.binding import DEFAULT
 
     db = context.connect()
-    began = store_status.version(db)
+    began = status.version(db)
     findings = [Finding(OK, "set-up", "store", str(DEFAULT)), *_store(db)]
     every = names or context.queue_names(db)
     checked = 0
@@ -96,15 +96,15 @@ def _store(db: fdbqueue.fdb.Database) -> Iterator[Finding]:
         yield diagnosis.space(shutil.disk_usage(folder).free, folder)
         yield diagnosis.durability(os.environ.get("FDBQUEUE_SYNCHRONOUS") or "full")
         return
-    yield from diagnosis.cluster(store_status.status(db))
-    ahead = store_status.skew(db)
+    yield from diagnosis.cluster(status.cluster_status(db))
+    ahead = status.skew(db)
     if ahead is not None:
         yield diagnosis.skew(ahead)
 
 
 def _pace(db: fdbqueue.fdb.Database, began: tuple[int, float]) -> Finding:
     time.sleep(max(0.0, began[1] + PACE_SECONDS - time.time()))
-    version, wall = store_status.version(db)
+    version, wall = status.version(db)
     return diagnosis.pace((version - began[0]) / max(wall - began[1], 0.001))
 
 
@@ -140,7 +140,7 @@ def _seen(
         waiting_ms=None if oldest is None else now_ms - oldest,
         overdue_ms=[
             now_ms - each.delivery.expires_at_ms
-            for each in islice(leases.all_leases(db, queue), MAX_LEASES)
+            for each in islice(leases.leases_of(db, queue), MAX_LEASES)
             if each.expired
         ],
         consumers=len(present),

@@ -10,7 +10,7 @@ import fdbqueue
 
 from .. import context, terminal
 from ..declarations import Group, Option
-from ..parameters import complete_queue
+from ..parameters import queue_option
 
 app = Group(
     name="metrics", help="Metrics for Prometheus; needs fdbqueue[metrics].", no_args_is_help=True
@@ -28,15 +28,7 @@ def serve(
         int, Option(metavar="PORT", min=0, max=65_535, help="The port; 0 picks a free one.")
     ] = 9_808,
     host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
-    names: Annotated[
-        list[str] | None,
-        Option(
-            "--queue",
-            metavar="QUEUE",
-            help="Only this queue. Repeatable.",
-            autocompletion=complete_queue,
-        ),
-    ] = None,
+    names: Annotated[list[str] | None, queue_option("Only this queue. Repeatable.")] = None,
 ) -> None:
     """Serve metrics of the queues at /metrics, until Ctrl-C.
 

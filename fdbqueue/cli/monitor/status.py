@@ -1,11 +1,12 @@
-"""``fdbq status``: the store, and whether it responds."""
+"""``fdbq status``, and what the store reports about itself."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import fdbqueue
 
@@ -15,6 +16,8 @@ from .. import context, durations, terminal
 from ..parameters import AsJson
 
 ROUNDS = 5
+STATUS = b"\xff\xff/status/json"
+READ_MS = 2_000
 
 
 @record
@@ -101,18 +104,68 @@ def measure(db: fdbqueue.fdb.Database) -> Latency:
 
 
 def _round(db: fdbqueue.fdb.Database) -> tuple[float, float, float]:
-    from fdbqueue.schema.keys import DEFAULT_ROOT
-
-    probe = DEFAULT_ROOT.pack(("latency probe",))
+    probe = _probe()
     tr = db.create_transaction()
     times = [time.perf_counter()]
     tr.get_read_version().wait()
     times.append(time.perf_counter())
     tr.snapshot.get(probe).wait()
     times.append(time.perf_counter())
-    # A write conflict without a write forces a commit that the store has to decide.
     tr.add_write_conflict_key(probe)
     tr.commit().wait()
     times.append(time.perf_counter())
     begin, read, commit = (later - earlier for earlier, later in pairwise(times))
     return begin, read, commit
+
+
+def _probe() -> bytes:
+    """A key for a write conflict without a write: it forces a commit that the store decides."""
+    from fdbqueue.schema.keys import DEFAULT_ROOT
+
+    return DEFAULT_ROOT.pack(("latency probe",))
+
+
+def cluster_status(db: fdbqueue.fdb.Database) -> dict[str, Any]:
+    """The status of a cluster; empty if there is none."""
+    tr = db.create_transaction()
+    try:
+        tr.options.set_timeout(READ_MS)
+        value = tr.get(STATUS).value
+        found = json.loads(value) if value is not None else {}
+    except (fdbqueue.fdb.FDBError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def version(db: fdbqueue.fdb.Database) -> tuple[int, float]:
+    """A current version of the database, and this machine's clock at that time, in seconds.
+
+    It is a commit version, because the read versions of an idle cluster are old.
+    """
+    while True:
+        tr = db.create_transaction()
+        try:
+            tr.add_write_conflict_key(_probe())
+            before = time.time()
+            tr.commit().wait()
+            return tr.get_committed_version(), (before + time.time()) / 2
+        except fdbqueue.fdb.FDBError as error:
+            tr.on_error(error).wait()
+
+
+def skew(db: fdbqueue.fdb.Database) -> float | None:
+    """Seconds that this machine's clock is ahead of the cluster's; None if it has none."""
+    from fdbqueue.store.clocks import TIME_KEEPER, parse_note
+
+    tr = db.create_transaction()
+    try:
+        tr.options.set_read_system_keys()
+        tr.options.set_timeout(READ_MS)
+        rows = tr.get_range(TIME_KEEPER, TIME_KEEPER + b"\xff", limit=1, reverse=True).to_list()
+    except fdbqueue.fdb.FDBError:
+        return None
+    if not rows:
+        return None
+    noted_at, noted = parse_note(rows[0])
+    now, wall = version(db)
+    return wall - (noted_at + (now - noted) / 1_000_000)

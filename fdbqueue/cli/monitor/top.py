@@ -16,7 +16,7 @@ import fdbqueue
 from ...errors import QueueNotFound
 from .. import context, durations, json_schema, terminal
 from ..queues import overview
-from . import store_status
+from . import status
 from .top_screen import Controls, Row, Snapshot, draw
 
 TICK_SECONDS = 0.1
@@ -175,7 +175,7 @@ class Watcher:
     def _conflicts(self) -> float | None:
         read_at, conflicts = self._status
         if time.monotonic() - read_at > STATUS_SECONDS:
-            cluster = store_status.status(self._db).get("cluster", {})
+            cluster = status.cluster_status(self._db).get("cluster", {})
             counted = cluster.get("workload", {}).get("transactions", {}).get("conflicted", {})
             conflicts = counted.get("hz")
             self._status = time.monotonic(), conflicts

@@ -9,7 +9,7 @@ from .. import context, terminal
 from ..declarations import Argument, Option
 from ..parameters import AsJson, QueueName
 from . import session
-from .session import HeaderColumns
+from .session import HeaderColumns, Schema
 
 
 def drain(
@@ -22,13 +22,7 @@ def drain(
         Literal["bytes", "string", "json"],
         Option(metavar="KIND", help="The payload's type: bytes, string or json."),
     ] = "bytes",
-    schema: Annotated[
-        str | None,
-        Option(
-            metavar="COLUMNS",
-            help="The schema of JSON payloads, such as 'carrier STRING, delay INT'.",
-        ),
-    ] = None,
+    schema: Schema = None,
     bad_payloads: Annotated[
         Literal["fail", "null"],
         Option(metavar="WHAT", help="For a payload of another type: fail, or null."),

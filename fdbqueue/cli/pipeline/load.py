@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from .. import context, durations, terminal
 from ..declarations import Argument, Option
-from ..parameters import AsJson, QueueName
+from ..parameters import AsJson, QueueName, pair
 from . import session
 
 
@@ -20,9 +20,7 @@ def load(
     payload: Annotated[
         str | None,
         Option(
-            metavar="SQL",
-            help="The payload, as an expression of the columns. By default the column payload, or "
-            "the whole row as JSON if there is no such column.",
+            metavar="SQL", help="The payload; by default the column payload, or the row as JSON."
         ),
     ] = None,
     priority: Annotated[
@@ -39,22 +37,16 @@ def load(
     dedup_id: Annotated[str | None, Option(metavar="SQL", help="The dedup id.")] = None,
     unique: Annotated[str | None, Option(metavar="SQL", help="The unique key.")] = None,
     schema: Annotated[
-        str | None,
-        Option(metavar="COLUMNS", help="The files' schema, such as 'carrier STRING, delay INT'."),
+        str | None, Option(metavar="COLUMNS", help="The files' schema, such as 'delay INT'.")
     ] = None,
     option: Annotated[
         list[str] | None,
-        Option(
-            metavar="NAME=VALUE", help="An option of Spark's reader, such as 'sep=;'. Repeatable."
-        ),
+        Option(metavar="NAME=VALUE", help="For Spark's reader, such as 'sep=;'. Repeatable."),
     ] = None,
     load_id: Annotated[
         str | None,
         Option(
-            "--id",
-            metavar="NAME",
-            help="A name for the load. Loads with the same name enqueue only once; an interrupted "
-            "one resumes.",
+            "--id", metavar="NAME", help="Load once under this name; an interrupted load resumes."
         ),
     ] = None,
     bad_rows: Annotated[
@@ -87,8 +79,8 @@ def load(
         "dedup_id": dedup_id,
         "unique": unique,
     }
-    headers = dict(_pair("--header", each, "NAME=SQL") for each in header or [])
-    options = dict(_pair("--option", each, "NAME=VALUE") for each in option or [])
+    headers = dict(pair("--header", each, "NAME=SQL") for each in header or [])
+    options = dict(pair("--option", each) for each in option or [])
     db, queue = context.open_queue(name)
     queue.options(db)
     with session.job("load", "rows") as (spark, run):
@@ -130,10 +122,3 @@ def load(
             + (f"; {terminal.count(known, 'row')} existed already" if known else "")
             + (f"; {terminal.count(done.rejected, 'row')} skipped" if done.rejected else "")
         )
-
-
-def _pair(option: str, text: str, shape: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise terminal.CommandError(f"{option} {text}: write {shape}")
-    return name, value

@@ -8,7 +8,7 @@ from .. import context, terminal
 from ..declarations import Option
 from ..parameters import Change, QueueName
 from . import session
-from .session import HeaderColumns
+from .session import HeaderColumns, Schema
 
 
 def replay(
@@ -17,22 +17,17 @@ def replay(
         str | None, Option(metavar="SQL", help="A condition on the columns of the dead letters.")
     ] = None,
     every: Annotated[bool, Option("--all", help="All dead letters of the queue.")] = False,
-    schema: Annotated[
-        str | None,
-        Option(
-            metavar="COLUMNS",
-            help="The schema of JSON payloads, so that the condition can use payload.delay.",
-        ),
-    ] = None,
+    schema: Schema = None,
     header_columns: HeaderColumns = None,
     *,
     change: Change,
 ) -> None:
     """Deliver dead letters again that match a condition in SQL.
 
-    The condition may use payloads, too. The columns are those of the table of dead letters: id,
-    payload (as text), headers, priority, level, attempts, enqueued_at, last_error, reason, died_at
-    and others. If a selector is enough, use fdbq dead redrive, which needs no Spark.
+    With --schema, the condition may use fields of JSON payloads, such as payload.delay. The columns
+    are those of the table of dead letters: id, payload (as text), headers, priority, level,
+    attempts, enqueued_at, last_error, reason, died_at and others. Use fdbq dead redrive, which
+    needs no Spark, where a selector is enough.
 
     \b
     Examples:

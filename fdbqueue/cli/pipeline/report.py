@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fdbqueue.spark.reports.figures import LevelFigures, QueueReport
     from fdbqueue.spark.reports.report import Report
 
-Moment = datetime.fromisoformat
-
 
 def report(
     names: QueueNames,
@@ -25,12 +23,10 @@ def report(
         Path | None, Option(help="Also write a self-contained page with plots.")
     ] = None,
     since: Annotated[
-        datetime | None,
-        Option(metavar="TIME", parser=Moment, help="Only what happened at this time or later."),
+        datetime | None, durations.moment_option("Only what happened at this time or later.")
     ] = None,
     until: Annotated[
-        datetime | None,
-        Option(metavar="TIME", parser=Moment, help="Only what happened before this time."),
+        datetime | None, durations.moment_option("Only what happened before this time.")
     ] = None,
     span: Annotated[
         float | None, durations.option("The interval of the throughput figures.", 0.001)

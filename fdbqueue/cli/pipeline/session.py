@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
     from fdbqueue.spark import Step
 
+Schema = Annotated[
+    str | None,
+    Option(
+        metavar="COLUMNS", help="The schema of JSON payloads, such as 'carrier STRING, delay INT'."
+    ),
+]
 HeaderColumns = Annotated[
     str | None,
     Option(metavar="COLUMNS", help="Headers as columns, such as 'region, tries BIGINT'."),

@@ -1,1 +1,1 @@
-"""Commands about a queue as a whole, and about who reads and writes it."""
+"""Commands about a queue as a whole, and about its readers and writers."""

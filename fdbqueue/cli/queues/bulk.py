@@ -1,15 +1,18 @@
-"""``fdbq queue purge``, ``move`` and ``copy``: bulk operations."""
+"""``fdbq queue purge``, ``move`` and ``copy``, and ``fdbq sweep``: bulk operations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import fdbqueue
 
+from ...errors import QueueNotFound
 from .. import context, listings, terminal
 from ..declarations import Argument, Option
 from ..parameters import (
+    AnyQueueNames,
     AsJson,
     Change,
     DryRun,
@@ -116,11 +119,7 @@ def move(
         change.confirm(f"Move {messages} of queue {name!r} to queue {target!r}?")
         moving = queue.moving(db, target, selector, state=state)
         count = terminal.follow(_taken(moving), "messages moved", count)
-    change.print_result(
-        {"queue": name, "target": target, **change.counted("moved", count)},
-        f"{change.verb('move', 'moved')} {terminal.count(count, 'message')} "
-        f"of queue {name} to queue {target}",
-    )
+    _print(change, name, target, ("move", "moved"), count)
 
 
 def copy(
@@ -145,8 +144,41 @@ def copy(
     else:
         copying = queue.copying(db, target, selector, state=state)
         count = terminal.follow(_taken(copying), "messages copied")
+    _print(change, name, target, ("copy", "copied"), count)
+
+
+def _print(change: Change, name: str, target: str, verbs: tuple[str, str], count: int) -> None:
+    messages = terminal.count(count, "message")
     change.print_result(
-        {"queue": name, "target": target, **change.counted("copied", count)},
-        f"{change.verb('copy', 'copied')} {terminal.count(count, 'message')} "
-        f"of queue {name} to queue {target}",
+        {"queue": name, "target": target, **change.counted(verbs[1], count)},
+        f"{change.verb(*verbs)} {messages} of queue {name} to queue {target}",
     )
+
+
+def sweep(names: AnyQueueNames = None, as_json: AsJson = False) -> None:
+    """Run housekeeping now: reclaim expired leases, promote due messages, drop expired ones.
+
+    Also removes rows that were staged a week ago and never enqueued, and deletes unused queues that
+    have the option auto_delete. Consumers do all of this in passing, so you rarely need it.
+
+    \b
+    Examples:
+      fdbq sweep orders
+      fdbq sweep
+    """
+    db = context.connect()
+    for name in names or context.queue_names(db):
+        try:
+            swept = context.queue(name).sweep(db)
+        except QueueNotFound:
+            if names:
+                raise
+            continue  # it was deleted a moment ago
+        staged = f", {swept.staged:,} staged rows removed" if swept.staged else ""
+        deleted = "; the queue was unused and is deleted" if swept.deleted else ""
+        terminal.print_result(
+            as_json,
+            {"queue": name, **asdict(swept)},
+            f"{name}: {terminal.count(swept.promoted, 'message')} became ready, "
+            f"{swept.expired:,} expired{staged}{deleted}",
+        )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import fdbqueue
 from fdbqueue.values.options import QueueOptions
@@ -11,7 +12,7 @@ from fdbqueue.values.options import QueueOptions
 from .. import context, durations, listings, terminal
 from ..declarations import Argument, Group, Option
 from ..parameters import AsJson, Change, QueueName, QueueNames
-from . import bulk, options, overview, verification
+from . import bulk, options, overview
 
 app = Group(
     name="queue",
@@ -141,7 +142,6 @@ def delete(names: QueueNames, *, change: Change) -> None:
     Examples:
       fdbq queue delete mail letters --yes
       fdbq queue delete orders --dry-run
-      fdbq queue delete orders --yes
     """
     db = context.connect()
     queues = [context.queue(name) for name in dict.fromkeys(names)]
@@ -168,8 +168,65 @@ def delete(names: QueueNames, *, change: Change) -> None:
         listings.print_results([{"queue": name, "deleted": True} for name in held])
 
 
+def verify(
+    names: QueueNames,
+    repair: Annotated[
+        bool, Option("--repair", help="Repair what can be repaired without guessing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify the stored data of queues while they are in use.
+
+    It checks counters, leases and their expiries, chunks of payloads, and more: see docs/verify.md.
+    It reads everything once and disturbs nobody. The exit code is 1 if anything is wrong or could
+    not be checked.
+
+    \b
+    Examples:
+      fdbq queue verify orders
+      fdbq queue verify orders mail --repair
+    """
+    db = context.connect()
+    results: list[dict[str, Any]] = []
+    for name in dict.fromkeys(names):
+        found = fdbqueue.verify(db, context.queue(name), repair=repair)
+        results.append(
+            {
+                "queue": name,
+                "ok": found.ok,
+                "messages": found.messages,
+                "staged": found.staged,
+                "deviations": [asdict(each) for each in found.deviations],
+                "unchecked": [*found.unchecked],
+            }
+        )
+        if not as_json:
+            _print_verified(name, found, several=len(names) > 1)
+    if as_json:
+        listings.print_results(results)
+    if not all(each["ok"] for each in results):
+        raise terminal.Exit(1)
+
+
+def _print_verified(name: str, found: fdbqueue.values.model.Verification, *, several: bool) -> None:
+    if found.deviations:
+        terminal.print_table(
+            ["kind", "subject", "", "detail"],
+            [
+                (each.kind, each.subject, "repaired" if each.repaired else "", each.detail)
+                for each in found.deviations
+            ],
+        )
+    for each in found.unchecked:
+        print(f"not checked, because it is too large to read at one version: {each}")
+    if found.staged:
+        print(f"{terminal.count(found.staged, 'row')} staged and not enqueued: "
+              f"fdbq sink list {terminal.visible(name)}")  # fmt: skip
+    prefix = f"queue {terminal.visible(name)}: " if several else ""
+    print(f"{prefix}{terminal.count(found.messages, 'message')} checked: "
+          f"{'no problems' if found.ok else 'problems found'}")  # fmt: skip
+
+
 app.command("list")(overview.list_)
-for command in (
-    overview.show, bulk.purge, bulk.move, bulk.copy, verification.verify
-):  # fmt: skip
+for command in (overview.show, bulk.purge, bulk.move, bulk.copy, verify):
     app.command()(command)

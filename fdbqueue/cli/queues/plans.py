@@ -117,8 +117,7 @@ def release(
     again. A stream that was only stopped resumes its plan when it starts.
 
     \b
-    Examples:
-      fdbq plan release orders billing --dry-run
+    Example:
       fdbq plan release orders billing --yes
     """
     db, queue = context.open_queue(name)

@@ -168,8 +168,7 @@ def forget(name: QueueName, sink: SinkName, *, change: Change) -> None:
     streaming query that starts with its first batch.
 
     \b
-    Examples:
-      fdbq sink forget orders 'load of Monday' --dry-run
+    Example:
       fdbq sink forget orders 'load of Monday' --yes
     """
     db, queue = context.open_queue(name)

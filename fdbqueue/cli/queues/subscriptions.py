@@ -159,8 +159,7 @@ def delete(name: QueueName, subscription: SubscriptionName, *, change: Change) -
     """Delete a subscription and its position. Its messages and leases stay.
 
     \b
-    Examples:
-      fdbq subscription delete orders eu --dry-run
+    Example:
       fdbq subscription delete orders eu --yes
     """
     db = context.connect()
