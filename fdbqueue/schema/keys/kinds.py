@@ -23,11 +23,11 @@ class Kind(IntEnum):
     EXPIRY = 5  # (version, level, index, random) -> wall clock of the expiry, and claim
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
-    CONSUMER = 10  # (session, id) -> record; an empty session: it gives its own sign of life
+    CONSUMER = 10  # (session, id) -> record; with an empty session, also its own heartbeat
     STATE = 11  # (state, -priority, id) -> session, since when; () -> the guard and its session
-    SLEEPER = 12  # (-priority, since, id) -> session; it goes when the consumer is woken
+    SLEEPER = 12  # (-priority, since, id) -> session; removed when the consumer is woken
     COUNT = 13  # (level) -> counters, by atomic ADD
-    CHANGE = 14  # () -> counter of what becomes ready; the guard and browsers watch it
+    CHANGE = 14  # () -> counter of messages that become ready; the guard and browsers watch it
     ONCE = 15  # (minute, token) -> number of the attempt that committed
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
@@ -35,21 +35,21 @@ class Kind(IntEnum):
     EVENT = 20  # (versionstamp, n) -> one line of delivery history
     # These three follow each other, so that one read tells a receiver that there are none.
     DELAYED = 21  # (due, random) -> position and envelope
-    LEADER = 22  # () -> version until which somebody leads; (0) -> claim of who does
-    REQUEST = 23  # (read version, claim) -> what the waiting consumer asks for
-    MOVED = 24  # (message id) -> where the message is, where that is not what its id names
+    LEADER = 22  # () -> version until which the leader leads; (0) -> its claim
+    REQUEST = 23  # (read version, claim) -> what a waiting consumer asks for
+    MOVED = 24  # (message id) -> the place of the message, unless its id names it
     UNIQUE = 25  # (unique key) -> id of the message that has it
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
     IDLE = 27  # () -> since when the queue has been drained
-    IMPORT = 31  # (name) -> how far an import has come
+    IMPORT = 31  # (name) -> progress of an import
     GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
-    GROUP_HEAD = 33  # (ordering key) -> id of the message of the key that is out
-    PLANNER = 36  # (consumer) -> how far its plans have come, and the run that may go on with them
-    PLAN = 37  # (consumer, batch) -> the claims of the leases that the batch consists of
-    SINK = 40  # (sink) -> how far its batches have come; (sink, n) -> attempts that count
-    STAGED = 41  # (sink, batch, attempt, n) -> rows that are to be enqueued
+    GROUP_HEAD = 33  # (ordering key) -> id of the key's message that may be delivered
+    PLANNER = 36  # (consumer) -> progress of its plans, and the run that owns them
+    PLAN = 37  # (consumer, batch) -> claims of the batch's leases
+    SINK = 40  # (sink) -> progress of its batches; (sink, n) -> attempts that count
+    STAGED = 41  # (sink, batch, attempt, n) -> rows to be enqueued
     UNTIL = 42  # (claim, level, index, random) -> end of a lease extended or given in line
-    ATTEMPT = 43  # (sink, batch, attempt) -> how many rows it has staged, and when
+    ATTEMPT = 43  # (sink, batch, attempt) -> number of rows staged so far, and when
 
 
 class KindKeys(Generic[*Ts]):
