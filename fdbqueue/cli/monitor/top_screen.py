@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fdbqueue.values.model import Depth
 
@@ -62,21 +62,16 @@ class Snapshot:
 
 
 class Column(NamedTuple):
-    """A column: its title, width, sort key, and text."""
+    """A column: its title, width, and value, by which it sorts; and its text, if not the value."""
 
     title: str
     width: int
-    key: Callable[[Row], float | str]
-    text: Callable[[Row], str]
+    value: Callable[[Row], Any]
+    text: Callable[[Row], str] | None = None
 
-
-def _state(title: str, width: int, state: str) -> Column:
-    return Column(
-        title,
-        width,
-        lambda row: getattr(row.depth, state),
-        lambda row: short(getattr(row.depth, state)),
-    )
+    def cell(self, row: Row) -> str:
+        """The text of a row."""
+        return short(self.value(row)) if self.text is None else self.text(row)
 
 
 COLUMNS = (
@@ -86,24 +81,19 @@ COLUMNS = (
         lambda row: row.name,
         lambda row: f"{terminal.visible(row.name)}{' (paused)' if row.paused else ''}",
     ),
-    _state("ready", 8, "ready"),
-    _state("delayed", 8, "delayed"),
-    _state("leased", 7, "leased"),
-    _state("dead", 6, "dead"),
-    Column("in/s", 7, lambda row: row.rate_in, lambda row: short(row.rate_in)),
-    Column("out/s", 7, lambda row: row.rate_out, lambda row: short(row.rate_out)),
+    Column("ready", 8, lambda row: row.depth.ready),
+    Column("delayed", 8, lambda row: row.depth.delayed),
+    Column("leased", 7, lambda row: row.depth.leased),
+    Column("dead", 6, lambda row: row.depth.dead),
+    Column("in/s", 7, lambda row: row.rate_in),
+    Column("out/s", 7, lambda row: row.rate_out),
     Column(
         "oldest",
         7,
         lambda row: -1 if row.oldest_ms is None else row.oldest_ms,
         lambda row: "" if row.oldest_ms is None else terminal.age(row.oldest_ms),
     ),
-    Column(
-        "cons",
-        5,
-        lambda row: sum(row.consumers.values()),
-        lambda row: short(sum(row.consumers.values())),
-    ),
+    Column("cons", 5, lambda row: sum(row.consumers.values())),
 )
 
 
@@ -181,7 +171,7 @@ class Controls:
     def ordered(self, rows: Sequence[Row]) -> list[Row]:
         """The matching rows in order; equal ones by name."""
         by_name = sorted((row for row in rows if self.filter in row.name), key=lambda row: row.name)
-        return sorted(by_name, key=COLUMNS[self.column].key, reverse=self.descending)
+        return sorted(by_name, key=COLUMNS[self.column].value, reverse=self.descending)
 
     def visible(self, rows: Sequence[Row], height: int) -> list[Row]:
         """The rows that fit on the screen, the selected one among them."""
@@ -210,7 +200,10 @@ def draw(controls: Controls, snapshot: Snapshot, width: int, height: int, now: f
     rows = controls.visible(snapshot.rows, height)
     lines = [_title(snapshot, now), _totals(snapshot), Line(_heading(controls, width), "reverse")]
     lines += [
-        Line(_row(row, width), "bold" if row.name == controls.selected else "dim" * row.paused)
+        Line(
+            _aligned([each.cell(row) for each in COLUMNS], width),
+            "bold" if row.name == controls.selected else "dim" * row.paused,
+        )
         for row in rows
     ]
     if snapshot.rows and not rows:
@@ -255,10 +248,6 @@ def _totals(snapshot: Snapshot) -> Line:
     )
 
 
-def _name_width(width: int) -> int:
-    return max(8, width - sum(column.width + 1 for column in COLUMNS[1:]))
-
-
 def _heading(controls: Controls, width: int) -> str:
     mark = "▼" if controls.descending else "▲"
     titles = [
@@ -268,13 +257,9 @@ def _heading(controls: Controls, width: int) -> str:
     return _aligned(titles, width).ljust(width)
 
 
-def _row(row: Row, width: int) -> str:
-    return _aligned([column.text(row) for column in COLUMNS], width)
-
-
 def _aligned(texts: Sequence[str], width: int) -> str:
     first, *others = texts
-    name_width = _name_width(width)
+    name_width = max(8, width - sum(column.width + 1 for column in COLUMNS[1:]))
     cells = [text.rjust(column.width) for text, column in zip(others, COLUMNS[1:], strict=True)]
     return " ".join([terminal.filled(first, name_width), *cells])
 

@@ -82,16 +82,14 @@ def evict(
         raise terminal.CommandError(f"queue {name!r} has no consumer {', '.join(missing)}", 1)
     chosen = [known[each] for each in ids] if ids else stale(db, [*known.values()])
     gone = [each.id for each in chosen]
-    if not change.dry_run:
+    if ids and not change.dry_run:
+        consumers = terminal.count(len(chosen), "consumer")
+        change.confirm(f"Remove {consumers} of queue {name!r}?")
+        gone = [evicted for each in chosen for evicted in queue.evict(db, each)]
+    elif not change.dry_run:
         gone = []
-        if ids:
-            consumers = terminal.count(len(chosen), "consumer")
-            change.confirm(f"Remove {consumers} of queue {name!r}?")
-            for each in chosen:
-                gone += queue.evict(db, each)
-        else:
-            while evicted := queue.evict(db):
-                gone += evicted
+        while evicted := queue.evict(db):
+            gone += evicted
     names = [each.hex() for each in gone]
     value = {"evicted": [], "would_be_evicted": names} if change.dry_run else {"evicted": names}
     change.print_result(
