@@ -36,10 +36,14 @@ def inject(headers: Headers | None = None) -> dict[str, HeaderValue]:
 
 
 def handling(queue: str, messages: Sequence[Message]) -> AbstractContextManager[Any]:
-    """The context in which messages are handled; an empty one without OpenTelemetry."""
+    """The context in which messages are handled; an empty one without OpenTelemetry, and where
+    nobody collects spans and no message has headers to pass on."""
     if trace is None or not messages:
         return nullcontext()
-    return _handling(queue, messages)
+    collected = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    if collected or any(message.headers for message in messages):
+        return _handling(queue, messages)
+    return nullcontext()
 
 
 @contextmanager
