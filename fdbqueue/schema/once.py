@@ -19,8 +19,8 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from ctypes import byref, c_byte, c_int, c_int64, pointer, string_at
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from ctypes import POINTER, byref, c_byte, c_int, c_int64, string_at
+from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from ..errors import (
     OperationTimedOut,
@@ -114,7 +114,7 @@ class Attempt:
 
     def give(self, tr: fdb.Transaction, keys: QueueKeys, tail: bytes, begin: int, end: int) -> None:
         """Note that indexes of a level are allocated. Raises ``OwnWritesUnseen``."""
-        if begin <= self.given.get(tail, 0):
+        if tail in self.given and begin <= self.given[tail]:
             self._doubt(tr, keys)
         self.given[tail] = end - 1
 
@@ -166,6 +166,10 @@ def version(tr: fdb.Transaction) -> int:
     return known.version
 
 
+_Bytes: Any = POINTER(c_byte)
+_READ = fdb.impl.ConflictRangeType.read
+
+
 class _ReadValue:
     """The ``value`` of a ``_Value``: asks the client when it is first needed, then keeps it."""
 
@@ -173,7 +177,7 @@ class _ReadValue:
         capi, future = read.capi, read.fpointer
         if not capi.fdb_future_is_ready(future):
             read.block_until_ready()
-        present, data, length = c_int(), pointer(c_byte()), c_int()
+        present, data, length = c_int(), _Bytes(), c_int()
         capi.fdb_future_get_value(future, byref(present), byref(data), byref(length))
         read.value = found = string_at(data, length.value) if present.value else None
         return found
@@ -186,7 +190,7 @@ class _ReadKey:
         capi, future = read.capi, read.fpointer
         if not capi.fdb_future_is_ready(future):
             read.block_until_ready()
-        data, length = pointer(c_byte()), c_int()
+        data, length = _Bytes(), c_int()
         capi.fdb_future_get_key(future, byref(data), byref(length))
         read.value = found = string_at(data, length.value)
         return found
@@ -221,6 +225,14 @@ class _Version(fdb.impl.FutureInt64):
         return version.value
 
 
+class _Rows(fdb.impl.FutureKeyValueArray):
+    """Rows that are being read."""
+
+    def block_until_ready(self) -> None:
+        if not self.capi.fdb_future_is_ready(self.fpointer):
+            super().block_until_ready()
+
+
 class _Committed(fdb.impl.FutureVoid):
     """A commit."""
 
@@ -250,6 +262,53 @@ class _Reads(fdb.impl.TransactionRead):
             self.capi.fdb_transaction_get_key(self.tpointer, key, len(key), *at, self._snapshot)
         )
 
+    def get_range(
+        self,
+        begin: bytes | fdb.KeySelector | None,
+        end: bytes | fdb.KeySelector | None,
+        limit: int = 0,
+        reverse: bool = False,
+        streaming_mode: int = fdb.StreamingMode.iterator,
+    ) -> fdb.FDBRange:
+        if type(begin) is type(end) is fdb.KeySelector:
+            return fdb.impl.FDBRange(self, begin, end, limit, reverse, streaming_mode)
+        return super().get_range(begin, end, limit, reverse, streaming_mode)
+
+    def _get_range(
+        self,
+        begin: fdb.KeySelector,
+        end: fdb.KeySelector,
+        limit: int,
+        streaming_mode: int,
+        iteration: int,
+        reverse: bool,
+    ) -> fdb.Future[Any]:
+        first, last = begin.key, end.key
+        if not type(first) is type(last) is bytes:
+            return super()._get_range(begin, end, limit, streaming_mode, iteration, reverse)
+        return _Rows(
+            self.capi.fdb_transaction_get_range(
+                *(self.tpointer, first, len(first), begin.or_equal, begin.offset),
+                *(last, len(last), end.or_equal, end.offset, limit, 0),
+                *(streaming_mode, iteration, self._snapshot, reverse),
+            )
+        )
+
+
+def _mutation(name: str) -> Any:
+    converting = getattr(fdb.Transaction, name)
+    code = fdb.impl._opts.MutationType[name][0]
+
+    def mutate(self: Any, key: bytes, param: bytes) -> None:
+        if type(key) is type(param) is bytes:
+            self.capi.fdb_transaction_atomic_op(
+                self.tpointer, key, len(key), param, len(param), code
+            )
+        else:
+            converting(self, key, param)
+
+    return mutate
+
 
 class _Transaction(_Reads, fdb.Transaction):
     """The bindings' transaction, without the conversion of each key and value to bytes.
@@ -269,13 +328,7 @@ class _Transaction(_Reads, fdb.Transaction):
         else:
             super().clear(key)
 
-    def _atomic_operation(self, opcode: int, key: bytes, param: bytes) -> None:
-        if type(key) is type(param) is bytes:
-            self.capi.fdb_transaction_atomic_op(
-                self.tpointer, key, len(key), param, len(param), opcode
-            )
-        else:
-            super()._atomic_operation(opcode, key, param)
+    add, max = _mutation("add"), _mutation("max")
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
         if type(begin) is type(end) is bytes:
@@ -289,7 +342,16 @@ class _Transaction(_Reads, fdb.Transaction):
         return _Committed(self.capi.fdb_transaction_commit(self.tpointer))
 
 
-_READ = fdb.impl.ConflictRangeType.read
+class Witness(NamedTuple):
+    """What tells that an attempt has committed: its mark stands in the value of a key.
+
+    The mark is random, and nobody else writes it. read: a key that the attempt has read, with a
+    conflict.
+    """
+
+    key: bytes
+    mark: bytes
+    read: bytes
 
 
 class Operation(Generic[R]):
@@ -319,6 +381,8 @@ class Operation(Generic[R]):
         "_results",
         "_too_old",
         "_unknown",
+        "_witness",
+        "_witnesses",
         "db",
         "done",
         "keys",
@@ -345,15 +409,21 @@ class Operation(Generic[R]):
         self._record: bytes | None = None
         self._minute = 0
         self._results: list[R] = []
+        self._witness: Witness | None = None
+        self._witnesses: list[tuple[Witness, R]] = []
 
-    def commit(self, result: R, wrote: bool = True) -> None:
+    def commit(self, result: R, wrote: bool = True, witness: Witness | None = None) -> None:
         """Commit the attempt.
 
         result: the operation's result if this attempt commits. wrote: whether the attempt wrote
-        anything that must not be written twice.
+        anything that must not be written twice. witness: what it wrote, if that also tells whether
+        it has committed; then no record is needed.
         """
         tr, sweeping = self.tr, False
-        if wrote:
+        self._witness = witness
+        if witness is not None:
+            self.result = result
+        elif wrote:
             record = self._record or self._new_record()
             # Before the write: reading one's own write is no conflict.
             tr.add_read_conflict_range(record, record + b"\x00")
@@ -399,7 +469,10 @@ class Operation(Generic[R]):
             if error.code == _TOO_LARGE:
                 raise TransactionTooLarge(problem="the transaction has too many bytes") from None
             # Once unknown, always unknown: a later failure does not settle this one.
-            self._unknown = self._unknown or (self._committing and _maybe_committed(error))
+            if self._committing and _maybe_committed(error):
+                self._unknown = True
+                if self._witness is not None:
+                    self._witnesses.append((self._witness, self.result))
             self._committing = False
             self._too_old += error.code == TOO_OLD
             try:
@@ -414,10 +487,10 @@ class Operation(Generic[R]):
                 if tell is not None:
                     tell(error.code)
             self._begin_again()
-            if not self._unknown or self._record is None:
+            if not self._unknown:
                 return
             try:
-                self._finish(self._committed(self._record))
+                self._look_back()
                 return
             except fdb.FDBError as another:
                 error = another
@@ -428,32 +501,42 @@ class Operation(Generic[R]):
             0, last.retries + 1, last.version, ours=True, brief=last.brief
         )
 
-    def _finish(self, committed: int | None) -> None:
-        """Done if an attempt, given by its number, has committed."""
-        if committed is not None:
-            self.result, self.done = self._results[committed], True
+    def _finish(self, result: R) -> None:
+        self.result, self.done = result, True
 
     def _give_up(self, last: fdb.FDBError) -> None:
         """Done if an attempt has committed; raises if none has."""
         if last.code != _TIMED_OUT and self._too_old < MAX_TOO_OLD:
             raise last
-        if self._unknown and self._record is not None:
-            self._finish(_settle(self.db, self._record))
+        if self._unknown:
+            for witness, result in self._witnesses:
+                value = _settle(self.db, witness.key, witness.read)
+                if value is not None and witness.mark in value:
+                    self._finish(result)
+            if self._record is not None and not self.done:
+                value = _settle(self.db, self._record, self._record)
+                if value is not None:
+                    self._finish(self._results[unpack_index(value)])
             if self.done:
                 return
         if last.code == _TIMED_OUT:
             raise OperationTimedOut(seconds=self.keys.timeout) from last
         raise TransactionTooSlow(times=self._too_old) from last
 
-    def _committed(self, record: bytes) -> int | None:
-        """The number of the attempt that committed. The read conflicts with one in flight."""
-        value = self.tr.get(record).value
+    def _look_back(self) -> None:
+        """Done if an earlier attempt has committed. The reads conflict with one in flight."""
+        for witness, result in self._witnesses:
+            value = self.tr.get(witness.key).value
+            if value is not None and witness.mark in value:
+                self._finish(result)
+        if self.done or self._record is None:
+            return
+        value = self.tr.get(self._record).value
         if value is not None:
-            return unpack_index(value)
+            self._finish(self._results[unpack_index(value)])
         # An earlier minute is that of another cluster, to which the database has switched.
-        if not 0 <= _minute(self.tr) - self._minute < KEPT_MINUTES:
+        elif not 0 <= _minute(self.tr) - self._minute < KEPT_MINUTES:
             raise OutcomeUnknown(minutes=KEPT_MINUTES)
-        return None
 
     def _sweep(self, minute: int) -> None:
         # Records of later minutes come from another cluster, with copied data.
@@ -509,8 +592,9 @@ def _minute(tr: fdb.Transaction) -> int:
     return version(tr) // _VERSIONS_PER_MINUTE
 
 
-def _settle(db: fdb.Database, record: bytes) -> int | None:
-    """The number of the attempt that committed; None if none did, and none ever will.
+def _settle(db: fdb.Database, key: bytes, read: bytes) -> bytes | None:
+    """What stands at a key; None if nothing does, and the attempts that have read the key ``read``
+    never will write it.
 
     Raises ``OutcomeUnknown`` if the store does not answer.
     """
@@ -519,10 +603,10 @@ def _settle(db: fdb.Database, record: bytes) -> int | None:
         tr.options.set_timeout(_ASKING_MS)
         while True:
             try:
-                value = tr.get(record).value
+                value = tr.get(key).value
                 if value is not None:
-                    return unpack_index(value)
-                tr.add_write_conflict_key(record)
+                    return value
+                tr.add_write_conflict_key(read)
                 tr.commit().wait()
                 return None
             except fdb.FDBError as error:

@@ -99,7 +99,7 @@ class TimeKeeper:
         """
         at, known = time.monotonic(), self._told
         if known is not None and at - self._asked_at < ASKED_SECONDS:
-            ms = wall_ms - int((at - known.at) * 1000)
+            ms = wall_ms - (at - known.at) * 1000
             if known.least_ms - BELIEVED_MS <= ms <= known.most_ms + ahead_ms + BELIEVED_MS:
                 return wall_ms
         present = None

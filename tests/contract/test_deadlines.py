@@ -129,6 +129,31 @@ def test_a_commit_that_arrives_after_its_outcome_was_told_fails(
     assert queue.depth(db) == Depth()
 
 
+def test_a_lease_that_arrives_while_its_outcome_is_asked_for_counts(
+    db: fdb.Database, queue: Queue
+) -> None:
+    message_id = queue.enqueue(db, b"a")
+    slow = Slow(db, Slow.arrive)
+    found = queue.receive(cast("fdb.Database", slow))
+    assert slow.code == 0
+    assert found is not None
+    assert found.id == message_id
+    queue.ack(db, found)
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+def test_a_lease_that_arrives_after_its_outcome_was_told_fails(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue(db, b"a")
+    slow = Slow(db, lambda _: None)
+    with pytest.raises(OperationTimedOut):
+        queue.receive(cast("fdb.Database", slow))
+    slow.arrive()
+    assert slow.code == 1020
+    assert queue.depth(db) == Depth(enqueued=1, ready=1, ready_bytes=1)
+
+
 def test_a_store_that_does_not_say_leaves_the_outcome_unknown(
     db: fdb.Database, queue: Queue
 ) -> None:

@@ -106,6 +106,19 @@ def test_old_records_are_swept(db: Database, queue: Queue, monkeypatch: pytest.M
     assert count() == 2, "the last two: the older ones were swept"
 
 
+def test_a_lease_is_the_record_of_its_receive(db: Database, queue: Queue) -> None:
+    queue.set_options(db, contention="first")  # A request in line would have a record.
+    ids = queue.enqueue_many(db, [b"a", b"b"])
+    everything = queue._keys.once.before(10**9)
+    before = db.get_range(everything.start, everything.stop)
+    for plan in ([UNKNOWN_LOST, UNKNOWN_COMMITTED], [CONFLICT, UNKNOWN_LOST, CONFLICT]):
+        delivery = queue.receive(flaky(db, plan))
+        assert delivery is not None
+        assert delivery.id == ids.pop(0)
+    assert queue.depth(db).leased == 2
+    assert len(db.get_range(everything.start, everything.stop)) == len(before)
+
+
 def test_reading_leaves_no_record(db: Database, queue: Queue) -> None:
     everything = queue._keys.once.before(10**9)
     before = db.get_range(everything.start, everything.stop)

@@ -67,6 +67,15 @@ class KeySelector:
     def first_greater_or_equal(cls, key: bytes) -> KeySelector: ...
 
 class FDBRange:
+    def __init__(
+        self,
+        tr: TransactionRead,
+        begin: KeySelector,
+        end: KeySelector,
+        limit: int,
+        reverse: bool,
+        streaming_mode: int,
+    ) -> None: ...
     def to_list(self) -> list[KeyValue]: ...
     def __iter__(self) -> Iterator[KeyValue]: ...
 
@@ -108,6 +117,15 @@ class TransactionRead:
         reverse: bool = False,
         streaming_mode: int = ...,
     ) -> FDBRange: ...
+    def _get_range(
+        self,
+        begin: KeySelector,
+        end: KeySelector,
+        limit: int,
+        streaming_mode: int,
+        iteration: int,
+        reverse: bool,
+    ) -> Future[Any]: ...
     def get_range_startswith(
         self, prefix: bytes, limit: int = 0, reverse: bool = False, streaming_mode: int = ...
     ) -> FDBRange: ...

@@ -52,7 +52,10 @@ def receive(
                     found = attempt.attempt(
                         tr, access, demand, claim, waits=waits, crowded=crowded, ack=ack
                     )
-                operation.commit(found, bool(found or ack))
+                witness = None
+                if type(found) is list and found and not ack:
+                    witness = lease.witness(access.keys, found[0])
+                operation.commit(found, bool(found or ack), witness)
             except fdb.FDBError as error:
                 operation.recover(error)
             crowded = True

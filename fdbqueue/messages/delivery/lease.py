@@ -164,7 +164,11 @@ def take_plain(
     if scope.options.history_seconds is not None:
         return None
     now_ms, tried = clock.now_ms(tr), once.attempt(tr)
-    version = once.version(tr) + clock.versions_ahead() + int(terms.seconds * VERSIONS_PER_SECOND)
+    version = (
+        (tried.version or once.version(tr))
+        + clock.versions_ahead()
+        + int(terms.seconds * VERSIONS_PER_SECOND)
+    )
     wall_ms = now_ms + int(terms.seconds * 1000)
     packed = keys.packed_version(version)
     rows: list[tuple[bytes, bytes, Leasing, tuple[Message, bool]]] = []
@@ -372,6 +376,15 @@ def extend(
         tr[keys.until(token)] = pack_until(until)
         tr[keys.expiry(until.version, token)] = pack_expiry(until.wall_ms, token[:CLAIM_BYTES])
     return until.wall_ms
+
+
+def witness(keys: QueueKeys, delivery: Delivery) -> once.Witness:
+    """What tells whether a transaction has leased a message: LEASE, with the claim.
+
+    If the lease has expired by then, the message is received again, as it would have been.
+    """
+    token = delivery.token
+    return once.Witness(keys.lease(token), token[:CLAIM_BYTES], keys.leased_ready(token))
 
 
 def message_of(lease: Lease) -> StoredMessage:

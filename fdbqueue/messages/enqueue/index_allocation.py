@@ -124,18 +124,19 @@ def _ahead(tr: fdb.Transaction, tail: bytes, following: int) -> int:
 
 def _begin(
     tr: fdb.Transaction, keys: QueueKeys, level: LevelKeys, following: int, count: int
-) -> int:
-    """The first index that ``count`` messages take, from ``following`` on. Conflicts with cursors
-    that pass these indexes."""
+) -> tuple[int, bytes]:
+    """The first index that ``count`` messages take, from ``following`` on, also packed. Conflicts
+    with cursors that pass these indexes."""
     tried = once.attempt(tr)
     begin, tail = following, level.tail
     if (tried.retries or (_leaps and not tried.brief)) and tail not in tried.given:
         begin = _ahead(tr, tail, following)
     tried.give(tr, keys, tail, begin, begin + count)
-    fence = level.fence + pack_int(begin)
+    packed = pack_int(begin)
+    fence = level.fence + packed
     end = fence + b"\x00" if count == 1 else level.fence + pack_int(begin + count)
     tr.add_read_conflict_range(fence, end)
-    return begin
+    return begin, packed
 
 
 def append_plain(
@@ -154,7 +155,8 @@ def append_plain(
     ``InvalidPriority``.
     """
     scope = entry.scope(tr)
-    if len(payload) > scope.plain_bytes:
+    size = len(payload)
+    if size > scope.plain_bytes:
         return None
     if type(priority) is not int or not 0 <= priority < len(scope.levels):
         scope.options.level(priority)  # raises
@@ -164,13 +166,13 @@ def append_plain(
     following = int.from_bytes(tr.snapshot.get(level.tail).value or b"", "little") + 1
     for kv in last:
         following = max(following, parse_int(kv.key, level.size)[0] + 1)
-    index = _begin(tr, keys, level, following, 1)
+    index, packed = _begin(tr, keys, level, following, 1)
     random = os.urandom(RANDOM_BYTES)
     tr.set(
-        level.ready + pack_int(index) + pack_bytes(random),
+        level.ready + packed + pack_bytes(random),
         pack_plain(payload, priority, now_ms, headers, content_type),
     )
-    tr.add(level.count, (_ENQUEUED + len(payload) * BYTE).to_bytes(OPERAND_BYTES, "little"))
+    tr.add(level.count, (_ENQUEUED + size * BYTE).to_bytes(OPERAND_BYTES, "little"))
     tr.add(keys.change, _ONE)
     return f"{level.label}{index:012x}-{random.hex()}"
 
@@ -193,7 +195,7 @@ def assign(
     ends = ends or {level: reads(tr, keys, level) for level in counts}
     randoms = os.urandom(RANDOM_BYTES * len(entries))
     following = {
-        level: _begin(tr, keys, keys.levels[level], next_index(keys, *ends[level]), count)
+        level: _begin(tr, keys, keys.levels[level], next_index(keys, *ends[level]), count)[0]
         for level, count in counts.items()
     }
     found = []
@@ -208,5 +210,5 @@ def reserve(
     tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: Reads
 ) -> list[bytes]:
     """READY keys behind all others of a level, for ``count`` messages; as ``assign``."""
-    begin = _begin(tr, keys, keys.levels[level], next_index(keys, *end), count)
+    begin, _ = _begin(tr, keys, keys.levels[level], next_index(keys, *end), count)
     return keys.ready_keys(level, begin, os.urandom(RANDOM_BYTES * count))

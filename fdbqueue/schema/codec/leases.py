@@ -49,10 +49,10 @@ class Lease(NamedTuple):
 
 
 _VERSION = bytes([VERSION])
-_NEW = {FIELDS["payload"], FIELDS["priority"], FIELDS["enqueued_at_ms"]}
-_OPENED = _NEW | {
+_OPENED = {
     FIELDS[name]
     for name in (
+        *("payload", "priority", "enqueued_at_ms"),
         *("headers", "attempts", "id", "expires_at_ms", "max_attempts", "backoff", "last_error"),
         *("unique", "content_type", "key", "released", "former_key"),
     )
@@ -75,13 +75,15 @@ def open_message(value: bytes, place: str, level: int, now_ms: int) -> tuple[Mes
     """
     try:
         stored = msgpack.unpackb(value[1:], strict_map_key=False)
-        if value[0] != VERSION or not stored.keys() <= _OPENED:
+        if value[0] != VERSION:
             return None
         payload = stored[1]
         if type(payload) is not bytes:
             return None
-        if len(stored) == len(_NEW):
+        if len(stored) == 3:
             return Message(place, payload, {}, stored[2], level, 0, stored[3]), True
+        if not stored.keys() <= _OPENED:
+            return None
         field = stored.get
         expires_at_ms = field(_EXPIRES)
         if expires_at_ms is not None and expires_at_ms <= now_ms:

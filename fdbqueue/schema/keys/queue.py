@@ -208,6 +208,10 @@ class QueueKeys:
         """(level, index, random)."""
         return self._lease + self.ready(position)[len(self._ready) :]
 
+    def leased_ready(self, token: bytes) -> bytes:
+        """The READY key that a leased message had."""
+        return self._ready + token[CLAIM_BYTES:]
+
     def leased_token(self, key: bytes, claim: bytes) -> bytes:
         """The token of the lease at a LEASE key."""
         return claim + key[len(self._lease) :]
