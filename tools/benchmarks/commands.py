@@ -91,7 +91,7 @@ def schemes(
     backlog: Annotated[
         int | None, Option(min=0, help="Messages in the queue at the start.")
     ] = None,
-    plot: Annotated[Path | None, Option(help="Also write a plot; needs fdbqueue[plot].")] = None,
+    plot: Annotated[Path | None, Option(help="Also write a plot.")] = None,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -110,8 +110,6 @@ def schemes(
 
     wanted = _known("scheme", names or SCHEMES, SCHEMES)
     counts = [*map(_positive, consumers.split(","))]
-    if plot is not None:
-        report.check_plot()
     if backlog is None:
         backlog = int((seconds + warm_up) * EXPECTED_RATE * min(batch, 10))
     figures: list[measure.Figures] = []

@@ -7,8 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fdbqueue.errors import MissingPackage
-
 from .bars import Bar
 from .measure import Figures
 
@@ -52,23 +50,12 @@ def verdicts(bars: Sequence[Bar]) -> list[tuple[str, ...]]:
     ]
 
 
-def check_plot() -> None:
-    """Raise ``MissingPackage`` if plots are not possible."""
-    _pyplot()
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingPackage(purpose="a plot", package="matplotlib", extra="plot") from None
-    matplotlib.use("Agg")
-    return import_module("matplotlib.pyplot")
-
-
 def plot(figures: Sequence[Figures], path: Path) -> None:
     """Plot throughput and latency by number of consumers, with a line for each scheme."""
-    pyplot = _pyplot()
+    import matplotlib
+
+    matplotlib.use("Agg")
+    pyplot: Any = import_module("matplotlib.pyplot")
     canvas, (rates, latencies) = pyplot.subplots(1, 2, figsize=(11, 4.2))
     schemes = list(dict.fromkeys(str(one.plan["scheme"]) for one in figures))
     for scheme in schemes:
