@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 from fdbqueue.spark.checks.job import check_lines
-from fdbqueue.spark.checks.rules import Rules
+from fdbqueue.spark.checks.operations import Rules
 from fdbqueue.spark.checks.violations import Verdict
 from tests.patience import DEADLINE
 

@@ -21,7 +21,7 @@ import fdbqueue
 import fdbqueue.spark
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.cli.main import run
-from fdbqueue.spark.reports import figures, plots
+from fdbqueue.spark.reports import figures, page
 from fdbqueue.values.states import ENDS, TRANSITIONS, State
 
 from .histories import NOON_MS, Line, identity, lived, table, walk
@@ -90,7 +90,7 @@ def counts(told: Sequence[Told]) -> dict[str, int]:
 
 def level_figures(level: int | None, told: Sequence[Told]) -> figures.LevelFigures:
     return figures.LevelFigures(
-        level,
+        level=level,
         **counts(told),
         waiting=percentiles(one.wait for one in told),
         service=percentiles(one.service for one in told),
@@ -110,7 +110,7 @@ def spans(told: Sequence[Told], width: int) -> tuple[figures.Span, ...]:
         waits = [one.wait for one in inside if one.wait is not None]
         made.append(
             figures.Span(
-                begin,
+                begin_ms=begin,
                 **counts(inside),
                 ready=ready,
                 waiting=percentiles(waits),
@@ -252,10 +252,18 @@ def one_of_everything(queue: str, consumer: str) -> Report:
         (
             figures.QueueReport(
                 queue,
-                figures.LevelFigures(None, **numbers, waiting=times, service=times, whole=times),
-                (figures.LevelFigures(0, **numbers, waiting=times, service=times, whole=times),),
+                figures.LevelFigures(
+                    level=None, **numbers, waiting=times, service=times, whole=times
+                ),
+                (
+                    figures.LevelFigures(
+                        level=0, **numbers, waiting=times, service=times, whole=times
+                    ),
+                ),
                 tuple(
-                    figures.Span(NOON_MS + n, **numbers, ready=n, waiting=times, longest_wait_ms=n)
+                    figures.Span(
+                        begin_ms=NOON_MS + n, **numbers, ready=n, waiting=times, longest_wait_ms=n
+                    )
                     for n in range(0, 5_000, 1_000)
                 ),
                 (figures.ConsumerFigures(consumer, 3, 2, 1, times),),
@@ -272,15 +280,15 @@ def test_the_axis_of_a_plot_is_as_long_as_what_it_shows(
 ) -> None:
     report = one_of_everything("q", "c")
     queue = replace(report.queues[0], spans=report.queues[0].spans[:spans])
-    lengths, drawn = [], plots._time_axis
+    lengths, drawn = [], page._time_axis
 
     def look(axes: Any, *given: Any) -> None:
         drawn(axes, *given)
         begin, end = axes.get_xlim()
         lengths.append(round((end - begin) * 24 * 3600, 3))
 
-    monkeypatch.setattr(plots, "_time_axis", look)
-    assert len(plots.pictures(replace(report, until_ms=NOON_MS + spans * 1_000), queue)) == 4
+    monkeypatch.setattr(page, "_time_axis", look)
+    assert len(page.pictures(replace(report, until_ms=NOON_MS + spans * 1_000), queue)) == 4
     assert lengths == [spans, spans]
 
 

@@ -1,6 +1,6 @@
 """What a history says of itself: all that a checker must know of the queues, beside it.
 
-The check of the pipeline on Spark reads it; see ``fdbqueue.spark.checks.rules``.
+The check of the pipeline on Spark reads it; see ``fdbqueue.spark.checks.operations``.
 """
 
 from __future__ import annotations

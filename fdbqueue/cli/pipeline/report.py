@@ -59,7 +59,7 @@ def report(
 
 
 def _print(found: Report) -> None:
-    from fdbqueue.spark.reports.text_format import duration, moment
+    from fdbqueue.spark.reports.figures import duration, moment
 
     if found.since_ms is None or found.until_ms is None:
         terminal.note("there is no history yet")
@@ -79,7 +79,7 @@ RANKS = ("p50", "p95", "p99")
 
 
 def _row(one: LevelFigures) -> list[object]:
-    from fdbqueue.spark.reports.text_format import duration
+    from fdbqueue.spark.reports.figures import duration
 
     times = [getattr(each, rank) for each in (one.waiting, one.service) for rank in RANKS]
     level = "all" if one.level is None else str(one.level)
@@ -88,7 +88,7 @@ def _row(one: LevelFigures) -> list[object]:
 
 
 def _print_rest(queue: QueueReport) -> None:
-    from fdbqueue.spark.reports.text_format import duration, share
+    from fdbqueue.spark.reports.figures import duration, share
 
     if queue.consumers and queue.balance:
         balance = queue.balance

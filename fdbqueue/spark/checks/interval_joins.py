@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 
@@ -19,28 +19,18 @@ def present_throughout(present: DataFrame, asked: DataFrame, by: Sequence[str]) 
     over both tables in the order of time finds it.
     """
     others = [name for name in asked.columns if name not in (*by, "begin", "end")]
-    question = F.struct("end", *others)
-    longest = F.struct("until", "what")
-    nothing = {
-        "stood": F.lit(None).cast(_type(present.select(longest.alias("it")))),
-        "question": F.lit(None).cast(_type(asked.select(question.alias("it")))),
-    }
-    stood = present.select(
-        *by,
-        F.col("since").alias("at"),
-        longest.alias("stood"),
-        nothing["question"].alias("question"),
-    )
-    questions = asked.select(
-        *by, F.col("begin").alias("at"), nothing["stood"].alias("stood"), question.alias("question")
-    )
+    question = F.struct("end", *others).alias("question")
+    questions = asked.select(*by, F.col("begin").alias("at"), question)
+    longest = F.struct("until", "what").alias("stood")
+    stood = present.select(*by, F.col("since").alias("at"), longest)
     # Questions come first within a moment: what begins then is not present before it.
     order = Window.partitionBy(*by).orderBy("at", F.col("question").isNull())
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    answered = stood.unionByName(questions).select("*", F.max("stood").over(so_far).alias("most"))
-    return answered.where(
-        F.col("question").isNotNull() & (F.col("most.until") > F.col("question.end"))
-    ).select(*by, F.col("at").alias("begin"), "question.*", F.col("most.what").alias("what"))
+    both = stood.unionByName(questions, allowMissingColumns=True)
+    answered = both.select("*", F.max("stood").over(so_far).alias("most"))
+    return answered.where("most.until > question.end").select(
+        *by, F.col("at").alias("begin"), "question.*", "most.what"
+    )
 
 
 def least_open(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -62,7 +52,7 @@ def least_open(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> Dat
 
 def open_at(intervals: DataFrame, asked: DataFrame, by: Sequence[str]) -> DataFrame:
     """As ``least_open``, with a row for each open interval."""
-    parts = _parts(intervals, by).select(*by, "size", "block", "what")
+    parts = _parts(intervals, by)
     return _blocks(asked, parts, by).join(parts, [*by, "size", "block"]).drop("size", "block")
 
 
@@ -72,31 +62,19 @@ def _parts(intervals: DataFrame, by: Sequence[str]) -> DataFrame:
     A moment lies in one block of each size, so it is in at most one block of an interval. Source:
     the segment tree, as in Bentley, "Solutions to Klee's rectangle problems", 1977.
     """
-    from_, to = F.col("begin") + 1, F.col("end")
-    length = to - from_
-    sizes = F.sequence(F.lit(0), F.floor(F.log2(length.cast("double"))).cast("int") + 1)
-    parts = intervals.where(length > 0).select("*", F.explode(sizes).alias("size"))
-    first, last = -_shifted(-from_), _shifted(to)
-    blocks = F.array_compact(F.array(F.when(_odd(first), first), F.when(_odd(last), last - 1)))
-    return parts.where(first < last).select(
-        *by, "size", "what", F.explode(F.array_distinct(blocks)).alias("block")
+    size = "explode(sequence(0, int(log2(end - begin - 1)) + 1)) as size"
+    first, last = "-shiftright(-begin - 1, size) as first", "shiftright(end, size) as last"
+    ends = "array(if(first & 1 = 1, first, null), if(last & 1 = 1, last - 1, null))"
+    return (
+        intervals.where("end - begin > 1")
+        .selectExpr("*", size)
+        .selectExpr(*by, "size", "what", first, last)
+        .where("first < last")
+        .selectExpr(*by, "size", "what", f"explode(array_distinct(array_compact({ends}))) as block")
     )
 
 
 def _blocks(asked: DataFrame, parts: DataFrame, by: Sequence[str]) -> DataFrame:
     """Moments with the blocks that contain them, for the sizes in use."""
-    used = parts.select(*by, "size").distinct()
-    return asked.join(F.broadcast(used), list(by)).withColumn("block", _shifted(F.col("at")))
-
-
-def _shifted(number: Column) -> Column:
-    """A number without its lowest ``size`` bits."""
-    return F.call_function("shiftright", number, F.col("size"))
-
-
-def _odd(number: Column) -> Column:
-    return number.bitwiseAND(F.lit(1)) == 1
-
-
-def _type(frame: DataFrame) -> str:
-    return frame.schema["it"].dataType.simpleString()
+    used = F.broadcast(parts.select(*by, "size").distinct())
+    return asked.join(used, list(by)).withColumn("block", F.expr("shiftright(at, size)"))

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from .. import session
 from ..jobs.steps import OnProgress, steps
-from . import messages, operations, order, runs, window
+from . import messages, operations, order, runs
 from .message_operations import MESSAGE, actions_of, with_history
-from .rules import Rules
-from .violations import MOST_SHOWN, SCHEMA, Verdict, first_of_each, union, violation
+from .operations import CALL, Rules
+from .violations import REFS, Verdict, described, first_of_each, union
 
 
 def check_runs(
@@ -43,66 +42,36 @@ def check_lines(
 
     rules: of the queues; None to read them from the histories. step: names each step.
     """
-    ops = _materialized(operations.settled(operations.paired(lines)))
-    actions = _materialized(with_history(actions_of(ops)))
+    # Spark computes these once: else the plan of each check would include their computation.
+    ops = operations.settled(operations.paired(lines)).localCheckpoint(eager=False)
+    actions = with_history(actions_of(ops)).localCheckpoint(eager=False)
     numbers = operations.require_complete(ops)
-    rules = rules or Rules.parse(operations.recorded_rules(ops))
+    rules = rules or operations.recorded_rules(ops, numbers)
     step("following every message")
     followed = actions.where("rank = 1").count()
     step("checking")
-    uncertain = _materialized(order.uncertain_calls(ops, rules))
-    findings = union(
-        [
-            messages.findings(actions, rules),
-            order.findings(actions, ops, uncertain, rules),
-            window.findings(actions, ops, uncertain, rules),
-            runs.cursors(ops, actions, rules),
-            runs.replayed(ops, actions, rules),
-            runs.counters(ops, actions),
-            runs.failures(ops),
-        ]
-    )
-    first = first_of_each(findings)
-    shown = _shown(first, ops, actions)
+    findings = [messages.findings(actions, rules), order.findings(actions, ops, rules)]
+    first = first_of_each(union([*findings, runs.findings(actions, ops, rules)]))
     return Verdict(
         tuple(sorted(numbers)),
         {"operations": sum(numbers.values()), "messages": followed},
-        tuple(violation(row, shown.get(n, [])) for n, row in enumerate(first)),
+        tuple(described(first, _shown_by(first, ops, actions), _describe)),
     )
 
 
-def _materialized(frame: DataFrame) -> DataFrame:
-    """A table that Spark computes once.
-
-    Else the plan of each of some twenty checks would include its whole computation.
-    """
-    return frame.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
-
-
-def _shown(first: list[Row], ops: DataFrame, actions: DataFrame) -> dict[int, list[str]]:
+def _shown_by(first: list[Row], ops: DataFrame, actions: DataFrame) -> DataFrame:
     """The operations that show each finding: those it names, and all of its messages."""
-    if not first:
-        return {}
-    spark = ops.sparkSession
     rows = [
         (n, row["run"], row["one"]["queue"], row["one"]["tags"], row["one"]["refs"])
         for n, row in enumerate(first)
     ]
-    schema = SCHEMA.replace("kind string, ", "").replace("detail string, ", "")
-    wanted = spark.createDataFrame(rows, f"finding int, {schema}")
-    named = wanted.select("finding", "run", F.explode("refs").alias("ref"))
-    tags = wanted.select("finding", "run", "queue", F.explode("tags").alias("tag"))
-    about = actions.join(F.broadcast(tags), list(MESSAGE)).where("who != 'store'")
-    refs = named.select("finding", "run", "ref.who", "ref.n").union(
-        about.select("finding", "run", "who", "n")
-    )
-    found = ops.join(F.broadcast(refs.distinct()), ["run", "who", "n"])
-    shown: dict[int, list[str]] = {}
-    for row in found.orderBy("finding", "began").collect():
-        texts = shown.setdefault(row["finding"], [])
-        if len(texts) < MOST_SHOWN:
-            texts.append(_describe(row))
-    return shown
+    schema = f"finding int, run string, queue string, tags array<string>, refs {REFS}"
+    wanted = ops.sparkSession.createDataFrame(rows, schema)
+    named = wanted.selectExpr("finding", "run", "inline(refs)")
+    tags = wanted.selectExpr("finding", "run", "queue", "explode(tags) as tag")
+    about = actions.join(F.broadcast(tags), MESSAGE).where("who <> 'store'")
+    refs = named.union(about.select("finding", *CALL)).distinct()
+    return ops.join(F.broadcast(refs), CALL).orderBy("finding", "began")
 
 
 def _describe(row: Row) -> str:

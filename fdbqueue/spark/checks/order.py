@@ -10,87 +10,73 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .interval_joins import present_throughout
-from .message_operations import NEVER, TAKEN, TAKES, is_action, taken_rows
-from .operations import succeeded
-from .rules import Rules
-from .violations import Condition, as_findings, check_rows, ref, text, union
+from ...values.states import State
+from ..jobs.events import TAKES, into
+from .interval_joins import least_open, open_at, present_throughout
+from .message_operations import MESSAGE, NEVER
+from .operations import CALL, SUCCEEDED, TAKEN_ROWS, Rules
+from .violations import THIS, as_findings, check_rows, union
 
-GROUP = ("run", "queue", "selected")
+QUEUE = ["run", "queue"]
+GROUP = [*QUEUE, "selected"]
 """A queue, and the selection in the queue with selectors."""
-CALL = ("run", "who", "n")
-FIFO, PRIORITY, EMPTY = "fifo", "priority", "false empty"
+_PRESENT = (
+    "rank = 1 and enqueue.certain and in_order and enqueue.ended is not null and since is not null"
+)
+"""Messages that were certainly in their queue from the end of their enqueue to ``since``."""
 
 
-def findings(
-    actions: DataFrame, operations: DataFrame, uncertain: DataFrame, rules: Rules
-) -> DataFrame:
-    """All findings about the order of messages. ``uncertain``: see ``uncertain_calls``."""
-    taken = _taken(actions, rules).join(uncertain, list(CALL), "left_anti")
+def findings(actions: DataFrame, operations: DataFrame, rules: Rules) -> DataFrame:
+    """All findings about the order of messages."""
+    # Spark computes it once: else the plan of each check would include its whole computation.
+    uncertain = _uncertain_calls(operations, rules).localCheckpoint(eager=False)
+    strict = F.col("queue").isin(*rules.strict)
+    filtered = F.col("queue") == rules.filtered
+    taken = actions.where("action = 'taken' and in_order").where(
+        strict & ~(F.col("drains") & filtered)
+    )
+    taken = taken.join(uncertain, CALL, "left_anti")
     return union(
         [
             _overtaken(actions, taken, operations, uncertain, rules),
-            _enqueues_out_of_order(taken, rules),
-            _deliveries_out_of_order(operations, actions, rules),
+            _enqueues_out_of_order(taken.where(~filtered)),
+            _deliveries_out_of_order(operations.where(strict), actions),
+            _behind_the_window(actions, operations, uncertain, rules),
         ]
     )
 
 
-def _selected(region: Column, rules: Rules) -> Column:
-    region = F.coalesce(region, F.lit(""))
-    return F.when(F.col("queue") == rules.filtered, region).otherwise(F.lit(""))
+def _selected(region: str, rules: Rules) -> Column:
+    chosen = F.when(F.col("queue") == rules.filtered, F.col(region))
+    return F.coalesce(chosen, F.lit(""))
 
 
-def _taken(actions: DataFrame, rules: Rules) -> DataFrame:
-    """Deliveries from ordered queues by calls that asked for the first message."""
-    of_order = F.col("queue").isin(*rules.strict) & F.col("in_order")
-    any_of_all = F.coalesce("drains", F.lit(False)) & (F.col("queue") == rules.filtered)
-    return actions.where(is_action(TAKEN) & of_order & ~any_of_all)
-
-
-def uncertain_calls(operations: DataFrame, rules: Rules) -> DataFrame:
+def _uncertain_calls(operations: DataFrame, rules: Rules) -> DataFrame:
     """Calls (``CALL``) during which another call may have held messages without telling.
 
     A call that fails after it got messages, or whose process is killed, returns them as if it
     never had them. While it lasts, and for a lease after a kill, any message of its queue may be
     out of the queue, and taking the next one is correct.
     """
-    killed = operations.where(F.col("name") == "killed").select(
-        "run",
-        F.col("about.process").alias("process"),
-        (F.col("began") + rules.lease_ns).alias("at"),
+    killed = operations.where("name = 'killed'").selectExpr(
+        "run", "about.process", f"began + {rules.lease_ns} as at"
     )
-    silent = operations.where((F.col("name") == "receive") & ~succeeded())
+    silent = operations.where(f"name = 'receive' and not {SUCCEEDED}")
     process = F.regexp_replace("who", "[.][^.]*$", "")
     held = silent.withColumn("process", process).join(killed, ["run", "process"], "left")
-    spans = held.select(
-        "run",
-        "queue",
-        F.col("began").alias("since"),
-        F.coalesce("ended", "at", F.lit(NEVER)).alias("until"),
-        F.struct("who").alias("what"),
+    return _touched(
+        operations.where("name in ('receive', 'dequeue')"),
+        held.withColumn("ended", F.coalesce("ended", "at")),
     )
-    calls = operations.where(F.col("name").isin(*TAKES))
-    return _touched(calls.select("run", "queue", "who", "n", "began", "ended"), spans)
 
 
 def _touched(calls: DataFrame, spans: DataFrame) -> DataFrame:
     """The calls that overlap with a span, ends included."""
-    end = F.coalesce("ended", F.lit(NEVER - 1)) + 1
-    asked = calls.withColumn("begin", end).withColumn("end", F.col("began") - 1)
-    return present_throughout(spans, asked, ("run", "queue")).select(*CALL)
-
-
-def certainly_present(actions: DataFrame) -> DataFrame:
-    """Messages that were certainly in their queue from the end of their enqueue to ``since``."""
-    enqueue = F.col("enqueue")
-    return actions.where(
-        (F.col("rank") == 1)
-        & enqueue["certain"]
-        & F.col("in_order")
-        & enqueue["ended"].isNotNull()
-        & F.col("since").isNotNull()
-    )
+    end = f"coalesce(ended, {NEVER - 1}) + 1 as begin"
+    asked = calls.selectExpr(*CALL, "queue", end, "began - 1 as end")
+    until = f"coalesce(ended, {NEVER}) as until"
+    present = spans.selectExpr(*QUEUE, "began as since", until, "struct(who) as what")
+    return present_throughout(present, asked, QUEUE).select(CALL)
 
 
 def _overtaken(
@@ -101,119 +87,144 @@ def _overtaken(
     rules: Rules,
 ) -> DataFrame:
     """Calls that got a message, or nothing, while a better message was in the queue."""
-    enqueue = F.col("enqueue")
-    present = certainly_present(actions).select(
-        "run",
-        "queue",
-        _selected(enqueue["region"], rules).alias("selected"),
-        enqueue["level"].alias("level"),
-        enqueue["ended"].alias("since"),
-        F.col("since").alias("until"),
-        F.struct("tag").alias("what"),
+    present = actions.where(_PRESENT).withColumn("selected", _selected("enqueue.region", rules))
+    present = present.selectExpr(
+        *GROUP, "enqueue.level", "enqueue.ended as since", "since as until", "struct(tag) as what"
     )
-    asked = union([*_questions(taken, rules), _empties(operations, uncertain, rules)])
+    asked = union(
+        [
+            *(
+                taken.withColumn("selected", _selected("enqueue.region", rules)).selectExpr(
+                    *(*GROUP, "who", "n", "tag", f"'{kind}' as kind"),
+                    *("enqueue.level as own", f"{begin} as begin", "ended as end"),
+                )
+                for kind, begin in (("fifo", "enqueue.began"), ("priority", "began"))
+            ),
+            _empties(operations, uncertain, rules),
+        ]
+    )
     # Ask every relevant level that had messages.
     levels = present.select(*GROUP, "level").distinct()
-    about = F.when(F.col("kind") == FIFO, F.col("level") == F.col("own")).otherwise(
-        F.col("level") < F.col("own")
+    about = "if(kind = 'fifo', level = own, level < own)"
+    asked = asked.join(F.broadcast(levels), GROUP).where(about)
+    answered = present_throughout(present, asked, [*GROUP, "level"])
+    before = "concat(tag, ' was taken before ', what.tag)"
+    return as_findings(
+        answered,
+        F.col("kind"),
+        f"{{queue}}: {{coalesce({before}, concat(what.tag, ' was there'))}}",
+        tags="array_compact(array(what.tag, tag))",
+        refs=THIS,
     )
-    asked = asked.join(F.broadcast(levels), list(GROUP)).where(about)
-    answered = present_throughout(present, asked, (*GROUP, "level"))
-    other = F.col("what.tag")
-    empty = F.col("kind") == EMPTY
-    detail = F.when(empty, text("{queue}: {what.tag} was there")).otherwise(
-        text("{queue}: {tag} was taken before {what.tag}")
-    )
-    tags = F.when(empty, F.array(other)).otherwise(F.array(other, "tag"))
-    return as_findings(answered, F.col("kind"), detail, tags=tags, refs=F.array(ref()))
-
-
-def _questions(taken: DataFrame, rules: Rules) -> list[DataFrame]:
-    enqueue = F.col("enqueue")
-    begins = {FIFO: enqueue["began"], PRIORITY: F.col("began")}
-    return [
-        taken.select(
-            "run",
-            "queue",
-            _selected(enqueue["region"], rules).alias("selected"),
-            enqueue["level"].alias("own"),
-            begin.alias("begin"),
-            F.col("ended").alias("end"),
-            F.lit(kind).alias("kind"),
-            *("who", "n", "tag"),
-        )
-        for kind, begin in begins.items()
-    ]
 
 
 def _empties(operations: DataFrame, uncertain: DataFrame, rules: Rules) -> DataFrame:
     """Calls that found their queue empty, unless it was paused."""
-    taken = operations.where(F.col("name").isin(*TAKES) & F.col("certain"))
-    nothing = F.coalesce(F.size(taken_rows(taken)) < 1, F.lit(True)) & F.col("ended").isNotNull()
-    empties = taken.where(nothing).select(
-        "run", "queue", "who", "n", "began", "ended", F.col("about.region").alias("region")
+    empties = operations.where(
+        "name in ('receive', 'dequeue') and certain and ended is not null "
+        f"and coalesce(size({TAKEN_ROWS}), 0) < 1"
     )
-    pauses = operations.where(F.col("name") == "paused").select(
-        "run",
-        "queue",
-        F.col("began").alias("since"),
-        F.coalesce("ended", F.lit(NEVER)).alias("until"),
-        F.struct("who").alias("what"),
-    )
-    excused = _touched(empties, pauses).union(uncertain)
-    return empties.join(excused, list(CALL), "left_anti").select(
-        "run",
-        "queue",
-        _selected(F.col("region"), rules).alias("selected"),
-        F.lit((1 << 31) - 1).alias("own"),
-        F.col("began").alias("begin"),
-        F.col("ended").alias("end"),
-        F.lit(EMPTY).alias("kind"),
-        "who",
-        "n",
-        F.lit(None).cast("string").alias("tag"),
+    paused = _touched(empties, operations.where("name = 'paused'"))
+    asked = empties.join(paused.union(uncertain), CALL, "left_anti")
+    return asked.withColumn("selected", _selected("about.region", rules)).selectExpr(
+        *(*GROUP, "who", "n", "'false empty' as kind"),
+        *(f"{(1 << 31) - 1} as own", "began as begin", "ended as end"),
     )
 
 
-def _enqueues_out_of_order(taken: DataFrame, rules: Rules) -> DataFrame:
+def _enqueues_out_of_order(taken: DataFrame) -> DataFrame:
     """The messages of one enqueue are taken in order."""
-    members = taken.where(
-        F.col("since").isNotNull() & (F.col("queue") != rules.filtered) & (F.col("ended") < NEVER)
-    )
-    enqueue = F.col("enqueue")
-    batch = Window.partitionBy("run", enqueue["who"], enqueue["n"], enqueue["level"])
-    ordered = batch.orderBy(enqueue["place"], "began", "who", "n")
-    previous = F.lag(F.struct("tag", "since", enqueue["place"].alias("place"))).over(ordered)
-    pairs = members.select("*", previous.alias("before"))
-    late = (F.col("before.place") != enqueue["place"]) & (F.col("before.since") > F.col("ended"))
-    test = Condition(FIFO, late, "{tag} before {before.tag}")
-    return check_rows(pairs, [test], tags=F.array("before.tag", "tag"), refs=F.array(ref()))
+    batch = Window.partitionBy("run", "enqueue.who", "enqueue.n", "enqueue.level")
+    ordered = batch.orderBy("enqueue.place", "began", "who", "n")
+    previous = F.lag(F.struct("tag", "since", "enqueue.place")).over(ordered)
+    pairs = taken.where(f"since is not null and ended < {NEVER}").withColumn("before", previous)
+    late = "before.place <> enqueue.place and before.since > ended"
+    test = ("fifo", late, "{tag} before {before.tag}")
+    return check_rows(pairs, [test], tags="array(before.tag, tag)", refs=THIS)
 
 
-def _deliveries_out_of_order(operations: DataFrame, actions: DataFrame, rules: Rules) -> DataFrame:
+def _deliveries_out_of_order(operations: DataFrame, actions: DataFrame) -> DataFrame:
     """The messages of one delivery are in order."""
-    received = operations.where(
-        (F.col("name") == "receive")
-        & F.col("queue").isin(*rules.strict)
-        & F.col("ended").isNotNull()
+    received = operations.where("name = 'receive' and ended is not null")
+    rows = received.selectExpr(
+        *CALL, "queue", "posexplode(from_json(result, 'array<array<string>>')) as (at, row)"
     )
-    rows = received.select(
-        "run",
-        "queue",
-        "who",
-        "n",
-        F.posexplode(F.from_json("result", "array<array<string>>")).alias("at", "row"),
+    each = rows.selectExpr(*CALL, "queue", "at", "row[0] as tag", "row[1] as id")
+    known = each.join(actions.where("rank = 1 and in_order").select(MESSAGE), MESSAGE)
+    back = F.lag("id").over(Window.partitionBy(CALL).orderBy("at")) > F.col("id")
+    batches = known.withColumn("back", back).groupBy(*CALL, "queue")
+    delivered = batches.agg(F.max("back").alias("back"), F.collect_list("tag").alias("tags"))
+    test = ("batch out of order", "back", "{queue}: {array_join(tags, ', ')}")
+    return check_rows(delivered, [test], tags="tags", refs=THIS)
+
+
+# -- relaxed queues ---------------------------------------------------------------------------
+
+
+def _behind_the_window(
+    actions: DataFrame, operations: DataFrame, uncertain: DataFrame, rules: Rules
+) -> DataFrame:
+    """A receive from a relaxed queue gets one of the first messages, as many as the window.
+
+    As in tools/chaosrun/window.py: at some instant of the call, fewer messages than the window
+    were before the one taken, so fewer than that were before it during the whole call.
+    """
+    relaxed = actions.where(F.col("queue").isin(*rules.relaxed))
+    present = relaxed.where(_PRESENT).selectExpr(
+        *(*QUEUE, "enqueue.ended as begin", "since as end"),
+        "struct(enqueue.id, tag, since as until) as what",
     )
-    each = rows.select(
-        "run", "queue", "who", "n", "at", F.col("row")[0].alias("tag"), F.col("row")[1].alias("id")
+    taken = relaxed.where(f"action = 'taken' and in_order and ended < {NEVER}").join(
+        uncertain, CALL, "left_anti"
     )
-    plain = actions.where((F.col("rank") == 1) & F.col("in_order")).select("run", "queue", "tag")
-    known = each.join(plain, ["run", "queue", "tag"])
-    delivery = Window.partitionBy("run", "who", "n").orderBy("at")
-    stepped = known.select("*", (F.lag("id").over(delivery) > F.col("id")).alias("back"))
-    batches = stepped.groupBy("run", "queue", "who", "n").agg(
-        F.max("back").alias("back"), F.collect_list("tag").alias("all_tags")
+    call = ["who", "n", "tag", "name", "limit", "ended"]
+    there = open_at(present, taken.selectExpr(*QUEUE, "began as at", "id", *call), QUEUE)
+    before = there.where("what.until > ended and what.id < id").groupBy(*QUEUE, *call, "at")
+    counted = before.agg(F.count("*").alias("before"), F.min("what.tag").alias("one"))
+    asked = counted.join(F.broadcast(_changes(operations)), QUEUE, "left")
+    detail = "{queue}: {tag} was taken before {before} others of {room - 1}"
+    behind = _with_room(asked, rules).where("before >= room")
+    return as_findings(behind, "behind the window", detail, tags="array(tag, one)", refs=THIS)
+
+
+def _changes(operations: DataFrame) -> DataFrame:
+    """The changes of each queue's window, in an array."""
+    change = "struct(began, if(certain, ended, null) as ended, about.window as size) as change"
+    changed = operations.where("name = 'options' and about.window is not null")
+    changes = changed.selectExpr(*QUEUE, change).groupBy(QUEUE)
+    return changes.agg(F.collect_list("change").alias("changes"))
+
+
+def _with_room(calls: DataFrame, rules: Rules) -> DataFrame:
+    """Adds room: the largest window that a call may have taken from."""
+    sizes = F.create_map(*(F.lit(each) for pair in rules.relaxed.items() for each in pair))
+    initial = F.element_at(sizes.cast("map<string, int>"), F.col("queue"))
+    known = calls.withColumn("initial", initial).selectExpr(
+        "*", "array_max(filter(changes, x -> x.ended < at)) as latest"
     )
-    detail = text("{queue}: {tags}", tags=F.array_join("all_tags", ", "))
-    test = Condition("batch out of order", F.col("back"), detail)
-    return check_rows(batches, [test], tags=F.col("all_tags"), refs=F.array(ref()))
+    later = "filter(changes, x -> x.began <= ended and (x.began > latest.began) is not false)"
+    largest = "greatest(coalesce(latest.size, initial), coalesce(limit, 1), array_max(later.size))"
+    return known.selectExpr("*", f"{later} as later").selectExpr(
+        "*", f"if(name = 'dequeue', 1, {largest}) as room"
+    )
+
+
+# -- delivery history -------------------------------------------------------------------------
+
+
+def taken_out_of_order(events: DataFrame, kind: str, patience: int = 0) -> DataFrame:
+    """Messages taken while another one with a better place was ready.
+
+    events: see ``with_neighbors``, with a column place, which gives the order, or null. patience:
+    how long the other message must have been ready.
+    """
+    placed = events.where("place is not null")
+    ready = placed.where(F.col("transition").isin(into(State.READY))).selectExpr(
+        *(*QUEUE, f"at + {patience} as begin", f"coalesce(after_at, {NEVER >> 1}) as end"),
+        "struct(place, id) as what",
+    )
+    takes = placed.where(F.col("transition").isin(*TAKES))
+    takes = takes.select(*QUEUE, "at", "transition", "id", "place")
+    passed = least_open(ready, takes, QUEUE).where("what.place < place")
+    detail = "{queue}: event {at}: {transition} of {id}, but {what.id} is ready"
+    return as_findings(passed, kind, detail, tags="array(id, what.id)")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from ...queue.queue import Queue
@@ -13,24 +13,13 @@ from ...store.binding import fdb, transactional
 from ...store.clocks import VERSIONS_PER_SECOND
 from ...values.model import Depth
 from ...values.records import record
-from ...values.states import ENDS, State
+from ...values.states import ENDS, TRANSITIONS, State
 from .. import session
-from ..jobs.events import BORN, TAKES, state_of, version
+from ..jobs.events import BORN, TAKES, named, state_of, version, with_neighbors
 from ..jobs.events import read as read_history
 from ..jobs.steps import OnProgress, steps
-from . import transitions
-from .transitions import NAMES, with_neighbors
-from .violations import (
-    MOST_SHOWN,
-    Condition,
-    Verdict,
-    Violation,
-    check_rows,
-    first_of_each,
-    text,
-    union,
-    violation,
-)
+from .order import taken_out_of_order
+from .violations import Verdict, Violation, check_rows, described, first_of_each, union
 
 SLACK = 5 * VERSIONS_PER_SECOND
 """Versions by which a taker's read may be older than its commit."""
@@ -98,24 +87,28 @@ def check_history(
 ) -> Verdict:
     """As ``check``, for a table of history and the state of its queues."""
     queues = list(snapshots)
-    spark = history.sparkSession
-    beside = spark.createDataFrame(
+    beside = history.sparkSession.createDataFrame(
         [(each.name, each.version, each.ordered, each.limit) for each in queues],
         "queue string, until bigint, ordered boolean, max_attempts int",
     )
-    events = history.withColumn("at_ms", F.unix_millis("at"))
-    events = events.withColumn("at", version(F.col("stamp")))
-    events = events.join(F.broadcast(beside), "queue").where("at <= until")
-    events = with_neighbors(events.withColumn("run", F.col("queue")))
-    events = events.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    events = history.join(F.broadcast(beside), "queue").withColumns(
+        {
+            "run": F.col("queue"),
+            "at_ms": F.unix_millis("at"),
+            "at": version(F.col("stamp")),
+            "place": F.nullif("place", F.lit("")),
+        }
+    )
+    events = with_neighbors(events.where("at <= until"), ["queue", "id"])
+    events = events.localCheckpoint(eager=False)
     step("following every message")
     counted = _counted(events)
     partial = _partial(counted, queues)
     step("checking")
-    findings = union([_steps(events, F.col("queue").isin(partial)), _ordered(events)])
-    found = first_of_each(findings)
-    shown = _shown(found, events)
-    violations = [violation(row, shown.get(n, [])) for n, row in enumerate(found)]
+    # A taker's read may be older than its commit.
+    ordered = taken_out_of_order(events.where("ordered"), "overtaken", SLACK)
+    first = first_of_each(union([_steps(events, partial), ordered]))
+    violations = described(first, _shown_by(first, events), _describe)
     violations += [each for one in queues for each in _counters(one, counted, one.name in partial)]
     return Verdict(
         tuple(each.name for each in queues),
@@ -135,63 +128,62 @@ def check_history(
     )
 
 
-def _steps(events: DataFrame, began_before: Column) -> DataFrame:
+def _steps(events: DataFrame, partial: list[str]) -> DataFrame:
     """Check every transition against the previous one of its message."""
-    transition, before = F.col("transition"), F.col("before")
-    state = state_of(before)
-    source = state_of(transition, source=True)
-    unknown = before.isNull() & began_before
-    known_name = transition.isin(NAMES)
-    wrong = ~unknown & ~(state.eqNullSafe(source))
-    born = transition.isin(BORN) & before.isNotNull()
-    ended = state.isin([each.value for each in ENDS]) & ~born
-    leased = (transition == "lease") & (state == State.LEASED.value)
-    where = text("{transition} of {id}, which is {state}", state=state)
-    attempt, previous = F.col("attempt"), F.col("before_attempt")
+    transition, state = F.col("transition"), state_of(F.col("before"))
+    born = transition.isin(BORN)
     fails = transition.isin(
         "release", "defer", "reclaim", "dead-letter", "drop", "expire leased", "forward leased"
     )
-    steps = (
-        F.when(transition.isin(BORN) | (transition == "redrive"), attempt == 0)
-        .when(fails, (attempt == previous) | (attempt == previous + 1))
-        .otherwise(attempt == previous)
+    due_ms = "conv(substring_index(substring(id, 3), '-', 1), 16, 10)"
+    detailed = events.withColumns(
+        {
+            "state": state,
+            "source": state_of(transition, source=True),
+            "known": transition.isin(named(TRANSITIONS)),
+            "born_again": born & F.col("before").isNotNull(),
+            "ended": state.isin([each.value for each in ENDS]) & ~born,
+            "leased_again": (transition == "lease") & (state == State.LEASED.value),
+            "unknown": F.col("before").isNull() & F.col("queue").isin(partial),
+            "follows": F.when(born | (transition == "redrive"), F.col("attempt") == 0)
+            .when(fails, F.expr("attempt - before_attempt in (0, 1)"))
+            .otherwise(F.expr("attempt = before_attempt")),
+            "taken": transition.isin(*TAKES),
+            "due_ms": F.expr(f"if(id like 'd-%', bigint({due_ms}), null)"),
+        }
     )
-    taken = transition.isin(*TAKES)
-    due_ms = F.conv(F.substring_index(F.substring("id", 3, 64), "-", 1), 16, 10).cast("bigint")
-    early = (transition == "promote") & F.col("id").startswith("d-") & (F.col("at_ms") < due_ms)
+    where = "{transition} of {id}, which is {state}"
+    illegal = "not unknown and not state <=> source"
     return check_rows(
-        events,
+        detailed,
         [
-            Condition("unknown transition", ~known_name, where),
-            Condition("enqueued twice", born, where),
-            Condition("leased twice", leased, where),
-            Condition("went on after its end", ended, where),
-            Condition("illegal transition", known_name & wrong & ~born & ~ended & ~leased, where),
-            Condition(
+            ("unknown transition", "not known", where),
+            ("enqueued twice", "born_again", where),
+            ("leased twice", "leased_again", where),
+            ("went on after its end", "ended", where),
+            (
+                "illegal transition",
+                f"known and {illegal} and not (born_again or ended or leased_again)",
+                where,
+            ),
+            (
                 "attempts do not follow",
-                known_name & ~steps,
+                "known and not follows",
                 "{transition} of {id}: attempt {attempt} after {before_attempt}",
             ),
-            Condition(
+            (
                 "too many attempts",
-                taken & (attempt >= F.col("max_attempts")),
+                "taken and attempt >= max_attempts",
                 "{transition} of {id} after {attempt} attempts",
             ),
-            Condition(
+            (
                 "early",
-                early,
-                text("{id}: {early} ms too early", early=due_ms - F.col("at_ms")),
+                "transition = 'promote' and at_ms < due_ms",
+                "{id}: {due_ms - at_ms} ms too early",
             ),
         ],
-        tags=F.array("id"),
+        tags="array(id)",
     )
-
-
-def _ordered(events: DataFrame) -> DataFrame:
-    """Nothing is taken while another message has been ready at a better place for long enough."""
-    place = F.when(F.col("place") != "", F.col("place"))
-    placed = events.where("ordered").withColumn("place", place)
-    return transitions.taken_out_of_order(placed, "overtaken", F.lit(SLACK))
 
 
 # -- counters ---------------------------------------------------------------------------------
@@ -199,29 +191,24 @@ def _ordered(events: DataFrame) -> DataFrame:
 
 def _counted(events: DataFrame) -> list[Row]:
     """For each queue and level, how many messages the history leaves in each state."""
-    state = state_of(F.col("transition"))
-    last = F.col("after_at").isNull()
-    return (
-        events.groupBy("queue", "level")
-        .agg(
-            F.count("*").alias("events"),
-            F.count(F.when(last, 1)).alias("messages"),
-            F.count(F.when(F.col("transition").isin(BORN), 1)).alias("enqueued"),
-            *(F.count(F.when(last & (state == name), 1)).alias(name) for name in STATES),
-        )
-        .collect()
+    last = (f"count_if(after_at is null and state = '{name}') as {name}" for name in STATES)
+    counted = events.withColumns(
+        {"state": state_of(F.col("transition")), "born": F.col("transition").isin(BORN)}
     )
+    numbers = ["count(*) as events", "count_if(after_at is null) as messages"]
+    numbers += ["count_if(born) as enqueued", *last]
+    return counted.groupBy("queue", "level").agg(*map(F.expr, numbers)).collect()
 
 
 def _partial(counted: list[Row], queues: Iterable[QueueSnapshot]) -> list[str]:
     """The queues whose history does not go back to their beginning."""
-    born: dict[str, int] = {}
+    born: Counter[str] = Counter()
     for row in counted:
-        born[row["queue"]] = born.get(row["queue"], 0) + row["enqueued"]
+        born[row["queue"]] += row["enqueued"]
     return [
         each.name
         for each in queues
-        if born.get(each.name, 0) < sum(depth.enqueued for depth in each.depths.values())
+        if born[each.name] < sum(depth.enqueued for depth in each.depths.values())
     ]
 
 
@@ -245,23 +232,16 @@ def _counters(one: QueueSnapshot, counted: list[Row], partial: bool) -> Iterator
 # -- what shows it ----------------------------------------------------------------------------
 
 
-def _shown(first: list[Row], events: DataFrame) -> dict[int, list[str]]:
+def _shown_by(first: list[Row], events: DataFrame) -> DataFrame:
     """The events of the messages in the findings."""
     rows = [(n, row["run"], tag) for n, row in enumerate(first) for tag in row["one"]["tags"]]
-    if not rows:
-        return {}
     wanted = events.sparkSession.createDataFrame(rows, "finding int, run string, id string")
-    found = events.join(F.broadcast(wanted), ["run", "id"]).orderBy("finding", "stamp")
-    shown: dict[int, list[str]] = {}
-    for row in found.select("finding", *_SHOWN).limit(MOST_SHOWN * len(first)).collect():
-        texts = shown.setdefault(row["finding"], [])
-        if len(texts) < MOST_SHOWN:
-            consumer = f" by {row['consumer']}" if row["consumer"] else ""
-            texts.append(
-                f"[{row['at']:,}] {row['at_ms']} {row['transition']} {row['id']} "
-                f"attempt {row['attempt']}{consumer}"
-            )
-    return shown
+    return events.join(F.broadcast(wanted), ["run", "id"]).orderBy("finding", "stamp")
 
 
-_SHOWN = ("at", "at_ms", "transition", "id", "attempt", "consumer")
+def _describe(row: Row) -> str:
+    consumer = f" by {row['consumer']}" if row["consumer"] else ""
+    return (
+        f"[{row['at']:,}] {row['at_ms']} {row['transition']} {row['id']} "
+        f"attempt {row['attempt']}{consumer}"
+    )

@@ -1,169 +1,148 @@
-"""More checks of runs of tools/chaos: browsers, actions, counters and failures."""
+"""More checks of runs of tools/chaos: browsers, transitions, counters and failures."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from .rules import Rules
-from .transitions import illegal_transitions, taken_out_of_order, with_neighbors
-from .violations import Condition, as_findings, check_rows, ref, text, union
+from ...values.states import TRANSITIONS, State
+from ..jobs.events import named, state_of, with_neighbors
+from .operations import Rules
+from .order import QUEUE, taken_out_of_order
+from .violations import THIS, as_findings, check_rows, union
 
-STATES = ("ready", "delayed", "leased", "dead", "done", "expired", "purged")
-FAILURES = ("died", "crashed", "stuck")
+
+def findings(actions: DataFrame, operations: DataFrame, rules: Rules) -> DataFrame:
+    """All findings about browsers, transitions, counters and failures."""
+    failed = operations.where("name in ('died', 'crashed', 'stuck')")
+    return union(
+        [
+            *_browsed(operations, actions, rules),
+            *_replayed(operations, actions, rules),
+            *_counters(operations, actions),
+            as_findings(failed, F.col("name"), "{who} {queue} {what}", refs=THIS),
+        ]
+    )
 
 
-def cursors(operations: DataFrame, actions: DataFrame, rules: Rules) -> DataFrame:
+def _browsed(operations: DataFrame, actions: DataFrame, rules: Rules) -> list[DataFrame]:
     """A browser sees every matching message once, in order."""
-    region = F.lit(None).cast("string")
-    for browser, about in rules.browsers.items():
-        region = F.when(F.col("browser") == browser, F.lit(about or None)).otherwise(region)
-    seen_by = operations.where(F.col("name") == "seen").select(
-        "run", "queue", F.col("about.browser").alias("browser"), "began", "who", "n", "about.rows"
+    regions = F.create_map(*(F.lit(each) for pair in rules.browsers.items() for each in pair))
+    wanted = F.element_at(regions.cast("map<string, string>"), F.col("about.browser"))
+    seen_by = operations.where("name = 'seen'").select(
+        *QUEUE, "about.browser", F.nullif(wanted, F.lit("")).alias("wanted"), "began", "n", "about"
     )
-    seen_by = seen_by.withColumn("about", region)
-    rows = seen_by.select("*", F.posexplode("rows").alias("at", "row")).select(
-        "run",
-        "queue",
-        "browser",
-        "about",
-        "began",
-        "n",
-        "at",
-        F.col("row")[0].alias("tag"),
-        F.col("row")[1].alias("id"),
-        F.col("row")[2].alias("level"),
-        F.col("row")[4].alias("region"),
+    rows = seen_by.selectExpr("*", "posexplode(about.rows) as (at, row)").selectExpr(
+        *(*QUEUE, "browser", "wanted", "began", "n", "at"),
+        *("row[0] as tag", "row[1] as id", "row[2] as level", "row[4] as region"),
     )
-    place = ("began", "n", "at")
-    of_level = Window.partitionBy("run", "browser", "level").orderBy(*place)
-    of_message = Window.partitionBy("run", "browser", "tag").orderBy(*place)
+    of_level = Window.partitionBy("run", "browser", "level").orderBy("began", "n", "at")
+    of_message = Window.partitionBy("run", "browser", "tag").orderBy("began", "n", "at")
     seen = rows.select(
         "*",
         F.lag("id").over(of_level).alias("before"),
-        (F.row_number().over(of_message) > 1).alias("again"),
+        F.row_number().over(of_message).alias("times"),
     )
-    back = F.col("id") <= F.col("before")
-    who = "{browser}: {tag}"
     after = "{browser}: {tag} {id} after {before}"
     in_order = check_rows(
         seen,
         [
-            Condition("seen twice", back & F.col("again"), after),
-            Condition("seen out of order", back & ~F.col("again"), after),
-            Condition("seen without a match", F.col("about") != F.col("region"), who),
+            ("seen twice", "id <= before and times > 1", after),
+            ("seen out of order", "id <= before and times = 1", after),
+            ("seen without a match", "wanted <> region", "{browser}: {tag}"),
         ],
-        tags=F.array("tag"),
+        tags="array(tag)",
     )
-    browsers = seen_by.select("run", "browser", "about").distinct()
-    known = seen.select("run", "browser", "tag").distinct().withColumn("known", F.lit(True))
-    enqueued = actions.where((F.col("queue") == rules.watched) & (F.col("rank") == 1))
-    enqueued = enqueued.where(F.col("enqueue").isNotNull()).select("run", "queue", "tag", "enqueue")
-    every = enqueued.join(F.broadcast(browsers), "run").join(
-        known, ["run", "browser", "tag"], "full"
-    )
-    is_known = F.coalesce("known", F.lit(False))
-    certain = F.col("enqueue.certain")
-    wanted = F.coalesce(F.col("about") == F.col("enqueue.region"), F.lit(True))
+    browsers = F.broadcast(seen_by.select("run", "browser", "wanted").distinct())
+    known = seen.selectExpr("run", "browser", "tag", "true as known").distinct()
+    watched = actions.where(F.col("queue") == rules.watched)
+    every = watched.where("rank = 1 and enqueue is not null").select("run", "tag", "enqueue")
+    every = every.join(browsers, "run").join(known, ["run", "browser", "tag"], "full")
     complete = check_rows(
-        every.withColumn("queue", F.coalesce("queue", F.lit(rules.watched))),
+        every.withColumn("queue", F.lit(rules.watched)),
         [
-            Condition("not seen", certain & wanted & ~is_known, "{browser}: {tag} {enqueue.id}"),
-            Condition("phantom", (certain == F.lit(False)) & is_known, who),
-            Condition("phantom", F.col("enqueue").isNull() & is_known, who),
+            (
+                "not seen",
+                "enqueue.certain and (wanted = enqueue.region) is not false and known is null",
+                "{browser}: {tag} {enqueue.id}",
+            ),
+            ("phantom", "not enqueue.certain and known", "{browser}: {tag}"),
+            ("phantom", "enqueue is null and known", "{browser}: {tag}"),
         ],
-        tags=F.array("tag"),
+        tags="array(tag)",
     )
-    return union([in_order, complete])
+    return [in_order, complete]
 
 
-def replayed(operations: DataFrame, actions: DataFrame, rules: Rules) -> DataFrame:
+def _replayed(operations: DataFrame, actions: DataFrame, rules: Rules) -> list[DataFrame]:
     """In the queues' own actions, transitions are legal and take the first message."""
-    pages = operations.where(F.col("name") == "events").select(
-        "run", "queue", "began", "n", F.col("about.rows").alias("rows")
-    )
-    earlier = Window.partitionBy("run", "queue").orderBy("began", "n")
+    earlier = Window.partitionBy(QUEUE).orderBy("began", "n")
     earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
-    size = F.coalesce(F.sum(F.size("rows")).over(earlier), F.lit(0))
-    each = pages.withColumn("offset", size).select(
-        "run", "queue", "offset", F.posexplode("rows").alias("at", "row")
+    pages = operations.where("name = 'events'").select(*QUEUE, "began", "n", "about.rows")
+    pages = pages.withColumn("earlier", F.sum(F.size("rows")).over(earlier))
+    each = pages.selectExpr(*QUEUE, "earlier", "posexplode(rows) as (at, row)")
+    events = each.selectExpr(
+        *(*QUEUE, "row[0] as transition", "row[1] as id", "int(row[2]) as attempt"),
+        "bigint(coalesce(earlier, 0) + at) as at",
     )
-    events = each.select(
-        "run",
-        "queue",
-        F.col("row")[0].alias("transition"),
-        F.col("row")[1].alias("id"),
-        F.col("row")[2].cast("int").alias("attempt"),
-        (F.col("offset") + F.col("at")).cast("bigint").alias("at"),
+    whole = with_neighbors(events, [*QUEUE, "id"], "at")
+    states = whole.withColumns(
+        {
+            "state": state_of(F.col("before")),
+            "source": state_of(F.col("transition"), source=True),
+            "known": F.col("transition").isin(named(TRANSITIONS)),
+        }
     )
-    whole = with_neighbors(events.withColumn("stamp", F.col("at")))
-    plain = actions.where((F.col("rank") == 1) & F.col("in_order") & (F.col("takes") > 0))
-    ids = plain.select(
-        "run", "queue", F.col("taken_id").alias("id"), F.col("taken_id").alias("place")
-    )
-    exact = whole.where(F.col("queue").isin(*rules.exact)).join(ids, ["run", "queue", "id"])
-    return union([illegal_transitions(whole, began_before=F.lit(False)), taken_out_of_order(exact)])
+    what = "{queue}: event {at}: {transition} of {id}, which is {state}"
+    test = ("illegal transition", "not known or not state <=> source", what)
+    taken = actions.where("rank = 1 and in_order and takes > 0")
+    ids = taken.selectExpr(*QUEUE, "taken_id as id", "taken_id as place")
+    exact = whole.where(F.col("queue").isin(*rules.exact)).join(ids, [*QUEUE, "id"])
+    return [
+        check_rows(states, [test], tags="array(id)"),
+        taken_out_of_order(exact, "not the first"),
+    ]
 
 
-def counters(operations: DataFrame, actions: DataFrame) -> DataFrame:
+def _counters(operations: DataFrame, actions: DataFrame) -> list[DataFrame]:
     """The counters match the history, and the audit is clean."""
-    latest = Window.partitionBy("run", "queue").orderBy(F.desc("began"), F.desc("n"))
-    finals = operations.where(F.col("name") == "final").select(
-        "run", "queue", "who", "n", "about", F.row_number().over(latest).alias("nth")
-    )
-    finals = finals.where("nth = 1")
-    audits = F.concat("about.deviations", "about.unchecked")
-    audit = finals.select("*", F.explode(audits).alias("deviation"))
-    audited = as_findings(audit, "audit", "{queue}: {deviation}")
-    left = finals.select("*", F.explode("about.orphans").alias("kind", "left"))
-    orphans = as_findings(left, "orphans", "{queue}: {left} of {kind}")
-    return union([audited, orphans, _counted(finals, actions)])
+    latest = Window.partitionBy(QUEUE).orderBy(F.desc("began"), F.desc("n"))
+    finals = operations.where("name = 'final'").withColumn("nth", F.row_number().over(latest))
+    finals = finals.where("nth = 1").select(*QUEUE, "about")
+    deviations = "explode(concat(about.deviations, about.unchecked)) as deviation"
+    audited = finals.selectExpr(*QUEUE, deviations)
+    left = finals.selectExpr(*QUEUE, "explode(about.orphans) as (kind, left)")
+    return [
+        as_findings(audited, "audit", "{queue}: {deviation}"),
+        as_findings(left, "orphans", "{queue}: {left} of {kind}"),
+        _counted(finals, actions),
+    ]
 
 
 def _counted(finals: DataFrame, actions: DataFrame) -> DataFrame:
-    done = F.col("finished") | F.col("effects").isNotNull()
-    certain = F.col("enqueue.certain")
-    # ``certain`` is null for an enqueue with an unknown outcome.
-    maybe = F.col("enqueue").isNotNull() & F.coalesce(certain, F.lit(True))
-    numbers = (
-        actions.where("rank = 1")
-        .groupBy("run", "queue")
-        .agg(
-            F.count(F.when(certain, 1)).alias("least"),
-            F.count(F.when(maybe, 1)).alias("most"),
-            F.count(F.when(done, 1)).alias("least_done"),
-            F.count(F.when(done | (F.col("perhaps") > 0), 1)).alias("most_done"),
-            F.count(F.when(F.col("deaths") > 0, 1)).alias("dead"),
-        )
-    )
-    names = ("least", "most", "least_done", "most_done", "dead")
-    joined = finals.join(numbers, ["run", "queue"], "left").fillna(0, list(names))
-    depth = {state: F.col("about.depth")[state] for state in ("enqueued", *STATES)}
-    total = sum((depth[state] for state in STATES[1:]), depth[STATES[0]])
-
-    def outside(name: str, least: str, most: str) -> Condition:
-        wrong = ~depth[name].between(F.col(least), F.col(most))
-        template = f"{{queue}}: {name} {{depth}}, {{{least}}} to {{{most}}}"
-        return Condition("counter", wrong, text(template, depth=depth[name]))
-
-    tests = [
-        outside("enqueued", "least", "most"),
-        outside("done", "least_done", "most_done"),
-        Condition(
-            "counter",
-            depth["dead"] != F.col("dead"),
-            text("{queue}: dead {depth}, but {dead} are", depth=depth["dead"]),
+    done = "finished or effects is not null"
+    numbers = {
+        "least": "enqueue.certain",
+        # Null for an enqueue with an unknown outcome.
+        "most": "enqueue is not null and enqueue.certain is not false",
+        "least_done": done,
+        "most_done": f"{done} or perhaps > 0",
+        "are_dead": "deaths > 0",
+    }
+    counts = [F.expr(f"count_if({test})").alias(name) for name, test in numbers.items()]
+    counted = actions.where("rank = 1").groupBy(QUEUE).agg(*counts)
+    joined = finals.join(counted, QUEUE, "left").fillna(0, list(numbers))
+    joined = joined.withColumn("depth", F.col("about.depth"))
+    total = " + ".join(f"depth['{state.value}']" for state in State)
+    wrong = {
+        "depth['enqueued'] not between least and most": (
+            "enqueued {depth['enqueued']}, {least} to {most}"
         ),
-        Condition(
-            "counter",
-            depth["enqueued"] != total,
-            text("{queue}: {depth} does not add up", depth=F.to_json("about.depth")),
+        "depth['done'] not between least_done and most_done": (
+            "done {depth['done']}, {least_done} to {most_done}"
         ),
-    ]
+        "depth['dead'] <> are_dead": "dead {depth['dead']}, but {are_dead} are",
+        f"depth['enqueued'] <> {total}": "{to_json(depth)} does not add up",
+    }
+    tests = [("counter", test, f"{{queue}}: {detail}") for test, detail in wrong.items()]
     return check_rows(joined, tests)
-
-
-def failures(operations: DataFrame) -> DataFrame:
-    """Every process ended normally."""
-    failed = operations.where(F.col("name").isin(*FAILURES))
-    return as_findings(failed, F.col("name"), "{who} {queue} {what}", refs=F.array(ref()))

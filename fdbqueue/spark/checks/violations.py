@@ -1,11 +1,16 @@
-"""Findings: rows while Spark computes them, and plain values at the end."""
+"""Findings: rows while Spark computes them, and plain values at the end.
+
+A row has run, kind, queue, detail, tags (its messages) and refs (its operations). Conditions and
+details are SQL over the columns of the rows that are checked.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, field
+from functools import reduce
 from string import Formatter
 from typing import Any
 
@@ -14,13 +19,14 @@ from pyspark.sql import functions as F
 
 from ...values.records import record
 
-REF = "struct<who: string, n: bigint>"
-SCHEMA = (
-    f"run string, kind string, queue string, detail string, tags array<string>, refs array<{REF}>"
-)
-"""A row for each finding: ``tags`` names its messages, ``refs`` its operations."""
+REFS = "array<struct<who: string, n: bigint>>"
+THIS = "array(struct(who, n))"
+"""The reference of a row to its own operation."""
 MOST_SHOWN = 30
 """Most operations or events shown with a violation."""
+
+Condition = tuple[str, str, str]
+"""The kind of a finding, the condition under which a row is one, and its detail: see ``text``."""
 
 
 @record
@@ -73,97 +79,74 @@ class Verdict:
         return asdict(self)
 
 
-def text(template: str, **others: Column) -> Column:
-    """A detail: ``{name}`` is a column of the row, or one of ``others``. Nulls read as ``none``."""
+def text(template: str) -> Column:
+    """A detail. ``{…}`` holds an SQL expression; null reads as ``none``."""
     parts = []
-    for literal, name, _, _ in Formatter().parse(template):
+    for literal, value, _, _ in Formatter().parse(template):
         parts.append(F.lit(literal))
-        if name is not None:
-            value = others[name] if name in others else F.col(name)
-            parts.append(F.coalesce(value.cast("string"), F.lit("none")))
+        if value is not None:
+            parts.append(F.coalesce(F.expr(value).cast("string"), F.lit("none")))
     return F.concat(*parts)
-
-
-def _detail(detail: str | Column) -> Column:
-    return (text(detail) if isinstance(detail, str) else detail).alias("detail")
-
-
-def ref(who: Column | str = "who", n: Column | str = "n") -> Column:
-    """A reference to an operation."""
-    return F.struct(
-        (F.col(who) if isinstance(who, str) else who).alias("who"),
-        (F.col(n) if isinstance(n, str) else n).alias("n"),
-    )
 
 
 def as_findings(
     frame: DataFrame,
-    kind: str | Column,
-    detail: str | Column,
+    kind: Column | str,
+    detail: str,
     *,
-    queue: Column | str = "queue",
-    tags: Column | None = None,
-    refs: Column | None = None,
+    tags: str = "array()",
+    refs: str = "array()",
 ) -> DataFrame:
-    """Each row as a finding."""
+    """Each row as a finding. kind: a text, or a column. detail: see ``text``. tags, refs: SQL."""
     return frame.select(
         "run",
-        (F.lit(kind) if isinstance(kind, str) else kind).alias("kind"),
-        (F.col(queue) if isinstance(queue, str) else queue).alias("queue"),
-        _detail(detail),
-        (F.array().cast("array<string>") if tags is None else tags).alias("tags"),
-        (F.array().cast(f"array<{REF}>") if refs is None else refs).alias("refs"),
+        F.lit(kind).alias("kind"),
+        "queue",
+        text(detail).alias("detail"),
+        F.expr(tags).cast("array<string>").alias("tags"),
+        F.expr(refs).cast(REFS).alias("refs"),
     )
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A condition on rows, and the finding if it is true. A detail may be a template: ``text``."""
-
-    kind: str
-    condition: Column
-    detail: str | Column
-
-
 def check_rows(
-    frame: DataFrame,
-    tests: Iterable[Condition],
-    *,
-    tags: Column | None = None,
-    refs: Column | None = None,
+    frame: DataFrame, tests: Iterable[Condition], *, tags: str = "array()", refs: str = "array()"
 ) -> DataFrame:
     """The findings of several conditions, in one pass."""
     hits = [
-        F.when(
-            F.coalesce(each.condition, F.lit(False)),
-            F.struct(F.lit(each.kind).alias("kind"), _detail(each.detail)),
-        )
-        for each in tests
+        F.when(F.expr(condition), F.struct(F.lit(kind).alias("kind"), text(detail).alias("detail")))
+        for kind, condition, detail in tests
     ]
     hit = frame.withColumn("hit", F.explode(F.array_compact(F.array(*hits))))
-    return as_findings(hit, F.col("hit.kind"), F.col("hit.detail"), tags=tags, refs=refs)
+    return as_findings(hit, F.col("hit.kind"), "{hit.detail}", tags=tags, refs=refs)
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame:
-    """All rows of some tables."""
-    first, *others = frames
-    for each in others:
-        first = first.unionByName(each)
-    return first
+    """All rows of some tables. Columns that a table lacks are null."""
+    return reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), frames)
 
 
 def first_of_each(findings: DataFrame) -> list[Row]:
     """For each run and kind, the number of findings, and one of them."""
-    columns = [name for name in findings.columns if name not in ("run", "kind")]
-    one = F.min(F.struct(*columns)).alias("one")
-    return (
-        findings.groupBy("run", "kind")
-        .agg(F.count("*").alias("count"), one)
-        .orderBy("run", "kind")
-        .collect()
-    )
+    one = F.min(F.struct("queue", "detail", "tags", "refs")).alias("one")
+    counted = findings.groupBy("run", "kind").agg(F.count("*").alias("count"), one)
+    return counted.orderBy("run", "kind").collect()
 
 
-def violation(row: Row, shown: Iterable[str]) -> Violation:
-    """A row of ``first_of_each`` as a plain value."""
-    return Violation(row["run"], row["kind"], row["count"], row["one"]["detail"], tuple(shown))
+def described(
+    first: list[Row], shown_by: DataFrame, describe: Callable[[Row], str]
+) -> list[Violation]:
+    """The rows of ``first_of_each`` as plain values.
+
+    shown_by: what shows each, in order; its column ``finding`` is the number of the row.
+    """
+    shown: dict[int, list[str]] = {}
+    for row in shown_by.collect() if first else ():
+        texts = shown.setdefault(row["finding"], [])
+        if len(texts) < MOST_SHOWN:
+            texts.append(describe(row))
+    return [
+        Violation(
+            row["run"], row["kind"], row["count"], row["one"]["detail"], tuple(shown.get(n, ()))
+        )
+        for n, row in enumerate(first)
+    ]

@@ -5,7 +5,7 @@ It has a row for each transition of each message, as ``option("table", "history"
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -19,8 +19,6 @@ from .. import stores
 
 TAKES = ("lease", "dequeue")
 """Transitions that deliver a message to a consumer."""
-
-
 COLUMNS = (
     "queue string, stamp binary, transition string, id string, level int, attempt int, "
     "consumer string, at timestamp, place string"
@@ -75,40 +73,22 @@ def out_of(*states: State) -> list[str]:
 
 def state_of(transition: Column, *, source: bool = False) -> Column:
     """The state that a transition leads to, or comes from; null if there is none."""
-    found = F.lit(None).cast("string")
-    for state in State:
-        names = out_of(state) if source else into(state)
-        if names:
-            found = F.when(transition.isin(names), F.lit(state.value)).otherwise(found)
-    return found
+    pairs = [(edge.name, edge.source if source else edge.target) for edge in TRANSITIONS]
+    texts = [text for name, state in pairs if state for text in (name, state.value)]
+    return F.element_at(F.create_map(*map(F.lit, texts)), transition)
 
 
-def with_previous(history: DataFrame) -> DataFrame:
-    """Events with what their message went through before. One shuffle, by message.
+def with_neighbors(events: DataFrame, message: Sequence[str], order: str = "stamp") -> DataFrame:
+    """Events with the previous and the next event of their message. One shuffle, by message.
 
-    Adds at_ms; before, before_ms: the previous event of the message; last: whether there is none
-    after it; born_ms: when the message was enqueued; takes: its deliveries so far. What the
-    history does not tell is null.
+    message: the columns that identify it. order: the column that orders its events. Adds before,
+    before_attempt, before_at and after_at: transition, attempt and at of these events, or null.
     """
-    message = Window.partitionBy("queue", "id").orderBy("stamp")
-    so_far = message.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    lived = history.select(
-        "queue",
-        "stamp",
-        "transition",
-        "id",
-        "level",
-        "attempt",
-        "consumer",
-        F.unix_millis("at").alias("at_ms"),
-    )
-    taken = F.col("transition").isin(*TAKES).cast("int")
-    born = F.when(F.col("transition").isin(BORN), F.col("at_ms"))
-    return lived.select(
+    window = Window.partitionBy(*message).orderBy(order)
+    return events.select(
         "*",
-        F.lag("transition").over(message).alias("before"),
-        F.lag("at_ms").over(message).alias("before_ms"),
-        F.lead("transition").over(message).isNull().alias("last"),
-        F.min(born).over(so_far).alias("born_ms"),
-        F.sum(taken).over(so_far).alias("takes"),
+        F.lag("transition").over(window).alias("before"),
+        F.lag("attempt").over(window).alias("before_attempt"),
+        F.lag("at").over(window).alias("before_at"),
+        F.lead("at").over(window).alias("after_at"),
     )

@@ -1,4 +1,4 @@
-"""The figures of a report, as plain values; docs/spark.md defines each.
+"""The figures of a report, as plain values and as text; docs/spark.md defines each.
 
 Times are in milliseconds; points in time, since the epoch.
 """
@@ -6,7 +6,8 @@ Times are in milliseconds; points in time, since the epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from ...values.records import record
@@ -23,10 +24,9 @@ class Percentiles:
 
 
 @record
-class LevelFigures:
-    """One level of a queue, or the whole queue if ``level`` is None."""
+class Counts:
+    """How many events of each kind there were. A redelivery counts as a delivery, too."""
 
-    level: int | None
     enqueued: int
     delivered: int
     redelivered: int
@@ -35,13 +35,20 @@ class LevelFigures:
     dead: int
     expired: int
     purged: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFigures(Counts):
+    """One level of a queue, or the whole queue if ``level`` is None."""
+
+    level: int | None
     waiting: Percentiles
     service: Percentiles
     whole: Percentiles
 
 
-@record
-class Span:
+@dataclass(frozen=True, slots=True)
+class Span(Counts):
     """One span of time.
 
     ready: the change in ready messages since the history began. longest_wait_ms: the longest wait
@@ -49,17 +56,9 @@ class Span:
     """
 
     begin_ms: int
-    enqueued: int
-    delivered: int
-    redelivered: int
-    done: int
-    returned: int
-    dead: int
-    expired: int
-    purged: int
     ready: int
     waiting: Percentiles
-    longest_wait_ms: int | None
+    longest_wait_ms: int | None = None
 
 
 @record
@@ -124,3 +123,51 @@ class Figures:
     def to_json(self) -> Mapping[str, Any]:
         """All figures as plain dictionaries and lists."""
         return asdict(self)
+
+
+# -- as text ----------------------------------------------------------------------------------
+
+
+def duration(milliseconds: float | None) -> str:
+    """A time in a suitable unit: ``12 ms``, ``3.4 s``, ``2 m 05 s``, ``3 h 20 m``."""
+    if milliseconds is None:
+        return "-"
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 9.95:
+        return f"{seconds:.1f}".rstrip("0").rstrip(".") + " s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return _two(whole, ("m", 60), ("s", 1))
+    return _two(whole, ("h", 3_600), ("m", 60)) if whole < 86_400 else _two(whole, *_DAYS)
+
+
+_DAYS = (("d", 86_400), ("h", 3_600))
+
+
+def _two(seconds: int, large: tuple[str, int], small: tuple[str, int]) -> str:
+    rest = seconds % large[1] // small[1]
+    return f"{seconds // large[1]} {large[0]}" + (f" {rest:02d} {small[0]}" if rest else "")
+
+
+def moment(milliseconds: int) -> str:
+    """A point in time, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def share(part: int, whole: int) -> str:
+    """A share in per cent."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def visible(text: str) -> str:
+    """Text with unprintable characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def clipped(text: str, length: int) -> str:
+    """A text, cut to a length."""
+    return text if len(text) <= length else text[: length - 3] + "..."

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
@@ -18,15 +19,15 @@ from ...errors import MissingPackage
 from ...queue.queue import Queue
 from ...store.binding import fdb
 from ...values.durations import Seconds, seconds
-from ...values.records import record
 from ...values.states import ENDS, State
 from .. import session
 from ..jobs import events as histories
-from ..jobs.events import BORN, TAKES, into, out_of, state_of, with_previous
+from ..jobs.events import BORN, TAKES, into, out_of, state_of, with_neighbors
 from ..jobs.steps import OnProgress, steps
 from .figures import (
     Balance,
     ConsumerFigures,
+    Counts,
     Figures,
     LevelFigures,
     Oldest,
@@ -48,11 +49,7 @@ WIDTHS_MS = tuple(
         *(3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800),
     )
 )
-
-RETURNED = ("release", "defer", "reclaim")
-DONE = into(State.DONE)
-DEAD = into(State.DEAD)
-COUNTS = ("enqueued", "delivered", "redelivered", "done", "returned", "dead", "expired", "purged")
+COUNTS = tuple(each.name for each in fields(Counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ def report(
 
 def summarize(history: DataFrame, *, width: Seconds | None = None) -> Report:
     """The report on a table of history, of one queue or several; ``width`` as in ``report``."""
-    events = _timed(with_previous(history)).persist()
+    events = _followed(history).persist()
     try:
         levels = _levels(events)
         whole = next((row for row in levels if row["queue"] is None), None)
@@ -106,13 +103,10 @@ def summarize(history: DataFrame, *, width: Seconds | None = None) -> Report:
             return Report(None, None, None, ())
         since_ms, until_ms = whole["first_ms"], whole["last_ms"]
         width_ms = int(seconds(width) * 1000) if width else span_width_ms(until_ms - since_ms)
-        parts = _Parts(
-            levels=_by_queue(row for row in levels if row["queue"] is not None),
-            spans=_by_queue(_spans(events, width_ms)),
-            consumers=_by_queue(_consumers(events)),
-            oldest=_by_queue(_oldest(events)),
-        )
-        queues = (_queue(name, parts, width_ms, until_ms) for name in sorted(parts.levels))
+        every = (levels, _spans(events, width_ms), _consumers(events), _oldest(events, until_ms))
+        parts = [_by_queue(rows) for rows in every]
+        names = sorted(name for name in parts[0] if name is not None)
+        queues = (_queue(name, width_ms, *(part[name] for part in parts)) for name in names)
         return Report(since_ms, until_ms, width_ms, tuple(queues))
     finally:
         events.unpersist()
@@ -130,208 +124,148 @@ def span_width_ms(length_ms: int) -> int:
 # -- over the events --------------------------------------------------------------------------
 
 
-def _timed(events: DataFrame) -> DataFrame:
-    """Adds the times that an event ends: wait_ms, service_ms and whole_ms, or null.
+def _followed(history: DataFrame) -> DataFrame:
+    """Events with what they count as, and what their message went through before. One shuffle.
 
-    The clocks of two machines differ, so times that would be negative are 0.
+    Adds ``COUNTS``: whether the event counts; takes: the message's deliveries so far; born_ms: when
+    it was enqueued; and the times that the event ends: waiting, service and whole, in milliseconds.
+    What the history does not tell is null.
     """
-
-    def since(start: str) -> Column:
-        # The greatest of null and 0 is 0.
-        return F.when(F.col(start).isNotNull(), F.greatest(F.lit(0), F.col("at_ms") - F.col(start)))
-
-    transition, before = F.col("transition"), F.col("before")
-    taken, done = transition.isin(*TAKES), transition.isin(DONE)
-    waited = taken & before.isin(into(State.READY))
-    return events.select(
+    kinds = {
+        "enqueued": BORN,
+        "delivered": TAKES,
+        "done": into(State.DONE),
+        "returned": ("release", "defer", "reclaim"),
+        "dead": into(State.DEAD),
+        "expired": into(State.EXPIRED),
+        "purged": into(State.PURGED),
+        "into_ready": into(State.READY),
+        "out_of_ready": out_of(State.READY),
+    }
+    transition, message = F.col("transition"), ["queue", "id"]
+    so_far = Window.partitionBy(message).orderBy("stamp")
+    so_far = so_far.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    events = history.withColumn("at", F.unix_millis("at"))
+    events = events.withColumns({name: transition.isin(*each) for name, each in kinds.items()})
+    followed = with_neighbors(events, message).withColumns(
+        {
+            "takes": F.count_if("delivered").over(so_far),
+            "born_ms": F.min(F.expr("if(enqueued, at, null)")).over(so_far),
+            "waited": F.col("delivered") & F.col("before").isin(into(State.READY)),
+        }
+    )
+    # The clocks of two machines differ, so times that would be negative are 0.
+    held = "transition = 'ack' and before = 'lease'"
+    return followed.selectExpr(
         "*",
-        F.when(waited, since("before_ms")).alias("wait_ms"),
-        F.when((transition == "ack") & (before == "lease"), since("before_ms")).alias("service_ms"),
-        F.when(done, since("born_ms")).alias("whole_ms"),
+        "delivered and takes > 1 as redelivered",
+        "if(waited, greatest(0, at - before_at), null) as waiting",
+        f"if({held}, greatest(0, at - before_at), null) as service",
+        "if(done and born_ms is not null, greatest(0, at - born_ms), null) as whole",
     )
 
 
-def _many(condition: Column) -> Column:
-    return F.count(F.when(condition, 1))
-
-
-def _times(name: str) -> list[Column]:
-    value = F.col(f"{name}_ms")
-    ranks = F.percentile_approx(value, list(PERCENTILES), ACCURACY)
-    return [F.count(value).alias(f"{name}_count"), ranks.alias(name)]
-
-
 def _counts() -> list[Column]:
-    transition = F.col("transition")
-    taken = transition.isin(*TAKES)
-    conditions = {
-        "enqueued": transition.isin(BORN),
-        "delivered": taken,
-        "redelivered": taken & (F.col("takes") > 1),
-        "done": transition.isin(DONE),
-        "returned": transition.isin(*RETURNED),
-        "dead": transition.isin(DEAD),
-        "expired": transition.isin(into(State.EXPIRED)),
-        "purged": transition.isin(into(State.PURGED)),
-    }
-    return [_many(conditions[name]).alias(name) for name in COUNTS]
+    return [F.count_if(name).alias(name) for name in COUNTS]
+
+
+def _times(*names: str) -> list[Column]:
+    """For each, the number of times and their percentiles."""
+    ranks = ", ".join(map(str, PERCENTILES))
+    figures = "struct(count({0}), percentile_approx({0}, array({1}), {2})) as {0}"
+    return [F.expr(figures.format(name, ranks, ACCURACY)) for name in names]
 
 
 def _levels(events: DataFrame) -> list[Row]:
     """A row for each level, each queue (level null), and the whole (queue null)."""
-    return (
-        events.rollup("queue", "level")
-        .agg(
-            *_counts(),
-            *_times("wait"),
-            *_times("service"),
-            *_times("whole"),
-            F.min("at_ms").alias("first_ms"),
-            F.max("at_ms").alias("last_ms"),
-        )
-        .collect()
-    )
+    span = F.min("at").alias("first_ms"), F.max("at").alias("last_ms")
+    levels = events.rollup("queue", "level")
+    rows = levels.agg(*_counts(), *_times("waiting", "service", "whole"), *span)
+    return rows.orderBy("queue", "level").collect()
 
 
 def _spans(events: DataFrame, width_ms: int) -> list[Row]:
-    transition = F.col("transition")
-    begin_ms = F.col("at_ms") - F.pmod(F.col("at_ms"), F.lit(width_ms))
-    risen = _many(transition.isin(into(State.READY)))
-    return (
-        events.groupBy("queue", begin_ms.alias("begin_ms"))
-        .agg(
-            *_counts(),
-            (risen - _many(transition.isin(out_of(State.READY)))).alias("ready_change"),
-            *_times("wait"),
-            F.max("wait_ms").alias("longest_wait_ms"),
-        )
-        .orderBy("queue", "begin_ms")
-        .collect()
-    )
+    spans = events.groupBy("queue", F.expr(f"at - pmod(at, {width_ms}) as begin_ms"))
+    return spans.agg(
+        *_counts(),
+        F.expr("count_if(into_ready) - count_if(out_of_ready) as ready_change"),
+        F.max("waiting").alias("longest_wait_ms"),
+        *_times("waiting"),
+    ).collect()
 
 
 def _consumers(events: DataFrame) -> list[Row]:
     """The busiest consumers of each queue, with the balance of the queue in each row."""
-    transition = F.col("transition")
-    each = events.groupBy("queue", "consumer").agg(
-        _many(transition.isin(*TAKES)).alias("delivered"),
-        _many(transition.isin(DONE)).alias("done"),
-        _many(transition.isin(*RETURNED) | transition.isin("dead-letter", "drop")).alias("failed"),
-        *_times("service"),
+    failed = "count_if(returned or transition in ('dead-letter', 'drop')) as failed"
+    counts = [F.count_if(name).alias(name) for name in ("delivered", "done")]
+    each = events.groupBy("queue", "consumer").agg(*counts, F.expr(failed), *_times("service"))
+    everyone = "over (partition by queue)"
+    squares = f"count(*) {everyone} * sum(pow(delivered, 2)) {everyone}"
+    ranked = each.where("delivered > 0").selectExpr(
+        "*",
+        "row_number() over (partition by queue order by delivered desc, consumer) as rank",
+        f"count(*) {everyone} as consumers",
+        f"max(delivered) {everyone} as most",
+        f"min(delivered) {everyone} as least",
+        f"pow(sum(delivered) {everyone}, 2) / ({squares}) as evenness",
     )
-    number = F.col("delivered").cast("double")
-    everyone = Window.partitionBy("queue")
-    busiest = everyone.orderBy(F.desc("delivered"), "consumer")
-    count, total = F.count("*").over(everyone), F.sum(number).over(everyone)
-    return (
-        each.where("delivered > 0")
-        .select(
-            "*",
-            F.row_number().over(busiest).alias("rank"),
-            count.alias("consumers"),
-            F.max("delivered").over(everyone).alias("most"),
-            F.min("delivered").over(everyone).alias("least"),
-            (total * total / (count * F.sum(number * number).over(everyone))).alias("evenness"),
-        )
-        .where(F.col("rank") <= MOST_CONSUMERS)
-        .orderBy("queue", "rank")
-        .collect()
-    )
+    return ranked.where(f"rank <= {MOST_CONSUMERS}").orderBy("queue", "rank").collect()
 
 
-def _oldest(events: DataFrame) -> list[Row]:
+def _oldest(events: DataFrame, until_ms: int) -> list[Row]:
     """For each queue and state, the messages that the history leaves there, and the oldest."""
-    state = state_of(F.col("transition"))
+    last = events.where("after_at is null").withColumn("state", state_of(F.col("transition")))
+    left = last.where(~F.col("state").isin([state.value for state in ENDS]))
     # Without the enqueue in the history, its last event has to do.
-    since = F.coalesce("born_ms", "at_ms")
+    oldest = "min(struct(coalesce(born_ms, at) as since_ms, id, level, takes as deliveries))"
+    found = left.groupBy("queue", "state").agg(
+        F.count("*").alias("messages"), F.expr(oldest).alias("oldest")
+    )
+    age = f"greatest(0, {until_ms} - oldest.since_ms) as age_ms"
     return (
-        events.where("last")
-        .where(~F.col("transition").isin(into(*ENDS)))
-        .groupBy("queue", state.alias("state"))
-        .agg(
-            F.count("*").alias("messages"),
-            F.min(F.struct(since.alias("since_ms"), "id", "level", "takes")).alias("oldest"),
-        )
-        .orderBy("queue", "state")
-        .collect()
+        found.selectExpr("queue", "state", "messages", "oldest.*", age).orderBy("state").collect()
     )
 
 
 # -- as plain values --------------------------------------------------------------------------
 
 
-@record
-class _Parts:
-    """Rows by queue."""
-
-    levels: dict[str, list[Row]]
-    spans: dict[str, list[Row]]
-    consumers: dict[str, list[Row]]
-    oldest: dict[str, list[Row]]
-
-
-def _by_queue(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def _by_queue(rows: Iterable[Row]) -> dict[str | None, list[Row]]:
     found = defaultdict(list)
     for row in rows:
         found[row["queue"]].append(row)
-    return dict(found)
+    return found
 
 
-def _queue(name: str, parts: _Parts, width_ms: int, until_ms: int) -> QueueReport:
-    rows = sorted(parts.levels[name], key=lambda row: -1 if row["level"] is None else row["level"])
-    whole, *levels = map(_level, rows)
-    consumers = parts.consumers.get(name, [])
+def _queue(
+    name: str,
+    width_ms: int,
+    levels: list[Row],
+    spans: list[Row],
+    consumers: list[Row],
+    oldest: list[Row],
+) -> QueueReport:
+    whole, *each = (LevelFigures(**_figures(LevelFigures, row)) for row in levels)
     return QueueReport(
         queue=name,
         whole=whole,
-        levels=tuple(levels),
-        spans=tuple(_filled(parts.spans.get(name, []), width_ms)),
-        consumers=tuple(map(_consumer, consumers)),
-        balance=_balance(consumers[0]) if consumers else None,
-        oldest=tuple(
-            Oldest(
-                state=row["state"],
-                messages=row["messages"],
-                id=row["oldest"]["id"],
-                level=row["oldest"]["level"],
-                deliveries=row["oldest"]["takes"],
-                since_ms=row["oldest"]["since_ms"],
-                age_ms=max(0, until_ms - row["oldest"]["since_ms"]),
-            )
-            for row in parts.oldest.get(name, [])
-        ),
+        levels=tuple(each),
+        spans=tuple(_filled(spans, width_ms)),
+        consumers=tuple(ConsumerFigures(**_figures(ConsumerFigures, row)) for row in consumers),
+        balance=Balance(**_figures(Balance, consumers[0])) if consumers else None,
+        oldest=tuple(Oldest(**_figures(Oldest, row)) for row in oldest),
     )
 
 
-def _percentiles(row: Row, name: str) -> Percentiles:
-    return Percentiles(row[f"{name}_count"], *(row[name] or (None, None, None)))
-
-
-NONE = Percentiles(0, None, None, None)
-
-
-def _level(row: Row) -> LevelFigures:
-    return LevelFigures(
-        level=row["level"],
-        **{name: row[name] for name in COUNTS},
-        waiting=_percentiles(row, "wait"),
-        service=_percentiles(row, "service"),
-        whole=_percentiles(row, "whole"),
-    )
-
-
-def _consumer(row: Row) -> ConsumerFigures:
-    return ConsumerFigures(
-        consumer=row["consumer"],
-        delivered=row["delivered"],
-        done=row["done"],
-        failed=row["failed"],
-        service=_percentiles(row, "service"),
-    )
-
-
-def _balance(row: Row) -> Balance:
-    return Balance(row["consumers"], row["most"], row["least"], row["evenness"])
+def _figures(kind: type[Any], row: Row) -> dict[str, Any]:
+    """The fields of a record that a row has. A row inside it holds percentiles."""
+    found = {each.name: row[each.name] for each in fields(kind) if each.name in row}
+    return {
+        name: Percentiles(value[0], *(value[1] or (None, None, None)))
+        if isinstance(value, Row)
+        else value
+        for name, value in found.items()
+    }
 
 
 def _filled(rows: list[Row], width_ms: int) -> Iterator[Span]:
@@ -341,9 +275,9 @@ def _filled(rows: list[Row], width_ms: int) -> Iterator[Span]:
     for begin_ms in range(min(known), max(known) + 1, width_ms) if known else ():
         row = known.get(begin_ms)
         if row is None:
-            counts, waiting, longest_ms = dict.fromkeys(COUNTS, 0), NONE, None
+            nothing = dict.fromkeys(COUNTS, 0)
+            none = Percentiles(0, None, None, None)
+            yield Span(**nothing, begin_ms=begin_ms, ready=ready, waiting=none)
         else:
             ready += row["ready_change"]
-            counts = {name: row[name] for name in COUNTS}
-            waiting, longest_ms = _percentiles(row, "wait"), row["longest_wait_ms"]
-        yield Span(begin_ms, **counts, ready=ready, waiting=waiting, longest_wait_ms=longest_ms)
+            yield Span(**_figures(Span, row), ready=ready)
