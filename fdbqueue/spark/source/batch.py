@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.types import StructType
 
 from ...errors import InvalidOptions
@@ -14,7 +27,7 @@ from ...messages.streams import table_scan
 from ...values.records import record
 from ...values.selector import Selector
 from ..stores import SharedQueue
-from . import pushdown, tables
+from . import tables
 from .rows import Decoder, Layout
 from .settings import BATCH, Location, Options
 from .tables import RowFilter
@@ -63,13 +76,13 @@ class TablePartition(InputPartition):
     end: bytes
 
 
+@dataclass(eq=False)
 class BatchReader(DataSourceReader):
     """Reads a table. Plain values only: Spark pickles it to its tasks."""
 
-    def __init__(self, settings: Settings, schema: StructType, queue: SharedQueue) -> None:
-        self._settings = settings
-        self._schema = schema
-        self._queue = queue
+    _settings: Settings
+    _schema: StructType
+    _queue: SharedQueue
 
     def partitions(self) -> list[InputPartition]:
         """Ranges of each level, none of them too large for a transaction."""
@@ -98,15 +111,51 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """A reader that takes the query's conditions, so that it reads less."""
+    """A reader that takes the query's conditions, so that it reads less.
+
+    Only with the option ``pushdown``: Spark refuses such readers unless
+    ``spark.sql.python.filterPushdown.enabled`` is true.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow the read down. Spark still evaluates every condition."""
-        time = pushdown.TIMES[self._settings.layout.table]
+        """Narrow the read down. Spark still evaluates every condition, so it may be coarse."""
+        time = tables.TIMES.get(self._settings.layout.table, "enqueued_at")
         levels = range(self._queue.levels)
-        narrowed = pushdown.narrow(self._settings.row_filter, filters, time, levels)
+        narrowed = _narrowed(self._settings.row_filter, filters, time, levels)
         self._settings = replace(self._settings, row_filter=narrowed)
         return filters
+
+
+_COMPARE: dict[type[Filter], Callable[[Any, Any], bool]] = {
+    EqualTo: operator.eq,
+    In: lambda value, values: value in values,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
+
+
+def _narrowed(
+    row_filter: RowFilter, filters: Iterable[Filter], time: str, levels: Sequence[int]
+) -> RowFilter:
+    """The row filter, narrowed by conditions on level and time that must all hold."""
+    allowed, since, until = row_filter.levels, row_filter.since, row_filter.until
+    for each in filters:
+        column, value = getattr(each, "attribute", None), getattr(each, "value", None)
+        compare = _COMPARE.get(type(each))
+        if compare and column == ("level",) and value is not None:
+            known = levels if allowed is None else allowed
+            allowed = frozenset(level for level in known if compare(level, value))
+        elif column == (time,) and isinstance(value, datetime):
+            aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+            at_ms = int(aware.timestamp() * 1000)
+            if isinstance(each, GreaterThan | GreaterThanOrEqual):
+                since = max(at_ms, since or at_ms)
+            elif isinstance(each, LessThan | LessThanOrEqual):
+                # The condition may include this very millisecond.
+                until = min(at_ms + 1, until or at_ms + 1)
+    return replace(row_filter, levels=allowed, since=since, until=until)
 
 
 def reader(options: Mapping[str, str], schema: StructType) -> BatchReader:

@@ -1,22 +1,22 @@
 """Rows: the columns of each table, and how messages become Arrow batches.
 
-Each column is made for a whole block of messages at once, straight from their stored envelopes, and
-only if the schema asks for it.
+Each column is made for many messages at once, straight from their stored envelopes, and only if the
+schema asks for it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import compress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -142,64 +142,47 @@ class Layout:
         return ", ".join(f"`{name}` {type_}" for name, type_ in columns.items())
 
 
-@dataclass(slots=True)
-class Block:
-    """Messages by column.
+class Rows(dict[str, Sequence[Any]]):
+    """Rows of a table, by column.
 
-    fields: their stored envelopes. payloads: as they were enqueued. extra: other columns, by name.
+    ``fields`` are the contents of stored envelopes, ``packed`` the envelopes, ``payload`` what was
+    enqueued. The others are columns that are not stored in envelopes.
     """
 
-    ids: Sequence[str | None]
-    levels: Sequence[int | None]
-    fields: Sequence[dict[int, Any]]
-    payloads: Sequence[bytes | None]
-    extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    def chosen(self, mask: Sequence[bool]) -> Rows:
+        """The rows for which the mask is true."""
+        return Rows({name: list(compress(values, mask)) for name, values in self.items()})
 
-    def __len__(self) -> int:
-        return len(self.ids)
+    def part(self, begin: int, end: int) -> Rows:
+        """A range of the rows."""
+        return Rows({name: values[begin:end] for name, values in self.items()})
 
-    def part(self, begin: int, end: int) -> Block:
-        """A range of the messages."""
-        if begin == 0 and end >= len(self):
-            return self
-        cut = slice(begin, end)
-        extra = {name: values[cut] for name, values in self.extra.items()}
-        return Block(self.ids[cut], self.levels[cut], self.fields[cut], self.payloads[cut], extra)
-
-    def readable(self, strict: bool) -> Block:
+    def readable(self, strict: bool) -> Rows:
         """The messages that can be read. strict: raise ``CorruptData`` if one cannot."""
-        mask = [each.get(_CONTENT_TYPE) != UNREADABLE for each in self.fields]
-        if all(mask):
-            return self
-        if strict:
+        mask = [each.get(_CONTENT_TYPE) != UNREADABLE for each in self["fields"]]
+        if strict and not all(mask):
             n = mask.index(False)
-            problem = f"{self.fields[n][_LAST_ERROR]}; the option unreadable at 'keep' shows it"
-            raise CorruptData(what=f"message {self.ids[n]}", problem=problem)
-        return Block(
-            list(compress(self.ids, mask)),
-            list(compress(self.levels, mask)),
-            list(compress(self.fields, mask)),
-            list(compress(self.payloads, mask)),
-            {name: list(compress(values, mask)) for name, values in self.extra.items()},
-        )
+            problem = f"{self['fields'][n][_LAST_ERROR]}; the option unreadable at 'keep' shows it"
+            raise CorruptData(what=f"message {self['id'][n]}", problem=problem)
+        return self.chosen(mask)
 
 
 class Decoder:
-    """Turns blocks into Arrow batches of a schema. The constructor raises ``InvalidSchema``."""
+    """Turns rows into Arrow batches of a schema. The constructor raises ``InvalidSchema``."""
 
     def __init__(self, layout: Layout, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._columns = [_column(layout, each) for each in schema.fields]
         self._unreadable = layout.unreadable
 
-    def batch(self, block: Block) -> pa.RecordBatch:
+    def batch(self, rows: Rows) -> pa.RecordBatch:
         """One batch. Raises ``CorruptData`` if a payload or a stored value does not fit."""
-        if self._unreadable != "keep" and block.fields:
-            block = block.readable(strict=self._unreadable == "fail")
+        if self._unreadable != "keep":
+            rows = rows.readable(strict=self._unreadable == "fail")
         arrays = []
         for wanted, make in zip(self._schema, self._columns, strict=True):
             with decoding(f"the column {wanted.name} of a message"):
-                made = make(block)
+                made = make(rows)
                 arrays.append(made if made.type == wanted.type else made.cast(wanted.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -213,7 +196,7 @@ def decoding(what: str) -> Iterator[None]:
         raise CorruptData(what=what, problem=str(error)) from None
 
 
-Column = Callable[[Block], pa.Array]
+Column = Callable[[Rows], pa.Array]
 
 
 def _column(layout: Layout, wanted: StructField) -> Column:
@@ -240,7 +223,7 @@ def _column(layout: Layout, wanted: StructField) -> Column:
         raise InvalidSchema(
             column=name, problem=f"it is {columns[name]}, not {type_.simpleString().upper()}"
         )
-    return _COLUMNS.get(name) or _extra(name, columns[name])
+    return _plain(name, columns[name])
 
 
 def _payload(layout: Layout, type_: DataType) -> Column:
@@ -252,13 +235,13 @@ def _payload(layout: Layout, type_: DataType) -> Column:
             f"{type_.simpleString().upper()}",
         )
     read = payloads.reader(kind, type_, layout.strict)
-    return lambda block: read(block.payloads, block.ids)
+    return lambda rows: read(rows["payload"], rows["id"])
 
 
 def _headers(layout: Layout, type_: DataType) -> Column:
     if type_ == _TYPES[STRING] and layout.headers in ("", "json"):
-        return lambda block: pa.array(
-            [json.dumps(each.get(_HEADERS) or {}) for each in block.fields], pa.string()
+        return lambda rows: pa.array(
+            [json.dumps(each.get(_HEADERS) or {}) for each in rows["fields"]], pa.string()
         )
     if type_ == _TYPES[HEADERS] and layout.headers in ("", "map"):
         return _header_map
@@ -274,10 +257,10 @@ _HEADERS, _CONTENT_TYPE, _LAST_ERROR = (
 _MAP = pa.map_(pa.string(), pa.string())
 
 
-def _header_map(block: Block) -> pa.Array:
+def _header_map(rows: Rows) -> pa.Array:
     offsets, names = [0], []
     values: list[str | None] = []
-    for each in block.fields:
+    for each in rows["fields"]:
         headers = each.get(_HEADERS)
         if headers:
             names.extend(headers)
@@ -296,50 +279,30 @@ def as_text(value: object) -> str | None:
 
 
 def _header(name: str, type_: DataType) -> Column:
-    fit, arrow = _FITS[type_]
+    fit, arrow = _FITS[type_], to_arrow_type(type_)
 
-    def make(block: Block) -> pa.Array:
-        found = (each.get(_HEADERS) for each in block.fields)
+    def make(rows: Rows) -> pa.Array:
+        found = (each.get(_HEADERS) for each in rows["fields"])
         return pa.array([fit(headers.get(name)) if headers else None for headers in found], arrow)
 
     return make
 
 
-def _integer(value: object) -> int | None:
-    return value if type(value) is int else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if type(value) in (int, float) else None  # type: ignore[arg-type]
-
-
-def _boolean(value: object) -> bool | None:
-    return value if type(value) is bool else None
-
-
-_FITS: dict[DataType, tuple[Callable[[Any], Any], pa.DataType]] = {
-    StringType(): (as_text, pa.string()),
-    LongType(): (_integer, pa.int64()),
-    DoubleType(): (_number, pa.float64()),
-    BooleanType(): (_boolean, pa.bool_()),
+_FITS: dict[DataType, Callable[[Any], Any]] = {
+    StringType(): as_text,
+    LongType(): lambda value: value if type(value) is int else None,
+    DoubleType(): lambda value: float(value) if type(value) in (int, float) else None,
+    BooleanType(): lambda value: value if type(value) is bool else None,
 }
 
 
-def _stored(name: str, type_: pa.DataType, default: object = None) -> Column:
-    number = FIELDS[name]
-    return lambda block: pa.array([each.get(number, default) for each in block.fields], type_)
-
-
-def _stored_time(name: str) -> Column:
-    number = FIELDS[name]
-    return lambda block: _times([each.get(number) for each in block.fields])
-
-
-def _extra(name: str, type_: str) -> Column:
-    if type_ == TIME:
-        return lambda block: _times(block.extra[name])
-    arrow = {STRING: pa.string(), INT: pa.int32(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary()}
-    return lambda block: pa.array(block.extra[name], arrow[type_])
+def _plain(name: str, type_: str) -> Column:
+    """A column as it is stored, in the envelope or beside it."""
+    number, default = _STORED.get(name, (None, None))
+    make = _times if type_ == TIME else partial(pa.array, type=to_arrow_type(_TYPES[type_]))
+    if number is None:
+        return lambda rows: make(rows[name])
+    return lambda rows: make([each.get(number, default) for each in rows["fields"]])
 
 
 def _times(milliseconds: Sequence[int | None]) -> pa.Array:
@@ -347,17 +310,16 @@ def _times(milliseconds: Sequence[int | None]) -> pa.Array:
     return microseconds.cast(pa.timestamp("us", tz="UTC"))
 
 
-_COLUMNS: dict[str, Column] = {
-    "id": lambda block: pa.array(block.ids, pa.string()),
-    "level": lambda block: pa.array(block.levels, pa.int32()),
-    "priority": _stored("priority", pa.int32()),
-    "attempts": _stored("attempts", pa.int32(), 0),
-    "enqueued_at": _stored_time("enqueued_at_ms"),
-    "expires_at": _stored_time("expires_at_ms"),
-    "content_type": _stored("content_type", pa.string(), BYTES),
-    "key": _stored("key", pa.string()),
-    "last_error": _stored("last_error", pa.string()),
+_STORED = {
+    "priority": (FIELDS["priority"], None),
+    "attempts": (FIELDS["attempts"], 0),
+    "enqueued_at": (FIELDS["enqueued_at_ms"], None),
+    "expires_at": (FIELDS["expires_at_ms"], None),
+    "content_type": (_CONTENT_TYPE, BYTES),
+    "key": (FIELDS["key"], None),
+    "last_error": (_LAST_ERROR, None),
 }
+"""The columns that envelopes hold, with their fields and defaults."""
 
 
 def _header_columns(text: str) -> tuple[tuple[str, str], ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -95,15 +96,14 @@ class Settings:
         )
 
 
+@dataclass(eq=False)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The common part of both readers. Plain values only: Spark pickles it to its tasks."""
 
+    _settings: Settings
+    _schema: StructType
+    _queue: SharedQueue
     _ends: dict[int, int] | None = None
-
-    def __init__(self, settings: Settings, schema: StructType, queue: SharedQueue) -> None:
-        self._settings = settings
-        self._schema = schema
-        self._queue = queue
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> Self:

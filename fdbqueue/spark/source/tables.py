@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -22,14 +20,16 @@ from ...store.binding import fdb
 from ...values.model import Due, Position
 from ...values.records import record
 from ...values.selector import Selector
-from .rows import Block, Decoder, decoding
+from .rows import Decoder, Rows, decoding
 
 HISTORY = "history"
+TIMES = {"delayed": "due_at", "dead": "died_at", HISTORY: "at"}
+"""The columns of the tables' own times, if these are not the times of the enqueues."""
 _BATCH_ROWS = 10_000
 _ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
 _NOWHERE = Position(0, 0, b"")
 """Of a message whose position cannot be read either."""
-_EVENT = ("transition", "id", "level", "attempt", "consumer", "at", "place")
+_EVENT = ("stamp", "transition", "id", "level", "attempt", "consumer", "at", "place")
 
 
 @record
@@ -58,99 +58,79 @@ class RowFilter:
 EVERYTHING = RowFilter()
 
 
-@dataclass(slots=True)
-class Rows:
-    """Stored messages.
-
-    packed: their envelopes. fields: the contents of these. extra: columns that their kind of key
-    adds. times: the table's own time, if it is not the time of the enqueue.
-    """
-
-    levels: Sequence[int | None]
-    ids: Sequence[str | None]
-    packed: Sequence[bytes]
-    fields: Sequence[dict[int, Any]]
-    extra: dict[str, Sequence[Any]] = field(default_factory=dict)
-    times: Sequence[int | None] | None = None
-
-    @classmethod
-    def at(
-        cls,
-        places: Sequence[Position | Due],
-        levels: Sequence[int | None],
-        packed: Sequence[bytes],
-        **extra: Sequence[Any],
-    ) -> Rows:
-        """Messages whose ids name these places, unless their envelopes have other ids."""
-        ids = [None if each is _NOWHERE else each.to_id() for each in places]
-        return cls(levels, ids, packed, open_fields(packed), extra)
-
-    def chosen(self, mask: Sequence[bool]) -> Rows:
-        """The rows for which the mask is true."""
-        return Rows(
-            list(compress(self.levels, mask)),
-            list(compress(self.ids, mask)),
-            list(compress(self.packed, mask)),
-            list(compress(self.fields, mask)),
-            {name: list(compress(values, mask)) for name, values in self.extra.items()},
-        )
+# -- what is stored ---------------------------------------------------------------------------
 
 
-Read = Callable[[QueueKeys, Sequence[fdb.KeyValue]], Rows]
+def _messages(
+    packed: Sequence[bytes], ids: Sequence[str | None], levels: Sequence[int | None], **others: Any
+) -> Rows:
+    """Messages with the ids of their places, unless their envelopes have other ids."""
+    fields = open_fields(packed)
+    ids = [each.get(_ID, place) for each, place in zip(fields, ids, strict=True)]
+    return Rows(id=ids, level=levels, fields=fields, packed=packed, **others)
 
 
-def _ready(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    packed = [kv.value for kv in rows]
-    levels, ids = keys.ready_ids([kv.key for kv in rows])
-    return Rows(levels, ids, packed, open_fields(packed), {"blocked": [False] * len(rows)})
+def _placed(
+    positions: Sequence[Position],
+    packed: Sequence[bytes],
+    places: Sequence[Position | Due] | None = None,
+    **others: Any,
+) -> Rows:
+    """Messages with these positions. places: what their ids name, if not the positions."""
+    ids = [None if each is _NOWHERE else each.to_id() for each in places or positions]
+    levels = [None if each is _NOWHERE else each.level for each in positions]
+    return _messages(packed, ids, levels, **others)
 
 
-def _blocked(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    positions, packed = _columns(_opened(open_delayed, rows, _NOWHERE), 2)
-    return Rows.at(positions, _levels(positions), packed, blocked=[True] * len(rows))
+def _ready(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+    levels, ids = keys.ready_ids([kv.key for kv in stored])
+    return _messages([kv.value for kv in stored], ids, levels, blocked=[False] * len(stored))
 
 
-def _delayed(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    dues = [Due(*keys.delayed.parse(kv.key)) for kv in rows]
-    positions, packed = _columns(_opened(open_delayed, rows, _NOWHERE), 2)
+def _blocked(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+    positions, packed = _columns(_opened(open_delayed, stored, _NOWHERE), 2)
+    return _placed(positions, packed, blocked=[True] * len(stored))
+
+
+def _delayed(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+    dues = [Due(*keys.delayed.parse(kv.key)) for kv in stored]
+    positions, packed = _columns(_opened(open_delayed, stored, _NOWHERE), 2)
     # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
-    times = [due.due_ms for due in dues]
-    found = Rows.at(places, _levels(positions), packed, due_at=times)
-    return replace(found, times=times)
+    return _placed(positions, packed, places, due_at=[due.due_ms for due in dues])
 
 
-def _leased(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    leases = [Lease(*each) for each in _opened(unpack_lease, rows, _NOWHERE, 0, 0, "")]
-    positions = [lease.position for lease in leases]
-    return Rows.at(
-        positions,
-        _levels(positions),
+def _leased(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+    leases = [Lease(*each) for each in _opened(unpack_lease, stored, _NOWHERE, 0, 0, "")]
+    return _placed(
+        [lease.position for lease in leases],
         [lease.envelope for lease in leases],
         consumer=[lease.consumer for lease in leases],
         lease_expires_at=[None if lease.planned else lease.expiry_ms for lease in leases],
+        blocked=[False] * len(leases),
     )
 
 
-def _dead(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    found_rows = _opened(open_dead, rows, _NOWHERE, None, None)
-    positions, reasons, times, packed = _columns(found_rows, 4)
-    found = Rows.at(positions, _levels(positions), packed, reason=reasons, died_at=times)
-    return replace(found, times=times)
+def _dead(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+    rows = _opened(open_dead, stored, _NOWHERE, None, None)
+    positions, reasons, times, packed = _columns(rows, 4)
+    return _placed(positions, packed, reason=reasons, died_at=times)
 
 
-def _planned(keys: QueueKeys, rows: Sequence[fdb.KeyValue]) -> Rows:
-    return replace(_leased(keys, rows), extra={"blocked": [False] * len(rows)})
+def _history(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+    lines = [(keys.event_stamp(kv.key), *unpack_event(kv.value)) for kv in stored]
+    columns = zip(_EVENT, _columns(lines, len(_EVENT)), strict=True)
+    return Rows(columns, fields=[{}] * len(lines), packed=[b""] * len(lines))
 
 
 def _opened(
-    read: Callable[[bytes], tuple[Any, ...]], rows: Sequence[fdb.KeyValue], *instead: Any
+    read: Callable[[bytes], tuple[Any, ...]], stored: Sequence[fdb.KeyValue], *instead: Any
 ) -> list[tuple[Any, ...]]:
-    """The values of rows. One that cannot be read is ``instead``, and all of it for an envelope."""
+    """What is stored. One that cannot be read is ``instead``, and all of it for an envelope."""
     try:
-        return [read(kv.value) for kv in rows]
+        return [read(kv.value) for kv in stored]
     except (CorruptData, FormatTooNew):
-        return [_opened_one(read, kv.value, instead) for kv in rows]
+        return [_opened_one(read, kv.value, instead) for kv in stored]
 
 
 def _opened_one(
@@ -166,20 +146,20 @@ def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[A
     return list(zip(*rows, strict=True)) if rows else [()] * count
 
 
-def _levels(positions: Sequence[Position]) -> list[int | None]:
-    return [None if each is _NOWHERE else each.level for each in positions]
-
-
-_PARTS: dict[str, Read] = {
+_PARTS: dict[str, Callable[[QueueKeys, Sequence[fdb.KeyValue]], Rows]] = {
     "ready": _ready,
     "blocked": _blocked,
-    "planned": _planned,
+    "planned": _leased,
     "delayed": _delayed,
     "leased": _leased,
     "dead": _dead,
+    HISTORY: _history,
 }
 """Readers of parts of tables. ``blocked`` is the part of ``ready`` that waits for others of its
 ordering key; ``planned`` is what a stream has taken."""
+
+
+# -- reading ----------------------------------------------------------------------------------
 
 
 def ranges(
@@ -219,62 +199,36 @@ def batches(
 
     Raises ``QueueReplaced`` if another queue has the name at the end.
     """
-    for block in _blocks(db, queue, part, within, row_filter):
-        for begin in range(0, len(block), _BATCH_ROWS):
-            some = block.part(begin, begin + _BATCH_ROWS)
-            yield len(some), decoder.batch(some)
+    keys = queue._keys
+    now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
+
+    def read(tr: fdb.Transaction, stored: list[fdb.KeyValue]) -> tuple[Rows, int]:
+        with decoding("a stored message"):
+            rows = _PARTS[part](keys, stored)
+            count = table_scan.fitting(rows["fields"])
+            if count < len(stored):
+                rows = rows.part(0, count)
+            if row_filter != EVERYTHING:
+                rows = rows.chosen(_mask(rows, TIMES.get(part), row_filter, now_ms))
+            # One more round trip if some payloads are in chunks.
+            payloads = table_scan.contents(tr, keys, rows["fields"], rows["packed"], rows["id"])
+            return Rows(rows, payload=payloads), count
+
+    for rows in table_scan.pages(db, within, read):
+        for begin in range(0, len(rows["id"]), _BATCH_ROWS):
+            some = rows.part(begin, begin + _BATCH_ROWS)
+            yield len(some["id"]), decoder.batch(some)
     # An identity never comes back: if it is still the same, all rows were this queue's.
     queue.options(db)
 
 
-def _blocks(
-    db: fdb.Database, queue: Queue, part: str, within: slice, row_filter: RowFilter
-) -> Iterator[Block]:
-    keys = queue._keys
-    if part == HISTORY:
-        return table_scan.pages(db, within, lambda _, found: _events(keys, found, row_filter))
-    now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
-
-    def read(tr: fdb.Transaction, found: list[fdb.KeyValue]) -> tuple[Block, int]:
-        with decoding("a stored message"):
-            rows = _PARTS[part](keys, found)
-            count = table_scan.fitting(rows.fields)
-            if count < len(found):
-                rows = _PARTS[part](keys, found[:count])
-            if row_filter != EVERYTHING:
-                rows = rows.chosen(_mask(rows, row_filter, now_ms))
-            return _block(tr, keys, rows), count
-
-    return table_scan.pages(db, within, read)
-
-
-def _block(tr: fdb.Transaction, keys: QueueKeys, rows: Rows) -> Block:
-    """Rows with their payloads. One more round trip if some payloads are in chunks."""
-    ids = [f.get(_ID, i) for f, i in zip(rows.fields, rows.ids, strict=True)]
-    payloads = table_scan.contents(tr, keys, rows.fields, rows.packed, ids)
-    return Block(ids, rows.levels, rows.fields, payloads, rows.extra)
-
-
-def _mask(rows: Rows, row_filter: RowFilter, now_ms: int) -> list[bool]:
-    times = rows.times
-    if times is None:
-        times = [each.get(_ENQUEUED_AT) for each in rows.fields]
-    mask = list(map(row_filter.accepts, rows.levels, times))
+def _mask(rows: Rows, time: str | None, row_filter: RowFilter, now_ms: int) -> list[bool]:
+    times = rows[time] if time else [each.get(_ENQUEUED_AT) for each in rows["fields"]]
+    mask = list(map(row_filter.accepts, rows["level"], times))
     if row_filter.selector is None:
         return mask
     selected = row_filter.selector.matches
     return [
         taken and selected(open_envelope(packed).properties(Position(level or 0, 0, b"")), now_ms)
-        for taken, packed, level in zip(mask, rows.packed, rows.levels, strict=True)
+        for taken, packed, level in zip(mask, rows["packed"], rows["level"], strict=True)
     ]
-
-
-def _events(
-    keys: QueueKeys, rows: Sequence[fdb.KeyValue], row_filter: RowFilter
-) -> tuple[Block, int]:
-    lines = [(keys.event_stamp(kv.key), *unpack_event(kv.value)) for kv in rows]
-    if row_filter != EVERYTHING:
-        lines = [line for line in lines if row_filter.accepts(line[3], line[6])]
-    columns = _columns(lines, 1 + len(_EVENT))
-    extra = dict(zip(("stamp", *_EVENT), columns, strict=True))
-    return Block(extra["id"], extra["level"], (), (), extra), len(rows)

@@ -84,13 +84,13 @@ class Staged(WriterCommitMessage):
     samples: tuple[str, ...] = ()
 
 
+@dataclass(eq=False)
 class _Writer:
     """The common part of both writers. Plain values only: Spark pickles it to its tasks."""
 
-    def __init__(self, settings: Settings, schema: StructType, queue: SharedQueue) -> None:
-        self._settings = settings
-        self._schema = schema
-        self._queue = queue
+    _settings: Settings
+    _schema: StructType
+    _queue: SharedQueue
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> Self:
@@ -130,13 +130,13 @@ class _Writer:
                 Sink(queue, each.sink).discard(db, each.batch, [Attempt(*each.attempt)])
 
 
+@dataclass(eq=False)
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """For ``DataFrame.write``."""
 
-    def __init__(self, settings: Settings, schema: StructType, queue: SharedQueue) -> None:
-        super().__init__(settings, schema, queue)
+    def __post_init__(self) -> None:
         # Named on the driver, so that it is the same in every task.
-        self._sink = settings.sink or anonymous(time.time_ns() // 1_000_000)
+        self._sink = self._settings.sink or anonymous(time.time_ns() // 1_000_000)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of a task. Raises ``InvalidRow``."""
