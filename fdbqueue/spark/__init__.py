@@ -19,8 +19,7 @@ from ..errors import (
     MissingPackage,
     StoreNotShared,
 )
-from .registration import register
-from .session import check_java, local
+from .session import check_java, local, register
 
 if TYPE_CHECKING:
     from ..queue.bulk.sinks import Sink as Sink

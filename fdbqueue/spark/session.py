@@ -1,4 +1,4 @@
-"""Spark sessions on this machine, for the jobs, ``fdbq`` and the tests."""
+"""Spark sessions, and ``format("fdbqueue")`` in them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingJava, MissingPackage
-from .registration import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     """A session, or a function that makes one; None for a local one."""
 
 _starting = threading.RLock()
-"""One thread at a time makes a session and registers the data source."""
+"""One thread at a time makes a session or registers the data source."""
 
 OLDEST_JAVA = 17
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -89,6 +89,53 @@ def _local(name: str, master: str, java_options: str, config: Mapping[str, str])
         session = builder.getOrCreate()
     register(session)
     return session
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("fdbqueue")`` known to a session, in all threads. Harmless if it is already.
+
+    Spark looks up the format of a write in the active session of the thread, and a new thread has
+    none. So ``write.format("fdbqueue")``, also of a stream, makes the session of its data the
+    active one of its thread.
+
+    Raises ``MissingPackage`` if Spark's Python packages are missing or too old.
+    """
+    try:
+        from .source.source import FdbQueueSource
+    except ImportError as error:
+        raise MissingPackage(
+            purpose=f"Spark ({error})", package="pyspark>=4.2 and pyarrow>=18", extra="spark"
+        ) from None
+    with _starting:
+        spark.dataSource.register(FdbQueueSource)
+        _activate_where_written(FdbQueueSource.name())
+
+
+def _activate_where_written(name: str) -> None:
+    from pyspark.sql import DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    writers: list[Any] = [DataFrameWriter, DataStreamWriter]
+    for writer in writers:
+        if not hasattr(writer.format, "activates"):
+            writer.format = _activating(writer.format, name)
+
+
+def _activating(original: Any, name: str) -> Any:
+    @wraps(original)
+    def format(self: Any, source: str) -> Any:
+        if source == name:
+            _activate(self._df.sparkSession)
+        return original(self, source)
+
+    format.__dict__["activates"] = True
+    return format
+
+
+def _activate(spark: Any) -> None:
+    """Make a session the active one of this thread, as ``createDataFrame`` does."""
+    sessions = type(spark)._get_j_spark_session_class(spark._jvm)
+    sessions.setActiveSession(spark._jsparkSession)
 
 
 def check_java() -> str:
