@@ -15,7 +15,6 @@ from itertools import compress
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
@@ -306,8 +305,7 @@ def _plain(name: str, type_: str) -> Column:
 
 
 def _times(milliseconds: Sequence[int | None]) -> pa.Array:
-    microseconds = pc.multiply_checked(pa.array(milliseconds, pa.int64()), 1000)
-    return microseconds.cast(pa.timestamp("us", tz="UTC"))
+    return pa.array(milliseconds, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
 
 _STORED = {
