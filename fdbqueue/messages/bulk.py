@@ -58,7 +58,7 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
     return [
         (
             keys.ready_level(level).start,
-            keys.ready_end(level, index_allocation.next_index(keys, *reads)),
+            keys.ready_end(level, index_allocation.next_index(keys.levels[level], *reads)),
         )
         for level, reads in enumerate(ends)
     ]

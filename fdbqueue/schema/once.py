@@ -19,7 +19,8 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from ctypes import POINTER, byref, c_byte, c_int, c_int64, string_at
+from ctypes import POINTER, byref, c_byte, c_int, c_int64, c_void_p, string_at
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from ..errors import (
@@ -54,8 +55,6 @@ _ASKING_MS = 5_000
 _LONGEST_MS = 2**31 - 1
 
 _FIRST = pack_index(0)
-_MINUTE = "_fdbqueue_minute"
-"""The attribute of a database that holds the minute read last, and when it was read."""
 TRUSTED_SECONDS = 20.0
 """How long a process uses the minute that it read last, for the keys of new records."""
 
@@ -316,6 +315,14 @@ class _Transaction(_Reads, fdb.Transaction):
     That takes most of the bindings' time. What is not bytes still goes through them.
     """
 
+    def __init__(self, pointer: object, db: fdb.Database) -> None:
+        self.tpointer, self.db, self._snapshot = pointer, db, False
+        self.snapshot = _Reads(pointer, db, True)  # It destroys the transaction at its end.
+
+    @cached_property
+    def options(self) -> Any:  # type: ignore[override]
+        return fdb.impl._TransactionOptions(self)
+
     def set(self, key: bytes, value: bytes) -> None:
         if type(key) is type(value) is bytes:
             self.capi.fdb_transaction_set(self.tpointer, key, len(key), value, len(value))
@@ -340,6 +347,13 @@ class _Transaction(_Reads, fdb.Transaction):
 
     def commit(self) -> fdb.Future[None]:
         return _Committed(self.capi.fdb_transaction_commit(self.tpointer))
+
+
+def _begin(db: fdb.Database) -> fdb.Transaction:
+    """A new transaction of a database; tenants have the bindings' own."""
+    found = c_void_p()
+    db.capi.fdb_database_create_transaction(db.dpointer, byref(found))
+    return _Transaction(found.value, db)
 
 
 class Witness(NamedTuple):
@@ -398,9 +412,7 @@ class Operation(Generic[R]):
         self.db = db
         self.keys = keys
         self.done = False
-        self.tr = tr = db.create_transaction()
-        if type(tr) is fdb.Transaction:  # of a database or a tenant
-            tr.__class__, tr.snapshot.__class__ = _Transaction, _Reads
+        self.tr = tr = _begin(db) if type(db) is fdb.Database else db.create_transaction()
         if keys.timeout is not None:
             _limit(tr, keys.timeout)
         tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)
@@ -409,29 +421,35 @@ class Operation(Generic[R]):
         self._record: bytes | None = None
         self._minute = 0
         self._results: list[R] = []
-        self._witness: Witness | None = None
+        self._witness: Callable[[R], Witness] | None = None
         self._witnesses: list[tuple[Witness, R]] = []
 
-    def commit(self, result: R, wrote: bool = True, witness: Witness | None = None) -> None:
+    def commit(
+        self, result: R, wrote: bool = True, witness: Callable[[R], Witness] | None = None
+    ) -> None:
         """Commit the attempt.
 
         result: the operation's result if this attempt commits. wrote: whether the attempt wrote
-        anything that must not be written twice. witness: what it wrote, if that also tells whether
-        it has committed; then no record is needed.
+        anything that must not be written twice. witness: leads from the result to what tells
+        whether the attempt has committed; then no record is needed.
         """
         tr, sweeping = self.tr, False
-        self._witness = witness
-        if witness is not None:
-            self.result = result
+        self._witness = None
+        if wrote and witness is not None:
+            self._witness, self.result = witness, result
         elif wrote:
-            record = self._record or self._new_record()
+            record = self._record
+            if record is None:
+                keys = self.keys
+                if keys.database is not self.db or keys.until < time.monotonic():
+                    sweeping = self._read_minute()
+                self._minute = keys.latest
+                token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
+                self._record = record = keys.recent + token + b"\x00"
             # Before the write: reading one's own write is no conflict.
             tr.add_read_conflict_range(record, record + b"\x00")
             tr.set(record, pack_index(len(self._results)) if self._results else _FIRST)
             self._results.append(result)
-            sweeping = _swept.get(self.keys.prefix) != self._minute
-            if sweeping:
-                self._sweep(_minute(tr))
         self._committing = True
         tr.commit().wait()
         if sweeping:
@@ -440,23 +458,19 @@ class Operation(Generic[R]):
             _swept[self.keys.prefix] = self._minute
         self.result, self.done = result, True
 
-    def _new_record(self) -> bytes:
-        """The key of the record, below a minute that was read less than ``TRUSTED_SECONDS`` ago.
+    def _read_minute(self) -> bool:
+        """Read the minute in which new records stand for ``TRUSTED_SECONDS``, and sweep old records
+        once a minute; returns whether it does.
 
         So most operations need not read their version. A minute that is a little old shortens the
-        time for which the record is kept, and ``_committed`` goes by the record's own minute.
+        time for which a record is kept, and ``_look_back`` goes by the record's own minute.
         """
-        known = self.db.__dict__.get(_MINUTE)
-        if known is None or time.monotonic() - known[1] > TRUSTED_SECONDS:
-            known = _minute(self.tr), time.monotonic()
-            self.db.__dict__[_MINUTE] = known
-        self._minute = minute = known[0]
-        latest, begin = self.keys.latest
-        if latest != minute:
-            begin = self.keys.minute(minute)
-        token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
-        self._record = record = begin + b"\x01" + token + b"\x00"
-        return record
+        minute = _minute(self.tr)
+        self.keys.keep(self.db, minute, time.monotonic() + TRUSTED_SECONDS)
+        if _swept.get(self.keys.prefix) == minute:
+            return False
+        self._sweep(minute)
+        return True
 
     def recover(self, error: fdb.FDBError) -> None:
         """Prepare the next attempt after an error; done if an earlier one has committed.
@@ -472,7 +486,7 @@ class Operation(Generic[R]):
             if self._committing and _maybe_committed(error):
                 self._unknown = True
                 if self._witness is not None:
-                    self._witnesses.append((self._witness, self.result))
+                    self._witnesses.append((self._witness(self.result), self.result))
             self._committing = False
             self._too_old += error.code == TOO_OLD
             try:

@@ -88,8 +88,8 @@ class TimeKeeper:
     """The time of one database, as this process knows it."""
 
     def __init__(self) -> None:
-        self._told: Told | None = None
-        self._asked_at = -ASKED_SECONDS
+        self.told: Told | None = None
+        self.asked_at = -ASKED_SECONDS
         self._asking = threading.Lock()
 
     def now_ms(self, db: fdb.Database, wall_ms: int, ahead_ms: int = 0) -> int:
@@ -97,17 +97,12 @@ class TimeKeeper:
 
         ahead_ms: how far a test has moved the database's versions.
         """
-        at, known = time.monotonic(), self._told
-        if known is not None and at - self._asked_at < ASKED_SECONDS:
-            ms = wall_ms - (at - known.at) * 1000
-            if known.least_ms - BELIEVED_MS <= ms <= known.most_ms + ahead_ms + BELIEVED_MS:
-                return wall_ms
         present = None
         for patience in (ASKED_SECONDS, DOUBTED_SECONDS):
             if self._is_due(patience):
                 self._ask(db, wall_ms, patience)
-            if self._told is not None:
-                present = self._told.later(time.monotonic(), ahead_ms)
+            if self.told is not None:
+                present = self.told.later(time.monotonic(), ahead_ms)
                 if present.believes(wall_ms):
                     return wall_ms
         return wall_ms if present is None else present.most_ms
@@ -115,22 +110,22 @@ class TimeKeeper:
     def tells(self, db: fdb.Database, wall_ms: int) -> bool:
         """Whether there are notes, so that ``now_ms`` is right to a minute."""
         self.now_ms(db, wall_ms)
-        return self._told is not None
+        return self.told is not None
 
     def _is_due(self, patience: float) -> bool:
-        return time.monotonic() - self._asked_at >= patience
+        return time.monotonic() - self.asked_at >= patience
 
     def _ask(self, db: fdb.Database, wall_ms: int, patience: float) -> None:
         # While one thread asks, others use what is known; all wait for the first answer.
-        if not self._asking.acquire(blocking=self._told is None):
+        if not self._asking.acquire(blocking=self.told is None):
             return
         try:
             if not self._is_due(patience):  # Another asked while this one waited.
                 return
             found = _read(db.create_transaction(), wall_ms)
-            if found is not None and (found.fresh or self._told is None or not self._told.fresh):
-                self._told = found
-            self._asked_at = time.monotonic()
+            if found is not None and (found.fresh or self.told is None or not self.told.fresh):
+                self.told = found
+            self.asked_at = time.monotonic()
         finally:
             self._asking.release()
 
@@ -199,7 +194,13 @@ class Clock:
         """
         db = tr.db if isinstance(tr, fdb.Transaction) else tr
         keeper: TimeKeeper = db.__dict__.get(_KEEPER) or _keeper(db)
-        return keeper.now_ms(db, self.wall_ms(), self.versions_ahead() // 1000)
+        known, wall_ms, at = keeper.told, self.wall_ms(), time.monotonic()
+        if known is not None and at - keeper.asked_at < ASKED_SECONDS:
+            # As ``Told.believes``.
+            ms = wall_ms - (at - known.at) * 1000
+            if known.least_ms - BELIEVED_MS <= ms <= known.most_ms + BELIEVED_MS:
+                return wall_ms
+        return keeper.now_ms(db, wall_ms, self.versions_ahead() // 1000)
 
     def told(self, tr: fdb.Transaction) -> bool:
         """Whether the database tells its time, so that ``now_ms`` is right to a minute."""

@@ -56,7 +56,7 @@ class StartPosition:
         ends = {level: index_allocation.reads(tr, keys, level) for level in levels}
         found = {}
         for level, end in ends.items():
-            following = index_allocation.next_index(keys, *end)
+            following = index_allocation.next_index(keys.levels[level], *end)
             if position is not None and position.index < following:
                 found[level] = keys.place(position), position.index
             else:

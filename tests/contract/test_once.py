@@ -85,11 +85,12 @@ def test_a_record_is_kept_by_the_minute_in_its_key(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The minute of a record may be one that was read before: then others remove it sooner."""
-    queue.enqueue(db, b"x")
+    store = flaky(db, [None, UNKNOWN_LOST])
+    queue.enqueue(store, b"x")
     known = once._minute(db.create_transaction())
     monkeypatch.setattr(once, "_minute", lambda tr: known + once.KEPT_MINUTES)
     with pytest.raises(OutcomeUnknown, match="once or not at all"):
-        once.run(flaky(db, [UNKNOWN_LOST]), queue._keys.once, lambda tr: "done")
+        once.run(store, queue._keys.once, lambda tr: "done")
 
 
 def test_old_records_are_swept(db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

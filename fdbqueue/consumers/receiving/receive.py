@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from ...messages.delivery import lease, scan, settle
 from ...schema import once
@@ -42,6 +43,7 @@ def receive(
         waits = wait > 0 and deadline > time.monotonic()
         operation: once.Operation[list[Delivery] | Ticket]
         operation = once.Operation(db, access.keys.once)
+        witness = partial(lease.witness, access.keys)
         crowded = False
         while not operation.done:
             try:
@@ -52,10 +54,8 @@ def receive(
                     found = attempt.attempt(
                         tr, access, demand, claim, waits=waits, crowded=crowded, ack=ack
                     )
-                witness = None
-                if type(found) is list and found and not ack:
-                    witness = lease.witness(access.keys, found[0])
-                operation.commit(found, bool(found or ack), witness)
+                taken = type(found) is list and not ack
+                operation.commit(found, bool(found or ack), witness if taken else None)
             except fdb.FDBError as error:
                 operation.recover(error)
             crowded = True

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
 from ...schema import counters, once
@@ -378,12 +378,12 @@ def extend(
     return until.wall_ms
 
 
-def witness(keys: QueueKeys, delivery: Delivery) -> once.Witness:
-    """What tells whether a transaction has leased a message: LEASE, with the claim.
+def witness(keys: QueueKeys, deliveries: Any) -> once.Witness:
+    """What tells whether a transaction has leased messages: the first LEASE, with the claim.
 
-    If the lease has expired by then, the message is received again, as it would have been.
+    If the leases have expired by then, the messages are received again, as they would have been.
     """
-    token = delivery.token
+    token = deliveries[0].token
     return once.Witness(keys.lease(token), token[:CLAIM_BYTES], keys.leased_ready(token))
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ...schema import once
 from ...schema.catalogue import Entry
-from ...schema.codec.atomic import pack_index, unpack_index
+from ...schema.codec.atomic import pack_index
 from ...schema.codec.envelopes import Envelope, pack_plain
 from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...schema.keys import LevelKeys, QueueKeys
@@ -44,29 +44,29 @@ MAX_REMEMBERED = 1_000
 """Levels of queues whose last leap a process remembers."""
 _ENQUEUED = unit(ENQUEUE)
 _ONE = pack_index(1)
-_EXACT = fdb.StreamingMode.exact
 
 
 class Reads(NamedTuple):
     """The reads of the end of a level, issued and not awaited."""
 
-    last: fdb.FDBRange
+    last: fdb.Key
     tail: fdb.Value
 
 
 def reads(tr: fdb.Transaction, keys: QueueKeys, level: int) -> Reads:
     """Issue snapshot reads of the end of a level, without waiting for them."""
-    ready = keys.ready_level(level)
-    last = tr.snapshot.get_range(
-        ready.start, ready.stop, limit=1, reverse=True, streaming_mode=fdb.StreamingMode.exact
-    )
-    return Reads(last, tr.snapshot.get(keys.tail(level)))
+    prepared, snapshot = keys.levels[level], tr.snapshot
+    return Reads(snapshot.get_key(prepared.last), snapshot.get(prepared.tail))
 
 
-def next_index(keys: QueueKeys, last: fdb.FDBRange, tail: fdb.Value) -> int:
+def next_index(level: LevelKeys, last: fdb.Key, tail: fdb.Value) -> int:
     """The index of the next message of a level."""
-    highest = max((keys.parse_ready(kv.key).index for kv in last), default=0)
-    return 1 + max(highest, unpack_index(tail.value))
+    following, key = int.from_bytes(tail.value or b"", "little") + 1, last.value
+    if key > level.ready:  # else the level has no ready message
+        index, _ = parse_int(key, len(level.ready))
+        if index >= following:
+            return index + 1
+    return following
 
 
 def leap(retries: int, versions: int) -> int:
@@ -162,10 +162,9 @@ def append_plain(
         scope.options.level(priority)  # raises
     keys = scope.keys
     level = keys.levels[scope.levels[priority]]
-    last = tr.snapshot.get_range(level.first, level.end, 1, True, _EXACT)
-    following = int.from_bytes(tr.snapshot.get(level.tail).value or b"", "little") + 1
-    for kv in last:
-        following = max(following, parse_int(kv.key, level.size)[0] + 1)
+    snapshot = tr.snapshot
+    last, tail = snapshot.get_key(level.last), snapshot.get(level.tail)
+    following = next_index(level, last, tail)
     index, packed = _begin(tr, keys, level, following, 1)
     random = os.urandom(RANDOM_BYTES)
     tr.set(
@@ -194,10 +193,10 @@ def assign(
     counts = Counter(level for level, _ in entries)
     ends = ends or {level: reads(tr, keys, level) for level in counts}
     randoms = os.urandom(RANDOM_BYTES * len(entries))
-    following = {
-        level: _begin(tr, keys, keys.levels[level], next_index(keys, *ends[level]), count)[0]
-        for level, count in counts.items()
-    }
+    following = {}
+    for level, count in counts.items():
+        prepared = keys.levels[level]
+        following[level], _ = _begin(tr, keys, prepared, next_index(prepared, *ends[level]), count)
     found = []
     for n, (level, envelope) in enumerate(entries):
         random = randoms[RANDOM_BYTES * n : RANDOM_BYTES * (n + 1)]
@@ -210,5 +209,5 @@ def reserve(
     tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: Reads
 ) -> list[bytes]:
     """READY keys behind all others of a level, for ``count`` messages; as ``assign``."""
-    begin, _ = _begin(tr, keys, keys.levels[level], next_index(keys, *end), count)
+    begin, _ = _begin(tr, keys, keys.levels[level], next_index(keys.levels[level], *end), count)
     return keys.ready_keys(level, begin, os.urandom(RANDOM_BYTES * count))

@@ -89,7 +89,8 @@ def ends(tr: fdb.Transaction, scope: Scope) -> dict[int, int]:
         level: index_allocation.reads(tr, scope.keys, level)
         for level in range(scope.options.levels)
     }
-    return {level: index_allocation.next_index(scope.keys, *end) for level, end in ends.items()}
+    levels = scope.keys.levels
+    return {level: index_allocation.next_index(levels[level], *end) for level, end in ends.items()}
 
 
 @transactional

@@ -9,21 +9,18 @@ from .kinds import Kind, within
 class LevelKeys:
     """What the keys of one level begin with, prepared once.
 
-    ready: the READY keys. first, end: selectors of their range. size: the length of ``ready``.
-    fence: the FENCE keys. label: the ids of its messages.
+    ready: the READY keys. last: selects the last of them, or a key before ``ready``. fence: the
+    FENCE keys. label: the ids of its messages.
     """
 
-    __slots__ = ("count", "end", "fence", "first", "label", "ready", "size", "tail")
+    __slots__ = ("count", "fence", "label", "last", "ready", "tail")
 
     def __init__(self, prefix: bytes, level: int) -> None:
         def begin(kind: Kind) -> bytes:
             return bytes(fdb.tuple.pack((int(kind), level), prefix))
 
         self.ready = begin(Kind.READY)
-        every = within(self.ready)
-        self.first = fdb.KeySelector.first_greater_or_equal(every.start)
-        self.end = fdb.KeySelector.first_greater_or_equal(every.stop)
-        self.size = len(self.ready)
+        self.last = fdb.KeySelector.last_less_than(within(self.ready).stop)
         self.fence = begin(Kind.FENCE)
         self.tail = begin(Kind.TAIL)
         self.count = begin(Kind.COUNT)

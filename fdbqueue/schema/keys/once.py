@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...store.binding import fdb
 from ...store.tuple_elements import pack_int
 from .kinds import KindKeys
 
@@ -12,16 +13,15 @@ class OnceKeys(KindKeys[int, bytes]):
     timeout: seconds that each operation recorded here may take; None for no limit.
     """
 
-    __slots__ = ("latest", "timeout")
+    __slots__ = ("database", "latest", "recent", "timeout", "until")
 
     def __init__(self, prefix: bytes, timeout: float | None = None) -> None:
         super().__init__(prefix, int, bytes)
         self.timeout = timeout
-        self.latest = (-1, b"")
-        """The last minute that a key was asked for, and what the keys of its records begin with."""
+        self.keep(None, 0, 0.0)
 
-    def minute(self, minute: int) -> bytes:
-        """What the keys of a minute's records begin with; kept as ``latest``."""
-        begin = self.prefix + pack_int(minute)
-        self.latest = (minute, begin)
-        return begin
+    def keep(self, database: fdb.Database | None, minute: int, until: float) -> None:
+        """Keep the minute for new records in a database, until a time of the monotonic clock."""
+        self.database, self.latest, self.until = database, minute, until
+        self.recent = self.prefix + pack_int(minute) + b"\x01"
+        """What the keys of the minute's records begin with: minute, and type of the token."""
