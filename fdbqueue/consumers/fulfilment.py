@@ -8,6 +8,7 @@ round, and no message or request is used twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Delivery
 from ..values.records import record
-from . import line
+from . import leader, line
 
 MAX_SERVED = 100
 """Requests that one round serves."""
@@ -59,6 +60,8 @@ class Served:
     demand: how many messages the requests demanded.
     exhausted: whether no message is left for them.
     more: whether the line is longer than what was read.
+    returning: the claim of a consumer that was served and is expected to ask again soon, another
+        than the server if possible; None without any, or if the queue is exhausted.
     """
 
     answers: dict[bytes, list[Delivery]]
@@ -66,6 +69,7 @@ class Served:
     demand: int
     exhausted: bool
     more: bool
+    returning: bytes | None
 
 
 def reads(tr: fdb.Transaction, keys: QueueKeys, expected: int = 0) -> Reads:
@@ -83,12 +87,14 @@ def serve(
     reads: Reads,
     me: bytes,
     *,
+    own: Request | None = None,
     spare: bool = False,
     last_call: bool = False,
 ) -> Served:
     """Serve the requests that were read, the oldest first.
 
     me: the claim of the consumer that serves; it is alive, whatever its request says.
+    own: its request, if that is not in line; it comes behind all others.
     spare: whether to leave the newest request unserved, to hand over to its consumer.
     last_call: whether to answer the server's own request in any case, if only with nothing.
 
@@ -101,6 +107,8 @@ def serve(
     for one in dead:
         line.remove(tr, scope.keys, one.index, one.claim)
     spared = [waiting.pop()] if spare and waiting else []
+    if own is not None:
+        waiting.append(Waiter(scope.version(tr), me, own))
     demands = accumulate(one.request.max_messages for one in waiting)
     room = max(1, sum(1 for total in demands if total <= MAX_MESSAGES))
     waiting, behind = waiting[:room], waiting[room:]
@@ -109,6 +117,7 @@ def serve(
     answers: dict[bytes, list[Delivery]] = {}
     given: list[tuple[lease.Terms, list[StoredMessage]]] = []
     unserved: list[Waiter] = []
+    returning: list[bytes] = []
     begin = 0
     for one in waiting:
         request = one.request
@@ -120,12 +129,16 @@ def serve(
             continue
         for message in messages:
             tr.add_read_conflict_key(scope.keys.ready(message.position))
-        line.remove(tr, scope.keys, one.index, one.claim)
+        in_line = request is not own
+        if in_line:
+            line.remove(tr, scope.keys, one.index, one.claim)
         terms = lease.Terms(
-            request.seconds, one.claim, request.consumer, request.begins, in_line=True
+            request.seconds, one.claim, request.consumer, request.begins, in_line=in_line
         )
         given.append((terms, messages))
         answers[one.claim] = []
+        if request.returns:
+            returning.append(one.claim)
     mine = [messages for terms, messages in given if terms.claim == me]
     chunks = payloads.reads(tr, scope.keys, mine[0]) if mine else []
     for (terms, _), leases in zip(given, lease.assign(tr, scope, given), strict=True):
@@ -138,17 +151,38 @@ def serve(
             one for one in unserved if not one.request.waits or (last_call and one.claim == me)
         ]
         for one in leaving:
-            line.remove(tr, scope.keys, one.index, one.claim)
+            if one.request is not own:
+                line.remove(tr, scope.keys, one.index, one.claim)
             answers[one.claim] = []
             unserved.remove(one)
         if leaving:
             read_emptiness(tr, scope.keys)
-    return Served(answers, unserved + spared, demand, exhausted, more)
+    returning.sort(key=lambda claim: claim == me)
+    returns = None if exhausted or not returning else returning[0]
+    return Served(answers, unserved + spared, demand, exhausted, more, returns)
 
 
 def others(tr: fdb.Transaction, scope: Scope, reads: Reads, me: bytes) -> list[Waiter]:
     """The living consumers in line without the caller, the oldest first."""
     return [one for one in _split(tr, scope, reads, me)[0] if one.claim != me]
+
+
+def stop_leading(
+    tr: fdb.Transaction,
+    scope: Scope,
+    unserved: Sequence[Waiter],
+    returning: bytes | None = None,
+    led: bytes | None = None,
+) -> None:
+    """Pass the lead on, to the first of the others in line, or else to a consumer that was served
+    and returns; or leave the line without a leader."""
+    if unserved:
+        first = unserved[0]
+        leader.hand_over(tr, scope, first.index, first.claim, first.request)
+    elif returning:
+        leader.send_away(tr, scope, led, returning)
+    else:
+        leader.leave(tr, scope)
 
 
 def read_emptiness(tr: fdb.Transaction, keys: QueueKeys) -> None:

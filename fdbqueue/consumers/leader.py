@@ -4,6 +4,10 @@ The leader exists for speed, not for safety: if two consumers lead at once, thei
 the keys that they use, and cost retries. No line stays without a leader, because a consumer that
 joins and relies on a leader reads LED with a conflict, and a leader that leaves clears LED. LEADER
 says who leads, under a key of its own, so that a hand-over conflicts with nobody who joins.
+
+A leader may be away: it has left the line with its message, and serves the line again in the
+transaction in which it asks for the next one. So no commit serves the line alone. A consumer that
+waits in vain for a leader that is away takes the lead.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from enum import Enum
 
 from ..schema.codec.atomic import pack_index, unpack_index
 from ..schema.codec.consumers import Request, pack_request
+from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -20,6 +25,9 @@ LEADS_SECONDS = 2.0
 """How long a dead leader can keep others waiting before one of them takes over."""
 CROWD = 3
 """A leader that has served this many others expects more of them soon."""
+AWAY = b"\x01"
+"""Follows the claim in LEADER if the leader has left the line with its message, and is expected to
+serve the line when it asks for the next one."""
 
 _LEADS_VERSIONS = int(LEADS_SECONDS * VERSIONS_PER_SECOND)
 
@@ -92,6 +100,20 @@ def renew(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> bool:
     return True
 
 
+def away(leader: bytes | None) -> bool:
+    """Whether a leader is away, by the value of LEADER."""
+    return leader is not None and leader.endswith(AWAY) and len(leader) > CLAIM_BYTES
+
+
+def send_away(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> None:
+    """Let a consumer that was served lead, and leave the line with its message. Writes blindly.
+
+    led: the leader's time, from a snapshot read.
+    """
+    renew(tr, scope, led)
+    tr[scope.keys.leader] = claim + AWAY
+
+
 def hand_over(
     tr: fdb.Transaction, scope: Scope, index: int, claim: bytes, request: Request
 ) -> None:
@@ -106,6 +128,12 @@ def leave(tr: fdb.Transaction, scope: Scope) -> None:
     """Leave the line without a leader. Consumers that join meanwhile must try again."""
     del tr[scope.keys.led]
     del tr[scope.keys.leader]
+
+
+def leave_expired(tr: fdb.Transaction, scope: Scope) -> None:
+    """Remove what a leader has left whose time is over. Conflicts with a consumer that leads."""
+    tr.add_read_conflict_key(scope.keys.led)
+    leave(tr, scope)
 
 
 def _prolong(tr: fdb.Transaction, scope: Scope) -> None:

@@ -107,36 +107,56 @@ def formed(tr: fdb.Transaction, scope: Scope, issued: Reads) -> bool:
 
 @transactional
 def join(
-    tr: fdb.Transaction, scope: Scope, led: bytes | None, demand: Demand, waits: bool
+    tr: fdb.Transaction,
+    scope: Scope,
+    led: bytes | None,
+    demand: Demand,
+    waits: bool,
+    *,
+    returns: bool = False,
 ) -> Ticket:
     """Register a request behind all others; lead the line if nobody does.
 
     led: the leader's time, from a snapshot read.
     waits: whether the request stays in line while the queue is empty, or is answered so.
+    returns: whether the consumer is expected to ask again within a few milliseconds.
 
     The index is the read version, so a request that is registered before another begins comes
     first, and nothing is read. Conflicts only with a leader that leaves or renews its time.
     """
     claim = new_claim()
-    version = scope.version(tr)
-    seconds = scope.options.lease if demand.seconds is None else demand.seconds
-    request = Request(
+    request = make_request(tr, scope, demand, waits, returns=returns)
+    return register(tr, scope, claim, request, demand, leader.lead(tr, scope, led, claim))
+
+
+def make_request(
+    tr: fdb.Transaction, scope: Scope, demand: Demand, waits: bool, *, returns: bool
+) -> Request:
+    """The request of a consumer that is alive now."""
+    return Request(
         demand.max_messages,
-        seconds,
+        scope.options.lease if demand.seconds is None else demand.seconds,
         demand.consumer,
         waits,
-        version + _ALIVE_VERSIONS,
+        scope.version(tr) + _ALIVE_VERSIONS,
         begins=demand.begins,
         suspects=demand.suspects,
+        returns=returns,
     )
-    leads = leader.lead(tr, scope, led, claim)
+
+
+def register(
+    tr: fdb.Transaction, scope: Scope, claim: bytes, request: Request, demand: Demand, leads: bool
+) -> Ticket:
+    """Write a new request behind all others. Conflicts with nothing."""
+    version, seconds = scope.version(tr), request.seconds
     key = scope.keys.request(version, claim)
     tr[key] = pack_request(request)
     return Ticket(
         index=version,
         claim=claim,
         demand=replace(demand, seconds=seconds),
-        waits=waits,
+        waits=request.waits,
         # Until then nobody can have taken the consumer for dead, and no lease under the claim can
         # have expired. So a request that is gone without a lease has found the queue empty.
         certain_until=version + min(_ALIVE_VERSIONS, int(seconds * VERSIONS_PER_SECOND)),
@@ -161,14 +181,19 @@ def status(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Status:
 def stay(
     tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request
 ) -> tuple[bool, float, fdb.Future[None] | None]:
-    """Stay in line, and lead it if nobody does any more.
+    """Stay in line, and lead it if nobody in line does.
 
-    The caller has read the request with a conflict. Returns whether the caller leads; if not, how
-    many seconds the leader's time lasts, and a watch of the request.
+    The caller has read the request with a conflict, and has waited in vain if the leader is away.
+    Returns whether the caller leads; if not, how many seconds the leader's time lasts, and a watch
+    of the request.
     """
     led, leads = tr.snapshot.get(scope.keys.led), tr.snapshot.get(scope.keys.leader)
     keep_alive(tr, scope, ticket, request)
     if leader.lead(tr, scope, led.value, ticket.claim) or leads.value == ticket.claim:
+        return True, 0.0, None
+    if leader.away(leads.value):
+        tr.add_read_conflict_key(scope.keys.leader)  # One of those that wait takes the lead.
+        tr[scope.keys.leader] = ticket.claim
         return True, 0.0, None
     seconds = leader.versions_left(tr, scope, led.value) / VERSIONS_PER_SECOND
     return False, seconds, tr.watch(scope.keys.request(ticket.index, ticket.claim))

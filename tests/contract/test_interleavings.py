@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fdbqueue import Delivery, Queue, verify
-from fdbqueue.consumers import wakeups
+from fdbqueue import Delivery, Queue, Ticket, verify
+from fdbqueue.consumers import line, wakeups
+from fdbqueue.consumers.receiving import attempt, returning, waiting
 from fdbqueue.errors import LeaseLost
 from fdbqueue.schema import once
 from fdbqueue.schema.codec.consumers import ConsumerRef
@@ -235,6 +237,133 @@ def test_two_that_leave_the_line_at_once_while_a_message_comes(
             lambda db: queue.enqueue(db, b"m"),
             lambda db: queue.collect(db, other, wait=0),
             lambda db: queue.withdraw(db, leader),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+@pytest.fixture
+def away(
+    db: fdb.Database, fresh: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], tuple[Queue, Operation]]:
+    """Makes a queue with four messages, of which a consumer has the first while it leads the line;
+    and the transaction in which it returns."""
+    monkeypatch.setattr(returning, "RETURN_SECONDS", float("inf"))
+
+    def make() -> tuple[Queue, Operation]:
+        queue = fresh(contention="staged")
+        queue.enqueue_many(db, [b"0", b"1", b"2", b"3", b"4"])
+        held = queue.receive_many(db, 1, ack=queue.receive_many(db, 1))
+        access = queue._access
+        lead = access.lead
+        assert payloads(held) == [b"1"]
+        assert lead is not None
+        demand, claim = line.Demand(1, None), line.new_claim()
+
+        def come_back(tr: fdb.Transaction) -> list[Delivery] | Ticket:
+            access.lead = lead
+            return attempt.attempt(
+                tr, access, demand, claim, waits=False, crowded=True, returns=True, ack=held
+            )
+
+        return queue, lambda db: once.run(db, queue._keys.once, come_back)
+
+    return make
+
+
+def served(db: fdb.Database, queue: Queue, result: list[Delivery] | Ticket) -> list[bytes]:
+    """What a consumer has, or gets if it waits."""
+    if isinstance(result, Ticket):
+        result = queue.collect(db, result, wait=0)
+    return payloads(result)
+
+
+def test_a_leader_that_returns_while_others_join_and_leave(
+    db: fdb.Database, away: Callable[[], tuple[Queue, Operation]]
+) -> None:
+    def start() -> Start:
+        # Given a leader that is away, and a consumer in line
+        queue, come_back = away()
+        waiter = queue.request(db)
+        assert not waiter.leads
+
+        def check(results: list[Any]) -> None:
+            # Then each has another one of the first messages, and the one that waited the first
+            returned, joined, withdrawn = results
+            assert payloads(withdrawn) in ([b"2"], [])
+            taken = payloads(withdrawn) + served(db, queue, returned) + served(db, queue, joined)
+            assert sorted(taken) == [b"2", b"3", b"4"][: 2 + len(withdrawn)]
+            # And nobody is left in line
+            assert requests(db, queue) == 0
+            depth = queue.depth(db)
+            assert (depth.leased, depth.done) == (len(taken), 2)
+            clean(db, queue)
+
+        # When it returns while one joins and the other leaves
+        return [come_back, queue.request, lambda db: queue.withdraw(db, waiter)], check
+
+    assert explore(db, start) >= 6
+
+
+def test_a_leader_that_returns_while_another_takes_the_lead(
+    db: fdb.Database, away: Callable[[], tuple[Queue, Operation]]
+) -> None:
+    def start() -> Start:
+        # Given a leader that is away, and two consumers in line
+        queue, come_back = away()
+        first, second = queue.request(db), queue.request(db)
+
+        def take_over(db: Any) -> list[Delivery] | Ticket:
+            waiter = waiting._Waiter(db, queue._access, second, None)
+            found = waiter._run(waiter._check, wrote=lambda _: False)
+            if waiter.leads:
+                body = partial(waiter._round, answered=False, done=False)
+                found = waiter._run(body, wrote=lambda played: played.wrote).answer
+            return found or second
+
+        def check(results: list[Any]) -> None:
+            # Then each has one of the first messages, and those that waited have the first two
+            returned, taken = results
+            found = [served(db, queue, each) for each in (first, taken, returned)]
+            assert found == [[b"2"], [b"3"], [b"4"]]
+            assert requests(db, queue) == 0
+            depth = queue.depth(db)
+            assert (depth.leased, depth.done) == (3, 2)
+            clean(db, queue)
+
+        # When it returns while one of them is tired of waiting
+        return [come_back, take_over], check
+
+    assert explore(db, start) >= 6
+
+
+def test_a_leader_that_returns_while_messages_come_and_go_beside_the_line(
+    db: fdb.Database, away: Callable[[], tuple[Queue, Operation]]
+) -> None:
+    def start() -> Start:
+        # Given a leader that is away, and a consumer in line
+        queue, come_back = away()
+        waiter = queue.request(db)
+
+        def check(results: list[Any]) -> None:
+            # Then each has another one of the first messages
+            returned, taken, _ = results
+            found = [
+                *served(db, queue, waiter),
+                *served(db, queue, returned),
+                *served(db, queue, taken),
+            ]
+            ready = [message.payload for message in queue.peek(db, 5)]
+            assert sorted(found + ready) == [b"2", b"3", b"4", b"urgent"]
+            assert ready in ([b"4"], [b"urgent"])
+            assert requests(db, queue) == 0
+            clean(db, queue)
+
+        # When it returns while one takes a message without the line, and an urgent one comes
+        return [
+            come_back,
+            lambda db: once.run(db, queue._keys.once, lambda tr: queue.receive_many(tr, 1)),
+            lambda db: queue.enqueue(db, b"urgent", priority=9),
         ], check
 
     assert explore(db, start) >= 6

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fdbqueue.consumers.leader import AWAY, away
 from fdbqueue.errors import CorruptData, FormatTooNew
 from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
@@ -302,6 +303,7 @@ VECTORS: dict[str, Vector] = {
     "ONCE": Vector(QUEUE.once(28, CLAIM), pack_index(0), None, (unpack_index, 0)),
     "LEADER": Vector(QUEUE.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
     "LEADER, claim": Vector(QUEUE.leader, CLAIM),
+    "LEADER, away": Vector(QUEUE.leader, CLAIM + AWAY, None, (away, True)),
     "DEDUP": Vector(
         QUEUE.dedup(1_700_000_000_000, "d-1"),
         pack_known(ID, 1_700_000_300_000),

@@ -1,6 +1,7 @@
 """Receiving: attempts to take messages at once, and waiting in line for them."""
 
-from .attempt import Access, checked_demand, take
+from .access import Access
+from .attempt import checked_demand, take
 from .receive import receive, receive_in
 from .waiting import collect, withdraw
 

@@ -7,38 +7,20 @@ from collections.abc import Sequence
 from ...errors import InvalidArgument
 from ...messages.delivery import head, lease, scan, settle
 from ...schema import once
-from ...schema.catalogue import Entry
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.durations import patience
 from ...values.model import Delivery
 from ...values.options import check_lease, check_name
 from ...values.records import record
-from .. import line, promotion, relaxed, wakeups
+from .. import leader, line, promotion, relaxed, wakeups
 from ..line import Demand, Ticket
+from . import returning
+from .access import Access
 
 MAX_MESSAGES = 10_000
 MIN_BATCH_BYTES = 200_000
 """Bytes that a batch may hold even if the same transaction promotes or settles a lot."""
-
-
-class Access:
-    """What receiving needs of a queue, with hints from the last receive, which only save reads.
-
-    crowded: whether there was a line. lined: whether the queue's mode has lines. common: whether
-    only ready messages are likely. delays: whether there were delayed messages.
-    """
-
-    __slots__ = ("common", "crowded", "delays", "entry", "keys", "lined", "scope")
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        self.keys = entry.keys
-        self.scope = entry.scope
-        self.crowded = False
-        self.lined = True
-        self.common = True
-        self.delays = False
 
 
 @record
@@ -69,17 +51,19 @@ def attempt(
     *,
     waits: bool,
     crowded: bool,
+    returns: bool,
     ack: Sequence[Delivery] = (),
 ) -> list[Delivery] | Ticket:
     """Lease what is ready, or join the line.
 
-    crowded: whether an earlier attempt met a conflict.
+    crowded: whether earlier attempts met conflicts.
+    returns: whether the consumer is expected to ask again soon.
     ack: deliveries to acknowledge.
     """
     # Issued before the options are known, so that all reads share one round trip.
-    reads = None
+    led, issued = returning.reads(tr, access), None
     if waits or access.lined:
-        reads = line.reads(tr, access.keys, first=not access.crowded)
+        issued = line.reads(tr, access.keys, first=not access.crowded)
     leases = lease.reads(tr, access.keys, ack)
     if leases:
         # By then the read version is known, too.
@@ -87,8 +71,21 @@ def attempt(
     scope = access.scope(tr)
     if ack:
         settle.done(tr, scope, ack, leases)
+    if led is not None:
+        found = returning.serve(tr, access, scope, demand, claim, led, waits=waits, returns=returns)
+        if found is not None:
+            return found
     return take_or_join(
-        tr, access, scope, demand, claim, reads, len(ack), waits=waits, crowded=crowded
+        tr,
+        access,
+        scope,
+        demand,
+        claim,
+        issued,
+        len(ack),
+        waits=waits,
+        crowded=crowded,
+        returns=returns,
     )
 
 
@@ -103,6 +100,7 @@ def take_or_join(
     *,
     waits: bool,
     crowded: bool = False,
+    returns: bool = False,
 ) -> list[Delivery] | Ticket:
     """As ``attempt``, in a known scope, after ``settled`` leases were settled.
 
@@ -120,10 +118,12 @@ def take_or_join(
         led = issued.led.value
         if mode == "staged" or crowded:
             access.common = False
-            return line.join(tr, scope, led, demand, waits)
+            return line.join(tr, scope, led, demand, waits, returns=returns)
+        if led is not None:
+            leader.leave_expired(tr, scope)
     ready = ready or reads(tr, scope, demand)
     found = take(tr, scope, demand, claim, settled, ready)
-    access.common = mode in ("auto", "first") and led is None and not _overdue(ready)
+    access.common = mode in ("auto", "first") and not _overdue(ready)
     return found if found or not waits else line.join(tr, scope, led, demand, waits)
 
 

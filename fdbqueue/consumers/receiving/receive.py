@@ -20,8 +20,8 @@ from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Demand, Ticket
 from ..line import join as join_line
-from . import attempt
-from .attempt import Access
+from . import attempt, returning
+from .access import Access
 from .waiting import collect
 
 _EXACT, _WANT_ALL = fdb.StreamingMode.exact, fdb.StreamingMode.want_all
@@ -39,34 +39,46 @@ def receive(
     ack: deliveries to acknowledge in the transaction of the first attempt.
     """
     deadline = time.monotonic() + wait if wait else 0.0
+    returns = not access.common and time.monotonic() - access.returned < returning.RETURN_SECONDS
     while True:
         waits = wait > 0 and deadline > time.monotonic()
         operation: once.Operation[list[Delivery] | Ticket]
         operation = once.Operation(db, access.keys.once)
         witness = partial(lease.witness, access.keys)
-        crowded = False
+        failed, lead = 0, access.lead
         while not operation.done:
             try:
                 claim, tr = os.urandom(CLAIM_BYTES), operation.tr
-                if access.common and not crowded:
+                if access.common and not failed:
                     found = _attempt(tr, access, demand, claim, ack, lined=True, waits=waits)
                 else:
                     found = attempt.attempt(
-                        tr, access, demand, claim, waits=waits, crowded=crowded, ack=ack
+                        tr,
+                        access,
+                        demand,
+                        claim,
+                        waits=waits,
+                        crowded=failed > 1,
+                        returns=returns,
+                        ack=ack,
                     )
                 taken = type(found) is list and not ack
                 operation.commit(found, bool(found or ack), witness if taken else None)
             except fdb.FDBError as error:
                 operation.recover(error)
-            crowded = True
-        outcome = operation.result
-        if type(outcome) is list:
+                access.lead = access.lead or lead
+                failed += 1
+        outcome: list[Delivery] | None
+        if isinstance(operation.result, Ticket):
+            ticket = operation.result
+            left = max(0.0, deadline - time.monotonic()) if ticket.waits else None
+            outcome = collect(db, access, ticket, left)
+        else:
+            outcome = operation.result
+        if outcome is not None:
+            if not access.common:
+                access.returned = time.monotonic()
             return outcome
-        assert isinstance(outcome, Ticket)
-        left = max(0.0, deadline - time.monotonic()) if outcome.waits else None
-        answer = collect(db, access, outcome, left)
-        if answer is not None:
-            return answer
         ack = ()
 
 

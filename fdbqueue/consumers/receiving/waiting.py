@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, repeat
 from typing import TypeVar
@@ -18,19 +18,19 @@ from ...messages import next_event
 from ...messages.delivery import lease
 from ...schema import once
 from ...schema.codec.consumers import ConsumerRef
-from ...schema.scope import Scope
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ...values.records import record
 from .. import fulfilment, leader, line, promotion, registry, wakeups
 from ..leader import Step
 from ..line import Ticket
-from .attempt import Access, give_back, take
+from .access import Access
+from .attempt import give_back, take
 
 R = TypeVar("R")
 
-FIRST_PATIENCE, SECOND_PATIENCE, LATER_PATIENCE = 1.0, 2.0, 4.0
-"""Seconds that a consumer in line trusts its watch before it checks its request; up to a second
+FIRST_PATIENCE, SECOND_PATIENCE, LATER_PATIENCE = 0.1, 2.0, 4.0
+"""Seconds that a consumer in line trusts its watch before it checks its request; up to half as much
 more at random."""
 RENEW_SECONDS = leader.LEADS_SECONDS / 2
 MAX_ROUNDS = 8
@@ -69,21 +69,14 @@ def withdraw(db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket)
         if status.request is not None:
             line.remove(tr, scope.keys, ticket.index, ticket.claim)
         if leads.value == ticket.claim:
-            _stop_leading(tr, scope, fulfilment.others(tr, scope, issued, ticket.claim))
+            others = fulfilment.others(tr, scope, issued, ticket.claim)
+            fulfilment.stop_leading(tr, scope, others)
             wakeups.withdraw(tr, scope.keys, ConsumerRef(ticket.claim))
         return status.held
 
     if isinstance(db, fdb.Transaction):
         return leave(db)
     return once.run(db, access.keys.once, leave, wrote=lambda _: False)
-
-
-def _stop_leading(tr: fdb.Transaction, scope: Scope, unserved: Sequence[fulfilment.Waiter]) -> None:
-    if unserved:
-        first = unserved[0]
-        leader.hand_over(tr, scope, first.index, first.claim, first.request)
-    else:
-        leader.leave(tr, scope)
 
 
 @record
@@ -93,6 +86,7 @@ class _Round:
     answer: of the leader's own request; None if it was not answered. dead: whether the leader was
     taken for dead. deposed: whether another consumer leads. others: how many others were served.
     signal, patience: what to wait for before the next round, and for how many seconds.
+    away: whether the leader takes the lead with it.
     """
 
     step: Step
@@ -104,6 +98,7 @@ class _Round:
     wrote: bool = False
     signal: wakeups.Signal | None = None
     patience: float = RENEW_SECONDS
+    away: bool = False
 
 
 class _Waiter:
@@ -149,7 +144,7 @@ class _Waiter:
     def _poll(self) -> list[Delivery] | None:
         """Sleep and check until there is an answer; None if the time is over."""
         for patience in chain((FIRST_PATIENCE, SECOND_PATIENCE), repeat(LATER_PATIENCE)):
-            self._sleep(patience + random.random())
+            self._sleep(patience * random.uniform(1.0, 1.5))
             found = self._step()
             if found is not None or self._left() <= 0:
                 return found
@@ -174,9 +169,13 @@ class _Waiter:
 
     def _answer(self) -> list[Delivery] | None:
         """The messages leased to the request: usually all that there is to check."""
-        tr = once.transaction(self.db, self.keys.once)
+        tr, claim = once.transaction(self.db, self.keys.once), self.ticket.claim
         try:
-            return lease.under(tr, self.keys, self.ticket.claim, self.ticket.demand.max_messages)
+            leads = tr.snapshot.get(self.keys.leader)
+            found = lease.under(tr, self.keys, claim, self.ticket.demand.max_messages)
+            if found and leads.value == claim + leader.AWAY:
+                self.access.lead = claim
+            return found
         except fdb.FDBError:
             return None
 
@@ -218,6 +217,8 @@ class _Waiter:
             if played.step in (Step.LEAVE, Step.HAND_OVER):
                 self.leads, self.watch = False, None
                 self.listed = self.listed and played.deposed
+                if played.away:
+                    self.access.lead = self.ticket.claim
                 return answer
             self.listed = self.listed or played.signal is not None
             if answer is None and self._left() <= 0:
@@ -249,7 +250,7 @@ class _Waiter:
             dead = not answer
         step = leader.decide(
             answered=answered or answer is not None or dead,
-            done=done or dead,
+            done=done or dead or served.returning is not None,
             unserved=len(others),
             served=len(served.answers),
             crowd=0 if overdue else self.crowd,
@@ -257,7 +258,7 @@ class _Waiter:
         )
         signal, patience = None, RENEW_SECONDS
         if step in (Step.LEAVE, Step.HAND_OVER):
-            _stop_leading(tr, scope, others)
+            fulfilment.stop_leading(tr, scope, others, served.returning, led.value)
             self._leave_list(tr, served)
         else:
             if leader.renew(tr, scope, led.value) and mine is not None:
@@ -278,6 +279,7 @@ class _Waiter:
             wrote=bool(served.answers),
             signal=signal,
             patience=patience,
+            away=step is Step.LEAVE and served.returning == me,
         )
 
     def _leave_list(self, tr: fdb.Transaction, served: fulfilment.Served) -> None:
@@ -308,7 +310,7 @@ class _Waiter:
             found = served.answers.get(me)
             unserved = [one for one in served.unserved if one.claim != me]
         if found is not None and leads.value == me:
-            _stop_leading(tr, scope, unserved)
+            fulfilment.stop_leading(tr, scope, unserved)
             if self.listed:
                 self._withdraw(tr)
         return found

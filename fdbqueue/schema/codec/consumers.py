@@ -69,6 +69,7 @@ class Request(NamedTuple):
     called: whether it is asked to lead; its own watch sees the change.
     begins, suspects: whether it handles at once, beside no other, a message that comes alone; and
     a suspect message.
+    returns: whether it is expected to ask again within a few milliseconds.
     """
 
     max_messages: int
@@ -79,6 +80,7 @@ class Request(NamedTuple):
     called: bool = False
     begins: bool = True
     suspects: bool = True
+    returns: bool = False
 
 
 pack_request, unpack_request = codec("a request", Request)

@@ -35,7 +35,7 @@ class Kind(IntEnum):
     EVENT = 20  # (versionstamp, n) -> one line of delivery history
     # These three follow each other, so that one read tells a receiver that there are none.
     DELAYED = 21  # (due, random) -> position and envelope
-    LEADER = 22  # () -> version until which the leader leads; (0) -> its claim
+    LEADER = 22  # () -> version until which the leader leads; (0) -> its claim, 01 if away
     REQUEST = 23  # (read version, claim) -> what a waiting consumer asks for
     MOVED = 24  # (message id) -> the place of the message, unless its id names it
     UNIQUE = 25  # (unique key) -> id of the message that has it

@@ -1,0 +1,79 @@
+"""A leader that was away comes back: it serves the line in the transaction of its next receive."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...schema.scope import Scope
+from ...store.binding import fdb
+from ...values.model import Delivery
+from .. import fulfilment, leader, line, promotion
+from ..line import Demand, Ticket
+from .access import Access
+
+RETURN_SECONDS = 0.02
+"""A consumer that handled its last messages in less time is expected to ask again soon."""
+MAX_ALONE = 8
+"""How often a leader that is away serves nobody but itself before it gives up the lead."""
+
+
+class Reads(NamedTuple):
+    """The reads of a leader that was away, issued and not awaited, and the claim of its lead."""
+
+    lead: bytes
+    led: fdb.Value
+    leader: fdb.Value
+    round: fulfilment.Reads
+
+
+def reads(tr: fdb.Transaction, access: Access) -> Reads | None:
+    """Issue the reads of a round, with a conflict on the lead; None if the caller does not lead.
+
+    The lead is taken out of ``access``: set it back if the transaction fails.
+    """
+    lead, access.lead = access.lead, None
+    if lead is None:
+        return None
+    keys = access.keys
+    round_ = fulfilment.reads(tr, keys, access.expected)
+    return Reads(lead, tr.snapshot.get(keys.led), tr.get(keys.leader), round_)
+
+
+def serve(
+    tr: fdb.Transaction,
+    access: Access,
+    scope: Scope,
+    demand: Demand,
+    claim: bytes,
+    issued: Reads,
+    *,
+    waits: bool,
+    returns: bool,
+) -> list[Delivery] | Ticket | None:
+    """Serve the line, and the caller behind all others; pass the lead on.
+
+    returns: whether the caller is expected to ask again soon.
+
+    Returns what the caller is given; a ticket if it must wait in line, as the leader; None if it
+    does not lead any more. Conflicts as ``fulfilment.serve``.
+    """
+    if issued.leader.value != issued.lead + leader.AWAY:
+        return None
+    round_, led = issued.round, issued.led.value
+    if promotion.promote(tr, scope, promotion.reads(tr, scope)).ready:
+        round_ = fulfilment.reads(tr, access.keys, access.expected)
+    request = line.make_request(tr, scope, demand, waits, returns=returns)
+    served = fulfilment.serve(tr, scope, round_, claim, own=request)
+    answer, heir = served.answers.get(claim), served.returning
+    access.expected = served.demand
+    if answer is None:
+        tr[scope.keys.leader] = claim
+        leader.renew(tr, scope, led)
+        return line.register(tr, scope, claim, request, demand, leads=True)
+    access.alone = 0 if len(served.answers) > 1 else access.alone + 1
+    if heir == claim and access.alone >= MAX_ALONE and scope.options.contention != "staged":
+        heir = None
+    fulfilment.stop_leading(tr, scope, served.unserved, heir, led)
+    if heir == claim and not served.unserved:
+        access.lead = claim
+    return answer
