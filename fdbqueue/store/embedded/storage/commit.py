@@ -20,6 +20,7 @@ from collections.abc import Callable
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
 from ..transactions.commit_requests import CommitRequest
 from .file import StoreFile, store_error
+from .mailbox import Mailbox
 from .snapshots import Snapshots
 from .versions import Clock
 from .writer import Writer
@@ -50,6 +51,7 @@ class Committer:
 
     def _reset(self) -> None:
         self._writer = Writer(self._file, self._clock, self._snapshots)
+        self._mailbox = Mailbox(self._file.shared)
         self._mutex = threading.Lock()
         self._waiting: list[CommitRequest] = []
         self._leading = False
@@ -118,11 +120,7 @@ class Committer:
             if self._file.shared.try_lock():
                 self._commit_locked(group)
             elif not request.deadline:
-                # An open snapshot would block a checkpoint that holds the lock and waits for
-                # readers.
-                self._snapshots.drop_idle(also_kept=False)
-                self._file.shared.lock()
-                self._commit_locked(group)
+                self._post_and_wait(group)
             else:
                 request.turn = _taken()
                 request.leads = False
@@ -139,6 +137,14 @@ class Committer:
                 # No thread available: better late than never.
                 self._deputise(group)
             self._wait(request, request.turn)
+
+    def _post_and_wait(self, group: list[CommitRequest]) -> None:
+        """Commit a group when the lock becomes free, unless its holder does."""
+        # An open snapshot would block a checkpoint that holds the lock and waits for readers.
+        self._snapshots.drop_idle(also_kept=False)
+        posted = self._mailbox.post(group)
+        self._file.shared.lock()
+        self._commit_locked(group, posted)
 
     def _deputise(self, group: list[CommitRequest]) -> None:
         """Commit a group in place of a leader that must not wait for the lock."""
@@ -174,14 +180,20 @@ class Committer:
             if member.turn is not None:
                 member.turn.release()
 
-    def _commit_locked(self, group: list[CommitRequest]) -> None:
-        """Commit a group under the commit lock, and release the lock."""
+    def _commit_locked(self, group: list[CommitRequest], posted: bool = False) -> None:
+        """Commit a group under the commit lock, and release the lock.
+
+        posted: whether another process may have committed it by now.
+        """
         try:
-            for request in group:
-                if request.deadline:
-                    group = self._begin(group)
-                    break
-            made = self._write(group)
+            if posted and self._mailbox.take_answer(group, self._writer.made):
+                made = [request for request in group if request.error is None]
+            else:
+                for request in group:
+                    if request.deadline:
+                        group = self._begin(group)
+                        break
+                made = self._write_all(group) if group else []
         finally:
             self._file.shared.unlock()
         if made:
@@ -195,19 +207,37 @@ class Committer:
                 request.begun = True
         return left
 
+    def _write_all(self, group: list[CommitRequest]) -> list[CommitRequest]:
+        """Commit a group with what other processes have posted; returns its part that is made."""
+        posts = self._mailbox.collect(self._writer.oldest, self._writer.made)
+        if not posts:
+            return self._write(group)
+        others = [request for post in posts for request in post.requests]
+        try:
+            self._writer.write(
+                [*group, *others], lambda version: self._mailbox.note(posts, version)
+            )
+        except sqlite3.Error:
+            # Each process finds out for itself whose request it is.
+            self._mailbox.answer(posts, done=False)
+            return self._write_singly(group)
+        self._mailbox.answer(posts, done=True)
+        return [request for request in group if request.error is None]
+
     def _write(self, group: list[CommitRequest]) -> list[CommitRequest]:
-        if not group:
-            return []
         try:
             return self._writer.write(group)
         except sqlite3.Error as error:
             if len(group) > 1:
-                for request in group:
-                    # A conflict with a failed request of the group may be gone.
-                    request.error, request.conflicting, request.order = None, (), 0
-                return [made for request in group for made in self._write([request])]
+                return self._write_singly(group)
             group[0].error = store_error(self._file.path, error)
             return []
+
+    def _write_singly(self, group: list[CommitRequest]) -> list[CommitRequest]:
+        for request in group:
+            # A conflict with a failed request of the group may be gone.
+            request.error, request.conflicting, request.order = None, (), 0
+        return [made for request in group for made in self._write([request])]
 
     def after_fork(self, in_child: bool) -> None:
         """Continue after a fork; the child starts afresh."""

@@ -34,20 +34,24 @@ TICK_AFTER = VERSIONS_PER_SECOND // 20
 _FIRST_VERSION = 100 * VERSIONS_PER_SECOND
 
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
-_WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES = range(5)
+_WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES = range(6)
 FIRST_SLOT = 8
 SLOTS = 4096
-_SIZE = 8 * (FIRST_SLOT + SLOTS)
+MOST_BOXES = 32
+BOX_BYTES = 16 << 10
+FIRST_BOX = -(-8 * (FIRST_SLOT + SLOTS) // mmap.PAGESIZE) * mmap.PAGESIZE
+_SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
 
 class Shared:
-    """The sidecar file: a lock between processes and two shared numbers.
+    """The sidecar file: a lock between processes and shared memory.
 
     Attributes:
         words: the shared memory. `words[ANNOUNCED]` is the version of the newest commit that is
             made or under way, `words[FLOOR]` a version that every later commit will be above.
             `words[TOUCHED]` is the newest commit whose slots are raised, `words[RANGES]` the slot
-            of all keys in ranges.
+            of all keys in ranges, `words[BOXES]` how many boxes of the mailbox are in use. The
+            slots follow, and then the boxes.
     """
 
     def __init__(self, path: str) -> None:
@@ -58,13 +62,13 @@ class Shared:
     def _open(self) -> None:
         # Threads share one descriptor, and so one flock; this keeps them apart.
         self._mutex = threading.Lock()
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self.lock()
         try:
-            if os.fstat(self._file).st_size < _SIZE:
-                os.truncate(self._file, _SIZE)
-            self._map = mmap.mmap(self._file, _SIZE)
-            self.words = memoryview(self._map).cast("q")
+            if os.fstat(self.descriptor).st_size < _SIZE:
+                os.truncate(self.descriptor, _SIZE)
+            self.map = mmap.mmap(self.descriptor, _SIZE)
+            self.words = memoryview(self.map).cast("q")
             if self.words[_WORD_MAGIC] != _MAGIC:
                 self.words[ANNOUNCED] = self.words[FLOOR] = 0
                 self.words[_WORD_MAGIC] = _MAGIC
@@ -77,7 +81,7 @@ class Shared:
         if self.closed:
             return
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         except BaseException:
             self._mutex.release()
             raise
@@ -89,7 +93,7 @@ class Shared:
         if self.closed:
             return True
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._mutex.release()
             return False
@@ -98,7 +102,7 @@ class Shared:
     def unlock(self) -> None:
         """Release the commit lock."""
         if not self.closed:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         self._mutex.release()
 
     def raise_floor(self, version: int) -> None:
@@ -113,15 +117,15 @@ class Shared:
         """
         self.words = memoryview(bytearray(self.words)).cast("q")
         # The mapping goes with the last thread that reads it just now.
-        del self._map
+        del self.map
         self.closed = True
-        os.close(self._file)
+        os.close(self.descriptor)
 
     def reopen(self) -> None:
         """Reopen the file in a forked child, which would otherwise share the parent's lock."""
         self.words.release()
-        self._map.close()
-        os.close(self._file)
+        self.map.close()
+        os.close(self.descriptor)
         self._open()
 
 

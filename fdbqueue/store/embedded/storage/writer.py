@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..codes import NOT_COMMITTED, TOO_OLD, Fault
 from ..transactions import atomic
 from ..transactions.commit_requests import CommitRequest
 from . import sampling
 from .conflicts import RecentCommits, encode, has_ranges
-from .file import APPLY, StoreFile
+from .file import APPLY, StoreFile, store_error
 from .snapshots import Snapshots
 from .versions import ANNOUNCED, FLOOR, RANGES, TOUCHED, VERSIONS_PER_SECOND, Clock, slot_of
 
@@ -34,6 +34,7 @@ _MERGE = (
 _CLEAR = "DELETE FROM kv WHERE k = ?"
 _CLEAR_RANGE = "DELETE FROM kv WHERE k >= ? AND k < ?"
 _LOG = "INSERT INTO recent VALUES (?, ?)"
+_LOGGED = "SELECT 1 FROM recent WHERE version = ?"
 _LOG_FROM = "SELECT version, written FROM recent WHERE version >= ? ORDER BY version"
 # The newest commit before that stays: it may be the last one that a process knows, and its version
 # must stay readable.
@@ -66,8 +67,29 @@ class Writer:
             return NOT_COMMITTED if request.conflicting else 0
         return NOT_COMMITTED if next(touching, None) is not None else 0
 
-    def write(self, group: list[CommitRequest]) -> list[CommitRequest]:
+    def made(self, version: int) -> bool:
+        """Whether the commit of a version was made."""
+        cursor, sees = self._snapshots.lend()
+        if sees:
+            cursor.execute("ROLLBACK")
+        try:
+            made = cursor.execute(_LOGGED, (version,)).fetchone() is not None
+        except sqlite3.Error as error:
+            raise store_error(self._file.path, error) from error
+        self._snapshots.take_back(cursor)
+        return made
+
+    @property
+    def oldest(self) -> int:
+        """The version that a transaction must have read at, or after, to be judged."""
+        return self._recent.complete_from
+
+    def write(
+        self, group: list[CommitRequest], note: Callable[[int], None] = lambda _: None
+    ) -> list[CommitRequest]:
         """Commit a group; returns those that are made. Each of the others has its error.
+
+        note: called with the version when all outcomes are known, before the commit is made.
 
         Raises:
             sqlite3.Error: nothing of the group is committed.
@@ -77,7 +99,7 @@ class Writer:
         try:
             if sees != words[ANNOUNCED]:
                 _begin(cursor)
-            accepted = self._write(cursor, group)
+            accepted = self._write(cursor, group, note)
         except BaseException:
             if cursor.connection.in_transaction:
                 _roll_back(cursor)
@@ -87,7 +109,9 @@ class Writer:
         self._snapshots.take_back(cursor)
         return accepted
 
-    def _write(self, cursor: sqlite3.Cursor, group: list[CommitRequest]) -> list[CommitRequest]:
+    def _write(
+        self, cursor: sqlite3.Cursor, group: list[CommitRequest], note: Callable[[int], None]
+    ) -> list[CommitRequest]:
         recent, shared = self._recent, self._file.shared
         words = shared.words
         if words[ANNOUNCED] != recent.newest:
@@ -106,6 +130,7 @@ class Writer:
             else:
                 request.order = len(accepted)
                 accepted.append(request)
+        note(version)
         if not accepted:
             cursor.execute("ROLLBACK")
             return accepted

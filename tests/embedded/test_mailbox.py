@@ -1,0 +1,253 @@
+"""Processes that wait for the commit lock: its holder commits what they have posted, exactly once.
+
+Each store of these tests is opened several times in one process, with a descriptor of its own for
+each, as other processes would have it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdbqueue.store import embedded
+from fdbqueue.store.embedded.codes import Fault
+from fdbqueue.store.embedded.storage.database import Database, OpenStore
+from fdbqueue.store.embedded.storage.mailbox import AVAILABLE, Mailbox, Post
+from fdbqueue.store.embedded.storage.versions import Clock, Shared
+from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
+from fdbqueue.store.embedded.transactions.transaction import Transaction, live
+from tests.patience import DEADLINE
+
+pytestmark = pytest.mark.skipif(not AVAILABLE, reason="the system has no locks on open files")
+
+ONE = (1).to_bytes(8, "little")
+ADD = 2
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "a.store")
+
+
+@contextmanager
+def held(path: str) -> Iterator[None]:
+    """The lock of a store, as another process would hold it."""
+    other = Shared(path + "-lock")
+    other.lock()
+    try:
+        yield
+    finally:
+        other.unlock()
+
+
+class Attempt(threading.Thread):
+    """A transaction of a process of its own that counts, and sets a key."""
+
+    numbers = itertools.count(-1, -1)
+
+    def __init__(self, store: OpenStore, key: bytes, read: bytes | None = None) -> None:
+        super().__init__(daemon=True)
+        self.error: BaseException | None = None
+        self.handle = next(self.numbers)
+        self.transaction = live[self.handle] = Transaction(Database(store))
+        if read is not None:
+            assert reads.fdb_transaction_get(self.handle, read, len(read), 0).error is None
+        writes.fdb_transaction_atomic_op(self.handle, b"sum", 3, ONE, len(ONE), ADD)
+        writes.fdb_transaction_set(self.handle, key, len(key), b"", 0)
+
+    def run(self) -> None:
+        self.error = lifecycle.fdb_transaction_commit(self.handle).error
+
+    def outcome(self) -> Any:
+        """Its version and its place among those of that version, or its error code."""
+        self.join(DEADLINE)
+        assert not self.is_alive()
+        lifecycle.fdb_transaction_destroy(self.handle)
+        if isinstance(self.error, Fault):
+            return self.error.code
+        assert self.error is None
+        return self.transaction.committed_version, self.transaction.order
+
+
+def posted(monkeypatch: Patch, count: int) -> Callable[[], None]:
+    """Counts posts from now on; waits until there are so many."""
+    original, all_posted, made = Mailbox.post, threading.Event(), itertools.count(1)
+
+    def post(self: Mailbox, group: Any) -> bool:
+        done = original(self, group)
+        if done and next(made) == count:
+            all_posted.set()
+        return done
+
+    monkeypatch.setattr(Mailbox, "post", post)
+
+    def wait() -> None:
+        assert all_posted.wait(DEADLINE)
+
+    return wait
+
+
+def commit_together(path: str, monkeypatch: Patch, attempts: Sequence[Attempt]) -> None:
+    """Let attempts wait for the lock until each has posted."""
+    wait = posted(monkeypatch, len(attempts))
+    with held(path):
+        for attempt in attempts:
+            attempt.start()
+        wait()
+
+
+def total(path: str) -> int:
+    connection = sqlite3.connect(path)
+    row = connection.execute("SELECT v FROM kv WHERE k = ?", (b"sum",)).fetchone()
+    connection.close()
+    return int.from_bytes(row[0], "little") if row else 0
+
+
+def test_processes_that_wait_together_share_a_commit(path: str, monkeypatch: Patch) -> None:
+    attempts = [Attempt(OpenStore(path, "normal"), b"%d" % number) for number in range(6)]
+
+    commit_together(path, monkeypatch, attempts)
+
+    outcomes = [attempt.outcome() for attempt in attempts]
+    assert len({version for version, _ in outcomes}) == 1
+    assert sorted(order for _, order in outcomes) == list(range(6))
+    assert total(path) == 6
+
+
+def test_of_those_that_read_what_they_write_one_is_committed(path: str, monkeypatch: Patch) -> None:
+    stores = [OpenStore(path, "normal") for _ in range(5)]
+    attempts = [Attempt(store, b"same", read=b"same") for store in stores]
+    bystander = Attempt(OpenStore(path, "normal"), b"other")
+
+    commit_together(path, monkeypatch, [*attempts, bystander])
+
+    outcomes = [attempt.outcome() for attempt in attempts]
+    assert outcomes.count(1020) == 4
+    assert bystander.outcome() != 1020
+    assert total(path) == 2
+
+
+def test_what_a_holder_committed_before_it_died_is_not_committed_again(
+    path: str, monkeypatch: Patch
+) -> None:
+    attempts = [Attempt(OpenStore(path, "normal"), b"%d" % number) for number in range(4)]
+    monkeypatch.setattr(Mailbox, "answer", lambda self, posts, done: None)
+
+    commit_together(path, monkeypatch, attempts)
+
+    outcomes = [attempt.outcome() for attempt in attempts]
+    assert len({version for version, _ in outcomes}) == 1
+    assert total(path) == 4
+
+
+def test_what_a_holder_noted_and_did_not_commit_is_committed_once(
+    path: str, monkeypatch: Patch
+) -> None:
+    attempts = [Attempt(OpenStore(path, "normal"), b"%d" % number) for number in range(4)]
+    original, failures = Mailbox.note, itertools.count()
+
+    def note(self: Mailbox, posts: Sequence[Post], version: int) -> None:
+        original(self, posts, version)
+        if next(failures) == 0:
+            raise sqlite3.OperationalError("disk full, say")
+
+    monkeypatch.setattr(Mailbox, "note", note)
+    # No time passes, so the next commit gets the version that was noted in vain.
+    monkeypatch.setattr(Clock, "now", lambda self: 0)
+
+    commit_together(path, monkeypatch, attempts)
+
+    assert {type(attempt.outcome()) for attempt in attempts} == {tuple}
+    assert total(path) == 4
+
+
+def test_what_a_dead_process_posted_is_not_committed(path: str, monkeypatch: Patch) -> None:
+    alive, dead = OpenStore(path, "normal"), OpenStore(path, "normal")
+    left = Attempt(dead, b"left")
+    request = lifecycle._request(left.transaction)
+    assert request is not None
+    mailbox = Mailbox(dead.file.shared)
+    assert mailbox.post([request])
+    # The system drops a dead process's locks, and nothing else.
+    dead.file.shared.close()
+
+    attempt = Attempt(alive, b"other")
+    attempt.start()
+
+    assert attempt.outcome()[1] == 0
+    assert total(path) == 1
+
+
+def test_a_box_is_used_again_when_its_process_is_gone(path: str, monkeypatch: Patch) -> None:
+    for number in range(40):
+        store = OpenStore(path, "normal")
+        attempt = Attempt(store, b"%d" % number)
+        commit_together(path, monkeypatch, [attempt])
+        assert attempt.outcome()[1] == 0
+        store.close()
+
+    assert total(path) == 40
+
+
+def test_what_is_too_long_for_a_box_waits_for_the_lock_itself(path: str) -> None:
+    store = OpenStore(path, "normal")
+    attempt = Attempt(store, b"key")
+    value = bytes(50_000)
+    writes.fdb_transaction_set(attempt.handle, b"long", 4, value, len(value))
+    request = lifecycle._request(attempt.transaction)
+    assert request is not None
+    assert not Mailbox(store.file.shared).post([request])
+
+    with held(path):
+        attempt.start()
+        attempt.join(0.05)
+        assert attempt.is_alive()
+
+    assert attempt.outcome()[1] == 0
+    assert total(path) == 1
+
+
+def test_a_transaction_older_than_what_the_holder_knows_is_left_to_its_own_process(
+    path: str,
+) -> None:
+    stores = [OpenStore(path, "normal") for _ in range(2)]
+    attempt = Attempt(stores[0], b"key", read=b"never written")
+    begun = attempt.transaction.read_version
+    request = lifecycle._request(attempt.transaction)
+    assert begun is not None
+    assert request is not None
+    assert Mailbox(stores[0].file.shared).post([request])
+    holder = Mailbox(stores[1].file.shared)
+
+    with held(path):
+        assert holder.collect(begun + 1, lambda _: False) == []
+        (post,) = holder.collect(begun, lambda _: False)
+
+    assert [each.record for each in post.requests] == [request.record]
+
+
+def test_stores_are_closed_while_others_wait(path: str, monkeypatch: Patch) -> None:
+    store = OpenStore(path, "normal")
+    attempt = Attempt(OpenStore(path, "normal"), b"key")
+    wait = posted(monkeypatch, 1)
+
+    with held(path):
+        attempt.start()
+        wait()
+        closing = threading.Thread(target=store.close)
+        closing.start()
+    closing.join(DEADLINE)
+
+    assert attempt.outcome()[1] == 0
+    late = Attempt(store, b"late")
+    late.start()
+    late.join(DEADLINE)
+    assert isinstance(late.error, embedded.StoreError)
