@@ -19,7 +19,7 @@ from typing import Any
 
 from . import codes
 from .codes import Fault
-from .futures import Future, failed, reported, require_no_wait
+from .futures import RELEASED, Future, failed, reported, require_no_wait
 from .options import KNOWN_TRANSACTION_OPTIONS
 from .storage.database import Database, open_store
 from .transactions import lifecycle, read_view, reads, writes
@@ -183,7 +183,9 @@ class Library:
                 future.cancel()
 
         def fdb_future_release_memory(future: Future) -> None:
-            future.release()
+            if future.ready and future.error is None:
+                future.value = future.kept = None
+                future.error = RELEASED
 
         def fdb_future_cancel(future: Future) -> None:
             future.cancel()
@@ -217,8 +219,6 @@ class Library:
 
         def value_of(function: Any, future: Future) -> Any:
             """The value; an error is reported the way that the function reports errors."""
-            if future.error is None and future.ready and future.frame is None:
-                return future.value
             if future.frame is not None:
                 require_no_wait(future)
             try:
@@ -228,7 +228,10 @@ class Library:
                 raise
 
         def fdb_future_get_int64(future: Future, out: Any) -> int:
-            out._obj.value = value_of(fdb_future_get_int64, future)
+            if future.error is None and future.ready and future.frame is None:
+                out._obj.value = future.value
+            else:
+                out._obj.value = value_of(fdb_future_get_int64, future)
             return 0
 
         def fdb_future_get_uint64(future: Future, out: Any) -> int:
@@ -244,7 +247,10 @@ class Library:
         def fdb_future_get_value(
             future: Future, out_present: Any, out_value: Any, out_length: Any
         ) -> int:
-            value = value_of(fdb_future_get_value, future)
+            if future.error is None and future.ready and future.frame is None:
+                value = future.value
+            else:
+                value = value_of(fdb_future_get_value, future)
             if value is not None:
                 out_present._obj.value = 1
                 _pack_pointer(out_value._obj, 0, id(value) + _BYTES_OFFSET)

@@ -14,7 +14,8 @@ from .codes import FUTURE_NOT_SET, FUTURE_RELEASED, OPERATION_CANCELLED, Fault
 from .errors import EngineError
 
 Callback = Callable[[None], object]
-_RELEASED = Fault(FUTURE_RELEASED)
+RELEASED = Fault(FUTURE_RELEASED)
+"""The error of a future whose value was released."""
 
 
 class Frame:
@@ -89,12 +90,6 @@ class Future:
             raise self.error
         return self.value
 
-    def release(self) -> None:
-        """Release the value; reading it later is an error."""
-        if self.error is None:
-            self.value = self.kept = None
-            self.error = _RELEASED
-
     def call_when_ready(self, callback: Callback) -> None:
         """Call back once, now or when the future is done."""
         _run(callback, self)
@@ -152,10 +147,6 @@ class Pending(Future):
 
     def cancel(self) -> None:
         self.fail(OPERATION_CANCELLED)
-
-    def release(self) -> None:
-        if self.ready:
-            super().release()
 
 
 def failed(code: int) -> Future:

@@ -22,7 +22,7 @@ from ..transactions.commit_requests import CommitRequest
 from .file import StoreFile, store_error
 from .mailbox import Mailbox
 from .snapshots import Snapshots
-from .versions import Clock
+from .versions import BOXES, Clock
 from .writer import Writer
 
 _GATHER_SHARE = 0.5
@@ -209,6 +209,8 @@ class Committer:
 
     def _write_all(self, group: list[CommitRequest]) -> list[CommitRequest]:
         """Commit a group with what other processes have posted; returns its part that is made."""
+        if not self._file.shared.words[BOXES]:
+            return self._write(group)
         posts = self._mailbox.collect(self._writer.oldest, self._writer.made)
         if not posts:
             return self._write(group)

@@ -186,7 +186,7 @@ def _fields(request: CommitRequest) -> tuple[Any, ...]:
         request.read_version,
         list(request.reads.keys),
         list(request.reads.ranges),
-        request.rows,
+        list(request.rows),
         request.clears,
         list(request.slots),
         request.sampled,

@@ -79,24 +79,27 @@ class Snapshot:
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        value = self._found(_GET, (key,))
-        if value is not None and type(value) is not bytes:
+        row = self._first_row(_GET, (key,))
+        if row is None:
+            return None
+        value = row[0]
+        if type(value) is not bytes:
             raise StoreCorrupt(self._path, f"a value is {value!r}")
         return value
 
     def first(self, begin: bytes, end: bytes) -> bytes | None:
         """The first key of a range."""
-        return self._found(_FIRST, (begin, end))
+        row = self._first_row(_FIRST, (begin, end))
+        return None if row is None else row[0]
 
-    def _found(self, statement: str, arguments: tuple[bytes, ...]) -> bytes | None:
+    def _first_row(self, statement: str, arguments: tuple[Any, ...]) -> Any:
         with self._lock:
             if self.cursor is None:
                 raise Fault(TOO_OLD)
             try:
-                row = self.cursor.execute(statement, arguments).fetchone()
+                return self.cursor.execute(statement, arguments).fetchone()
             except sqlite3.Error as error:
                 raise store_error(self._path, error) from error
-        return None if row is None else row[0]
 
     def range(
         self, begin: bytes, end: bytes, reverse: bool, rows: int, size: int
@@ -104,6 +107,9 @@ class Snapshot:
         """The rows of a range, and whether a limit ended them: a number of rows (0: none) or of
         bytes (-1: none)."""
         statement = _BACKWARD if reverse else _FORWARD
+        if rows == 1:
+            row = self._first_row(statement, (begin, end, 1))
+            return ([] if row is None else [row]), row is not None
         bytes_limit = size if size >= 0 else sys.maxsize
         found, left = self._chunk(statement, begin, end, rows or -1, bytes_limit)
         return found, left <= 0 or (rows > 0 and len(found) == rows)

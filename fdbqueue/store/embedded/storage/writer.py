@@ -26,10 +26,10 @@ _TRIM_EVERY = 256
 
 _GET = "SELECT v FROM kv WHERE k = ?"
 _SET = "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
-# Sets a key, or changes its value by an atomic mutation of the type that comes third.
+# Sets a key, or changes its value: type of mutation, key, operand.
 _MERGE = (
-    "INSERT INTO kv VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE "
-    f"SET v = CASE ?3 WHEN 0 THEN excluded.v ELSE {APPLY}(?3, v, excluded.v) END"
+    "INSERT INTO kv VALUES (?2, ?3) ON CONFLICT (k) DO UPDATE "
+    f"SET v = CASE ?1 WHEN {atomic.SET} THEN excluded.v ELSE {APPLY}(?1, v, excluded.v) END"
 )
 _CLEAR = "DELETE FROM kv WHERE k = ?"
 _CLEAR_RANGE = "DELETE FROM kv WHERE k >= ? AND k < ?"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from ..storage import sampling
@@ -15,7 +15,7 @@ from .ranges import KeySet
 Mutation = tuple[int, bytes, bytes | None]
 """Type, key, and operand; for CLEAR_RANGE the end of the range, or None for the one key."""
 
-_MERGED = atomic.PLAIN_TYPES - {atomic.COMPARE_AND_CLEAR}
+_PLAIN = {atomic.SET} | atomic.PLAIN_TYPES - {atomic.COMPARE_AND_CLEAR}
 
 
 class CommitRequest:
@@ -28,7 +28,7 @@ class CommitRequest:
     Attributes:
         plain: whether `prepare` found mutations that need nothing but the values they change. Then
             the next four say what to do, and `record` is the line for the log.
-        rows: keys to set, each with an operand and a type of mutation.
+        rows: the mutations that set a key or change its value.
         clears: keys to clear, each as the argument of a statement.
         slots: what to raise for watches.
         sampled: the keys of the sample with their sizes; None for those that are cleared.
@@ -47,6 +47,10 @@ class CommitRequest:
     error: BaseException | None = None
     done = False
     plain = False
+    rows: Sequence[Mutation] = ()
+    clears: Sequence[tuple[bytes]] = ()
+    slots: Iterable[int] = ()
+    sampled: Sequence[tuple[bytes, int | None]] = ()
     record = b""
     report = False
     deadline = 0.0
@@ -72,25 +76,25 @@ class CommitRequest:
     def prepare(self) -> None:
         """Do what needs no lock; mutations of one key stand in their order, and no key is both set
         and cleared."""
-        rows: list[tuple[bytes, bytes, int]] = []
-        clears: list[tuple[bytes]] = []
-        slots: set[int] = set()
-        sampled: list[tuple[bytes, int | None]] = []
-        for op, key, operand in self.mutations:
-            checksum = crc32(key)
-            slots.add(FIRST_SLOT + checksum % SLOTS)
-            in_sample = checksum * sampling.SPREAD % sampling.BITS < sampling.BOUND
-            if op == atomic.SET:
-                if operand is None:
-                    clears.append((key,))
-                else:
-                    rows.append((key, operand, op))
-                if in_sample:
-                    sampled.append((key, None if operand is None else len(key) + len(operand)))
-            elif op in _MERGED and operand is not None and not in_sample:
-                rows.append((key, operand, op))
-            else:
+        rows = self.mutations
+        clears = False
+        for op, _, operand in rows:
+            if op not in _PLAIN:
                 return
-        self.rows, self.clears, self.slots, self.sampled = rows, clears, slots, sampled
+            clears = clears or operand is None
+        checksums = [crc32(key) for _, key, _ in rows]
+        for index, checksum in enumerate(checksums):
+            if checksum * sampling.SPREAD % sampling.BITS < sampling.BOUND:
+                op, key, operand = rows[index]
+                if op != atomic.SET:
+                    # Its size depends on the old value.
+                    return
+                size = None if operand is None else len(key) + len(operand)
+                self.sampled = [*self.sampled, (key, size)]
+        if clears:
+            self.clears = [(key,) for _, key, operand in rows if operand is None]
+            rows = [row for row in rows if row[2] is not None]
+        self.rows = rows
+        self.slots = {FIRST_SLOT + checksum % SLOTS for checksum in checksums}
         self.record = encode(self.writes)
         self.plain = True

@@ -67,7 +67,7 @@ def _open(tr: Transaction) -> Snapshot:
         faults.active.before_read()
     if tr.read_version is None:
         tr.snapshot, tr.read_version = snapshots.acquire()
-        tr.read_until = time.monotonic() + LIFETIME
+        tr.read_until = tr.snapshot.expires
     else:
         age = _age(tr)
         if age > LIFETIME:

@@ -63,19 +63,18 @@ class WriteMap:
         was_unreadable = bool(self.unreadable.begins) and key in self.unreadable
         if op in (atomic.SET_VERSIONSTAMPED_KEY, atomic.SET_VERSIONSTAMPED_VALUE):
             self._add_unreadable(key, key + b"\0")
-        stack = self.stacks.get(key)
-        if stack is None:
+        if key not in self.stacks:
             if self.cleared.begins and op not in atomic.INDEPENDENT_TYPES and key in self.cleared:
                 op, operand = atomic.SET, atomic.apply(op, None, operand)
             self.stacks[key] = [(op, operand)]
             if self._sorted is not None:
                 self._note_key(self._sorted, key)
         elif not was_unreadable and op in (atomic.SET, atomic.SET_VERSIONSTAMPED_VALUE):
-            stack[:] = [(op, operand)]
+            self.stacks[key] = [(op, operand)]
         elif was_unreadable or op in atomic.INDEPENDENT_TYPES:
-            stack.append((op, operand))
+            self.stacks[key].append((op, operand))
         else:
-            _push(stack, (op, operand))
+            _push(self.stacks[key], (op, operand))
 
     def _note_key(self, known: list[bytes], key: bytes) -> None:
         if not known or key > known[-1]:

@@ -266,6 +266,13 @@ def fdb_transaction_add_conflict_range(
     tr = live[handle]
     with tr.lock:
         try:
+            if kind == 0 and end == begin + b"\0" and tr.plain and end_length <= KEY_LIMIT:
+                # The one key that a program has read, usually.
+                writes = tr.writes
+                if end <= SYSTEM and begin not in writes.stacks and not writes.cleared.begins:
+                    tr.approximate += begin_length + end_length + RANGE_BYTES
+                    tr.reads.keys.add(begin)
+                    return 0
             if not tr.plain:
                 if tr.deferred:
                     return 0
