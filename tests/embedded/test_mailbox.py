@@ -6,7 +6,9 @@ each, as other processes would have it.
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -251,3 +253,26 @@ def test_stores_are_closed_while_others_wait(path: str, monkeypatch: Patch) -> N
     late.start()
     late.join(DEADLINE)
     assert isinstance(late.error, embedded.StoreError)
+
+
+def test_without_room_for_a_mailbox_processes_wait_for_the_lock(
+    path: str, monkeypatch: Patch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "posix_fallocate", refuse)
+        attempts = [Attempt(OpenStore(path, "normal"), b"%d" % number) for number in range(3)]
+        with held(path):
+            for attempt in attempts:
+                attempt.start()
+            attempts[0].join(0.05)
+            assert all(attempt.is_alive() for attempt in attempts)
+
+    assert len({attempt.outcome()[0] for attempt in attempts}) == 3
+    assert total(path) == 3
+    # The next process finds room.
+    late = Attempt(OpenStore(path, "normal"), b"late")
+    commit_together(path, monkeypatch, [late])
+    assert late.outcome()[1] == 0

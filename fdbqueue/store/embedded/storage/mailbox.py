@@ -61,7 +61,7 @@ class Mailbox:
 
     def _claim(self) -> int | None:
         """The box of this process, or None if there is none left."""
-        if self._own is None and AVAILABLE:
+        if self._own is None and AVAILABLE and self._shared.has_boxes:
             for box in range(MOST_BOXES):
                 try:
                     self._lock_of(box, fcntl.F_OFD_SETLK)
@@ -109,7 +109,7 @@ class Mailbox:
         """
         posts: list[Post] = []
         words = self._shared.words
-        for box in range(words[BOXES]):
+        for box in range(words[BOXES] if self._shared.has_boxes else 0):
             at = _words_of(box)
             number = words[at + _POSTED]
             if number == words[at + _ANSWERED] or box == self._own:

@@ -38,7 +38,7 @@ _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES = range(6)
 FIRST_SLOT = 8
 SLOTS = 4096
 MOST_BOXES = 32
-BOX_BYTES = 16 << 10
+BOX_BYTES = 8 << 10
 FIRST_BOX = -(-8 * (FIRST_SLOT + SLOTS) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
@@ -52,6 +52,7 @@ class Shared:
             `words[TOUCHED]` is the newest commit whose slots are raised, `words[RANGES]` the slot
             of all keys in ranges, `words[BOXES]` how many boxes of the mailbox are in use. The
             slots follow, and then the boxes.
+        has_boxes: whether there are boxes.
     """
 
     def __init__(self, path: str) -> None:
@@ -65,15 +66,28 @@ class Shared:
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self.lock()
         try:
-            if os.fstat(self.descriptor).st_size < _SIZE:
-                os.truncate(self.descriptor, _SIZE)
-            self.map = mmap.mmap(self.descriptor, _SIZE)
+            self.has_boxes = self._make_room()
+            self.map = mmap.mmap(self.descriptor, _SIZE if self.has_boxes else FIRST_BOX)
             self.words = memoryview(self.map).cast("q")
             if self.words[_WORD_MAGIC] != _MAGIC:
                 self.words[ANNOUNCED] = self.words[FLOOR] = 0
                 self.words[_WORD_MAGIC] = _MAGIC
         finally:
             self.unlock()
+
+    def _make_room(self) -> bool:
+        """Extend the file if need be; returns whether there is room for the boxes.
+
+        The room is allocated: to write to a mapped page that finds none left kills the process.
+        """
+        size = os.fstat(self.descriptor).st_size
+        if size < _SIZE:
+            try:
+                os.posix_fallocate(self.descriptor, 0, _SIZE)
+            except (AttributeError, OSError):
+                os.truncate(self.descriptor, max(size, FIRST_BOX))
+                return False
+        return True
 
     def lock(self) -> None:
         """Wait for the commit lock."""
