@@ -219,6 +219,8 @@ class Library:
 
         def value_of(function: Any, future: Future) -> Any:
             """The value; an error is reported the way that the function reports errors."""
+            if future.error is None and future.ready and future.frame is None:
+                return future.value
             if future.frame is not None:
                 require_no_wait(future)
             try:
@@ -240,7 +242,7 @@ class Library:
 
         def fdb_future_get_key(future: Future, out_key: Any, out_length: Any) -> int:
             key = value_of(fdb_future_get_key, future)
-            _point(out_key, key)
+            _pack_pointer(out_key._obj, 0, id(key) + _BYTES_OFFSET)
             out_length._obj.value = len(key)
             return 0
 

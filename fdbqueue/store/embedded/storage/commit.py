@@ -22,7 +22,7 @@ from ..transactions.commit_requests import CommitRequest
 from .file import StoreFile, store_error
 from .mailbox import Mailbox
 from .snapshots import Snapshots
-from .versions import BOXES, Clock
+from .versions import Clock
 from .writer import Writer
 
 _GATHER_SHARE = 0.5
@@ -62,9 +62,9 @@ class Committer:
     def commit(self, request: CommitRequest) -> None:
         """Commit a request; returns when it is done, with its outcome in the request."""
         with self._mutex:
-            self._waiting.append(request)
             if self._leading:
                 request.turn = _taken()
+                self._waiting.append(request)
             else:
                 self._leading = request.leads = True
         if request.turn is not None:
@@ -73,7 +73,7 @@ class Committer:
             except BaseException:
                 # Interrupted. If it leads by now, the others still need a leader.
                 if not self._withdraw(request) and request.leads:
-                    self._pass_on(request, [], time.monotonic())
+                    self._pass_on([], time.monotonic())
                 raise
         if request.leads:
             self._lead(request)
@@ -104,11 +104,11 @@ class Committer:
         commits alone never waits here.
         """
         deadline = time.monotonic() + self._seconds * _GATHER_SHARE
-        while len(self._waiting) < self._expected and time.monotonic() < deadline:
+        while len(self._waiting) + 1 < self._expected and time.monotonic() < deadline:
             time.sleep(_GATHER_STEP)
 
     def _lead(self, request: CommitRequest) -> None:
-        group: list[CommitRequest] = []
+        group = [request]
         begun = time.monotonic()
         deputy: threading.Thread | None = None
         try:
@@ -116,7 +116,8 @@ class Committer:
                 self._gather()
                 begun = time.monotonic()
             with self._mutex:
-                group, self._waiting = self._waiting, []
+                group += self._waiting
+                self._waiting = []
             if self._file.shared.try_lock():
                 self._commit_locked(group)
             elif not request.deadline:
@@ -129,7 +130,7 @@ class Committer:
                 )
         finally:
             if deputy is None:
-                self._pass_on(request, group, begun)
+                self._pass_on(group, begun)
         if deputy is not None and request.turn is not None:
             try:
                 deputy.start()
@@ -154,21 +155,16 @@ class Committer:
             begun = time.monotonic()
             self._commit_locked(group)
         finally:
-            self._pass_on(None, group, begun)
+            self._pass_on(group, begun)
 
-    def _pass_on(
-        self, request: CommitRequest | None, group: list[CommitRequest], begun: float
-    ) -> None:
+    def _pass_on(self, group: list[CommitRequest], begun: float) -> None:
         """Let the next thread lead, and release the threads of the group."""
         with self._mutex:
-            if request is not None and request in self._waiting:
-                # Interrupted before the group was formed; the others still need a leader.
-                self._waiting.remove(request)
-            successor = self._waiting[0] if self._waiting else None
+            self._expected = len(group) + len(self._waiting)
+            successor = self._waiting.pop(0) if self._waiting else None
             if successor is not None:
                 successor.leads = True
             self._leading = successor is not None
-            self._expected = len(group) + len(self._waiting)
             self._seconds = time.monotonic() - begun
         if successor is not None and successor.turn is not None:
             successor.turn.release()
@@ -193,7 +189,7 @@ class Committer:
                     if request.deadline:
                         group = self._begin(group)
                         break
-                made = self._write_all(group) if group else []
+                made = self._write(group) if group else []
         finally:
             self._file.shared.unlock()
         if made:
@@ -207,30 +203,21 @@ class Committer:
                 request.begun = True
         return left
 
-    def _write_all(self, group: list[CommitRequest]) -> list[CommitRequest]:
-        """Commit a group with what other processes have posted; returns its part that is made."""
-        if not self._file.shared.words[BOXES]:
-            return self._write(group)
-        posts = self._mailbox.collect(self._writer.oldest, self._writer.made)
-        if not posts:
-            return self._write(group)
-        others = [request for post in posts for request in post.requests]
-        try:
-            self._writer.write(
-                [*group, *others], lambda version: self._mailbox.note(posts, version)
-            )
-        except sqlite3.Error:
-            # Each process finds out for itself whose request it is.
-            self._mailbox.answer(posts, done=False)
-            return self._write_singly(group)
-        self._mailbox.answer(posts, done=True)
-        return [request for request in group if request.error is None]
-
     def _write(self, group: list[CommitRequest]) -> list[CommitRequest]:
+        """Commit a group, with what other processes have posted; returns its part that is made."""
+        mailbox, writer = self._mailbox, self._writer
+        posts = mailbox.collect(writer.oldest, writer.made) if mailbox.is_used() else []
         try:
-            return self._writer.write(group)
+            if not posts:
+                return writer.write(group)
+            others = [request for post in posts for request in post.requests]
+            writer.write([*group, *others], lambda version: mailbox.note(posts, version))
+            mailbox.answer(posts, done=True)
+            return [request for request in group if request.error is None]
         except sqlite3.Error as error:
-            if len(group) > 1:
+            # Each process finds out for itself whose request it is.
+            mailbox.answer(posts, done=False)
+            if len(group) > 1 or posts:
                 return self._write_singly(group)
             group[0].error = store_error(self._file.path, error)
             return []
@@ -239,7 +226,13 @@ class Committer:
         for request in group:
             # A conflict with a failed request of the group may be gone.
             request.error, request.conflicting, request.order = None, (), 0
-        return [made for request in group for made in self._write([request])]
+        made: list[CommitRequest] = []
+        for request in group:
+            try:
+                made += self._writer.write([request])
+            except sqlite3.Error as error:
+                request.error = store_error(self._file.path, error)
+        return made
 
     def after_fork(self, in_child: bool) -> None:
         """Continue after a fork; the child starts afresh."""

@@ -101,6 +101,10 @@ class Mailbox:
             words[BOXES] = box + 1
         return True
 
+    def is_used(self) -> bool:
+        """Whether any process has a box."""
+        return bool(self._shared.words[BOXES]) and self._shared.has_boxes
+
     def collect(self, oldest: int, was_made: Callable[[int], bool]) -> list[Post]:
         """What other processes have posted; only under the lock.
 
@@ -109,7 +113,7 @@ class Mailbox:
         """
         posts: list[Post] = []
         words = self._shared.words
-        for box in range(words[BOXES] if self._shared.has_boxes else 0):
+        for box in range(words[BOXES]):
             at = _words_of(box)
             number = words[at + _POSTED]
             if number == words[at + _ANSWERED] or box == self._own:

@@ -45,6 +45,7 @@ ROW_OVERHEAD = 24
 _NEWEST = "SELECT max(version) FROM recent"
 _GET = "SELECT v FROM kv WHERE k = ?"
 _FIRST = "SELECT k FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT 1"
+_LAST = "SELECT k FROM kv WHERE k >= ? AND k < ? ORDER BY k DESC LIMIT 1"
 _FORWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
 _BACKWARD = "SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k DESC LIMIT ?"
 _SIZES = "SELECT k, length(k) + length(v) FROM kv WHERE k >= ? AND k < ? ORDER BY k LIMIT ?"
@@ -87,9 +88,9 @@ class Snapshot:
             raise StoreCorrupt(self._path, f"a value is {value!r}")
         return value
 
-    def first(self, begin: bytes, end: bytes) -> bytes | None:
-        """The first key of a range."""
-        row = self._first_row(_FIRST, (begin, end))
+    def edge(self, begin: bytes, end: bytes, last: bool) -> bytes | None:
+        """The first or last key of a range."""
+        row = self._first_row(_LAST if last else _FIRST, (begin, end))
         return None if row is None else row[0]
 
     def _first_row(self, statement: str, arguments: tuple[Any, ...]) -> Any:
@@ -221,8 +222,9 @@ class Snapshots:
     def acquire(self) -> tuple[Snapshot, int]:
         """A snapshot of everything committed, and its read version."""
         words = self._file.shared.words
-        now = time.monotonic()
-        behind = self._clock.now() - words[FLOOR]
+        nanoseconds = time.monotonic_ns()
+        now = nanoseconds * 1e-9
+        behind = self._clock.base + nanoseconds // 1000 - words[FLOOR]
         if behind > TICK_AFTER:
             self._tick()
         elif behind < 0:

@@ -158,15 +158,15 @@ class Clock:
 
     def __init__(self, created: float, newest: int) -> None:
         wall = int((time.time() - created) * VERSIONS_PER_SECOND) + _FIRST_VERSION
-        self._base = max(newest, wall) - time.monotonic_ns() // 1000
+        self.base = max(newest, wall) - time.monotonic_ns() // 1000
 
     def now(self) -> int:
         """The version of the present moment."""
-        return self._base + time.monotonic_ns() // 1000
+        return self.base + time.monotonic_ns() // 1000
 
     def catch_up(self, version: int) -> None:
         """Catch up with a version that another process has handed out.
 
         Otherwise versions would stand still until this clock arrives there.
         """
-        self._base = max(self._base, version - time.monotonic_ns() // 1000)
+        self.base = max(self.base, version - time.monotonic_ns() // 1000)

@@ -85,7 +85,7 @@ class Writer:
         return self._recent.complete_from
 
     def write(
-        self, group: list[CommitRequest], note: Callable[[int], None] = lambda _: None
+        self, group: list[CommitRequest], note: Callable[[int], None] | None = None
     ) -> list[CommitRequest]:
         """Commit a group; returns those that are made. Each of the others has its error.
 
@@ -110,7 +110,10 @@ class Writer:
         return accepted
 
     def _write(
-        self, cursor: sqlite3.Cursor, group: list[CommitRequest], note: Callable[[int], None]
+        self,
+        cursor: sqlite3.Cursor,
+        group: list[CommitRequest],
+        note: Callable[[int], None] | None,
     ) -> list[CommitRequest]:
         recent, shared = self._recent, self._file.shared
         words = shared.words
@@ -130,7 +133,8 @@ class Writer:
             else:
                 request.order = len(accepted)
                 accepted.append(request)
-        note(version)
+        if note is not None:
+            note(version)
         if not accepted:
             cursor.execute("ROLLBACK")
             return accepted

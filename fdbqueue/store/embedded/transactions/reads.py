@@ -71,7 +71,7 @@ def _failed(tr: Transaction, error: Exception) -> Future:
 def _get(tr: Transaction, key: bytes, snapshot: int) -> bytes | None:
     writes = tr.writes
     options = tr.options
-    own = bool(writes.shadows) and not _hidden(tr, snapshot)
+    own = writes.shadows and not _hidden(tr, snapshot)
     if own:
         if writes.unreadable.begins and not options.bypass_unreadable and key in writes.unreadable:
             raise Fault(codes.UNREADABLE)
@@ -122,8 +122,12 @@ def fdb_transaction_get_key(
             return failed(error.code)
         try:
             start = key + b"\0" if or_equal else key
-            if offset == 1 and tr.plain and not tr.writes.shadows:
-                found = read_view.current(tr).first(start, limit) or limit
+            if tr.plain and 0 <= offset <= 1 and not tr.writes.shadows:
+                view = read_view.current(tr)
+                if offset:
+                    found = view.edge(start, limit, last=False) or limit
+                else:
+                    found = view.edge(b"", min(start, limit), last=True) or b""
             else:
                 found = _reader(tr, snapshot).resolve(Selector(start, offset)).key
             if not snapshot:

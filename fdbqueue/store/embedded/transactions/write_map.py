@@ -21,10 +21,11 @@ class WriteMap:
     Attributes:
         conflicts: keys and ranges that other transactions must not have read.
         stacks: for each key its mutations, oldest first.
+        shadows: whether a read could see something else than the snapshot.
         flushed: mutations that no longer take part in reads, to be committed before the others.
     """
 
-    __slots__ = ("_sorted", "cleared", "conflicts", "flushed", "stacks", "unreadable")
+    __slots__ = ("_sorted", "cleared", "conflicts", "flushed", "shadows", "stacks", "unreadable")
 
     def __init__(self) -> None:
         self.stacks: dict[bytes, list[Op]] = {}
@@ -33,6 +34,7 @@ class WriteMap:
         self.cleared = NO_RANGES
         self.unreadable = NO_RANGES
         self.conflicts = KeySet()
+        self.shadows = False
         self.flushed: list[tuple[int, bytes, bytes | None]] | None = None
 
     def __bool__(self) -> bool:
@@ -45,11 +47,6 @@ class WriteMap:
             or self.unreadable.begins
         )
 
-    @property
-    def shadows(self) -> bool:
-        """Whether any read could see something else than the snapshot."""
-        return bool(self.stacks or self.cleared.begins or self.unreadable.begins)
-
     def keys(self, begin: bytes, end: bytes) -> list[bytes]:
         """The keys with mutations in a range, in order."""
         if self._sorted is None:
@@ -58,6 +55,7 @@ class WriteMap:
 
     def mutate(self, op: int, key: bytes, operand: bytes | None, conflict: bool) -> None:
         """Add a set or an atomic mutation; to set None is to clear the one key."""
+        self.shadows = True
         if conflict:
             self.conflicts.keys.add(key)
         was_unreadable = bool(self.unreadable.begins) and key in self.unreadable
@@ -89,6 +87,7 @@ class WriteMap:
         if end == begin + b"\0" and not self.unreadable.begins:
             self.mutate(atomic.SET, begin, None, conflict)
             return
+        self.shadows = True
         if conflict:
             self.conflicts.add_range(begin, end)
         self._forget(begin, end)
@@ -112,6 +111,7 @@ class WriteMap:
 
         Earlier writes there are committed first, so that the versionstamped key comes after them.
         """
+        self.shadows = True
         if self.flushed is None:
             self.flushed = []
         self.flushed.extend(self._mutations(begin, end))
