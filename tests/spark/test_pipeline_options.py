@@ -103,7 +103,7 @@ def write(rows):
 
 def in_threads(session):
     rows = session.createDataFrame([(b"a",)], "payload BINARY")
-    threads = [threading.Thread(target=write, args=[rows]) for _ in range(2)]
+    threads = [threading.Thread(target=write, args=[rows]) for _ in range(4)]
     for each in threads:
         each.start()
     for each in threads:
@@ -115,7 +115,7 @@ assert not failed, failed
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_threads_write_as_soon_as_the_session_has_started(tmp_path: Path) -> None:
     store = f"embedded:{tmp_path}/store.fdbq"
     here = {**os.environ, "FDBQUEUE_STORE": store, "PYSPARK_PYTHON": sys.executable}
@@ -125,4 +125,4 @@ def test_threads_write_as_soon_as_the_session_has_started(tmp_path: Path) -> Non
     shown = subprocess.run(
         [*fdbq, "queue", "show", "threads", "--json"], env=here, capture_output=True, check=True
     )
-    assert json.loads(shown.stdout)["depth"]["ready"] == 4
+    assert json.loads(shown.stdout)["depth"]["ready"] == 8

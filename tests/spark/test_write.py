@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,19 @@ def refused(frame: DataFrame, source: Options, **options: str) -> str:
 
 def payloads(db: fdb.Database, queue: Queue) -> list[bytes]:
     return [message.payload for message in queue.browse(db)]
+
+
+def test_threads_write_in_a_session_in_which_nothing_was_registered(
+    spark: SparkSession, db: fdb.Database, queue: Queue, source: Options
+) -> None:
+    # Given a new session, which no new thread has as its active one
+    rows = spark.newSession().createDataFrame([(b"a",)], "payload BINARY")
+    # When threads write to it at once
+    with ThreadPoolExecutor(4) as threads:
+        for written in [threads.submit(write, rows, source) for _ in range(4)]:
+            written.result()
+    # Then each has found the format
+    assert payloads(db, queue) == [b"a"] * 4
 
 
 def test_rows_become_messages_with_all_that_an_enqueue_takes(
