@@ -23,8 +23,6 @@ from .session import check_java, local, register
 
 if TYPE_CHECKING:
     from ..queue.bulk.sinks import Sink as Sink
-    from ..queue.queue import Queue
-    from ..store.binding import fdb
     from ..values.model import Plan as Plan
     from ..values.model import PlanConsumer as PlanConsumer
     from .checks.job import check_runs as check_runs
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from .jobs.steps import Step as Step
     from .reports.report import Report as Report
     from .reports.report import report as report
+    from .stores import options as options
 
 _NAMES = {
     ".queue.bulk.sinks": "Sink",
@@ -52,6 +51,7 @@ _NAMES = {
     "jobs.replay": "Replayed replay",
     "jobs.steps": "Step",
     "reports.report": "Report report",
+    "stores": "options",
 }
 """Names that are imported on first use, by their modules: most of these need Spark."""
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -67,7 +67,6 @@ __all__ = [  # noqa: PLE0604 - strings, all of them
     "StoreNotShared",
     "check_java",
     "local",
-    "options",
     "register",
 ]
 
@@ -81,14 +80,3 @@ def __getattr__(name: str) -> Any:
         raise MissingPackage(
             purpose=f"fdbqueue.spark.{name}", package=error.name or str(error), extra="spark"
         ) from None
-
-
-def options(db: fdb.Database, queue: Queue) -> dict[str, str]:
-    """The options of the data source that name a queue in any store and subspace.
-
-    Use ``spark.read.format("fdbqueue").options(**options(db, queue))`` if ``queue`` alone is not
-    enough: for another store than this process's default, or another subspace of queues.
-    """
-    from .stores import options_of
-
-    return options_of(db, queue)

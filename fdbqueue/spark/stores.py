@@ -64,11 +64,15 @@ def open_store(store: str | None) -> fdb.Database:
     return binding.open(store)
 
 
-def options_of(db: fdb.Database, handle: Queue) -> dict[str, str]:
-    """See ``fdbqueue.spark.options``."""
+def options(db: fdb.Database, queue: Queue) -> dict[str, str]:
+    """The options of the data source that name a queue in any store and subspace.
+
+    Use ``spark.read.format("fdbqueue").options(**options(db, queue))`` if ``queue`` alone is not
+    enough: for another store than this process's default, or another subspace of queues.
+    """
     path = binding.describe(db).path
     store = {} if path is None else {"store": path}
-    return {"queue": handle.name, "root": handle._root.key().hex(), **store}
+    return {"queue": queue.name, "root": queue._root.key().hex(), **store}
 
 
 def _handle(location: Location) -> Queue:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType
@@ -19,7 +19,6 @@ from ...values.options import MAX_NAME_LENGTH
 from ...values.records import record
 from .. import session, stores
 from ..source import streams
-from ..source.settings import LIMITS
 from .steps import OnProgress, Step, plain_errors
 
 FORMATS = ("parquet", "json", "orc")
@@ -98,16 +97,17 @@ def drain(
         )
     total = queue.depth(db).ready
     name = consumer or _name(queue, str(path))
-    options = {
-        **stores.options_of(db, queue),
+    given = {
+        **stores.options(db, queue),
         "mode": "consume",
         "consumer": name,
         "payload": payload,
         "badPayloads": bad_payloads,
-        **({} if payload_schema is None else {"payloadSchema": payload_schema}),
-        **({} if header_columns is None else {"headerColumns": header_columns}),
-        **({} if max_messages is None else {LIMITS[0]: str(max_messages)}),
+        "payloadSchema": payload_schema,
+        "headerColumns": header_columns,
+        "maxMessagesPerBatch": max_messages,
     }
+    options = {name: str(value) for name, value in given.items() if value is not None}
     # Check the options before Java starts.
     streams.Settings.of(options).layout.ddl()
     with plain_errors():
@@ -126,20 +126,27 @@ def drain(
             .queryName(f"fdbqueue drain of {queue.name}")
             .trigger(availableNow=True)
         )
-        counted: Counted = {}
+        batches: dict[int, Row] = {}
+
+        def rows() -> int:
+            return sum(each["rows"] for each in batches.values())
+
+        def report() -> None:
+            if progress is not None:
+                progress(Step("draining", rows(), total, "messages"))
+
         more = True
         while more:
-            before = _rows(counted)
-            _follow(writer.start(), counted, partial(_report, progress, total))
+            before = rows()
+            _follow(writer.start(), batches, report)
             # Messages of an ordering key that did not fit into a batch become ready behind all
             # others: take them in another round.
-            more = before < _rows(counted) < total and bool(queue.peek(db))
-    sizes = [size for _, size in counted.values()]
+            more = before < rows() < total and bool(queue.peek(db))
     return Drained(
         consumer=name,
-        rows=_rows(counted),
-        size=sum(size or 0 for size in sizes) if len(metrics) > 1 else None,
-        batches=len(counted),
+        rows=rows(),
+        size=sum(each["size"] or 0 for each in batches.values()) if len(metrics) > 1 else None,
+        batches=len(batches),
         seconds=time.monotonic() - begun,
         left=_left(db, queue),
     )
@@ -169,33 +176,17 @@ def _name(queue: Queue, path: str) -> str:
     return f"drain into {hashlib.sha256(name.encode()).hexdigest()}"
 
 
-Counted = dict[int, tuple[int, int | None]]
-
-
-def _rows(counted: Counted) -> int:
-    return sum(rows for rows, _ in counted.values())
-
-
-def _follow(query: StreamingQuery, counted: Counted, report: partial[None]) -> None:
-    """Wait for a query to end, and count the rows and bytes of each of its batches."""
+def _follow(query: StreamingQuery, batches: dict[int, Row], report: Callable[[], object]) -> None:
+    """Wait for a query to end, and note the metrics of each of its batches."""
+    over = False
     try:
-        while not query.awaitTermination(_REPORT_SECONDS):
-            _count(query, counted)
-            report(counted)
+        while not over:
+            over = bool(query.awaitTermination(_REPORT_SECONDS))
+            for each in query.recentProgress:
+                observed = each.observedMetrics.get(_METRICS)
+                if observed is not None and observed["rows"]:
+                    batches[each.batchId] = observed
+            report()
     except KeyboardInterrupt:
         query.stop()
         raise
-    _count(query, counted)
-    report(counted)
-
-
-def _count(query: StreamingQuery, counted: Counted) -> None:
-    for each in query.recentProgress:
-        observed = each.observedMetrics.get(_METRICS)
-        if observed is not None and observed.rows:
-            counted[each.batchId] = (observed.rows, observed.asDict().get("size"))
-
-
-def _report(progress: OnProgress | None, total: int, counted: Counted) -> None:
-    if progress is not None:
-        progress(Step("draining", _rows(counted), total, "messages"))

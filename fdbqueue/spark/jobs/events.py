@@ -41,7 +41,7 @@ def read(
         for name, moment in within.items():
             if moment is not None:
                 reader = reader.option(name, moment.astimezone(UTC).isoformat())
-        rows = reader.options(**stores.options_of(db, queue)).load()
+        rows = reader.options(**stores.options(db, queue)).load()
         history = history.unionByName(rows.withColumn("queue", F.lit(queue.name)))
     return history
 

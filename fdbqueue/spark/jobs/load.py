@@ -108,7 +108,7 @@ def load(
     if sink.state(db).done >= 0:
         return Loaded(name, 0, 0, 0, 0, (), time.monotonic() - begun, before=True)
     given = {
-        **stores.options_of(db, queue),
+        **stores.options(db, queue),
         "id": name,
         "badRows": bad_rows,
         "timeout": str(int(patience("timeout", timeout))),

@@ -55,7 +55,7 @@ def replay(
         options |= {"payload": "json", "payloadSchema": payload_schema}
     if header_columns is not None:
         options["headerColumns"] = header_columns
-    options |= stores.options_of(db, queue)
+    options |= stores.options(db, queue)
     batch.Settings.of(options).layout.ddl()
     matched = replayed = 0
     with plain_errors():

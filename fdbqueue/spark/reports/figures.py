@@ -166,8 +166,3 @@ def share(part: int, whole: int) -> str:
 def visible(text: str) -> str:
     """Text with unprintable characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def clipped(text: str, length: int) -> str:
-    """A text, cut to a length."""
-    return text if len(text) <= length else text[: length - 3] + "..."

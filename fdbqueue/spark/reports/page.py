@@ -27,7 +27,6 @@ from .figures import (
     LevelFigures,
     Percentiles,
     QueueReport,
-    clipped,
     duration,
     moment,
     share,
@@ -37,6 +36,7 @@ from .figures import (
 BLUE, ORANGE, GREEN, RED, GREY = "#2f6fde", "#e8833a", "#2a9d6f", "#d2453f", "#8a94a6"
 MOST_SHOWN = 16
 """Most levels or consumers in a plot."""
+MOST_LETTERS = 28
 _STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -258,4 +258,5 @@ def _consumers(queue: QueueReport) -> str:
 
 def plain(name: str) -> str:
     """A name in ASCII, which every font has."""
-    return clipped(visible(name).encode("ascii", "backslashreplace").decode(), 28)
+    text = visible(name).encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 3] + "..."

@@ -78,7 +78,9 @@ class BrowseReader(StreamReader):
         while True:
             rest = _rest(limits, messages, size)
             step = (queue, places, rest, messages > 0)
-            passed = once.run(db, queue._keys.once, _advance, *step, wrote=_passed_any)
+            passed = once.run(
+                db, queue._keys.once, _advance, *step, wrote=lambda it: it.messages > 0
+            )
             places = passed.places
             messages, size = messages + passed.messages, size + passed.size
             if passed.ended:
@@ -169,10 +171,6 @@ def _advance(
     tr: fdb.Transaction, queue: Queue, places: Places, limits: Limits, more: bool
 ) -> Passed:
     return external_cursors.advance(tr, queue._scope(tr), places, limits, more=more)
-
-
-def _passed_any(passed: Passed) -> bool:
-    return passed.messages > 0
 
 
 def _rest(limits: Limits, messages: int, size: int) -> Limits:

@@ -7,7 +7,7 @@ readers and writers keep the result in small frozen values, which are pickled to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from ...errors import InvalidOptions
 from ...values.records import record
 
 D = TypeVar("D", int, None)
+R = TypeVar("R")
 
 LOCATION = ("queue", "store", "root")
 """Options that name the queue: of every read and write."""
@@ -88,36 +89,36 @@ class Options:
         """``true`` or ``false``."""
         return _TRUTH[self.choice(name, _TRUTH, str(default).lower())]
 
-    def integer(self, name: str, default: D, low: int, high: int) -> int | D:
-        """An integer from ``low`` to ``high``."""
+    def integer(
+        self,
+        name: str,
+        default: D,
+        low: int,
+        high: int,
+        parse: Callable[[str], int] = int,
+        form: str = "an integer",
+    ) -> int | D:
+        """An integer from ``low`` to ``high``. form: of what ``parse`` takes, in words."""
         found = self.text(name)
         if found is None:
             return default
-        return _within(name, _integer(name, found), low, high)
+        number = _parsed(name, found, parse, form)
+        if not low <= number <= high:
+            raise InvalidOptions(
+                option=name, problem=f"{number:,} is not between {low:,} and {high:,}"
+            )
+        return number
 
     def size(self, name: str, default: D, low: int, high: int) -> int | D:
         """A number of bytes, like ``8000000`` or ``8 MB``."""
-        found = self.text(name)
-        if found is None:
-            return default
-        match = _SIZE.fullmatch(found.strip())
-        if match is None:
-            raise InvalidOptions(
-                option=name, problem=f"{found!r} is not a size like 8000000 or 8 MB"
-            )
-        return _within(name, int(match[1]) * _UNITS[match[2].lower()], low, high)
+        return self.integer(name, default, low, high, _bytes, "a size like 8000000 or 8 MB")
 
     def time(self, name: str) -> int | None:
         """A time like ``2026-05-01T12:00:00Z`` in milliseconds since the epoch; UTC by default."""
         found = self.text(name)
         if found is None:
             return None
-        try:
-            time = datetime.fromisoformat(found.strip())
-        except ValueError:
-            raise InvalidOptions(
-                option=name, problem=f"{found!r} is not a time like 2026-05-01T12:00:00Z"
-            ) from None
+        time = _parsed(name, found, datetime.fromisoformat, "a time like 2026-05-01T12:00:00Z")
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1000)
 
@@ -129,8 +130,8 @@ class Options:
         numbers: set[int] = set()
         for part in found.split(","):
             first, dash, last = part.partition("-")
-            low = _integer(name, first)
-            high = _integer(name, last) if dash else low
+            ends = (first, last if dash else first)
+            low, high = (_parsed(name, each, int, "an integer") for each in ends)
             if low > high:
                 raise InvalidOptions(option=name, problem=f"{part.strip()!r} is an empty range")
             numbers.update(range(low, min(high, low + 1_000) + 1))
@@ -152,24 +153,21 @@ class Location:
     @classmethod
     def of(cls, options: Options) -> Location:
         """From the options ``queue``, ``store`` and ``root``, which is in hexadecimal."""
-        root = options.text("root")
-        try:
-            prefix = None if root is None else bytes.fromhex(root)
-        except ValueError:
-            raise InvalidOptions(
-                option="root", problem="write the prefix of a subspace in hexadecimal"
-            ) from None
+        root, form = options.text("root"), "the prefix of a subspace in hexadecimal"
+        prefix = None if root is None else _parsed("root", root, bytes.fromhex, form)
         return cls(options.required("queue"), options.text("store"), prefix)
 
 
-def _integer(name: str, text: str) -> int:
+def _parsed(name: str, text: str, parse: Callable[[str], R], form: str) -> R:
+    """What ``parse`` makes of a text. form: of what it takes, in words."""
     try:
-        return int(text)
+        return parse(text.strip())
     except ValueError:
-        raise InvalidOptions(option=name, problem=f"{text.strip()!r} is not an integer") from None
+        raise InvalidOptions(option=name, problem=f"{text.strip()!r} is not {form}") from None
 
 
-def _within(name: str, number: int, low: int, high: int) -> int:
-    if not low <= number <= high:
-        raise InvalidOptions(option=name, problem=f"{number:,} is not between {low:,} and {high:,}")
-    return number
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) * _UNITS[match[2].lower()]
