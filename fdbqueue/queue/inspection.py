@@ -13,6 +13,7 @@ from ..messages import inspection as waiting
 from ..messages.delivery import lease as lease_records
 from ..messages.delivery import scan
 from ..schema import counters
+from ..schema.codec.leases import lease_key
 from ..store.binding import fdb
 from ..values.content import check_count
 from ..values.durations import Seconds
@@ -177,7 +178,7 @@ def leases(
     queue = queue._bounded(tr, timeout)
     check_count("limit", limit, MAX_LISTED)
     found: list[LeasedMessage] = []
-    begin = b"" if after is None else queue._keys.lease(after) + b"\x00"
+    begin = b"" if after is None else lease_key(queue._keys, after) + b"\x00"
 
     def read(tr: fdb.Transaction) -> tuple[list[LeasedMessage], bytes]:
         return lease_records.listed(tr, queue._scope(tr), limit - len(found), begin)

@@ -19,9 +19,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from ctypes import POINTER, byref, c_byte, c_int, c_int64, c_void_p, string_at
-from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
+from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from ..errors import (
     OperationTimedOut,
@@ -30,7 +28,7 @@ from ..errors import (
     TransactionTooLarge,
     TransactionTooSlow,
 )
-from ..store import binding
+from ..store import binding, client
 from ..store.binding import fdb
 from .codec.atomic import pack_index, unpack_index
 from .keys import OnceKeys, QueueKeys
@@ -165,197 +163,6 @@ def version(tr: fdb.Transaction) -> int:
     return known.version
 
 
-_Bytes: Any = POINTER(c_byte)
-_READ = fdb.impl.ConflictRangeType.read
-
-
-class _ReadValue:
-    """The ``value`` of a ``_Value``: asks the client when it is first needed, then keeps it."""
-
-    def __get__(self, read: Any, _: object = None) -> bytes | None:
-        capi, future = read.capi, read.fpointer
-        if not capi.fdb_future_is_ready(future):
-            read.block_until_ready()
-        present, data, length = c_int(), _Bytes(), c_int()
-        capi.fdb_future_get_value(future, byref(present), byref(data), byref(length))
-        read.value = found = string_at(data, length.value) if present.value else None
-        return found
-
-
-class _ReadKey:
-    """As ``_ReadValue``, of a ``_Key``."""
-
-    def __get__(self, read: Any, _: object = None) -> bytes:
-        capi, future = read.capi, read.fpointer
-        if not capi.fdb_future_is_ready(future):
-            read.block_until_ready()
-        data, length = _Bytes(), c_int()
-        capi.fdb_future_get_key(future, byref(data), byref(length))
-        read.value = found = string_at(data, length.value)
-        return found
-
-
-class _Value(fdb.impl.Value):
-    """A value that is being read."""
-
-    value = _ReadValue()
-
-    def __init__(self, future: object) -> None:
-        self.fpointer = future
-
-
-class _Key(fdb.impl.Key):
-    """A key that is being read."""
-
-    value = _ReadKey()
-
-    def __init__(self, future: object) -> None:
-        self.fpointer = future
-
-
-class _Version(fdb.impl.FutureInt64):
-    """A read version that is being read."""
-
-    def wait(self) -> int:
-        if not self.capi.fdb_future_is_ready(self.fpointer):
-            self.block_until_ready()
-        version = c_int64()
-        self.capi.fdb_future_get_int64(self.fpointer, byref(version))
-        return version.value
-
-
-class _Rows(fdb.impl.FutureKeyValueArray):
-    """Rows that are being read."""
-
-    def block_until_ready(self) -> None:
-        if not self.capi.fdb_future_is_ready(self.fpointer):
-            super().block_until_ready()
-
-
-class _Committed(fdb.impl.FutureVoid):
-    """A commit."""
-
-    def wait(self) -> None:
-        if not self.capi.fdb_future_is_ready(self.fpointer):
-            self.block_until_ready()
-        self.capi.fdb_future_get_error(self.fpointer)
-
-
-class _Reads(fdb.impl.TransactionRead):
-    """The reads of ``_Transaction``."""
-
-    def get_read_version(self) -> fdb.Future[int]:
-        return _Version(self.capi.fdb_transaction_get_read_version(self.tpointer))
-
-    def get(self, key: bytes) -> fdb.Value:
-        if type(key) is not bytes:
-            return super().get(key)
-        return _Value(self.capi.fdb_transaction_get(self.tpointer, key, len(key), self._snapshot))
-
-    def get_key(self, key_selector: fdb.KeySelector) -> fdb.Key:
-        key = key_selector.key
-        if type(key) is not bytes:
-            return super().get_key(key_selector)
-        at = key_selector.or_equal, key_selector.offset
-        return _Key(
-            self.capi.fdb_transaction_get_key(self.tpointer, key, len(key), *at, self._snapshot)
-        )
-
-    def get_range(
-        self,
-        begin: bytes | fdb.KeySelector | None,
-        end: bytes | fdb.KeySelector | None,
-        limit: int = 0,
-        reverse: bool = False,
-        streaming_mode: int = fdb.StreamingMode.iterator,
-    ) -> fdb.FDBRange:
-        if type(begin) is type(end) is fdb.KeySelector:
-            return fdb.impl.FDBRange(self, begin, end, limit, reverse, streaming_mode)
-        return super().get_range(begin, end, limit, reverse, streaming_mode)
-
-    def _get_range(
-        self,
-        begin: fdb.KeySelector,
-        end: fdb.KeySelector,
-        limit: int,
-        streaming_mode: int,
-        iteration: int,
-        reverse: bool,
-    ) -> fdb.Future[Any]:
-        first, last = begin.key, end.key
-        if not type(first) is type(last) is bytes:
-            return super()._get_range(begin, end, limit, streaming_mode, iteration, reverse)
-        return _Rows(
-            self.capi.fdb_transaction_get_range(
-                *(self.tpointer, first, len(first), begin.or_equal, begin.offset),
-                *(last, len(last), end.or_equal, end.offset, limit, 0),
-                *(streaming_mode, iteration, self._snapshot, reverse),
-            )
-        )
-
-
-def _mutation(name: str) -> Any:
-    converting = getattr(fdb.Transaction, name)
-    code = fdb.impl._opts.MutationType[name][0]
-
-    def mutate(self: Any, key: bytes, param: bytes) -> None:
-        if type(key) is type(param) is bytes:
-            self.capi.fdb_transaction_atomic_op(
-                self.tpointer, key, len(key), param, len(param), code
-            )
-        else:
-            converting(self, key, param)
-
-    return mutate
-
-
-class _Transaction(_Reads, fdb.Transaction):
-    """The bindings' transaction, without the conversion of each key and value to bytes.
-
-    That takes most of the bindings' time. What is not bytes still goes through them.
-    """
-
-    def __init__(self, pointer: object, db: fdb.Database) -> None:
-        self.tpointer, self.db, self._snapshot = pointer, db, False
-        self.snapshot = _Reads(pointer, db, True)  # It destroys the transaction at its end.
-
-    @cached_property
-    def options(self) -> Any:  # type: ignore[override]
-        return fdb.impl._TransactionOptions(self)
-
-    def set(self, key: bytes, value: bytes) -> None:
-        if type(key) is type(value) is bytes:
-            self.capi.fdb_transaction_set(self.tpointer, key, len(key), value, len(value))
-        else:
-            super().set(key, value)
-
-    def clear(self, key: bytes) -> None:
-        if type(key) is bytes:
-            self.capi.fdb_transaction_clear(self.tpointer, key, len(key))
-        else:
-            super().clear(key)
-
-    add, max = _mutation("add"), _mutation("max")
-
-    def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        if type(begin) is type(end) is bytes:
-            self.capi.fdb_transaction_add_conflict_range(
-                self.tpointer, begin, len(begin), end, len(end), _READ
-            )
-        else:
-            super().add_read_conflict_range(begin, end)
-
-    def commit(self) -> fdb.Future[None]:
-        return _Committed(self.capi.fdb_transaction_commit(self.tpointer))
-
-
-def _begin(db: fdb.Database) -> fdb.Transaction:
-    """A new transaction of a database; tenants have the bindings' own."""
-    found = c_void_p()
-    db.capi.fdb_database_create_transaction(db.dpointer, byref(found))
-    return _Transaction(found.value, db)
-
-
 class Witness(NamedTuple):
     """What tells that an attempt has committed: its mark stands in the value of a key.
 
@@ -412,7 +219,7 @@ class Operation(Generic[R]):
         self.db = db
         self.keys = keys
         self.done = False
-        self.tr = tr = _begin(db) if type(db) is fdb.Database else db.create_transaction()
+        self.tr = tr = client.begin(db)
         if keys.timeout is not None:
             _limit(tr, keys.timeout)
         tr.__dict__[_KNOWN] = Attempt(ours=True, brief=brief)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ..errors import CorruptData
 from .binding import FAILURES, fdb
-from .tuple_elements import pack_int, parse_int
+from .client import pack_int, parse_int
 
 VERSIONS_PER_SECOND = 1_000_000
 """FoundationDB's versions advance by about this many a second while the cluster is well."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from fdbqueue import Queue, fdb
 from fdbqueue.schema.codec.atomic import pack_counters
-from fdbqueue.schema.codec.leases import pack_expiry, pack_lease, unpack_lease
+from fdbqueue.schema.codec.leases import lease_key, pack_expiry, pack_lease, unpack_lease
 from tests.acceptance.running import Fdbq
 
 
@@ -86,7 +86,7 @@ def test_leases_that_nobody_takes_back_are_found(db: fdb.Database, fdbq: Fdbq, n
 def rewrite_expiry(db: fdb.Database, queue: Queue, token: bytes, seconds_ago: int) -> None:
     """Make a lease one that ended some seconds ago by the wall clock."""
     tr = db.create_transaction()
-    key = queue._keys.lease(token)
+    key = lease_key(queue._keys, token)
     stored = tr.get(key).value
     assert stored is not None
     lease = unpack_lease(stored)

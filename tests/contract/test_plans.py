@@ -21,6 +21,7 @@ from fdbqueue.errors import (
 )
 from fdbqueue.messages.streams import planning
 from fdbqueue.queue.bulk.planner import Mark, Planner
+from fdbqueue.schema.codec.leases import lease_key
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
@@ -548,10 +549,10 @@ def test_a_lease_that_no_plan_has_is_found_and_lapses_when_it_is_repaired(
     until = run.next(db, run.begin(db))
     plan, keys = queue._keys.plan("stream", until.batch), queue._keys
     lease = queue.leases(db)[0].delivery.token
-    stored = db[keys.lease(lease)] or b""
-    del db[keys.lease(lease)]
+    stored = db[lease_key(keys, lease)] or b""
+    del db[lease_key(keys, lease)]
     assert "plan incomplete" in {found.kind for found in verify(db, queue).deviations}
-    db[keys.lease(lease)] = stored
+    db[lease_key(keys, lease)] = stored
     assert verify(db, queue).ok
     del db[plan]
     found = verify(db, queue, repair=True)

@@ -23,7 +23,7 @@ from fdbqueue.schema.codec.consumers import (
     pack_state,
 )
 from fdbqueue.schema.codec.envelopes import unpack_envelope
-from fdbqueue.schema.codec.leases import pack_expiry, unpack_lease
+from fdbqueue.schema.codec.leases import lease_key, pack_expiry, unpack_lease
 from fdbqueue.schema.codec.lookup import pack_place
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
@@ -98,7 +98,7 @@ def leased_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
     row = rows(db, queue, Kind.LEASE)[0]
     token, position, version = first_lease(db, queue)
     other = keys.token(token[:16], keys.ready(Position(position.level, 1, bytes(8))))
-    db[keys.lease(other)] = row.value
+    db[lease_key(keys, other)] = row.value
     db[keys.expiry(version, other)] = rows(db, queue, Kind.EXPIRY)[0].value
     db.add(keys.count(position.level), counters(enqueued=1, leased=1))
 

@@ -47,6 +47,7 @@ from fdbqueue.schema.codec.envelopes import (
 from fdbqueue.schema.codec.history import pack_event, unpack_event
 from fdbqueue.schema.codec.leases import (
     Lease,
+    lease_key,
     pack_expiry,
     pack_lease,
     pack_planned_lease,
@@ -217,7 +218,7 @@ VECTORS: dict[str, Vector] = {
     "TAIL": Vector(QUEUE.tail(5), pack_index(300), None, (unpack_index, 300)),
     "FENCE": Vector(QUEUE.fence(5, 300), EMPTY),
     "LEASE": Vector(
-        QUEUE.lease(TOKEN),
+        lease_key(QUEUE, TOKEN),
         pack_lease(LEASE),
         (lambda key: QUEUE.leased_token(key, CLAIM), TOKEN),
         (unpack_lease, LEASE),

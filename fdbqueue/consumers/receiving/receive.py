@@ -14,6 +14,7 @@ from functools import partial
 
 from ...messages.delivery import lease, scan, settle
 from ...schema import once
+from ...schema.codec.leases import expiries_end
 from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -153,7 +154,7 @@ def _attempt(
 def _expired(tr: fdb.Transaction, scope: Scope) -> bytes:
     """The end of the EXPIRY keys whose versions have passed."""
     version = once.version(tr) + scope.clock.versions_ahead()
-    return scope.keys.expiry(version, b"")
+    return expiries_end(scope.keys, version)
 
 
 def _due(tr: fdb.Transaction, scope: Scope) -> bytes:

@@ -23,7 +23,7 @@ from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
 from ...schema.codec.dead_letters import unpack_dead
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, unpack_envelope
-from ...schema.codec.leases import pack_expiry, unpack_expiry, unpack_lease
+from ...schema.codec.leases import lease_key, pack_expiry, unpack_expiry, unpack_lease
 from ...schema.keys import CLAIM_BYTES, Kind
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -232,7 +232,7 @@ def expiries(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         version, token = keys.leased_until(kv.key, unpack_expiry(kv.value)[1])
         extended = audit.reads.get(keys.until(token))
-        reads.append((kv.key, version, audit.reads.get(keys.lease(token)), extended, token))
+        reads.append((kv.key, version, audit.reads.get(lease_key(keys, token)), extended, token))
     for key, version, value, extended, token in reads:
         stored = value.value
         try:

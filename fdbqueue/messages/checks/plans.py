@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec.leases import Lease, pack_expiry, pack_lease, unpack_lease
+from ...schema.codec.leases import Lease, lease_key, pack_expiry, pack_lease, unpack_lease
 from ...schema.codec.plans import unpack_plan
 from ...schema.keys import Kind
 from ..streams import plans
@@ -74,5 +74,5 @@ def _expire(audit: Audit, key: bytes, lease: Lease) -> None:
     over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False)
     token = keys.token(over.claim, keys.ready(lease.position))
     del audit.tr[key]
-    audit.tr[keys.lease(token)] = pack_lease(over)
+    audit.tr[lease_key(keys, token)] = pack_lease(over)
     audit.tr[keys.expiry(version, token)] = pack_expiry(now_ms, over.claim)

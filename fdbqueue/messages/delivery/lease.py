@@ -31,6 +31,10 @@ from ...schema import counters, once
 from ...schema.codec.envelopes import open_envelope, pack_envelope
 from ...schema.codec.leases import (
     Lease,
+    Leasing,
+    lease_key,
+    leased,
+    leasing,
     open_message,
     pack_expiry,
     pack_lease,
@@ -38,9 +42,10 @@ from ...schema.codec.leases import (
     pack_until,
     unpack_lease,
 )
-from ...schema.keys import CLAIM_BYTES, Kind, Leasing, QueueKeys
+from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
+from ...store.client import pack_int
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Delivery, LeasedMessage, Message
 from ...values.records import record
@@ -170,20 +175,20 @@ def take_plain(
         + int(terms.seconds * VERSIONS_PER_SECOND)
     )
     wall_ms = now_ms + int(terms.seconds * 1000)
-    packed = keys.packed_version(version)
+    packed = pack_int(version)
     rows: list[tuple[bytes, bytes, Leasing, tuple[Message, bool]]] = []
     for kv in found:
         key, value = kv.key, kv.value
         room -= len(value) + keys.lease_bytes
         if room < 0 and rows:
             break
-        leasing = keys.leasing(key, claim, packed)
-        level, index, random = leasing[:3]
+        needs = leasing(keys, key, claim, packed)
+        level, index, random = needs[:3]
         place = f"{levels[level].label}{index:012x}-{random.hex()}"
         opened = open_message(value, place, level, now_ms)
         if opened is None:
             return None
-        rows.append((key, value, leasing, opened))
+        rows.append((key, value, needs, opened))
     if not rows:
         return None
     begun = terms.begins and len(rows) == 1
@@ -192,13 +197,13 @@ def take_plain(
     tops: dict[int, int] = {}
     deliveries = []
     tr.add_read_conflict_range(keys.ready_begin, rows[-1][0] + b"\x00")
-    for key, value, leasing, (message, plain) in rows:
-        level, index, random, token, lease_key, expiry_key = leasing
+    for key, value, needs, (message, plain) in rows:
+        level, index, random, token, leased_key, expiry_key = needs
         if not tried.ours or tried.taken:
             tried.take(tr, keys, key)
         tr.clear(key)
         given = (version, wall_ms, terms.consumer, value, begun, claim, plain)
-        tr.set(lease_key, pack_terms(level, index, random, *given))
+        tr.set(leased_key, pack_terms(level, index, random, *given))
         tr.set(expiry_key, expiry)
         counted = _LEASED - len(message.payload) * counters.BYTE
         totals[level] = totals[level] + counted if level in totals else counted
@@ -250,7 +255,7 @@ def _assign(
             claim=terms.claim,
             plain=message.envelope.plain,
         )
-        tr[keys.lease(token)] = pack_lease(lease)
+        tr[lease_key(keys, token)] = pack_lease(lease)
         tr[keys.expiry(until.version, token)] = expiry
         if terms.in_line:
             tr[keys.until(token)] = pack_until(until)
@@ -277,10 +282,10 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) 
     """
     # Not in a transaction of the caller, who may have turned off that snapshots see its own writes.
     if len(deliveries) < MIN_SPAN or not once.is_ours(tr):
-        return [tr.get(keys.lease(one.token)) for one in deliveries]
+        return [tr.get(lease_key(keys, one.token)) for one in deliveries]
     spans, issued = _spans(tr.snapshot, keys, deliveries), list[Read]()
     for one in deliveries:
-        lease = keys.lease(one.token)
+        lease = lease_key(keys, one.token)
         span = spans.get((one.token[:CLAIM_BYTES], one.message.level))
         if span is None:
             issued.append(tr.get(lease))
@@ -299,7 +304,7 @@ def _spans(
     for one in deliveries:
         tokens.setdefault((one.token[:CLAIM_BYTES], one.message.level), []).append(one.token)
     return {
-        place: _Span(tr, [*map(keys.lease, some)])
+        place: _Span(tr, [lease_key(keys, token) for token in some])
         for place, some in tokens.items()
         if len(some) >= MIN_SPAN
     }
@@ -307,7 +312,7 @@ def _spans(
 
 def reads_with_end(tr: fdb.TransactionRead, keys: QueueKeys, token: bytes) -> Reads:
     """Issue the reads of a lease and its end, with a conflict on both."""
-    return Reads(token[:CLAIM_BYTES], tr.get(keys.lease(token)), tr.get(keys.until(token)))
+    return Reads(token[:CLAIM_BYTES], tr.get(lease_key(keys, token)), tr.get(keys.until(token)))
 
 
 def end(
@@ -384,7 +389,7 @@ def witness(keys: QueueKeys, deliveries: Any) -> once.Witness:
     If the leases have expired by then, the messages are received again, as they would have been.
     """
     token = deliveries[0].token
-    return once.Witness(keys.lease(token), token[:CLAIM_BYTES], keys.leased_ready(token))
+    return once.Witness(lease_key(keys, token), token[:CLAIM_BYTES], keys.leased_ready(token))
 
 
 def message_of(lease: Lease) -> StoredMessage:
@@ -401,7 +406,7 @@ def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> l
     ends = keys.until_under(claim)
     found = tr.get_range(ends.start, ends.stop, at_most, streaming_mode=fdb.StreamingMode.want_all)
     tokens = [keys.parse_until(kv.key) for kv in found]
-    values = [tr.get(keys.lease(token)) for token in tokens]
+    values = [tr.get(lease_key(keys, token)) for token in tokens]
     held = [
         (token, unpack_lease(value.value))
         for token, value in zip(tokens, values, strict=True)
@@ -493,7 +498,7 @@ def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
 
 def remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, version: int) -> None:
     """Remove a lease that was read with a conflict and expires at a version."""
-    lease, until, expiry = keys.leased(token, version)
+    lease, until, expiry = leased(keys, token, version)
     tr.clear(lease)
     # Also where there was none: an extension may have committed since.
     tr.clear(until)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew
 from ...schema.codec.envelopes import Envelope
-from ...schema.codec.leases import unpack_expiry
+from ...schema.codec.leases import expiries_end, unpack_expiry
 from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
@@ -42,7 +42,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
     strays = None
     if scope.strays is not None and scope.strays.due() and scope.clock.told(tr):
         strays = tr.snapshot.get_range(
-            scope.keys.expiry(scope.version(tr), b""),
+            expiries_end(scope.keys, scope.version(tr)),
             scope.keys.kind(Kind.EXPIRY).stop,
             limit=MAX_EXPIRED,
             reverse=True,
@@ -54,7 +54,7 @@ def reads(tr: fdb.Transaction, scope: Scope) -> Reads:
 def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
     return tr.snapshot.get_range(
         begin,
-        scope.keys.expiry(scope.version(tr), b""),
+        expiries_end(scope.keys, scope.version(tr)),
         limit=MAX_EXPIRED,
         streaming_mode=fdb.StreamingMode.exact,
     )

@@ -28,8 +28,8 @@ from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...schema.keys import LevelKeys, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
+from ...store.client import pack_bytes, pack_int, parse_int
 from ...store.clocks import VERSIONS_PER_SECOND
-from ...store.tuple_elements import pack_bytes, pack_int, parse_int
 from ...values.model import RANDOM_BYTES, Headers, Position
 from ...values.states import ENQUEUE
 

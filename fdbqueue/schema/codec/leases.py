@@ -1,4 +1,4 @@
-"""Leases, and the ends of extended ones."""
+"""Leases, and the ends of extended ones; also their keys, which are packed together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import NamedTuple
 import msgpack
 
 from ...errors import CorruptData
+from ...store.client import pack_int
 from ...store.clocks import Moment
 from ...values.model import BYTES, Message, Position
+from ..keys import CLAIM_BYTES, QueueKeys
 from . import VERSION, pack, unpack
 from .atomic import pack_index, unpack_index
 from .envelopes import BESIDE, FIELDS
@@ -46,6 +48,48 @@ class Lease(NamedTuple):
         if extended is None:
             return Moment(self.expiry_version, self.expiry_ms)
         return unpack_until(extended)
+
+
+Leasing = tuple[int, int, bytes, bytes, bytes, bytes]
+
+
+def leasing(keys: QueueKeys, ready: bytes, claim: bytes, version: bytes) -> Leasing:
+    """What a lease of a ready message needs of its READY key: level, index, random, the token, and
+    the keys LEASE and EXPIRY.
+
+    version: of the expiry, packed.
+    """
+    rest = ready[len(keys.ready_prefix) :]
+    middle = rest[0] - 0x13
+    end = middle + rest[middle] - 0x13
+    return (
+        int.from_bytes(rest[1:middle], "big"),
+        int.from_bytes(rest[middle + 1 : end], "big"),
+        rest[end + 1 : -1].replace(b"\x00\xff", b"\x00"),
+        claim + rest,
+        keys.lease_prefix + rest,
+        keys.expiry_prefix + version + rest,
+    )
+
+
+def expiries_end(keys: QueueKeys, version: int) -> bytes:
+    """Where the EXPIRY keys of versions before this one end."""
+    return keys.expiry_prefix + pack_int(version)
+
+
+def lease_key(keys: QueueKeys, token: bytes) -> bytes:
+    """LEASE: (level, index, random)."""
+    return keys.lease_prefix + token[CLAIM_BYTES:]
+
+
+def leased(keys: QueueKeys, token: bytes, version: int) -> tuple[bytes, bytes, bytes]:
+    """The keys LEASE, UNTIL and EXPIRY of a lease that expires at a version."""
+    claim, position = token[:CLAIM_BYTES].replace(b"\x00", b"\x00\xff"), token[CLAIM_BYTES:]
+    return (
+        keys.lease_prefix + position,
+        keys.until_prefix + b"\x01" + claim + b"\x00" + position,
+        keys.expiry_prefix + pack_int(version) + position,
+    )
 
 
 _VERSION = bytes([VERSION])

@@ -1,4 +1,4 @@
-"""Where everything is stored: the one package that builds and parses keys.
+"""Where everything is stored: building and parsing keys.
 
 One queue is one subspace. The first element of a key is its kind, a small integer, so that keys
 stay short; ``Kind`` lists the elements that follow it. ``codec`` describes the values.
@@ -7,7 +7,7 @@ stay short; ``Kind`` lists the elements that follow it. ``codec`` describes the 
 from .kinds import Kind, KindKeys
 from .levels import LevelKeys
 from .once import OnceKeys
-from .queue import CLAIM_BYTES, LOWEST, Leasing, QueueKeys
+from .queue import CLAIM_BYTES, LOWEST, QueueKeys
 from .root import DEFAULT_ROOT, RootKeys
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "LOWEST",
     "Kind",
     "KindKeys",
-    "Leasing",
     "LevelKeys",
     "OnceKeys",
     "QueueKeys",

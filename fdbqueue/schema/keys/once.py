@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...store.binding import fdb
-from ...store.tuple_elements import pack_int
+from ...store.client import pack_int
 from .kinds import KindKeys
 
 

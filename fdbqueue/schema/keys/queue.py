@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import NoneType
 
 from ...store.binding import fdb
-from ...store.tuple_elements import INT_SIZES, pack_bytes, pack_int, parse_int, parse_last_bytes
+from ...store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 from ...values.model import RANDOM_BYTES, Position
 from .kinds import Kind, KindKeys, unpacked, within
 from .levels import Levels
@@ -18,8 +18,6 @@ LOWEST = b"\x00"
 
 _LEASE_BYTES = 370
 _PREFIXES = 16
-
-Leasing = tuple[int, int, bytes, bytes, bytes, bytes]
 
 
 class QueueKeys:
@@ -49,24 +47,24 @@ class QueueKeys:
         self.leader = fdb.tuple.pack((0,), self.led)
         self.recount = begin[Kind.COUNT]
         # Hot keys, packed by methods.
-        self._ready = begin[Kind.READY]
-        self._lease = begin[Kind.LEASE]
-        self._expiry = begin[Kind.EXPIRY]
-        self._until = begin[Kind.UNTIL]
+        self.ready_prefix = begin[Kind.READY]
+        self.lease_prefix = begin[Kind.LEASE]
+        self.expiry_prefix = begin[Kind.EXPIRY]
+        self.until_prefix = begin[Kind.UNTIL]
         self._request = begin[Kind.REQUEST]
         self._event = begin[Kind.EVENT]
         # Where a receiver reads.
-        self.ready_begin = self._ready + b"\x00"
+        self.ready_begin = self.ready_prefix + b"\x00"
         self.first_ready = fdb.KeySelector.first_greater_or_equal(self.ready_begin)
-        self.ready_stop = fdb.KeySelector.first_greater_or_equal(self._ready + b"\xff")
-        self.first_expiry = fdb.KeySelector.first_greater_or_equal(self._expiry)
-        self.expiry_end = self._expiry + b"\xff"
+        self.ready_stop = fdb.KeySelector.first_greater_or_equal(self.ready_prefix + b"\xff")
+        self.first_expiry = fdb.KeySelector.first_greater_or_equal(self.expiry_prefix)
+        self.expiry_end = self.expiry_prefix + b"\xff"
         self.first_delayed = fdb.KeySelector.first_greater_or_equal(begin[Kind.DELAYED])
         self.delayed_end = begin[Kind.DELAYED] + b"\xff"
         self.first_in_line = fdb.KeySelector.first_greater_or_equal(self.led)
         self.line_end = self._request + b"\xff"
         # All other kinds.
-        self.planned: KindKeys[bytes, int] = KindKeys(self._lease, bytes, int)
+        self.planned: KindKeys[bytes, int] = KindKeys(self.lease_prefix, bytes, int)
         self.subscription: KindKeys[str] = KindKeys(begin[Kind.SUBSCRIPTION], str)
         self.holder: KindKeys[str] = KindKeys(begin[Kind.CURSOR], str)
         self.cursor: KindKeys[str, int] = KindKeys(begin[Kind.CURSOR], str, int, least=1)
@@ -124,7 +122,7 @@ class QueueKeys:
 
     def ready_range(self) -> slice:
         """All ready messages, in the order of delivery."""
-        return within(self._ready)
+        return within(self.ready_prefix)
 
     def ready_level(self, level: int) -> slice:
         """The ready messages of one level."""
@@ -136,7 +134,7 @@ class QueueKeys:
 
     def parse_ready(self, key: bytes) -> Position:
         """The position that a READY key names."""
-        level, begin = parse_int(key, len(self._ready))
+        level, begin = parse_int(key, len(self.ready_prefix))
         index, begin = parse_int(key, begin)
         return Position(level, index, parse_last_bytes(key, begin))
 
@@ -147,7 +145,7 @@ class QueueKeys:
         head, level, label = b"", -1, ""
         for key in keys:
             if level < 0 or not key.startswith(head):
-                level, end = parse_int(key, len(self._ready))
+                level, end = parse_int(key, len(self.ready_prefix))
                 head, label = key[:end], f"{level:02x}-"
             index, end = parse_int(key, len(head))
             levels.append(level)
@@ -172,82 +170,44 @@ class QueueKeys:
 
     # -- leases ------------------------------------------------------------------------------
 
-    @staticmethod
-    def packed_version(version: int) -> bytes:
-        """A version as an element of a key."""
-        size = (version.bit_length() + 7) >> 3
-        return INT_SIZES[size] + version.to_bytes(size, "big")
-
-    def leasing(self, key: bytes, claim: bytes, version: bytes) -> Leasing:
-        """What a lease of a ready message needs of its READY key: level, index, random, the token,
-        and the keys LEASE and EXPIRY.
-
-        version: packed, of the expiry.
-        """
-        rest = key[len(self._ready) :]
-        middle = rest[0] - 0x13
-        end = middle + rest[middle] - 0x13
-        return (
-            int.from_bytes(rest[1:middle], "big"),
-            int.from_bytes(rest[middle + 1 : end], "big"),
-            rest[end + 1 : -1].replace(b"\x00\xff", b"\x00"),
-            claim + rest,
-            self._lease + rest,
-            self._expiry + version + rest,
-        )
-
     def token(self, claim: bytes, ready: bytes) -> bytes:
         """The token of a lease: the claim, then the elements of the message's READY key."""
-        return claim + ready[len(self._ready) :]
-
-    def lease(self, token: bytes) -> bytes:
-        """(level, index, random)."""
-        return self._lease + token[CLAIM_BYTES:]
+        return claim + ready[len(self.ready_prefix) :]
 
     def lease_at(self, position: Position) -> bytes:
         """(level, index, random)."""
-        return self._lease + self.ready(position)[len(self._ready) :]
+        return self.lease_prefix + self.ready(position)[len(self.ready_prefix) :]
 
     def leased_ready(self, token: bytes) -> bytes:
         """The READY key that a leased message had."""
-        return self._ready + token[CLAIM_BYTES:]
+        return self.ready_prefix + token[CLAIM_BYTES:]
 
     def leased_token(self, key: bytes, claim: bytes) -> bytes:
         """The token of the lease at a LEASE key."""
-        return claim + key[len(self._lease) :]
+        return claim + key[len(self.lease_prefix) :]
 
     def until(self, token: bytes) -> bytes:
         """(claim, level, index, random)."""
         claim = token[:CLAIM_BYTES].replace(b"\x00", b"\x00\xff")
-        return self._until + b"\x01" + claim + b"\x00" + token[CLAIM_BYTES:]
+        return self.until_prefix + b"\x01" + claim + b"\x00" + token[CLAIM_BYTES:]
 
     def until_under(self, claim: bytes) -> slice:
         """The ends of the leases under one claim."""
-        return within(self._until + pack_bytes(claim))
+        return within(self.until_prefix + pack_bytes(claim))
 
     def parse_until(self, key: bytes) -> bytes:
         """The token of the lease whose end an UNTIL key has."""
-        claim, level, index, random = unpacked(key, self._until, bytes, int, int, bytes)
+        claim, level, index, random = unpacked(key, self.until_prefix, bytes, int, int, bytes)
         return self.token(claim, self.ready(Position(level, index, random)))
-
-    def leased(self, token: bytes, version: int) -> tuple[bytes, bytes, bytes]:
-        """The keys LEASE, UNTIL and EXPIRY of a lease that expires at a version."""
-        claim, position = token[:CLAIM_BYTES].replace(b"\x00", b"\x00\xff"), token[CLAIM_BYTES:]
-        size = (version.bit_length() + 7) >> 3
-        return (
-            self._lease + position,
-            self._until + b"\x01" + claim + b"\x00" + position,
-            self._expiry + INT_SIZES[size] + version.to_bytes(size, "big") + position,
-        )
 
     def expiry(self, version: int, token: bytes) -> bytes:
         """(version, level, index, random)."""
-        return self._expiry + self.packed_version(version) + token[CLAIM_BYTES:]
+        return self.expiry_prefix + pack_int(version) + token[CLAIM_BYTES:]
 
     def leased_until(self, key: bytes, claim: bytes) -> tuple[int, bytes]:
         """The version that an EXPIRY key names, and the token of its lease, whose claim the value
         has."""
-        version, begin = parse_int(key, len(self._expiry))
+        version, begin = parse_int(key, len(self.expiry_prefix))
         return version, claim + key[begin:]
 
     # -- consumers ---------------------------------------------------------------------------

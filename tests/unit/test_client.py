@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.tuple_elements import pack_bytes, pack_int, parse_int, parse_last_bytes
+from fdbqueue.store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 
 NUMBERS = st.integers(0, 2**64 - 2)
 
