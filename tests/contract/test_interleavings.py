@@ -261,10 +261,8 @@ def away(
         demand, claim = line.Demand(1, None), line.new_claim()
 
         def come_back(tr: fdb.Transaction) -> list[Delivery] | Ticket:
-            access.lead = lead
-            return attempt.attempt(
-                tr, access, demand, claim, waits=False, crowded=True, returns=True, ack=held
-            )
+            access.lead, access.returns = lead, True
+            return attempt.attempt(tr, access, demand, claim, waits=False, crowded=True, ack=held)
 
         return queue, lambda db: once.run(db, queue._keys.once, come_back)
 

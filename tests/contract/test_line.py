@@ -12,7 +12,7 @@ import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.consumers import fulfilment, wakeups
-from fdbqueue.consumers.receiving import waiting
+from fdbqueue.consumers.receiving import returning, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -399,6 +399,102 @@ def test_a_leader_that_lost_the_lead_while_it_paused_is_served_all_the_same(
     queue.enqueue_many(db, [b"a", b"b", b"c"])
     assert payloads(queue.collect(db, second)) == [b"b"]
     assert payloads(queue.collect(db, paused)) == [b"a"]
+
+
+# -- a leader that is away ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def away(db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Delivery:
+    """What a leader of the line holds that is expected to ask again soon; five messages follow."""
+    monkeypatch.setattr(returning, "RETURN_SECONDS", float("inf"))
+    queue.enqueue_many(db, [b"%d" % n for n in range(7)])
+    first = queue.receive(db)
+    assert first is not None
+    held = queue.receive(db, ack=[first])
+    assert held is not None
+    assert held.payload == b"1"
+    return held
+
+
+@pytest.mark.parametrize("plan", [[], *PLANS], ids=", ".join)
+def test_a_leader_that_returns_serves_the_line_and_itself_in_one_commit(
+    db: Database, queue: Queue, away: Delivery, plan: Sequence[str | None]
+) -> None:
+    waiting = [queue.request(db) for _ in range(3)]
+    flaky = FlakyDatabase(db, plan)
+    delivery = queue.receive(cast("Database", flaky), ack=[away])
+    assert delivery is not None
+    assert delivery.payload == b"5"
+    if all(fault == CONFLICT for fault in plan):
+        assert flaky.commits == 1 + len(plan)
+    assert queue.depth(db) == Depth(enqueued=7, ready=1, leased=4, done=2, ready_bytes=1)
+    found = [payloads(queue.collect(db, ticket)) for ticket in waiting]
+    assert found == [[b"2"], [b"3"], [b"4"]]
+
+
+def test_a_leader_that_is_alone_makes_one_commit_for_each_message(
+    db: Database, queue: Queue, away: Delivery, quiet: Callable[[], bool]
+) -> None:
+    flaky = FlakyDatabase(db, [])
+    held = away
+    for n in range(2, 7):
+        found = queue.receive(cast("Database", flaky), ack=[held])
+        assert found is not None
+        assert found.payload == b"%d" % n
+        held = found
+    assert flaky.commits == 5
+    # And an empty queue needs no leader.
+    assert queue.receive(cast("Database", flaky), ack=[held]) is None
+    assert flaky.commits == 6
+    assert quiet()
+
+
+def test_a_leader_that_does_not_return_delays_and_does_not_block(
+    db: Database, queue: Queue, away: Delivery
+) -> None:
+    second, third = queue.request(db), queue.request(db)
+    assert payloads(queue.collect(db, third)) == [b"3"]
+    assert payloads(queue.collect(db, second)) == [b"2"]
+    # And when it returns after all, it joins the line.
+    delivery = queue.receive(db, ack=[away])
+    assert delivery is not None
+    assert delivery.payload == b"4"
+
+
+def test_a_leader_that_returns_to_an_empty_queue_waits_in_line_for_all(
+    db: Database, queue: Queue, away: Delivery, quiet: Callable[[], bool]
+) -> None:
+    queue.ack_many(db, queue.receive_many(db, 5, ack=[away]))
+    found: list[Delivery | None] = []
+    late = threading.Thread(target=lambda: found.append(queue.receive(db, wait=DEADLINE)))
+    late.start()
+    other = queue.request(db)
+    queue.enqueue_many(db, [b"a", b"b"])
+    (mine,) = queue.collect(db, other)
+    late.join(DEADLINE)
+    assert found[0] is not None
+    assert sorted([found[0].payload, mine.payload]) == [b"a", b"b"]
+    queue.ack_many(db, [mine])
+    assert queue.receive(db, ack=[found[0]]) is None
+    assert quiet()
+
+
+def test_a_lead_that_nobody_returns_with_ends(
+    db: Database,
+    space: Subspace,
+    queue: Queue,
+    away: Delivery,
+    clock: ManualClock,
+    quiet: Callable[[], bool],
+) -> None:
+    clock.seconds += 3
+    queue.set_options(db, contention="auto")
+    other = Queue(queue.name, space, clock=clock)
+    delivery = other.receive(db)
+    assert delivery is not None
+    assert delivery.payload == b"2"
+    assert quiet()
 
 
 # -- many at once, and faults ---------------------------------------------------------------------

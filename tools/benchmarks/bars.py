@@ -128,6 +128,34 @@ def _judge_dequeue(runs: Runs) -> list[Bar]:
     ]  # fmt: skip
 
 
+# -- few consumers --------------------------------------------------------------------------------
+
+FEW = (1, 2, 4, 8)
+
+
+def _run_few(plan: Plan, runs: Runs) -> None:
+    filled = replace(plan, scheme="auto", producers=0, backlog=_backlog(plan))
+    for consumers in FEW:
+        runs[f"few: {consumers}"].append(measure.queue(replace(filled, consumers=consumers)))
+
+
+def _judge_few(runs: Runs) -> list[Bar]:
+    bars = []
+    for count in FEW[1:]:
+        name, who = f"few: {count}", f"{count} consumers"
+        together = runs[name]
+        tails = [one.p99_ms / max(1e-9, one.p50_ms) for one in together]
+        violations = max(one.order_violations for one in together)
+        bars += [
+            Bar(f"{who}: rate to that of one", _ratio(runs, name, "few: 1"), 1.0, False),
+            Bar(f"{who}: commits per message", middle(together, "commits_per_message"), 1.3, True),
+            Bar(f"{who}: most to least served", middle(together, "most_to_least"), 1.5, True),
+            Bar(f"{who}: p99 to p50", float(median(tails)), 10, True),
+            Bar(f"{who}: order violations", violations, 0, True),
+        ]
+    return bars
+
+
 # -- batches --------------------------------------------------------------------------------------
 
 
@@ -177,6 +205,7 @@ def _judge_faults(runs: Runs) -> list[Bar]:
 GROUPS: dict[str, tuple[Callable[[Plan, Runs], None], Callable[[Runs], list[Bar]]]] = {
     "enqueue": (_run_enqueue, _judge_enqueue),
     "dequeue": (_run_dequeue, _judge_dequeue),
+    "few": (_run_few, _judge_few),
     "batches": (_run_batches, _judge_batches),
     "backlog": (_run_backlog, _judge_backlog),
     "faults": (_run_faults, _judge_faults),

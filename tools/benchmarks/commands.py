@@ -168,7 +168,7 @@ def _positive(text: str, most: int = 256) -> int:
 def bars(
     only: Annotated[
         str | None,
-        Option(metavar="GROUP,…", help="Only these of enqueue, dequeue, batches, backlog, faults."),
+        Option(metavar="GROUP,…", help="Only enqueue, dequeue, few, batches, backlog or faults."),
     ] = None,
     seconds: Seconds = 4.0,
     warm_up: WarmUp = 1.0,

@@ -12,7 +12,8 @@ class Access:
     only ready messages are likely. delays: whether there were delayed messages.
     lead: the claim under which it leads the line while it is away. alone: how often it has served
     nobody else since. expected: how many messages its next round may need. returned: when the last
-    receive from a line returned, by the monotonic clock.
+    receive from a line returned, by the monotonic clock. returns: whether it is expected to ask
+    again soon.
     """
 
     __slots__ = (
@@ -26,6 +27,7 @@ class Access:
         "lead",
         "lined",
         "returned",
+        "returns",
         "scope",
     )
 
@@ -41,3 +43,4 @@ class Access:
         self.alone = 0
         self.expected = 0
         self.returned = 0.0
+        self.returns = False

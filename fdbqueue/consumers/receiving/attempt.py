@@ -51,13 +51,11 @@ def attempt(
     *,
     waits: bool,
     crowded: bool,
-    returns: bool,
     ack: Sequence[Delivery] = (),
 ) -> list[Delivery] | Ticket:
     """Lease what is ready, or join the line.
 
     crowded: whether earlier attempts met conflicts.
-    returns: whether the consumer is expected to ask again soon.
     ack: deliveries to acknowledge.
     """
     # Issued before the options are known, so that all reads share one round trip.
@@ -72,20 +70,11 @@ def attempt(
     if ack:
         settle.done(tr, scope, ack, leases)
     if led is not None:
-        found = returning.serve(tr, access, scope, demand, claim, led, waits=waits, returns=returns)
+        found = returning.serve(tr, access, scope, demand, claim, led, waits)
         if found is not None:
             return found
     return take_or_join(
-        tr,
-        access,
-        scope,
-        demand,
-        claim,
-        issued,
-        len(ack),
-        waits=waits,
-        crowded=crowded,
-        returns=returns,
+        tr, access, scope, demand, claim, issued, len(ack), waits=waits, crowded=crowded
     )
 
 
@@ -100,7 +89,6 @@ def take_or_join(
     *,
     waits: bool,
     crowded: bool = False,
-    returns: bool = False,
 ) -> list[Delivery] | Ticket:
     """As ``attempt``, in a known scope, after ``settled`` leases were settled.
 
@@ -118,7 +106,7 @@ def take_or_join(
         led = issued.led.value
         if mode == "staged" or crowded:
             access.common = False
-            return line.join(tr, scope, led, demand, waits, returns=returns)
+            return line.join(tr, scope, led, demand, waits, returns=access.returns)
         if led is not None:
             leader.leave_expired(tr, scope)
     ready = ready or reads(tr, scope, demand)

@@ -40,7 +40,8 @@ def receive(
     ack: deliveries to acknowledge in the transaction of the first attempt.
     """
     deadline = time.monotonic() + wait if wait else 0.0
-    returns = not access.common and time.monotonic() - access.returned < returning.RETURN_SECONDS
+    if not access.common:
+        access.returns = time.monotonic() - access.returned < returning.RETURN_SECONDS
     while True:
         waits = wait > 0 and deadline > time.monotonic()
         operation: once.Operation[list[Delivery] | Ticket]
@@ -54,20 +55,14 @@ def receive(
                     found = _attempt(tr, access, demand, claim, ack, lined=True, waits=waits)
                 else:
                     found = attempt.attempt(
-                        tr,
-                        access,
-                        demand,
-                        claim,
-                        waits=waits,
-                        crowded=failed > 1,
-                        returns=returns,
-                        ack=ack,
+                        tr, access, demand, claim, waits=waits, crowded=failed > 1, ack=ack
                     )
                 taken = type(found) is list and not ack
                 operation.commit(found, bool(found or ack), witness if taken else None)
             except fdb.FDBError as error:
                 operation.recover(error)
-                access.lead = access.lead or lead
+                if not operation.done:
+                    access.lead = lead
                 failed += 1
         outcome: list[Delivery] | None
         if isinstance(operation.result, Ticket):

@@ -46,13 +46,9 @@ def serve(
     demand: Demand,
     claim: bytes,
     issued: Reads,
-    *,
     waits: bool,
-    returns: bool,
 ) -> list[Delivery] | Ticket | None:
     """Serve the line, and the caller behind all others; pass the lead on.
-
-    returns: whether the caller is expected to ask again soon.
 
     Returns what the caller is given; a ticket if it must wait in line, as the leader; None if it
     does not lead any more. Conflicts as ``fulfilment.serve``.
@@ -62,7 +58,7 @@ def serve(
     round_, led = issued.round, issued.led.value
     if promotion.promote(tr, scope, promotion.reads(tr, scope)).ready:
         round_ = fulfilment.reads(tr, access.keys, access.expected)
-    request = line.make_request(tr, scope, demand, waits, returns=returns)
+    request = line.make_request(tr, scope, demand, waits, returns=access.returns)
     served = fulfilment.serve(tr, scope, round_, claim, own=request)
     answer, heir = served.answers.get(claim), served.returning
     access.expected = served.demand
