@@ -13,7 +13,7 @@ from .violations import union
 
 MESSAGE = ["run", "queue", "tag"]
 NEVER = (1 << 63) - 1
-"""The end of an operation whose end nobody saw."""
+"""The end of an operation that did not return."""
 
 _OPERATION = ("run", "queue", "who", "n", "name", "began", "ended", "wall_ms", "ended_wall_ms")
 

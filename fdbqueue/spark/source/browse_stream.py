@@ -2,7 +2,7 @@
 
 The offset is a place in every level. When Spark learns how far a batch goes, the queue is fenced up
 to there: no later enqueue commits a message before that place. So what the tasks read afterwards is
-complete, except for messages that somebody has taken in the meantime.
+complete, except for messages that were taken in the meantime.
 """
 
 from __future__ import annotations

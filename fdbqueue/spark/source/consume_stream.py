@@ -1,8 +1,8 @@
 """The stream that takes messages: each batch is a plan, acknowledged when it is done.
 
-The offset names a batch, and a batch keeps its messages until it is acknowledged, so whatever Spark
-repeats after a crash has the same rows. A batch is done when Spark asks for the next one or
-commits it; either comes after the sink has committed it.
+The offset names a batch, and a batch keeps its messages until it is acknowledged, so a
+batch that Spark repeats after a crash has the same rows. A batch is done when Spark asks for the
+next one or commits it; either comes after the sink has committed it.
 """
 
 from __future__ import annotations
