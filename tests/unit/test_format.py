@@ -165,7 +165,7 @@ MOVED_EVENT = (*EVENT[:6], "05-00000000012d-00112233445566ff")
 STAMP = bytes(range(10))
 DEFINITION = Definition("audit")
 META = json.dumps(
-    {"format": 2, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
+    {"format": 3, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
     sort_keys=True,
 ).encode()
 EMPTY = b""
@@ -532,7 +532,9 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
         parse(b"\x00" + vector.value[1:])
 
 
-@pytest.mark.parametrize(("found", "error"), [(1, CorruptData), (3, FormatTooNew)])
+@pytest.mark.parametrize(
+    ("found", "error"), [(1, CorruptData), (2, CorruptData), (4, FormatTooNew)]
+)
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}
     with pytest.raises(error):

@@ -9,7 +9,7 @@ class Access:
     """What receiving needs of a queue, with hints from the last receive, which only save reads.
 
     crowded: whether there was a line. lined: whether the queue's mode has lines. common: whether
-    only ready messages are likely. delays: whether there were delayed messages.
+    only ready messages are likely. delays: whether there were delayed messages, or a line.
     lead: the claim under which it leads the line while it is away. alone: how often it has served
     nobody else since. expected: how many messages its next round may need. returned: when the last
     receive from a line returned, by the monotonic clock. returns: whether it is expected to ask

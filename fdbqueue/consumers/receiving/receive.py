@@ -108,26 +108,26 @@ def _attempt(
     keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
     mode = _EXACT if limit <= scan.PAGE else _WANT_ALL
     ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
-    expiry = snapshot.get_key(keys.first_expiry)
-    following = snapshot.get_key(keys.first_delayed)
-    line = snapshot.get_key(keys.first_in_line) if lined and access.delays else following
+    # The first of the delayed messages, the line and the expiries; if there were some of the first
+    # two the last time, also those behind them.
+    following = line = expiry = snapshot.get_key(keys.first_delayed)
+    if access.delays:
+        line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     ended = lease.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
     # An acknowledgement may make the next message of its ordering key ready: read again then.
     alone = not ack or settle.done(tr, scope, ack, ended)
-    options, there = scope.options, following.value
-    access.delays = there < keys.delayed_end
-    if lined and access.delays:
-        if line is following:
-            line = snapshot.get_key(keys.first_in_line)
-        there = line.value
+    options, first = scope.options, following.value
+    access.delays = first < keys.line_end
+    if access.delays and line is following:
+        line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     access.common = options.contention in ("auto", "first")
     common = (
         access.common
         and alone
         and not options.paused
-        and not (lined and there < keys.line_end and (waits or options.contention == "auto"))
-        and not (access.delays and following.value < _due(tr, scope))
+        and not (lined and line.value < keys.line_end and (waits or options.contention == "auto"))
+        and not (first < keys.delayed_end and first < _due(tr, scope))
         and not (expiry.value < keys.expiry_end and expiry.value < _expired(tr, scope))
         and not (scope.strays is not None and scope.strays.next < time.monotonic())
     )
@@ -137,7 +137,9 @@ def _attempt(
         return attempt.take_or_join(tr, access, scope, demand, claim, None, len(ack), waits=waits)
     seconds = options.lease if demand.seconds is None else demand.seconds
     terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
-    room = max(attempt.MIN_BATCH_BYTES, scan.BATCH_BYTES - len(ack) * keys.lease_bytes)
+    room = scan.BATCH_BYTES
+    if ack:
+        room = max(attempt.MIN_BATCH_BYTES, room - len(ack) * keys.lease_bytes)
     found = lease.take_plain(tr, scope, ready, terms, room)
     if found is None:
         found = attempt.take(tr, scope, demand, claim, len(ack), attempt.Reads(ready, None))

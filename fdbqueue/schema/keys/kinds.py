@@ -20,7 +20,7 @@ class Kind(IntEnum):
     TAIL = 2  # (level) -> highest index ever removed or passed, by atomic MAX
     FENCE = 3  # (level, index): never written, only conflict ranges
     LEASE = 4  # (level, index, random) -> lease; (claim, n) -> one of a plan, which never expires
-    EXPIRY = 5  # (version, level, index, random) -> wall clock of the expiry, and claim
+    MOVED = 5  # (message id) -> the place of the message, unless its id names it
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (session, id) -> record; with an empty session, also its own heartbeat
@@ -33,11 +33,12 @@ class Kind(IntEnum):
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name
     EVENT = 20  # (versionstamp, n) -> one line of delivery history
-    # These three follow each other, so that one read tells a receiver that there are none.
+    # These follow each other: a receiver that reads the first of their keys learns that none of
+    # those before it exists.
     DELAYED = 21  # (due, random) -> position and envelope
     LEADER = 22  # () -> version until which the leader leads; (0) -> its claim, 01 if away
     REQUEST = 23  # (read version, claim) -> what a waiting consumer asks for
-    MOVED = 24  # (message id) -> the place of the message, unless its id names it
+    EXPIRY = 24  # (version, level, index, random) -> wall clock of the expiry, and claim
     UNIQUE = 25  # (unique key) -> id of the message that has it
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
     IDLE = 27  # () -> since when the queue has been drained
