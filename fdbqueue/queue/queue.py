@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
@@ -312,14 +312,16 @@ class Queue(Handle, Generic[T]):
     ) -> str | None:
         """Enqueue a message that has nothing beside its envelope; None where the queue asks for
         more."""
-        serializer, payload = self._serializer, cast(bytes, value)
+        serializer = self._serializer
+        payload: Any = value
         if type(value) is not bytes or type(serializer) is not BytesSerializer:
             payload = serializers.dumps(serializer, value)
         known = self._entry.known
         if known is not None and len(payload) > known.plain_bytes:
             return None
-        return self._run(
+        return composed(
             tr,
+            self._keys.once,
             index_allocation.append_plain,
             self._entry,
             payload,

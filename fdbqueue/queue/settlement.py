@@ -21,7 +21,7 @@ from ..values.backoff import check_delay
 from ..values.durations import Seconds
 from ..values.model import Delivery
 from ..values.options import check_lease
-from .handle import Handle, Transactor, check_deliveries
+from .handle import Handle, Transactor, check_deliveries, composed
 
 MAX_REASON_CHARACTERS = 500
 
@@ -51,7 +51,7 @@ def ack(
         queue = queue._bounded(tr, timeout)
     if type(delivery) is not Delivery:
         check_deliveries([delivery])
-    queue._run(tr, settle.ack, queue._entry, (delivery,))
+    composed(tr, queue._keys.once, settle.ack, queue._entry, (delivery,))
 
 
 def ack_many(

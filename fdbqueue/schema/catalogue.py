@@ -89,10 +89,11 @@ def resubscribe(tr: fdb.Transaction, keys: QueueKeys) -> None:
 class Entry:
     """A handle's view of one queue, with the last scope it has read.
 
-    identity: that of the only queue to accept; None for any with the name.
+    identity: that of the only queue to accept; None for any with the name. known: the scope as it
+    was read last; it may be stale, and is None before the first read.
     """
 
-    __slots__ = ("_read", "clock", "identity", "keys", "name", "root", "strays")
+    __slots__ = ("_read", "clock", "identity", "keys", "known", "name", "root", "strays")
 
     def __init__(self, name: str, root: RootKeys, keys: QueueKeys, clock: Clock) -> None:
         self.name = name
@@ -102,17 +103,13 @@ class Entry:
         self.identity: str | None = None
         self.strays = Chore(STRAYS_SECONDS)
         self._read: tuple[bytes | None, Scope] | None = None
+        self.known: Scope | None = None
 
     def only(self, identity: str) -> Entry:
         """The same queue, accepting no other with its name."""
         entry = Entry(self.name, self.root, self.keys, self.clock)
         entry.identity = identity
         return entry
-
-    @property
-    def known(self) -> Scope | None:
-        """The scope as it was read last, if it was; it may be stale."""
-        return None if self._read is None else self._read[1]
 
     def scope(self, tr: fdb.Transaction) -> Scope:
         """The queue's options and subscriptions, and what follows from them.
@@ -131,7 +128,7 @@ class Entry:
             scope = read[1]
         else:
             scope = self._scope(tr)
-            self._read = stamp, scope
+            self._read, self.known = (stamp, scope), scope
         if self.identity is not None and scope.identity != self.identity:
             raise QueueReplaced(name=self.name)
         return scope
