@@ -60,11 +60,9 @@ class Library:
         self._api_version = 0
         self._stopped = threading.Event()
         self._network_set_up = False
-        self._network_stopped = False
         numbers = itertools.count(1)
         databases: dict[int, Database] = {}
         tenants: dict[int, Tenant] = {}
-        self._texts: dict[int, bytes] = {}
 
         def number_of(handle: Handle) -> int:
             """The number in a handle that may be a ctypes object or a number itself."""

@@ -33,7 +33,6 @@ AUTHORIZATION_TOKEN = 2000
 PERSISTENT = frozenset({TIMEOUT, RETRY_LIMIT, MAX_RETRY_DELAY, AUTHORIZATION_TOKEN})
 
 _FLAGS = {
-    10: "causal_write_risky",
     30: "next_write_no_conflict",
     READ_YOUR_WRITES_DISABLE: "read_your_writes_disabled",
     302: "read_system_keys",
@@ -45,7 +44,7 @@ _FLAGS = {
 }
 # Accepted, with nothing to do for a store in one file: priorities, caches, tracing, locks, quotas.
 _IGNORED_FLAGS = frozenset(
-    {20, 21, 23, 40, 50, 52, 110, 120, 130, 200, 201, 303, 304, 400, 406, 505, 507, 508, 509}
+    {10, 20, 21, 23, 40, 50, 52, 110, 120, 130, 200, 201, 303, 304, 400, 406, 505, 507, 508, 509}
     | {510, 511, 700, 710, 711, 1000, 1102}
 )
 
@@ -56,7 +55,6 @@ class Options:
     changed = False
     """Whether any option was set."""
     bypass_unreadable = False
-    causal_write_risky = False
     identifier = b""
     lock_aware = False
     max_delay = DEFAULT_MAX_DELAY

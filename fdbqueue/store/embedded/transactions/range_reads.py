@@ -21,11 +21,6 @@ class Selector(NamedTuple):
     key: bytes
     offset: int
 
-    @classmethod
-    def of(cls, key: bytes, or_equal: int, offset: int) -> Selector:
-        """The selector as the C interface passes it."""
-        return cls(key + b"\0" if or_equal else key, offset)
-
 
 class Resolved(NamedTuple):
     """The key that a selector found, or the end of the key space that it ran off.

@@ -53,24 +53,10 @@ def _set(tr: Transaction, key: bytes, value: bytes) -> None:
         if key.startswith(SPECIAL):
             special_keys.write(tr, key)
             return
-        conflict = _takes_conflict(tr)
-        tr.check_use()
-        if key >= tr.write_limit:
-            raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-        tr.approximate += len(key) + len(value) + MUTATION_BYTES
-        if conflict:
-            tr.approximate += RANGE_BYTES + 2 * len(key) + 1
-        _require_size(tr, key, value)
-        _write(tr, SET, key, value, conflict)
     except Fault as error:
         tr.defer(error)
-
-
-def _require_size(tr: Transaction, key: bytes, value: bytes) -> None:
-    if len(key) > KEY_LIMIT and len(key) > write_key_limit(key, tr.options.raw_access):
-        raise Fault(codes.KEY_TOO_LARGE)
-    if len(value) > VALUE_LIMIT:
-        raise Fault(codes.VALUE_TOO_LARGE)
+    else:
+        _mutate(tr, SET, key, value)
 
 
 def _takes_conflict(tr: Transaction) -> bool:
@@ -80,16 +66,6 @@ def _takes_conflict(tr: Transaction) -> bool:
     tr.options = tr.options.copy()
     tr.options.next_write_no_conflict = False
     return False
-
-
-def _write(tr: Transaction, op: int, key: bytes, operand: bytes, conflict: bool) -> None:
-    """Take a set or an atomic mutation that nothing speaks against."""
-    if tr.options.read_your_writes_disabled:
-        _write_directly(tr, op, key, operand, conflict)
-        return
-    tr.writes.mutate(op, key, operand, conflict)
-    if tr.watching:
-        _trigger(tr, key, key + b"\0", operand, known=op == SET)
 
 
 def _write_directly(
@@ -130,7 +106,8 @@ def fdb_transaction_atomic_op(
             or key_length > KEY_LIMIT
             or operand_length > VALUE_LIMIT
         ):
-            _atomic_op(tr, key, operand, op)
+            # 0 is how a set is noted, and no atomic mutation.
+            _mutate(tr, op or -1, key, operand)
             return
         tr.approximate += 3 * key_length + operand_length + _WRITE_BYTES
         tr.writes.mutate(op, key, operand, True)
@@ -138,8 +115,8 @@ def fdb_transaction_atomic_op(
             _trigger(tr, key, key + b"\0", None, known=False)
 
 
-def _atomic_op(tr: Transaction, key: bytes, operand: bytes, op: int) -> None:
-    """Apply an atomic mutation in any case."""
+def _mutate(tr: Transaction, op: int, key: bytes, operand: bytes) -> None:
+    """Set a key or apply an atomic mutation in any case."""
     try:
         if tr.deferred:
             return
@@ -150,9 +127,12 @@ def _atomic_op(tr: Transaction, key: bytes, operand: bytes, op: int) -> None:
                 raise Fault(codes.INVALID_OPERATION)
         elif key >= tr.write_limit:
             raise Fault(codes.OUTSIDE_LEGAL_RANGE)
-        if op not in atomic.ATOMIC_TYPES:
+        if op != SET and op not in atomic.ATOMIC_TYPES:
             raise Fault(codes.INVALID_MUTATION)
-        _require_size(tr, key, operand)
+        if len(key) > KEY_LIMIT and len(key) > write_key_limit(key, tr.options.raw_access):
+            raise Fault(codes.KEY_TOO_LARGE)
+        if len(operand) > VALUE_LIMIT:
+            raise Fault(codes.VALUE_TOO_LARGE)
         op = atomic.modern(op)
         if op == atomic.SET_VERSIONSTAMPED_KEY:
             key = _stamped_key(tr, key)
@@ -162,7 +142,12 @@ def _atomic_op(tr: Transaction, key: bytes, operand: bytes, op: int) -> None:
         tr.approximate += len(key) + len(operand) + MUTATION_BYTES
         if conflict:
             tr.approximate += RANGE_BYTES + 2 * len(key) + 1
-        _write(tr, op, key, operand, conflict)
+        if tr.options.read_your_writes_disabled:
+            _write_directly(tr, op, key, operand, conflict)
+            return
+        tr.writes.mutate(op, key, operand, conflict)
+        if tr.watching:
+            _trigger(tr, key, key + b"\0", operand, known=op == SET)
     except Fault as error:
         tr.defer(error)
 
