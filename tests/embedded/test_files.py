@@ -222,3 +222,44 @@ def test_the_engine_does_not_take_the_place_of_another_library() -> None:
     )
 
     assert "loaded already" in result.stdout
+
+
+def log_sizes(path: str, commits: int, fill: bytes) -> list[int]:
+    """The sizes of SQLite's log after each of some commits."""
+    db: Any = fdb.open(path)
+    sizes: list[int] = []
+    for number in range(commits):
+        db[b"key/%03d" % number] = fill * 2000
+        sizes.append(embedded.open_store(path).file.log_bytes())
+    return sizes
+
+
+def test_a_log_that_was_extended_ahead_of_commits_holds_what_was_committed(path: str) -> None:
+    embedded.open_store(path, synchronous="full")
+
+    sizes = log_sizes(path, 200, b"1")
+    # As after a crash of the machine: the files, without the processes that had them open. Closing
+    # one of them here would drop the store's locks.
+    copy = f"{path}.copy"
+    for suffix in ("", "-wal"):
+        subprocess.run(["cp", path + suffix, copy + suffix], check=True)
+
+    # Commits find room in the log, not only at its end.
+    assert len(set(sizes)) < len(sizes) / 4
+    assert len(list(fdb.open(copy)[b"key/":b"key0"])) == 200
+
+
+def test_a_log_that_started_over_is_extended_again(path: str) -> None:
+    store = embedded.open_store(path, synchronous="full")
+    log_sizes(path, 100, b"1")
+    store.snapshots.drop_idle(also_kept=True)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    connection.close()
+    assert store.file.log_bytes() == 0
+
+    sizes = log_sizes(path, 100, b"2")
+
+    assert sizes[0] < sizes[-1]
+    assert len(set(sizes)) < len(sizes) / 2
+    assert len(list(fdb.open(path)[b"key/":b"key0"])) == 100

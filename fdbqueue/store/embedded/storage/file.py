@@ -7,13 +7,13 @@ under its version, and always at least the newest version; `meta` says when the 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from ..errors import (
     NewerFormat,
@@ -27,7 +27,7 @@ from ..errors import (
 )
 from ..transactions import atomic
 from . import sampling
-from .versions import ANNOUNCED, Shared
+from .versions import ANNOUNCED, LOG_ROOM, Shared
 
 APPLICATION_ID = 0x46445151
 FORMAT = 2
@@ -44,7 +44,10 @@ _CACHE_KIB = 16 * 1024
 # In seconds since the epoch, for a file that says it was made after it.
 _END_OF_TIME = 1e11
 # What the log shrinks to when it starts over after having grown.
-_LOG_LIMIT_BYTES = 16 << 20
+_LOG_LIMIT_BYTES = 48 << 20
+# The size from which the log is extended ahead of commits, and by how much at once.
+_SMALL_LOG_BYTES = 64 << 10
+_LONGEST_STEP_BYTES = 4 << 20
 
 _SCHEMA = (
     "CREATE TABLE kv (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID",
@@ -130,7 +133,7 @@ def _check_identity(path: str) -> None:
         raise NewerFormat(path, found, FORMAT)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _all_or_nothing(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -199,6 +202,27 @@ class StoreFile:
             return os.stat(self.path + "-wal").st_size
         except FileNotFoundError:
             return 0
+
+    def extend_log(self) -> None:
+        """Extend SQLite's log with zeros if commits have come to its end.
+
+        The fsync of a commit that extends a file also waits for the file system's journal, which
+        takes twice as long, and much longer on a busy disk. SQLite ignores what follows the last
+        commit in its log. Call this only in a transaction that writes: then nobody else does.
+        """
+        words = self.shared.words
+        size = self.log_bytes()
+        if size < words[LOG_ROOM]:
+            words[LOG_ROOM] = size
+        if size <= max(words[LOG_ROOM], _SMALL_LOG_BYTES):
+            return
+        # If there is no room, commits extend the log as long as they can.
+        with contextlib.suppress(OSError):
+            log = os.open(self.path + "-wal", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                words[LOG_ROOM] = size + os.pwrite(log, bytes(min(size, _LONGEST_STEP_BYTES)), size)
+            finally:
+                os.close(log)
 
     def _prepare(self) -> None:
         # A file that is something else must be refused before a sidecar appears beside it.

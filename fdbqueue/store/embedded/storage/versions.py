@@ -34,7 +34,7 @@ TICK_AFTER = VERSIONS_PER_SECOND // 20
 _FIRST_VERSION = 100 * VERSIONS_PER_SECOND
 
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
-_WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES = range(6)
+_WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM = range(7)
 FIRST_SLOT = 8
 SLOTS = 4096
 MOST_BOXES = 32
@@ -50,8 +50,9 @@ class Shared:
         words: the shared memory. `words[ANNOUNCED]` is the version of the newest commit that is
             made or under way, `words[FLOOR]` a version that every later commit will be above.
             `words[TOUCHED]` is the newest commit whose slots are raised, `words[RANGES]` the slot
-            of all keys in ranges, `words[BOXES]` how many boxes of the mailbox are in use. The
-            slots follow, and then the boxes.
+            of all keys in ranges, `words[BOXES]` how many boxes of the mailbox are in use, and
+            `words[LOG_ROOM]` up to which size SQLite's log was extended. The slots follow, and
+            then the boxes.
         has_boxes: whether there are boxes.
     """
 

@@ -156,6 +156,8 @@ class Writer:
             for slot in request.slots if request.plain else _slots(request, version):
                 words[slot] += 1
         words[TOUCHED] = version
+        if self._file.synchronous == "full":
+            self._file.extend_log()
         cursor.execute("COMMIT")
         recent.append(version, accepted[0].writes if len(accepted) == 1 else record)
         words[FLOOR] = version
