@@ -157,7 +157,9 @@ def is_ours(tr: fdb.Transaction) -> bool:
 
 def version(tr: fdb.Transaction) -> int:
     """The version at which a transaction reads. No round trip after a read."""
-    known = attempt(tr)
+    known: Attempt | None = tr.__dict__.get(_KNOWN)
+    if known is None or not known.ours:
+        known = attempt(tr)
     if not known.version:
         known.version = int(tr.get_read_version().wait())
     return known.version
