@@ -16,7 +16,7 @@ from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition, Mode
 from ..store.binding import fdb
-from ..subscriptions import acquire, browse, cursors, delivery, exclusive, registry
+from ..subscriptions import acquire, browse, cursors, exclusive, registry
 from ..subscriptions.acquire import Found
 from ..subscriptions.cursors import MAX_SCANNED
 from ..subscriptions.start_position import StartPosition
@@ -145,7 +145,7 @@ class Subscription:
             check_name(consumer)
         claim = os.urandom(CLAIM_BYTES)
         grant = partial(
-            delivery.grant, seconds=seconds, claim=claim, consumer=consumer, begins=begins
+            acquire.grant, seconds=seconds, claim=claim, consumer=consumer, begins=begins
         )
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
 
@@ -171,7 +171,7 @@ class Subscription:
         if definition.mode is Mode.BROWSE:
             found = self.browse(tr, 1)
         else:
-            found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, delivery.remove)
+            found = self._consume(tr, Mode.ACQUIRE, 1, 0.0, acquire.remove)
         return found[0] if found else None
 
     def browse(
@@ -192,7 +192,7 @@ class Subscription:
         """
         check_count("limit", limit, MAX_MESSAGES)
         wait = _patience(tr, wait)
-        return self._bounded(tr, timeout)._consume(tr, Mode.BROWSE, limit, wait, delivery.load)
+        return self._bounded(tr, timeout)._consume(tr, Mode.BROWSE, limit, wait, acquire.load)
 
     # -- looking after -----------------------------------------------------------------------
 

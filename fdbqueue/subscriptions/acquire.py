@@ -1,15 +1,19 @@
-"""Taking the messages that a selector matches, in strict order of priority."""
+"""Taking the messages that a selector matches, in strict order of priority: found and read with
+conflicts first, then leased, removed, or only loaded."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..messages import time_to_live
+from ..messages import payloads, time_to_live, transitions
+from ..messages.delivery import lease, scan
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
-from ..store.binding import fdb, transactional
+from ..store.binding import fdb
+from ..values.model import Delivery, Message
 from ..values.records import record
+from ..values.states import DEQUEUE
 from .cursors import MAX_SCANNED_BYTES, CursorScan
 
 MIN_SKIPPED = 16
@@ -43,7 +47,6 @@ def enough(messages: Sequence[StoredMessage], limit: int) -> bool:
     return len(messages) == limit or chunks >= MAX_SCANNED_BYTES
 
 
-@transactional
 def first(
     tr: fdb.Transaction,
     scope: Scope,
@@ -95,3 +98,35 @@ def first(
     if strict or (definition.auto_close and found.empty):
         messages.rely_on_ends()
     return found
+
+
+def grant(
+    tr: fdb.Transaction,
+    scope: Scope,
+    messages: Sequence[StoredMessage],
+    *,
+    seconds: float | None,
+    claim: bytes,
+    consumer: str,
+    begins: bool = True,
+) -> list[Delivery]:
+    """Lease them for ``seconds``, or the queue's lease time; ``begins`` as in ``lease.Terms``."""
+    lasts = scope.options.lease if seconds is None else seconds
+    return lease.grant(tr, scope, lease.Terms(lasts, claim, consumer, begins), messages)
+
+
+def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
+    """Remove them for good."""
+    # Read before the messages end, which removes their chunks.
+    found = load(tr, scope, messages)
+    scan.remove(tr, scope.keys, messages)
+    transitions.record(tr, scope, DEQUEUE, messages)
+    return found
+
+
+def load(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> list[Message]:
+    """Leave them in place. One round trip if any payload is in chunks."""
+    chunks = payloads.reads(tr, scope.keys, messages)
+    return [
+        message.envelope.message(message.position) for message in payloads.load(messages, chunks)
+    ]

@@ -6,7 +6,7 @@ from ..messages.delivery import scan
 from ..schema.keys import QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
-from ..store.binding import fdb, transactional
+from ..store.binding import fdb
 from .acquire import Found, enough
 from .cursors import CursorScan
 
@@ -14,7 +14,6 @@ PAGE = 100
 """How many messages one transaction reads without a subscription."""
 
 
-@transactional
 def advance(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int) -> Found:
     """The next matching messages; moves the cursors behind them.
 

@@ -20,7 +20,7 @@ from ..schema.codec.atomic import pack_index
 from ..schema.codec.envelopes import open_envelope
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
-from ..store.binding import fdb, transactional
+from ..store.binding import fdb
 from ..values.model import Position
 
 MAX_SCANNED = 1_000
@@ -144,7 +144,6 @@ def behind(keys: QueueKeys, position: Position) -> bytes:
     return keys.place(position) + b"\x00"
 
 
-@transactional
 def positions(tr: fdb.Transaction, scope: Scope, subscription: str) -> dict[int, bytes]:
     """The cursors, by level. A snapshot read; the caller adds conflicts as needed."""
     cursors = scope.keys.cursor.under(subscription)

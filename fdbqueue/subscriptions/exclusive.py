@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..errors import SubscriptionHeld
 from ..schema.codec.consumers import Holder, pack_holder, unpack_holder
 from ..schema.scope import Scope
-from ..store.binding import fdb, transactional
+from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
 
 HOLD_SECONDS = 30.0
@@ -22,7 +22,6 @@ def read(tr: fdb.Transaction, scope: Scope, subscription: str) -> fdb.Value:
     return tr.get(scope.keys.holder(subscription))
 
 
-@transactional
 def hold(
     tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes, stored: fdb.Value
 ) -> None:
@@ -53,7 +52,6 @@ def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
     return holder.expiry_version > version or holder.expiry_ms > now_ms
 
 
-@transactional
 def release(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:
     """End the consumer's hold, if it has one."""
     value = read(tr, scope, subscription).value

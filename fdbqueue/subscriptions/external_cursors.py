@@ -15,7 +15,7 @@ from ..messages.streams.planning import Limits
 from ..schema.codec.envelopes import FIELDS, open_fields
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope
-from ..store.binding import fdb, transactional
+from ..store.binding import fdb
 from ..values.model import Position
 from . import cursors
 from .start_position import FIRST, StartPosition
@@ -46,7 +46,6 @@ class Passed:
         return sum(self.counts.values())
 
 
-@transactional
 def advance(
     tr: fdb.Transaction,
     scope: Scope,
@@ -88,7 +87,6 @@ def advance(
     return passed
 
 
-@transactional
 def begin(tr: fdb.Transaction, scope: Scope, start: StartPosition) -> dict[int, bytes]:
     """The places, by level, of a start position. At most one round trip.
 

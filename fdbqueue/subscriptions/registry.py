@@ -7,17 +7,15 @@ from ..schema import catalogue, subscription_definitions
 from ..schema.keys import LOWEST
 from ..schema.scope import Scope
 from ..schema.subscription_definitions import Definition
-from ..store.binding import fdb, transactional
+from ..store.binding import fdb
 
 
-@transactional
 def store(tr: fdb.Transaction, scope: Scope, definition: Definition) -> None:
     """Create or replace a subscription. Conflicts with every operation on the queue."""
     tr[scope.keys.subscription(definition.name)] = subscription_definitions.pack(definition)
     catalogue.resubscribe(tr, scope.keys)
 
 
-@transactional
 def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Remove a subscription and its cursors.
 
@@ -32,7 +30,6 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     catalogue.resubscribe(tr, keys)
 
 
-@transactional
 def drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Remove a subscription, and with it an auto-delete queue that is otherwise unused."""
     remove(tr, scope, name)
@@ -40,7 +37,6 @@ def drop(tr: fdb.Transaction, scope: Scope, name: str) -> None:
         catalogue.delete(tr, scope.root, scope.name)
 
 
-@transactional
 def rewind(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     """Set all cursors to the lowest place. Writes blindly."""
     for level in range(scope.options.levels):
