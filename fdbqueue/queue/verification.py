@@ -113,23 +113,19 @@ class _Verifier:
             self.unchecked.append(name)
 
     def attempt(self, check: Callable[[Audit], bytes | None]) -> tuple[int, bytes | None]:
-        found, rows, following = self.transaction(check, fix=False)
-        if found and self.repair:
-            found, rows, following = self.transaction(check, fix=True)
-        self.found += found
-        return rows, following
-
-    def transaction(
-        self, check: Callable[[Audit], bytes | None], fix: bool
-    ) -> tuple[list[Deviation], int, bytes | None]:
-        def body(tr: fdb.Transaction) -> tuple[list[Deviation], int, bytes | None]:
+        def body(tr: fdb.Transaction, fix: bool) -> tuple[Audit, bytes | None]:
             done = Audit(tr, self.queue._scope(tr), fix)
-            following = check(done)
-            return done.found, done.rows, following
+            return done, check(done)
 
-        return self.queue._run(
-            self.db, body, wrote=lambda result: any(each.repaired for each in result[0])
-        )
+        done, following = self.queue._read(self.db, body, False)
+        if done.found and self.repair:
+            done, following = self.queue._run(self.db, body, True, wrote=_repaired)
+        self.found += done.found
+        return done.rows, following
+
+
+def _repaired(result: tuple[Audit, bytes | None]) -> bool:
+    return any(each.repaired for each in result[0].found)
 
 
 def _page(check: Pages, begin: bytes, page: Audit) -> bytes:
