@@ -10,7 +10,7 @@ RUN = 10
 """How many messages of one queue are handled in a row while others wait, by default: Qpid's
 bounded delivery run, so that one queue does not starve another."""
 AHEAD_SECONDS = 0.05
-MAX_AHEAD = 200
+MAX_AHEAD = 100
 """The most messages that one transaction takes, but for a larger batch; and the most that are taken
 ahead of fast handlers."""
 

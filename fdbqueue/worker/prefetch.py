@@ -107,11 +107,12 @@ class Buffer:
         """A buffer for the same that holds nothing yet."""
         return Buffer(self.queue, self.policy, self.credit, self.subscription)
 
-    def resized(self, window: int) -> Buffer:
-        """A buffer for the same that may hold so many messages."""
+    def resized(self, handlers: int, window: int) -> Buffer:
+        """A buffer for the same with so many handlers, that may hold so many messages."""
         own = self.credit != Credit(messages=self.policy.window)
         credit = self.credit if own else Credit(messages=window)
-        return Buffer(self.queue, replace(self.policy, window=window), credit, self.subscription)
+        policy = replace(self.policy, handlers=handlers, window=window)
+        return Buffer(self.queue, policy, credit, self.subscription)
 
     @property
     def room(self) -> int:

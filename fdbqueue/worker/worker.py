@@ -106,7 +106,8 @@ class Worker:
         before, self._concurrency = self._concurrency, _whole("concurrency", count, 1, 1_000)
         try:
             self._buffers = [
-                each.resized(self._window(each.policy.handler.batch)) for each in self._buffers
+                each.resized(count, self._window(each.policy.handler.batch))
+                for each in self._buffers
             ]
         except InvalidArgument:
             self._concurrency = before
