@@ -134,6 +134,9 @@ class Buffer:
         """A handler took so many seconds for so many messages."""
         each = seconds / messages
         self.pace = each if self.pace is None else self.pace + (each - self.pace) / 8
+        self._adapt()
+
+    def _adapt(self) -> None:
         if self.policy.adapts and self.credit.messages != self.window:
             self.credit = replace(self.credit, messages=self.window)
 
@@ -287,7 +290,7 @@ class Buffer:
 
         ahead_before: the moment for what is held only because handlers were fast.
         """
-        least = self.policy.window
+        least = self.policy.window - len(self.running)
         old = [
             each
             for n, each in enumerate(self.prefetched)
@@ -296,7 +299,8 @@ class Buffer:
         if old:
             self.prefetched = [each for each in self.prefetched if each not in old]
             self.gave_back(old)
-            self.stalled = True
+            self.stalled, self.pace = True, None
+            self._adapt()
         return old
 
     def gave_back(self, deliveries: Iterable[Delivery]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from fdbqueue import Credit, Delivery, Depth, Message, Queue, Worker
 from fdbqueue.errors import InvalidArgument
+from fdbqueue.messages.delivery import settle
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import Outcome
@@ -193,14 +194,14 @@ def test_a_shared_commit_that_fails_falls_back_to_one_by_one(
     db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a message that can never be acknowledged
-    acknowledge = Queue.ack_many
+    done = settle.done
 
-    def fail(self: Queue, tr: Any, deliveries: Sequence[Delivery]) -> None:
+    def fail(tr: Any, scope: Any, deliveries: Sequence[Delivery], reads: Any) -> bool:
         if any(each.payload == b"2" for each in deliveries):
             raise InvalidArgument(argument="delivery", value=b"2", problem="is broken")
-        acknowledge(self, tr, deliveries)
+        return done(tr, scope, deliveries, reads)
 
-    monkeypatch.setattr(Queue, "ack_many", fail)
+    monkeypatch.setattr(settle, "done", fail)
     queue.enqueue_many(db, payloads(8))
     handler = Together(4)
     with Worker(db, 4).add(queue, handler):
