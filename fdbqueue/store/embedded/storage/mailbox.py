@@ -16,13 +16,14 @@ known by its lock on the box, which the system drops. What the dead one had post
 from __future__ import annotations
 
 import fcntl
-import marshal
 import os
 import struct
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
+
+import msgpack
 
 from ..codes import Fault
 from ..transactions.commit_requests import CommitRequest
@@ -36,8 +37,6 @@ _POSTED, _ANSWERED, _TAKEN, _VERSION, _LENGTH, _CHECKSUM, _OUTCOMES = range(7)
 _MOST_REQUESTS = 32
 _DATA = 8 * (_OUTCOMES + _MOST_REQUESTS)
 _ORDER_BITS = 16
-# The version of the encoding that every Python reads and writes alike.
-_MARSHAL = 2
 # struct flock of 64-bit Linux. Its locks on open files, unlike those of POSIX, are kept when the
 # process closes another descriptor of the file.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -87,7 +86,7 @@ class Mailbox:
         for request in group:
             if not request.plain or request.report or request.deadline:
                 return False
-        data = marshal.dumps([_fields(request) for request in group], _MARSHAL)
+        data = msgpack.packb([_fields(request) for request in group])
         box = self._claim() if len(data) <= BOX_BYTES - _DATA else None
         if box is None:
             return False
@@ -126,7 +125,7 @@ class Mailbox:
             data = self._shared.map[begin : begin + words[at + _LENGTH]]
             # A process that was interrupted may be posting something else by now.
             if crc32(data) == words[at + _CHECKSUM]:
-                requests = [_request(fields) for fields in marshal.loads(data)]
+                requests = [_request(fields) for fields in msgpack.unpackb(data, use_list=False)]
                 if all(oldest <= (request.read_version or oldest) for request in requests):
                     posts.append(Post(box, number, requests))
         return posts
