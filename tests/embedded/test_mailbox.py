@@ -22,8 +22,9 @@ from fdbqueue.store import embedded
 from fdbqueue.store.embedded.codes import Fault
 from fdbqueue.store.embedded.storage.database import Database, OpenStore
 from fdbqueue.store.embedded.storage.mailbox import AVAILABLE, Mailbox, Post
-from fdbqueue.store.embedded.storage.versions import Clock, Shared
+from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Clock, Shared
 from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
+from fdbqueue.store.embedded.transactions.commit_requests import CommitRequest
 from fdbqueue.store.embedded.transactions.transaction import Transaction, live
 from tests.patience import DEADLINE
 
@@ -169,6 +170,48 @@ def test_what_a_holder_noted_and_did_not_commit_is_committed_once(
 
     assert {type(attempt.outcome()) for attempt in attempts} == {tuple}
     assert total(path) == 4
+
+
+def posted_by(store: OpenStore, key: bytes) -> tuple[Mailbox, list[CommitRequest]]:
+    """The mailbox of a process that has posted a transaction, and what it has posted."""
+    request = lifecycle._request(Attempt(store, key).transaction)
+    assert request is not None
+    mailbox = Mailbox(store.file.shared)
+    assert mailbox.post([request])
+    return mailbox, [request]
+
+
+def test_what_a_dead_holder_noted_in_vain_is_not_taken_for_a_later_commit(path: str) -> None:
+    stores = [OpenStore(path, "normal") for _ in range(2)]
+    mailbox, group = posted_by(stores[0], b"key")
+    holder = Mailbox(stores[1].file.shared)
+
+    with held(path):
+        posts = holder.collect(0, lambda _: False)
+        holder.note(posts, version=7)
+        # The holder dies. The next one leaves the post alone, and commits the same version.
+        holder.collect(2**62, lambda _: False)
+
+        assert not mailbox.take_answer(group, lambda version: version == 7)
+
+
+def test_a_post_that_is_being_replaced_is_not_taken_under_its_old_number(path: str) -> None:
+    stores = [OpenStore(path, "normal") for _ in range(2)]
+    mailbox, _ = posted_by(stores[0], b"interrupted")
+    request = lifecycle._request(Attempt(stores[0], b"next").transaction)
+    assert request is not None
+    assert mailbox.post([request])
+    holder, words = Mailbox(stores[1].file.shared), stores[0].file.shared.words
+    number = FIRST_BOX // 8
+    assert words[number] == 2
+
+    with held(path):
+        words[number] = 1  # as it is until the new post is complete
+        assert holder.collect(0, lambda _: False) == []
+        words[number] = 2
+        (post,) = holder.collect(0, lambda _: False)
+
+    assert [each.record for each in post.requests] == [request.record]
 
 
 def test_what_a_dead_process_posted_is_not_committed(path: str, monkeypatch: Patch) -> None:

@@ -93,9 +93,10 @@ class Mailbox:
         words, at = self._shared.words, _words_of(box)
         begin = _bytes_of(box) + _DATA
         self._shared.map[begin : begin + len(data)] = data
+        number = words[at + _POSTED] + 1
         words[at + _LENGTH] = len(data)
-        words[at + _CHECKSUM] = crc32(data)
-        words[at + _POSTED] += 1
+        words[at + _CHECKSUM] = crc32(data, number)
+        words[at + _POSTED] = number
         if words[BOXES] <= box:
             words[BOXES] = box + 1
         return True
@@ -121,10 +122,12 @@ class Mailbox:
             if not owned or self._was_taken(box, number, was_made):
                 words[at + _ANSWERED] = number
                 continue
+            # What a holder noted that died before its commit; another commit may get its version.
+            words[at + _TAKEN] = 0
             begin = _bytes_of(box) + _DATA
             data = self._shared.map[begin : begin + words[at + _LENGTH]]
-            # A process that was interrupted may be posting something else by now.
-            if crc32(data) == words[at + _CHECKSUM]:
+            # A process that was interrupted may be posting something else, as the next number.
+            if crc32(data, number) == words[at + _CHECKSUM]:
                 requests = [_request(fields) for fields in msgpack.unpackb(data, use_list=False)]
                 if all(oldest <= (request.read_version or oldest) for request in requests):
                     posts.append(Post(box, number, requests))
