@@ -32,6 +32,7 @@ from ..store import binding, client
 from ..store.binding import fdb
 from .codec.atomic import pack_index, unpack_index
 from .keys import OnceKeys, QueueKeys
+from .keys.once import Minute
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -249,12 +250,15 @@ class Operation(Generic[R]):
         elif wrote:
             record = self._record
             if record is None:
-                keys = self.keys
-                if keys.database is not self.db or keys.until < time.monotonic():
-                    sweeping = self._read_minute()
-                self._minute = keys.latest
+                minute = self.keys.latest
+                if minute.database is not self.db or minute.until < time.monotonic():
+                    minute = self._read_minute()
+                    sweeping = _swept.get(self.keys.prefix) != minute.number
+                    if sweeping:
+                        self._sweep(minute.number)
+                self._minute = minute.number
                 token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
-                self._record = record = keys.recent + token + b"\x00"
+                self._record = record = minute.begin + token + b"\x00"
             # Before the write: reading one's own write is no conflict.
             tr.add_read_conflict_range(record, record + b"\x00")
             tr.set(record, pack_index(len(self._results)) if self._results else _FIRST)
@@ -267,19 +271,13 @@ class Operation(Generic[R]):
             _swept[self.keys.prefix] = self._minute
         self.result, self.done = result, True
 
-    def _read_minute(self) -> bool:
-        """Read the minute in which new records stand for ``TRUSTED_SECONDS``, and sweep old records
-        once a minute; returns whether it does.
+    def _read_minute(self) -> Minute:
+        """Read the minute under which new records stand for ``TRUSTED_SECONDS``.
 
         So most operations need not read their version. A minute that is a little old shortens the
         time for which a record is kept, and ``_look_back`` goes by the record's own minute.
         """
-        minute = _minute(self.tr)
-        self.keys.keep(self.db, minute, time.monotonic() + TRUSTED_SECONDS)
-        if _swept.get(self.keys.prefix) == minute:
-            return False
-        self._sweep(minute)
-        return True
+        return self.keys.keep(self.db, _minute(self.tr), time.monotonic() + TRUSTED_SECONDS)
 
     def recover(self, error: fdb.FDBError) -> None:
         """Prepare the next attempt after an error; done if an earlier one has committed.
