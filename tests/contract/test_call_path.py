@@ -2,7 +2,7 @@
 
 Counted are the calls of Python and C functions of an open queue, as ``sys.setprofile`` tells them:
 those of the package, of the standard library and of the bindings. Not counted is what runs below
-the bindings' C API, that is the store itself, and waiting for it.
+the bindings' C API, that is the store itself, waiting for it, and checking what it returns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.unit.test_layers import FLOOR
 
 PACKAGE = str(Path(fdbqueue.__file__).parent) + os.sep
 STORE = os.path.join(PACKAGE, "store", "embedded", "")
-WAITING = "block_until_ready"
+OUTSIDE = {"block_until_ready", "check_error_code"}
 
 MOST_FILES = 8
 """Files of the package that an operation passes."""
@@ -52,7 +52,7 @@ class Passed:
                 self._outside = None
             return
         code = frame.f_code
-        if event == "call" and (code.co_filename.startswith(STORE) or code.co_name == WAITING):
+        if event == "call" and (code.co_filename.startswith(STORE) or code.co_name in OUTSIDE):
             self._outside = frame
         elif event == "call":
             self.calls += 1
