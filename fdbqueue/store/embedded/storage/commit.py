@@ -20,9 +20,9 @@ from collections.abc import Callable
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
 from ..transactions.commit_requests import CommitRequest
 from .file import StoreFile, store_error
-from .mailbox import Mailbox
+from .mailbox import Mailbox, Post
 from .snapshots import Snapshots
-from .versions import Clock
+from .versions import GATHERED, Clock
 from .writer import Writer
 
 _GATHER_SHARE = 0.5
@@ -97,14 +97,17 @@ class Committer:
             request.error = Fault(TIMED_OUT)
             return True
 
-    def _gather(self) -> None:
-        """Wait a moment for the threads that took part last time, so that they share one fsync.
+    @staticmethod
+    def _gather(are_here: Callable[[], bool], seconds: float) -> None:
+        """Wait a moment for those that took part last time, so that they share one fsync.
 
-        Without this two half groups alternate, and each pays for a whole fsync. A thread that
-        commits alone never waits here.
+        Without this two half groups alternate, and each pays for a whole fsync. Who commits alone
+        never waits here.
+
+        seconds: how long the last commit took.
         """
-        deadline = time.monotonic() + self._seconds * _GATHER_SHARE
-        while len(self._waiting) + 1 < self._expected and time.monotonic() < deadline:
+        deadline = time.monotonic() + seconds * _GATHER_SHARE
+        while not are_here() and time.monotonic() < deadline:
             time.sleep(_GATHER_STEP)
 
     def _lead(self, request: CommitRequest) -> None:
@@ -113,7 +116,7 @@ class Committer:
         deputy: threading.Thread | None = None
         try:
             if self._expected > 1 and self._file.synchronous == "full":
-                self._gather()
+                self._gather(lambda: len(self._waiting) + 1 >= self._expected, self._seconds)
                 begun = time.monotonic()
             with self._mutex:
                 group += self._waiting
@@ -191,6 +194,8 @@ class Committer:
                         break
                 made = self._write(group) if group else []
         finally:
+            if self._mailbox.is_used():
+                self._file.shared.words[GATHERED] += self._mailbox.waiting()
             self._file.shared.unlock()
         if made:
             self._made(made)
@@ -206,7 +211,8 @@ class Committer:
     def _write(self, group: list[CommitRequest]) -> list[CommitRequest]:
         """Commit a group, with what other processes have posted; returns its part that is made."""
         mailbox, writer = self._mailbox, self._writer
-        posts = mailbox.collect(writer.oldest, writer.made) if mailbox.is_used() else []
+        posts = self._collect() if mailbox.is_used() else []
+        self._file.shared.words[GATHERED] = 1 + len(posts)
         try:
             if not posts:
                 return writer.write(group)
@@ -221,6 +227,14 @@ class Committer:
                 return self._write_singly(group)
             group[0].error = store_error(self._file.path, error)
             return []
+
+    def _collect(self) -> list[Post]:
+        """What other processes have posted; waits a moment for those that took part last time."""
+        mailbox, words = self._mailbox, self._file.shared.words
+        expected = words[GATHERED]
+        if expected > 1 and self._file.synchronous == "full":
+            self._gather(lambda: mailbox.waiting() + 1 >= expected, self._writer.seconds)
+        return mailbox.collect(self._writer.oldest, self._writer.made)
 
     def _write_singly(self, group: list[CommitRequest]) -> list[CommitRequest]:
         for request in group:

@@ -105,6 +105,12 @@ class Mailbox:
         """Whether any process has a box."""
         return bool(self._shared.words[BOXES]) and self._shared.has_boxes
 
+    def waiting(self) -> int:
+        """How many other processes wait with a post."""
+        words = self._shared.words
+        starts = (_words_of(box) for box in range(words[BOXES]) if box != self._own)
+        return sum(words[at + _POSTED] != words[at + _ANSWERED] for at in starts)
+
     def collect(self, oldest: int, was_made: Callable[[int], bool]) -> list[Post]:
         """What other processes have posted; only under the lock.
 

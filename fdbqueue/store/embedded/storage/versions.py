@@ -34,7 +34,7 @@ TICK_AFTER = VERSIONS_PER_SECOND // 20
 _FIRST_VERSION = 100 * VERSIONS_PER_SECOND
 
 _MAGIC = int.from_bytes(b"fdbqlock", "little")
-_WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM = range(7)
+_WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = range(8)
 FIRST_SLOT = 8
 SLOTS = 4096
 MOST_BOXES = 32
@@ -51,8 +51,9 @@ class Shared:
             made or under way, `words[FLOOR]` a version that every later commit will be above.
             `words[TOUCHED]` is the newest commit whose slots are raised, `words[RANGES]` the slot
             of all keys in ranges, `words[BOXES]` how many boxes of the mailbox are in use, and
-            `words[LOG_ROOM]` up to which size SQLite's log was extended. The slots follow, and
-            then the boxes.
+            `words[LOG_ROOM]` up to which size SQLite's log was extended, `words[GATHERED]` how many
+            processes took part in the last commit or waited behind it. The slots follow, and then
+            the boxes.
         has_boxes: whether there are boxes.
     """
 

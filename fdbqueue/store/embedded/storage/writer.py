@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Callable, Iterable
 
 from ..codes import NOT_COMMITTED, TOO_OLD, Fault
@@ -50,6 +51,8 @@ class Writer:
         self._snapshots = snapshots
         self._recent = RecentCommits(file.newest)
         self._groups = 0
+        self.seconds = 0.0
+        """How long SQLite took for the last commit."""
 
     def _judge(self, request: CommitRequest, accepted: list[CommitRequest]) -> int:
         """The error code that a request must fail with, or 0."""
@@ -158,7 +161,9 @@ class Writer:
         words[TOUCHED] = version
         if self._file.synchronous == "full":
             self._file.extend_log()
+        begun = time.monotonic()
         cursor.execute("COMMIT")
+        self.seconds = time.monotonic() - begun
         recent.append(version, accepted[0].writes if len(accepted) == 1 else record)
         words[FLOOR] = version
         for request in accepted:
