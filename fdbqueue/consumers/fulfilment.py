@@ -60,8 +60,8 @@ class Served:
     demand: how many messages the requests demanded.
     exhausted: whether no message is left for them.
     more: whether the line is longer than what was read.
-    returning: the claim of a consumer that was served and is expected to ask again soon, another
-        than the server if possible; None without any, or if the queue is exhausted.
+    returning: the claims of consumers that were served and are expected to ask again soon, the
+        server's last; none if the queue is exhausted.
     """
 
     answers: dict[bytes, list[Delivery]]
@@ -69,7 +69,7 @@ class Served:
     demand: int
     exhausted: bool
     more: bool
-    returning: bytes | None
+    returning: list[bytes]
 
 
 def reads(tr: fdb.Transaction, keys: QueueKeys, expected: int = 0) -> Reads:
@@ -157,9 +157,8 @@ def serve(
             unserved.remove(one)
         if leaving:
             read_emptiness(tr, scope.keys)
-    returning.sort(key=lambda claim: claim == me)
-    returns = None if exhausted or not returning else returning[0]
-    return Served(answers, unserved + spared, demand, exhausted, more, returns)
+    returning = [] if exhausted else sorted(returning, key=lambda claim: claim == me)
+    return Served(answers, unserved + spared, demand, exhausted, more, returning)
 
 
 def others(tr: fdb.Transaction, scope: Scope, reads: Reads, me: bytes) -> list[Waiter]:
@@ -171,16 +170,16 @@ def stop_leading(
     tr: fdb.Transaction,
     scope: Scope,
     unserved: Sequence[Waiter],
-    returning: bytes | None = None,
+    returning: Sequence[bytes] = (),
     led: bytes | None = None,
 ) -> None:
-    """Pass the lead on, to the first of the others in line, or else to a consumer that was served
-    and returns; or leave the line without a leader."""
+    """Pass the lead on, to the first of the others in line, or else to the first consumer that
+    was served and returns; or leave the line without a leader."""
     if unserved:
         first = unserved[0]
         leader.hand_over(tr, scope, first.index, first.claim, first.request)
     elif returning:
-        leader.send_away(tr, scope, led, returning)
+        leader.send_away(tr, scope, led, returning[0])
     else:
         leader.leave(tr, scope)
 

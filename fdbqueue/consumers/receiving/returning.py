@@ -13,8 +13,9 @@ from .access import Access
 
 RETURN_SECONDS = 0.02
 """A consumer that handled its last messages in less time is expected to ask again soon."""
-MAX_ALONE = 8
-"""How often a leader that is away serves nobody but itself before it gives up the lead."""
+MAX_ROUNDS, MAX_ALONE = 4, 8
+"""How often a returning leader serves the line before it passes the lead on; and nobody but itself
+before the line ends."""
 
 
 class Reads(NamedTuple):
@@ -60,16 +61,19 @@ def serve(
         round_ = fulfilment.reads(tr, access.keys, access.expected)
     request = line.make_request(tr, scope, demand, waits, returns=access.returns)
     served = fulfilment.serve(tr, scope, round_, claim, own=request)
-    answer, heir = served.answers.get(claim), served.returning
+    answer, heirs = served.answers.get(claim), served.returning
     access.expected = served.demand
     if answer is None:
         tr[scope.keys.leader] = claim
         leader.renew(tr, scope, led)
         return line.register(tr, scope, claim, request, demand, leads=True)
+    access.rounds += 1
     access.alone = 0 if len(served.answers) > 1 else access.alone + 1
-    if heir == claim and access.alone >= MAX_ALONE and scope.options.contention != "staged":
-        heir = None
-    fulfilment.stop_leading(tr, scope, served.unserved, heir, led)
-    if heir == claim and not served.unserved:
+    if access.rounds < MAX_ROUNDS:
+        heirs = heirs[-1:]
+    if heirs == [claim] and access.alone >= MAX_ALONE and scope.options.contention != "staged":
+        heirs = []
+    fulfilment.stop_leading(tr, scope, served.unserved, heirs, led)
+    if heirs[:1] == [claim] and not served.unserved:
         access.lead = claim
     return answer

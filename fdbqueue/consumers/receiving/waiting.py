@@ -174,7 +174,7 @@ class _Waiter:
             leads = tr.snapshot.get(self.keys.leader)
             found = lease.under(tr, self.keys, claim, self.ticket.demand.max_messages)
             if found and leads.value == claim + leader.AWAY:
-                self.access.lead = claim
+                self.access.take_lead(claim)
             return found
         except fdb.FDBError:
             return None
@@ -218,7 +218,7 @@ class _Waiter:
                 self.leads, self.watch = False, None
                 self.listed = self.listed and played.deposed
                 if played.away:
-                    self.access.lead = self.ticket.claim
+                    self.access.take_lead(self.ticket.claim)
                 return answer
             self.listed = self.listed or played.signal is not None
             if answer is None and self._left() <= 0:
@@ -250,7 +250,7 @@ class _Waiter:
             dead = not answer
         step = leader.decide(
             answered=answered or answer is not None or dead,
-            done=done or dead or served.returning is not None,
+            done=done or dead or bool(served.returning),
             unserved=len(others),
             served=len(served.answers),
             crowd=0 if overdue else self.crowd,
@@ -258,7 +258,7 @@ class _Waiter:
         )
         signal, patience = None, RENEW_SECONDS
         if step in (Step.LEAVE, Step.HAND_OVER):
-            fulfilment.stop_leading(tr, scope, others, served.returning, led.value)
+            fulfilment.stop_leading(tr, scope, others, served.returning[-1:], led.value)
             self._leave_list(tr, served)
         else:
             if leader.renew(tr, scope, led.value) and mine is not None:
@@ -279,7 +279,7 @@ class _Waiter:
             wrote=bool(served.answers),
             signal=signal,
             patience=patience,
-            away=step is Step.LEAVE and served.returning == me,
+            away=step is Step.LEAVE and served.returning[-1:] == [me],
         )
 
     def _leave_list(self, tr: fdb.Transaction, served: fulfilment.Served) -> None:
