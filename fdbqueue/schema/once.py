@@ -260,9 +260,9 @@ class Operation(Generic[R]):
                 token = os.urandom(TOKEN_BYTES).replace(b"\x00", b"\x00\xff")
                 self._record = record = minute.begin + token + b"\x00"
             # Before the write: reading one's own write is no conflict.
-            tr.add_read_conflict_range(record, record + b"\x00")
+            tr.add_read_conflict_key(record)
             tr.set(record, pack_index(len(self._results)) if self._results else _FIRST)
-            self._results.append(result)
+            self._results += (result,)
         self._committing = True
         tr.commit().wait()
         if sweeping:

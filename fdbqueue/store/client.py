@@ -56,7 +56,7 @@ def begin(db: fdb.Database) -> fdb.Transaction:
     return Transaction(found.value, db)
 
 
-_Bytes: Any = POINTER(c_byte)
+_Data: Any = POINTER(c_byte)
 _READ = fdb.impl.ConflictRangeType.read
 
 
@@ -67,7 +67,7 @@ class _ReadValue:
         capi, future = read.capi, read.fpointer
         if not capi.fdb_future_is_ready(future):
             read.block_until_ready()
-        present, data, length = c_int(), _Bytes(), c_int()
+        present, data, length = c_int(), _Data(), c_int()
         capi.fdb_future_get_value(future, byref(present), byref(data), byref(length))
         read.value = found = string_at(data, length.value) if present.value else None
         return found
@@ -80,7 +80,7 @@ class _ReadKey:
         capi, future = read.capi, read.fpointer
         if not capi.fdb_future_is_ready(future):
             read.block_until_ready()
-        data, length = _Bytes(), c_int()
+        data, length = _Data(), c_int()
         capi.fdb_future_get_key(future, byref(data), byref(length))
         read.value = found = string_at(data, length.value)
         return found
@@ -235,6 +235,15 @@ class Transaction(_Reads, fdb.Transaction):
             )
         else:
             super().add_read_conflict_range(begin, end)
+
+    def add_read_conflict_key(self, key: bytes) -> None:
+        if type(key) is bytes:
+            size = len(key)
+            self.capi.fdb_transaction_add_conflict_range(
+                self.tpointer, key, size, key + b"\x00", size + 1, _READ
+            )
+        else:
+            super().add_read_conflict_key(key)
 
     def commit(self) -> fdb.Future[None]:
         return _Committed(self.capi.fdb_transaction_commit(self.tpointer))
