@@ -146,9 +146,15 @@ class Committer:
         """Commit a group when the lock becomes free, unless its holder does."""
         # An open snapshot would block a checkpoint that holds the lock and waits for readers.
         self._snapshots.drop_idle(also_kept=False)
-        posted = self._mailbox.post(group)
-        self._file.shared.lock()
-        self._commit_locked(group, posted)
+        pause = max(_GATHER_STEP, self._writer.seconds / 8)
+        if not self._mailbox.post(group):
+            self._file.shared.lock()
+            self._commit_locked(group)
+        elif self._file.shared.lock_unless(self._mailbox.is_answered, pause):
+            self._commit_locked(group, posted=True)
+        else:
+            self._mailbox.take_answer(group, self._writer.made)
+            self._made([request for request in group if request.error is None])
 
     def _deputise(self, group: list[CommitRequest]) -> None:
         """Commit a group in place of a leader that must not wait for the lock."""

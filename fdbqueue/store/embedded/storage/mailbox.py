@@ -158,8 +158,14 @@ class Mailbox:
             else:
                 self._shared.words[_words_of(box) + _TAKEN] = 0
 
+    def is_answered(self) -> bool:
+        """Whether the own post is answered, which stays so."""
+        assert self._own is not None
+        words, at = self._shared.words, _words_of(self._own)
+        return words[at + _ANSWERED] == words[at + _POSTED]
+
     def take_answer(self, group: Sequence[CommitRequest], was_made: Callable[[int], bool]) -> bool:
-        """Give the requests of the own post their outcomes; only under the lock.
+        """Give the requests of the own post their outcomes; under the lock, or once answered.
 
         Returns whether they have been committed or refused. If not, the post is withdrawn.
         """

@@ -25,6 +25,7 @@ import mmap
 import os
 import threading
 import time
+from collections.abc import Callable
 from zlib import crc32
 
 VERSIONS_PER_SECOND = 1_000_000
@@ -37,6 +38,8 @@ _MAGIC = int.from_bytes(b"fdbqlock", "little")
 _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = range(8)
 FIRST_SLOT = 8
 SLOTS = 4096
+_LOOKS = 100
+
 MOST_BOXES = 32
 BOX_BYTES = 8 << 10
 FIRST_BOX = -(-8 * (FIRST_SLOT + SLOTS) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -101,6 +104,24 @@ class Shared:
         except BaseException:
             self._mutex.release()
             raise
+
+    def lock_unless(self, is_over: Callable[[], bool], pause: float) -> bool:
+        """Wait for the commit lock, unless its holder ends what is waited for.
+
+        Looks every so often, `pause` in seconds: who queues for the lock is woken only to see it
+        taken again by the one that left it, and would learn late that it has nothing to do. After
+        many looks it queues all the same: the holder may be paused for long.
+
+        Returns: whether the caller has the lock.
+        """
+        for _ in range(_LOOKS):
+            if is_over():
+                return False
+            if self.try_lock():
+                return True
+            time.sleep(pause)
+        self.lock()
+        return True
 
     def try_lock(self) -> bool:
         """Take the commit lock if it is free."""
