@@ -18,6 +18,9 @@ from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 Database = fdb.Database
 Subspace = fdb.Subspace
 
+MINUTE = 60
+"""The unit of the play: time passes under a manual clock too, and a slow store takes seconds."""
+
 FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
 PLANS: list[tuple[str | None, ...]] = [
     (),
@@ -32,9 +35,14 @@ class Scene:
     def __init__(self, db: Database, space: Subspace, plan: Sequence[str | None]) -> None:
         self.calm, self.plan = db, plan
         self.clock = ManualClock()
-        options: dict[str, Any] = {"root": space, "clock": self.clock, "history_seconds": 10**6}
+        options: dict[str, Any] = {
+            "root": space,
+            "clock": self.clock,
+            "history_seconds": 10**6,
+            "lease": 60 * MINUTE,
+        }
         self.plain = Queue.create(
-            self.flaky, "plain", **options, max_attempts=2, backoff=tenacity.wait_fixed(5), lease=60
+            self.flaky, "plain", **options, max_attempts=2, backoff=tenacity.wait_fixed(5 * MINUTE)
         )
         self.buries = Queue.create(self.flaky, "buries", **options, expired="dead")
         self.sends = Queue.create(
@@ -60,24 +68,24 @@ class Scene:
         queue = self.plain
         queue.enqueue(self.flaky, b"a", unique="k", dedup_id="d")
         assert queue.enqueue(self.flaky, b"b", unique="k") == queue.peek(self.calm)[0].id
-        queue.enqueue(self.flaky, b"later", delay=5)
+        queue.enqueue(self.flaky, b"later", delay=5 * MINUTE)
         queue.release(self.flaky, self.take(queue))
-        queue.release(self.flaky, self.take(queue), delay=3)
-        self.clock.seconds += 4
+        queue.release(self.flaky, self.take(queue), delay=3 * MINUTE)
+        self.clock.seconds += 4 * MINUTE
         queue.release(self.flaky, self.take(queue), error="no")
-        self.clock.seconds += 6
+        self.clock.seconds += 6 * MINUTE
         held = queue.receive_many(self.flaky, 2)
         assert [d.payload for d in held] == [b"a", b"later"]
-        held = queue.extend_many(self.flaky, held, 60)
+        held = queue.extend_many(self.flaky, held, 60 * MINUTE)
         queue.reject(self.flaky, held[0], "bad")
         queue.ack(self.flaky, held[1])
         assert queue.dead.redrive(self.flaky) == 1
         self.take(queue)
-        self.clock.seconds += 61
+        self.clock.seconds += 61 * MINUTE
         queue.sweep(self.flaky)
-        self.clock.seconds += 6
+        self.clock.seconds += 6 * MINUTE
         self.take(queue)
-        self.clock.seconds += 61
+        self.clock.seconds += 61 * MINUTE
         queue.sweep(self.flaky)
         assert queue.dead.purge(self.flaky) == 1
 
@@ -86,17 +94,17 @@ class Scene:
         queue.enqueue(self.flaky, b"lapses")
         queue.set_options(self.flaky, backoff=None)
         self.take(queue)
-        self.clock.seconds += 61
+        self.clock.seconds += 61 * MINUTE
         message = queue.dequeue_at_most_once(self.flaky)
         assert message is not None
         assert message.attempts == 1
         later = queue.enqueue(self.flaky, b"put off")
-        assert queue.edit(self.flaky, later, priority=9, delay=60)
+        assert queue.edit(self.flaky, later, priority=9, delay=60 * MINUTE)
         assert queue.edit(self.flaky, later, delay=0)
         assert queue.cancel(self.flaky, later)
         queue.enqueue(self.flaky, b"dropped")
         queue.reject(self.flaky, self.take(queue), "spam", drop=True)
-        ids = queue.enqueue_many(self.flaky, [NewMessage(b"x"), NewMessage(b"y", delay=9)])
+        ids = queue.enqueue_many(self.flaky, [NewMessage(b"x"), NewMessage(b"y", delay=9 * MINUTE)])
         assert all(queue.cancel(self.flaky, message_id) for message_id in ids)
         queue.pause(self.flaky)
         queue.enqueue(self.flaky, b"purged")
@@ -108,14 +116,14 @@ class Scene:
         queue.enqueue_many(
             self.flaky,
             [
-                NewMessage(b"leased", 9, ttl=10),
-                NewMessage(b"met", ttl=10),
-                NewMessage(b"swept", 0, ttl=10),
-                NewMessage(b"due", delay=5, ttl=10),
+                NewMessage(b"leased", 9, ttl=10 * MINUTE),
+                NewMessage(b"met", ttl=10 * MINUTE),
+                NewMessage(b"swept", 0, ttl=10 * MINUTE),
+                NewMessage(b"due", delay=5 * MINUTE, ttl=10 * MINUTE),
             ],
         )
         delivery = self.take(queue)
-        self.clock.seconds += 11
+        self.clock.seconds += 11 * MINUTE
         queue.release(self.flaky, delivery)
         assert queue.receive(self.flaky) is None
         queue.sweep(self.flaky)
