@@ -22,7 +22,7 @@ from ..subscriptions.cursors import MAX_SCANNED
 from ..subscriptions.start_position import StartPosition
 from ..values.content import check_count
 from ..values.durations import Seconds, patience
-from ..values.model import Delivery, Message
+from ..values.model import Delivery, Message, renamed
 from ..values.options import check_lease, check_name
 from ..values.records import record
 from ..values.selector import Selector
@@ -72,7 +72,7 @@ class Subscription:
             tr, lambda tr: self._known(self._queue._scope(tr)), lambda _: False
         )
 
-    def places(self, tr: Transactor, *, timeout: Seconds | None = None) -> dict[int, int]:
+    def positions(self, tr: Transactor, *, timeout: Seconds | None = None) -> dict[int, int]:
         """How far the subscription has come: by level, the index of the last message behind it
         (see ``Position``); 0 at the start. Meaningless for one that takes every message. A snapshot
         read, no conflicts."""
@@ -84,6 +84,10 @@ class Subscription:
             return {level: scope.keys.passed(place) for level, place in found.items()}
 
         return self._bounded(tr, timeout)._run(tr, read, lambda _: False)
+
+    def places(self, tr: Transactor, *, timeout: Seconds | None = None) -> dict[int, int]:
+        """The old name of ``positions``."""
+        return renamed("Subscription.places", "positions", self.positions(tr, timeout=timeout))
 
     # -- consuming ---------------------------------------------------------------------------
 

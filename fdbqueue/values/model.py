@@ -31,7 +31,8 @@ RANDOM_BYTES = 8
 R = TypeVar("R")
 
 
-def _renamed(old: str, new: str, value: R) -> R:
+def renamed(old: str, new: str, value: R) -> R:
+    """What was asked for by an old name, with a warning that tells the new one."""
     warnings.warn(f"{old} is {new} now", DeprecationWarning, stacklevel=3)
     return value
 
@@ -221,7 +222,7 @@ class LeasedMessage:
     @property
     def lapsed(self) -> bool:
         """The old name of ``expired``."""
-        return _renamed("LeasedMessage.lapsed", "expired", self.expired)
+        return renamed("LeasedMessage.lapsed", "expired", self.expired)
 
 
 @record
@@ -366,7 +367,7 @@ class Progress:
     @property
     def looked_at(self) -> int:
         """The old name of ``checked``."""
-        return _renamed("Progress.looked_at", "checked", self.checked)
+        return renamed("Progress.looked_at", "checked", self.checked)
 
 
 @record

@@ -53,7 +53,7 @@ def window(least: int, handlers: int, seconds: float) -> int:
     return max(least, int(min(MAX_AHEAD, AHEAD_SECONDS * handlers / max(seconds, 1e-6))))
 
 
-def worth_taking(room: int, window: int, prefetched: int) -> bool:
+def should_fetch(room: int, window: int, prefetched: int) -> bool:
     """Whether to fetch more: not one by one while something is prefetched."""
     return room > 0 and (prefetched == 0 or 2 * room >= window)
 

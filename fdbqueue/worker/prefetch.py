@@ -19,7 +19,7 @@ from ..values.model import Delivery
 from ..values.records import record
 from . import decisions
 from .consumer import Fetched, QueueConsumer
-from .decisions import MAX_AHEAD, time_to_refresh, worth_taking
+from .decisions import MAX_AHEAD, should_fetch, time_to_refresh
 from .handlers import Handler
 
 MAX_AHEAD_BYTES = 4_000_000
@@ -161,7 +161,7 @@ class Buffer:
         asleep = self.latest is not None and self.latest.asleep
         if asleep or self.short or self.stalled or (self.alone and not free):
             return False
-        return worth_taking(self.room, self.most, len(self.prefetched))
+        return should_fetch(self.room, self.most, len(self.prefetched))
 
     def begin_fetch(self) -> list[Delivery]:
         """Begin a fetch; returns what is to be given back if something more urgent is ready.

@@ -337,7 +337,7 @@ def test_whatever_can_block_ends_in_its_time_and_writes_nothing(
     assert everything(db, space) == before
 
 
-@pytest.mark.parametrize("step", ["receive", "seek", "remove", "close", "places"])
+@pytest.mark.parametrize("step", ["receive", "seek", "remove", "close", "positions"])
 def test_a_subscription_of_a_handle_with_a_deadline_has_it_too(
     db: fdb.Database, space: fdb.Subspace, queue: Queue, step: str
 ) -> None:
@@ -352,7 +352,7 @@ def test_a_subscription_of_a_handle_with_a_deadline_has_it_too(
         "seek": lambda known: known.seek(store, "first"),
         "remove": lambda known: known.remove(store),
         "close": lambda known: known.close(store),
-        "places": lambda known: known.places(store),
+        "positions": lambda known: known.positions(store),
     }
     # Then what it does ends
     for known in (made, pickle.loads(pickle.dumps(made))):

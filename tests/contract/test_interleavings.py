@@ -11,7 +11,7 @@ import pytest
 
 from fdbqueue import Delivery, Queue, Ticket, verify
 from fdbqueue.consumers import line, wakeups
-from fdbqueue.consumers.receiving import attempt, returning, waiting
+from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.errors import LeaseLost
 from fdbqueue.schema import once
 from fdbqueue.schema.codec.consumers import ConsumerRef
@@ -248,7 +248,7 @@ def away(
 ) -> Callable[[], tuple[Queue, Operation]]:
     """Makes a queue with four messages, of which a consumer has the first while it leads the line;
     and the transaction in which it returns."""
-    monkeypatch.setattr(returning, "RETURN_SECONDS", float("inf"))
+    monkeypatch.setattr(returning_leader, "RETURN_SECONDS", float("inf"))
 
     def make() -> tuple[Queue, Operation]:
         queue = fresh(contention="staged")

@@ -12,7 +12,7 @@ import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.consumers import fulfilment, wakeups
-from fdbqueue.consumers.receiving import returning, waiting
+from fdbqueue.consumers.receiving import returning_leader, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -407,7 +407,7 @@ def test_a_leader_that_lost_the_lead_while_it_paused_is_served_all_the_same(
 @pytest.fixture
 def away(db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Delivery:
     """What a leader of the line holds that is expected to ask again soon; five messages follow."""
-    monkeypatch.setattr(returning, "RETURN_SECONDS", float("inf"))
+    monkeypatch.setattr(returning_leader, "RETURN_SECONDS", float("inf"))
     queue.enqueue_many(db, [b"%d" % n for n in range(7)])
     first = queue.receive(db)
     assert first is not None

@@ -347,13 +347,15 @@ def test_a_subscription_can_seek_back_and_forth(db: Database, queue: Queue) -> N
     assert seen(db, browser) == ["u1", "a2", "a3"]
     browser.seek(db, ids[2])
     assert seen(db, browser) == ["a3"], "an id moves the cursor of its level alone"
-    assert browser.places(db)[5] == 3
+    assert browser.positions(db)[5] == 3
     browser.seek(db, ids[2])
-    assert browser.places(db)[5] == 2, "the last that it has passed, and not the next"
+    assert browser.positions(db)[5] == 2, "the last that it has passed, and not the next"
+    with pytest.warns(DeprecationWarning, match=r"Subscription\.places is positions now"):
+        assert browser.places(db)[5] == 2
     browser.seek(db, "now")
-    assert browser.places(db)[5] == 3
+    assert browser.positions(db)[5] == 3
     browser.seek(db, "first")
-    assert set(browser.places(db).values()) == {0}
+    assert set(browser.positions(db).values()) == {0}
     assert seen(db, browser, 2) == ["u1", "a1"]
     browser.seek(db, "now")
     assert seen(db, browser) == []
@@ -405,10 +407,10 @@ def test_a_few_messages_are_not_worth_a_move(db: Database, queue: Queue) -> None
     put(db, queue, "us1", "us2")
     europe = queue.subscribe(db, "europe", selector="region = 'eu'")
     assert taken(db, europe) == []
-    assert set(europe.places(db).values()) == {0}
+    assert set(europe.positions(db).values()) == {0}
     put(db, queue, *(f"us{n}" for n in range(20)), "eu1")
     assert taken(db, europe) == ["eu1"]
-    assert europe.places(db)[5] == 23
+    assert europe.positions(db)[5] == 23
 
 
 # -- exclusive subscriptions ------------------------------------------------------------------

@@ -14,9 +14,9 @@ from fdbqueue.worker.decisions import (
     expires_soon,
     next_turn,
     outranked,
+    should_fetch,
     time_to_refresh,
     window,
-    worth_taking,
 )
 from fdbqueue.worker.handlers import Handler
 
@@ -60,7 +60,7 @@ def test_nothing_prefetched_is_nobodys_turn() -> None:
 def test_more_is_fetched_before_hands_are_idle_but_not_one_by_one(
     room: int, window: int, prefetched: int
 ) -> None:
-    worth = worth_taking(room, window, prefetched)
+    worth = should_fetch(room, window, prefetched)
     if worth:
         assert room > 0
     if room and not prefetched:

@@ -119,7 +119,9 @@ def show(name: QueueName, subscription: SubscriptionName, *, output: Output) -> 
 
     def look() -> listings.View:
         value = json_schema.subscription_json(found.definition(db))
-        places = {str(level): index for level, index in sorted(found.places(db).items()) if index}
+        places = {
+            str(level): index for level, index in sorted(found.positions(db).items()) if index
+        }
         fields = [
             *((field.replace("_", " "), text) for field, text in value.items()),
             *((f"passed in level {level}", index) for level, index in places.items()),

@@ -15,7 +15,7 @@ from ...values.options import check_lease, check_name
 from ...values.records import record
 from .. import leader, line, promotion, relaxed, wakeups
 from ..line import Demand, Ticket
-from . import returning
+from . import returning_leader
 from .access import Access
 
 MAX_MESSAGES = 10_000
@@ -59,7 +59,7 @@ def attempt(
     ack: deliveries to acknowledge.
     """
     # Issued before the options are known, so that all reads share one round trip.
-    led, issued = returning.reads(tr, access), None
+    led, issued = returning_leader.reads(tr, access), None
     if waits or access.lined:
         issued = line.reads(tr, access.keys, first=not access.crowded)
     leases = lease.reads(tr, access.keys, ack)
@@ -70,7 +70,7 @@ def attempt(
     if ack:
         settle.done(tr, scope, ack, leases)
     if led is not None:
-        found = returning.serve(tr, access, scope, demand, claim, led, waits)
+        found = returning_leader.serve(tr, access, scope, demand, claim, led, waits)
         if found is not None:
             return found
     return take_or_join(

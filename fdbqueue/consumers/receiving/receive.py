@@ -21,7 +21,7 @@ from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Demand, Ticket
 from ..line import join as join_line
-from . import attempt, returning
+from . import attempt, returning_leader
 from .access import Access
 from .waiting import collect
 
@@ -41,7 +41,7 @@ def receive(
     """
     deadline = time.monotonic() + wait if wait else 0.0
     if not access.common:
-        access.returns = time.monotonic() - access.returned < returning.RETURN_SECONDS
+        access.returns = time.monotonic() - access.returned < returning_leader.RETURN_SECONDS
     while True:
         waits = wait > 0 and deadline > time.monotonic()
         operation: once.Operation[list[Delivery] | Ticket]

@@ -6,7 +6,6 @@ details are SQL over the columns of the rows that are checked.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, field
@@ -17,6 +16,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from ...values.model import renamed
 from ...values.records import record
 
 REFS = "array<struct<who: string, n: bigint>>"
@@ -63,8 +63,7 @@ class Verdict:
     @property
     def looked_at(self) -> Mapping[str, int]:
         """The old name of ``checked``."""
-        warnings.warn("Verdict.looked_at is checked now", DeprecationWarning, stacklevel=2)
-        return self.checked
+        return renamed("Verdict.looked_at", "checked", self.checked)
 
     def kinds(self, source: str | None = None) -> dict[str, int]:
         """The number of violations of each kind, of one source or of all."""

@@ -61,7 +61,7 @@ def serve(
         round_ = fulfilment.reads(tr, access.keys, access.expected)
     request = line.make_request(tr, scope, demand, waits, returns=access.returns)
     served = fulfilment.serve(tr, scope, round_, claim, own=request)
-    answer, heirs = served.answers.get(claim), served.returning
+    answer, successors = served.answers.get(claim), served.returning
     access.expected = served.demand
     if answer is None:
         tr[scope.keys.leader] = claim
@@ -70,10 +70,10 @@ def serve(
     access.rounds += 1
     access.alone = 0 if len(served.answers) > 1 else access.alone + 1
     if access.rounds < MAX_ROUNDS:
-        heirs = heirs[-1:]
-    if heirs == [claim] and access.alone >= MAX_ALONE and scope.options.contention != "staged":
-        heirs = []
-    fulfilment.stop_leading(tr, scope, served.unserved, heirs, led)
-    if heirs[:1] == [claim] and not served.unserved:
+        successors = successors[-1:]
+    if successors == [claim] and access.alone >= MAX_ALONE and scope.options.contention != "staged":
+        successors = []
+    fulfilment.stop_leading(tr, scope, served.unserved, successors, led)
+    if successors[:1] == [claim] and not served.unserved:
         access.lead = claim
     return answer
