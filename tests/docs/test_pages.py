@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fdbqueue.store.binding import DEFAULT, Engine
 from tests.acceptance.running import prepared
 from tests.needs import require_spark
 from tests.patience import DEADLINE
@@ -42,7 +43,9 @@ def needs_spark(page: Path) -> bool:
 
 def run(page: Path, place: Path, times: int) -> None:
     """Run the blocks of a page in a directory with a store, as many times."""
-    places = [prepared().directory, Path(sys.executable).parent]
+    places = [Path(sys.executable).parent]
+    if DEFAULT.engine is Engine.EMBEDDED:  # Else the prepared process has the cluster's bindings.
+        places.insert(0, prepared().directory)
     environment = {
         **os.environ,
         "FDBQUEUE_STORE": str(place / "store.fdbq"),
