@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.peers import bars, handled, run
+from benchmarks.peers.foundationdb import FdbQueue
 from benchmarks.peers.peer import Client, Missing, Peer
 from benchmarks.peers.registry import PEERS
 from benchmarks.peers.run import Account, Cell, Figures, Life
@@ -97,6 +98,21 @@ def test_the_figures_of_several_rounds_are_medians_and_their_losses_sums() -> No
         for rate, server, lost in ((10, 3.0, 0), (30, 1.0, 2), (20, 2.0, 1))
     ]
     assert run.middle(lives) == Life({ENQUEUE: Figures(20, 1.0, 2.0)}, 3, 3)
+
+
+@pytest.mark.long
+def test_another_checkout_takes_part_under_a_name_of_its_own() -> None:
+    older = FdbQueue(label=", older")
+    found = run.live(older, (ENQUEUE,), seconds=0.2, messages=100)
+    assert older.name == "fdbqueue, embedded, older"
+    assert found.cells[ENQUEUE].rate > 0
+
+
+def test_another_checkout_is_what_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "fdbqueue").mkdir()
+    (tmp_path / "fdbqueue" / "__init__.py").write_text("raise SystemExit('this is it')")
+    with pytest.raises(run.Failed):
+        run.live(FdbQueue(source=tmp_path, label=", other"), (ENQUEUE,), seconds=0.2, messages=100)
 
 
 @pytest.mark.long

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from .handled import record
-from .peer import NAME, Client, Missing, Peer, Server
+from .peer import NAME, Client, Missing, Peer, Server, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
-PORT = "4690"
 
 
 class _OnStore(Peer):
@@ -41,7 +40,7 @@ class _OnStore(Peer):
             yield Server(store, environment={**path, "FDBQUEUE_STORE": store})
             return
         with tempfile.TemporaryDirectory(prefix="fdb-") as home:
-            environment = {**os.environ, "FDB_DIR": home, "FDB_PORT": PORT}
+            environment = {**os.environ, "FDB_DIR": home, "FDB_PORT": str(free_port())}
             script = str(ROOT / "tools" / "fdbserver")
             started = subprocess.run(
                 [script, "start"], check=False, env=environment, capture_output=True, text=True
@@ -97,6 +96,7 @@ class FdbQueue(_OnStore):
 
     def __init__(self, *, server: bool = False, source: Path = ROOT, label: str = "") -> None:
         super().__init__(server=server, source=source)
+        self.label = label
         self.name += label
 
     def client(self, address: str) -> Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -63,6 +64,8 @@ class Peer(ABC):
     """
 
     name: str
+    label = ""
+    """What the end of the name adds to that under which the registry knows the peer."""
     durable: str
     """When an acknowledged message survives a crash of the machine."""
     packages: tuple[str, ...] = ()
@@ -116,6 +119,13 @@ class Peer(ABC):
         Its handler passes each payload to ``handled.record``.
         """
         raise NotImplementedError
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
 
 
 @contextmanager

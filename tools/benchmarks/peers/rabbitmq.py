@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .peer import NAME, Client, Peer, Server, running
+from .peer import NAME, Client, Peer, Server, free_port, running
 
 
 class _Channel(Client):
@@ -50,7 +49,7 @@ class RabbitMQ(Peer):
 
     @contextmanager
     def serve(self, directory: Path) -> Iterator[Server]:
-        port, distribution = _free_port(), _free_port()
+        port, distribution = free_port(), free_port()
         environment = {
             **os.environ,
             "HOME": str(directory),
@@ -85,9 +84,3 @@ class RabbitMQ(Peer):
 
     def client(self, address: str) -> Client:
         return _Channel(address)
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

@@ -93,7 +93,9 @@ def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> Li
                 if _possible(peer, cell):
                     figures[cell] = _measure(peer, server, cell, seconds, account, figures)
             if peer.takes and not peer.limit:
-                (rest,) = _run([Job(peer.name, server.address, "rest")], server)
+                (rest,) = _run(
+                    [Job(peer.name.removesuffix(peer.label), server.address, "rest")], server
+                )
                 lost, doubled = account.settle(rest["numbers"])
     for cell in cells:
         if cell.work == "worker" and _possible(peer, cell):
@@ -159,7 +161,13 @@ def _measure(
     if role == "take" and not peer.limit:
         _fill(peer, server, cell, seconds, account, figures)
     jobs = [
-        Job(peer.name, server.address, role, cell.batch, account.numbers(RESERVED))
+        Job(
+            peer.name.removesuffix(peer.label),
+            server.address,
+            role,
+            cell.batch,
+            account.numbers(RESERVED),
+        )
         for _ in range(cell.processes)
     ]
     window: list[float | None] = []
@@ -196,7 +204,10 @@ def _fill(
     count = wanted - account.left
     if count > 0:
         first = account.numbers(count)
-        _run([Job(peer.name, server.address, "send", 100, first, count)], server)
+        _run(
+            [Job(peer.name.removesuffix(peer.label), server.address, "send", 100, first, count)],
+            server,
+        )
         account.put.update(range(first, first + count))
 
 
@@ -205,11 +216,13 @@ def _work(
 ) -> tuple[Figures, int, int]:
     """Let the peer's workers handle messages; returns the figures, and how many were lost and
     doubled. Past ``most_seconds`` it stops, and what is not handled yet does not count as lost."""
-    _run([Job(peer.name, server.address, "send", 100, 0, messages)], server)
+    _run(
+        [Job(peer.name.removesuffix(peer.label), server.address, "send", 100, 0, messages)], server
+    )
     with tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory, ExitStack() as stack:
         path = Path(directory) / "handled"
         environment = {handled.FILE: str(path)}
-        jobs = [Job(peer.name, server.address, "work")] * cell.processes
+        jobs = [Job(peer.name.removesuffix(peer.label), server.address, "work")] * cell.processes
         workers = [stack.enter_context(_started(job, server, environment)) for job in jobs]
         before = _server_seconds(server)
         started = changed = time.monotonic()
@@ -256,7 +269,8 @@ def _started(
     """A process with a job; killed at the end."""
     paths = [server.environment.get("PYTHONPATH", str(TOOLS.parent)), str(TOOLS)]
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "benchmarks.peers.child"],
+        # Without the current directory, which would come before the checkout to measure.
+        [sys.executable, "-P", "-W", "ignore", "-m", "benchmarks.peers.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
