@@ -54,9 +54,16 @@ class History:
         return self.add(at, "enqueue", [identity(tag, level)], messages=[row])
 
     def receive(
-        self, at: int, *tags: str, level: int = 0, attempt: int = 1, **what: Any
+        self,
+        at: int,
+        *tags: str,
+        level: int = 0,
+        attempt: int = 1,
+        redelivered: bool = False,
+        **what: Any,
     ) -> Operation:
-        rows = [[tag, identity(tag, level), level, attempt, "eu"] for tag in tags]
+        again = redelivered or attempt > 1
+        rows = [[tag, identity(tag, level), level, attempt, "eu", again] for tag in tags]
         return self.add(at, "receive", rows, **what)
 
     def settle(self, at: int, *tags: str, name: str = "effect") -> Operation:
@@ -189,6 +196,12 @@ def leased_twice(h: History) -> None:
     h.receive(5_500, "b")
 
 
+def leased_twice_by_the_drain(h: History) -> None:
+    h.receive(3_100, "b")
+    h.taking_b.result[0][5] = True
+    h.receive(5_500, "b", redelivered=True, drains=True)
+
+
 def lease_cut_short(h: History) -> None:
     h.receive(5_500, "b", attempt=2)
 
@@ -263,6 +276,7 @@ PLANTED: list[tuple[Callable[[History], None], str]] = [
     (early, "early"),
     (too_many_attempts, "too many attempts"),
     (leased_twice, "leased twice"),
+    (leased_twice_by_the_drain, "leased twice"),
     (lease_cut_short, "lease cut short"),
     (attempts_went_back, "attempts went back"),
     (dead_too_early, "dead too early"),
@@ -298,7 +312,7 @@ def test_a_planted_violation_is_found(plant: Callable[[History], None], kind: st
 def browsed(*rows: tuple[str, int, str], queue: str = "watched") -> History:
     """A history whose queue is also browsed; what the browser saw is given."""
     history = History(queue)
-    seen = [[tag, identity(tag, level), level, 1, region] for tag, level, region in rows]
+    seen = [[tag, identity(tag, level), level, 1, region, False] for tag, level, region in rows]
     history.store("seen", browser="all", rows=seen)
     return history
 
@@ -327,7 +341,7 @@ def test_a_browser_with_a_selector_must_see_nothing_else() -> None:
     history = browsed(A, B)
     assert BROWSERS["eu"]
     # When it sees another one
-    rows = [["a", identity("a"), 0, 1, "eu"], ["b", identity("b"), 0, 1, "us"]]
+    rows = [["a", identity("a"), 0, 1, "eu", False], ["b", identity("b"), 0, 1, "us", False]]
     history.store("seen", browser="eu", rows=rows)
     # Then that is found
     assert "seen without a match" in history.kinds()
@@ -424,6 +438,20 @@ def test_a_message_that_somebody_who_died_may_have_held_is_no_proof_of_disorder(
     history.taking_a.result[0][3] = 2
     # Then nothing is wrong
     assert history.kinds() == set()
+
+
+def test_a_lease_that_the_clock_of_the_drain_ends_counts_as_expired() -> None:
+    # Given a message whose lease expired in a batch, which counts no attempt
+    history = History()
+    history.receive(3_100, "b")
+    history.taking_b.result[0][5] = True
+    # When its next lease expires too, at once by the clock of the drain, and counts
+    drained = history.receive(5_500, "b", attempt=2, drains=True)
+    # Then nothing is wrong
+    assert history.kinds() == set()
+    # And it would be by a clock that nobody moved
+    del drained.what["drains"]
+    assert history.kinds() == {"lease cut short"}
 
 
 def excused(name: str, queue: str | None = None) -> History:

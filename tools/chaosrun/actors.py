@@ -308,14 +308,13 @@ ROLES: dict[str, type[Actor]] = {
 
 
 def row(one: Delivery | Message) -> list[Any]:
-    """A message as histories have it: tag, id, level, attempt, region."""
+    """A message as histories have it: tag, id, level, attempt, region, and whether redelivered."""
     message = one.message if isinstance(one, Delivery) else one
-    # A message whose lease lapsed was out before, also where that is no failed attempt.
-    attempt = max(message.attempts + 1, 1 + message.redelivered)
     return [
         message.payload.decode(),
         message.id,
         message.level,
-        attempt,
+        message.attempts + 1,
         message.headers["region"],
+        message.redelivered,
     ]

@@ -77,12 +77,12 @@ def attempts(view: View) -> Iterator[Violation]:
             back = [one for one in view.given.get(key, []) if one.began < last]
             back = [one for one in back if one.ended is None or one.ended > before.began]
             both = [before.operation, *back, after.operation]
-            if after.attempt < before.attempt and before.ended < after.began:
+            if after.nth < before.nth and before.ended < after.began:
                 yield violation("attempts went back", f"{key}", both)
             short = last - before.began < MIN_LEASE_NS
             released = any(one.name == "release" for one in back)
-            if after.attempt == before.attempt and short and not released:
-                yield violation("leased twice", f"{key}: attempt {after.attempt}", both)
+            if after.nth == before.nth and short and not released:
+                yield violation("leased twice", f"{key}: delivery {after.nth}", both)
             drains = after.operation.what.get("drains")
             if short and not (back or drains):
                 yield violation("lease cut short", f"{key}", both)
@@ -116,7 +116,7 @@ def cursors(view: View) -> Iterator[Violation]:
         region = next((r for r in REGIONS if r in (BROWSERS[browser] or "")), None)
         last: dict[int, str] = {}
         known = set()
-        for tag, identity, level, _, where in rows:
+        for tag, identity, level, _, where, _ in rows:
             if identity <= last.get(level, ""):
                 kind = "seen twice" if tag in known else "seen out of order"
                 yield violation(kind, f"{browser}: {tag} {identity} after {last[level]}")

@@ -46,7 +46,7 @@ class Standing:
 def _first(view: View, key: tuple[str, str]) -> float | None:
     """Since when a message may have been out of the queue; None where nobody knows."""
     taken = view.taken.get(key)
-    if not taken or min(one.attempt for one in taken) > 1:
+    if not taken or min(one.nth for one in taken) > 1:
         return None
     return min(one.began for one in taken)
 

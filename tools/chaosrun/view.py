@@ -50,7 +50,17 @@ class Taken:
     level: int
     attempt: int
     region: str
+    redelivered: bool
     operation: Operation
+
+    @property
+    def nth(self) -> int:
+        """Which delivery of its message it is: more than the one before, unless that was released.
+
+        A lease that expires in a batch counts no attempt, but makes the message a redelivered one;
+        from then on it comes alone, and every lease that expires counts.
+        """
+        return self.attempt + self.redelivered
 
     @property
     def began(self) -> float:
@@ -81,8 +91,8 @@ class Spans:
 
 
 def _taken(row: list[Any], operation: Operation) -> Taken:
-    tag, identity, level, attempt, region = row
-    return Taken(tag, identity, level, attempt, region, operation)
+    tag, identity, level, attempt, region, redelivered = row
+    return Taken(tag, identity, level, attempt, region, redelivered, operation)
 
 
 @dataclass

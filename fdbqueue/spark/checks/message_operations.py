@@ -21,7 +21,7 @@ _OPERATION = ("run", "queue", "who", "n", "name", "began", "ended", "wall_ms", "
 def actions_of(operations: DataFrame) -> DataFrame:
     """A row for each message of each operation; action says what was done. One shuffle, by message.
 
-    Columns of an operation, and tag, action, id, level, attempt, region, delay, key, place,
+    Columns of an operation, and tag, action, id, level, attempt, nth, region, delay, key, place,
     certain, wanted, drains, limit, count and reason; null where they do not apply.
     """
     parts = [_enqueued(operations), *_taken(operations), _ended(operations), *_final(operations)]
@@ -51,6 +51,8 @@ def _taken(operations: DataFrame) -> list[DataFrame]:
         f"coalesce(ended, {NEVER}) as ended",
         *("row[0] as tag", "row[1] as id", "int(row[2]) as level", "int(row[3]) as attempt"),
         *("row[4] as region", "about.region as wanted", "about.limit"),
+        # A lease that expires in a batch counts no attempt, but then the message is redelivered.
+        "int(row[3]) + int(boolean(row[5])) as nth",
         "about.drains is true as drains",
     )
     ended = each.where("name = 'dequeue'")
@@ -94,7 +96,7 @@ _HISTORY = {
     "first": f"min(if({_CERTAIN_END}, struct(began, who, n, ended), null))",
     "finished": f"bool_or({_CERTAIN_END} and name <> 'reject')",
     "refused": "bool_or(action = 'settled' and name = 'reject')",
-    "least_attempt": "min(if(action = 'taken', attempt, null))",
+    "least_nth": "min(if(action = 'taken', nth, null))",
     "first_take": "min(if(action = 'taken', struct(began, who, n, id), null))",
     "returns": "collect_list(if(action = 'returned', struct(began, ended, name, who, n), null))",
 }
@@ -120,6 +122,6 @@ def with_history(actions: DataFrame) -> DataFrame:
     return known.selectExpr(
         "*",
         "(enqueue.delay = 0 and enqueue.key is null) is true as in_order",
-        "if(least_attempt = 1, first_take.began, null) as since",
+        "if(least_nth = 1, first_take.began, null) as since",
         "first_take.id as taken_id",
     )

@@ -80,7 +80,7 @@ def _each_action(rules: Rules) -> list[Condition]:
 def _pairs(actions: DataFrame, rules: Rules) -> DataFrame:
     """Findings about a delivery and the previous one of its message."""
     window = Window.partitionBy(MESSAGE).orderBy("began", "who", "n")
-    before = F.lag(F.struct("attempt", "began", "ended", "who", "n")).over(window)
+    before = F.lag(F.struct("nth", "began", "ended", "who", "n")).over(window)
     taken = actions.where("action = 'taken'").where(~F.col("queue").isin(*rules.handled))
     pairs = taken.withColumn("before", before).where("before is not null")
     # If two overlap, either may have been first.
@@ -91,13 +91,13 @@ def _pairs(actions: DataFrame, rules: Rules) -> DataFrame:
     tests = [
         (
             "attempts went back",
-            "attempt < before.attempt and before.ended < began",
-            "{queue} {tag}: {attempt} after {before.attempt}",
+            "nth < before.nth and before.ended < began",
+            "{queue} {tag}: delivery {nth} after {before.nth}",
         ),
         (
             "leased twice",
-            f"attempt = before.attempt and {short} and not {released}",
-            "{queue} {tag}: attempt {attempt}",
+            f"nth = before.nth and {short} and not {released}",
+            "{queue} {tag}: delivery {nth}",
         ),
         (
             "lease cut short",

@@ -2,7 +2,7 @@
 
 As in tools/chaosrun/ordering.py: a message whose enqueue returned before a call began, and that
 was first asked for after the call ended, was in the queue during the call. This holds for messages
-taken at their first attempt, and while no other call can have held them without telling.
+at their first delivery, and while no other call can have held them without telling.
 """
 
 from __future__ import annotations
