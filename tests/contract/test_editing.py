@@ -31,7 +31,7 @@ def test_what_waits_is_looked_at_by_what_it_waits_for(db: fdb.Database, queue: Q
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "waiting"])
-def test_a_look_goes_on_behind_any_message(db: fdb.Database, queue: Queue, state: str) -> None:
+def test_a_listing_goes_on_behind_any_message(db: fdb.Database, queue: Queue, state: str) -> None:
     key, delay = ("k", 0) if state == "waiting" else (None, 60 if state == "delayed" else 0)
     queue.enqueue_many(db, [NewMessage(b"%d" % n, key=key, delay=delay) for n in range(8)])
     every = [each.id for each in queue.iter_messages(db, state)]
@@ -45,13 +45,22 @@ def test_a_look_goes_on_behind_any_message(db: fdb.Database, queue: Queue, state
     assert len(every) == (7 if state == "waiting" else 8)
 
 
-def test_a_look_goes_on_behind_a_message_that_is_gone(db: fdb.Database, queue: Queue) -> None:
+def test_a_listing_goes_on_behind_a_message_that_is_gone(db: fdb.Database, queue: Queue) -> None:
     ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
     queue.cancel(db, ids[1])
 
     assert [each.id for each in queue.messages(db, after=ids[1])] == [ids[2]]
     with pytest.raises(InvalidArgument, match="no longer there"):
         queue.messages(db, "delayed", after=ids[1])
+
+
+def test_listings_under_their_old_names_tell_the_new_ones(db: fdb.Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, [b"a", b"b", b"c"])
+    with pytest.warns(DeprecationWarning, match=r"Queue\.look is messages now") as told:
+        assert [each.id for each in queue.look(db, "ready", 1, ids[0])] == ids[1:2]
+    with pytest.warns(DeprecationWarning, match=r"Queue\.looking is iter_messages now"):
+        assert [each.id for each in queue.looking(db, after=ids[0])] == ids[1:]
+    assert told[0].filename == __file__
 
 
 def test_another_priority_takes_a_message_behind_the_others_of_its_level(
