@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from benchmarks.peers import bars, handled, run
 from benchmarks.peers.foundationdb import FdbQueue
-from benchmarks.peers.peer import Client, Missing, Peer
+from benchmarks.peers.peer import Missing, Peer
+from benchmarks.peers.processes import Failed
 from benchmarks.peers.registry import PEERS
 from benchmarks.peers.run import Account, Cell, Figures, Life
 
@@ -19,9 +20,6 @@ class NotInstalled(Peer):
     name = "a peer that nobody has"
     durable = "never"
     packages = ("no_such_package",)
-
-    def client(self, address: str) -> Client:
-        raise AssertionError("it is not installed")
 
 
 def account(put: Sequence[int], taken: Sequence[int]) -> Account:
@@ -111,7 +109,7 @@ def test_another_checkout_takes_part_under_a_name_of_its_own() -> None:
 def test_another_checkout_is_what_is_measured(tmp_path: Path) -> None:
     (tmp_path / "fdbqueue").mkdir()
     (tmp_path / "fdbqueue" / "__init__.py").write_text("raise SystemExit('this is it')")
-    with pytest.raises(run.Failed):
+    with pytest.raises(Failed):
         run.live(FdbQueue(source=tmp_path, label=", other"), (ENQUEUE,), seconds=0.2, messages=100)
 
 

@@ -18,8 +18,9 @@ from ..bars import Bar
 from .bars import judge
 from .foundationdb import ROOT, FdbQueue
 from .peer import Missing, Peer
+from .processes import Failed
 from .registry import PEERS
-from .run import CELLS, Cell, Failed, Figures, Life, live, middle, to_json
+from .run import CELLS, Cell, Figures, Life, live, middle, to_json
 
 WORK = ("enqueue", "receive", "worker")
 

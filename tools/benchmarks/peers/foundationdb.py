@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class _OnStore(Peer):
-    """A peer on a store of fdbqueue. Its clients open it by FDBQUEUE_STORE."""
+    """A peer on a store of fdbqueue."""
 
     title: str
     durable = "each commit"
@@ -60,10 +60,10 @@ class _OnStore(Peer):
 
 
 class _Queue(Client):
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         import fdbqueue
 
-        self.db = fdbqueue.open()
+        self.db = fdbqueue.open(address)
         try:
             self.queue = fdbqueue.Queue.open(self.db, NAME)
         except fdbqueue.errors.QueueNotFound:
@@ -92,6 +92,7 @@ class FdbQueue(_OnStore):
     """fdbqueue as it is in a source tree."""
 
     title = "fdbqueue"
+    client = _Queue
     works = True
 
     def __init__(self, *, server: bool = False, source: Path = ROOT, label: str = "") -> None:
@@ -99,23 +100,20 @@ class FdbQueue(_OnStore):
         self.label = label
         self.name += label
 
-    def client(self, address: str) -> Client:
-        return _Queue()
-
     def work(self, address: str) -> None:
         import fdbqueue
 
-        opened = _Queue()
+        opened = _Queue(address)
         worker = fdbqueue.Worker(opened.db)
         worker.add(opened.queue, lambda message: record(message.payload))
         worker.run()
 
 
 class _RecipeKeys(Client):
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         import fdbqueue
 
-        self.db: Any = fdbqueue.open()
+        self.db: Any = fdbqueue.open(address)
         pack, unpack = fdbqueue.fdb.tuple.pack, fdbqueue.fdb.tuple.unpack
         begin, end = pack((NAME, 0)), pack((NAME, 1 << 60))
 
@@ -148,16 +146,14 @@ class Recipe(_OnStore):
     """FoundationDB's queue recipe: no leases, so a crash loses what its consumer had popped."""
 
     title = "plain recipe"
-
-    def client(self, address: str) -> Client:
-        return _RecipeKeys()
+    client = _RecipeKeys
 
 
 class _BlindKeys(Client):
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         import fdbqueue
 
-        self.db: Any = fdbqueue.open()
+        self.db: Any = fdbqueue.open(address)
         pack = fdbqueue.fdb.tuple.pack
 
         @fdbqueue.fdb.transactional
@@ -181,7 +177,5 @@ class BlindSets(_OnStore):
     """Sets of random keys: one commit to enqueue, two to receive and acknowledge."""
 
     title = "blind sets"
+    client = _BlindKeys
     limit = True
-
-    def client(self, address: str) -> Client:
-        return _BlindKeys()

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -42,12 +42,19 @@ class Client(ABC):
     """A connection of one process to a queue."""
 
     @abstractmethod
+    def __init__(self, address: str) -> None:
+        """Connect, and create the queue if it does not exist."""
+
+    @abstractmethod
     def put(self, payloads: Sequence[bytes]) -> None:
         """Enqueue messages in one call; returns when they are as durable as the peer makes them."""
 
-    @abstractmethod
     def take(self, most: int) -> Sequence[bytes]:
-        """Receive and settle up to ``most`` messages; nothing if the queue is empty."""
+        """Receive and settle up to ``most`` messages; nothing if the queue is empty.
+
+        Only for peers that take.
+        """
+        raise NotImplementedError
 
     def rest(self) -> Sequence[bytes]:
         """All messages still in the queue; may take them."""
@@ -57,7 +64,7 @@ class Client(ABC):
         return found
 
 
-class Peer(ABC):
+class Peer:
     """One queue, with its server if it has one.
 
     A peer runs in other processes, too: they create it again from its name.
@@ -66,6 +73,7 @@ class Peer(ABC):
     name: str
     label = ""
     """What the end of the name adds to that under which the registry knows the peer."""
+    client: type[Client]
     durable: str
     """When an acknowledged message survives a crash of the machine."""
     packages: tuple[str, ...] = ()
@@ -81,6 +89,11 @@ class Peer(ABC):
     """Whether the peer has a worker of its own."""
     limit = False
     """Whether this is a limit of the store rather than a queue, so that nothing can be lost."""
+
+    @property
+    def registered(self) -> str:
+        """The name under which the registry knows the peer."""
+        return self.name.removesuffix(self.label)
 
     def check(self) -> None:
         """Raise ``Missing`` if the peer cannot run here."""
@@ -102,10 +115,6 @@ class Peer(ABC):
     def serve(self, directory: Path) -> Iterator[Server]:
         """Start the peer with its data in a directory, which is empty; stop it at the end."""
         yield Server(str(directory / "data"))
-
-    @abstractmethod
-    def client(self, address: str) -> Client:
-        """Connect, and create the queue if it does not exist."""
 
     def send(self, address: str, payloads: Sequence[bytes]) -> None:
         """Enqueue messages for the peer's own worker."""
@@ -130,7 +139,13 @@ def free_port() -> int:
 
 @contextmanager
 def running(
-    command: Sequence[str], ready: Callable[[], bool], log: Path, **options: object
+    command: Sequence[str],
+    ready: Callable[[], bool],
+    log: Path,
+    *,
+    directory: Path | None = None,
+    user: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
     """Run a server until the end of the block; yields its process id once it is ready."""
     with log.open("wb") as output:
@@ -139,7 +154,9 @@ def running(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            **options,  # type: ignore[call-overload]
+            cwd=directory,
+            user=user,
+            env=environment,
         )
         try:
             deadline = time.monotonic() + START_SECONDS

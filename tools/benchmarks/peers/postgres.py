@@ -26,15 +26,14 @@ class _OnPostgres(Peer):
         import psycopg
 
         # PostgreSQL refuses to run as root.
-        user = {"user": OWNER} if os.geteuid() == 0 else {}
+        user = OWNER if os.geteuid() == 0 else None
         data = directory / "data"
         data.mkdir()
         if user:
             shutil.chown(data, OWNER)
             shutil.chown(directory, OWNER)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         create = [self.program("initdb"), "-D", str(data), "-U", OWNER, "-A", "trust"]
-        subprocess.run(create, check=True, cwd=directory, **user, **quiet)  # type: ignore[call-overload]
+        subprocess.run(create, check=True, cwd=directory, user=user, capture_output=True)
         address = f"host={directory} user={OWNER} dbname=postgres"
 
         def ready() -> bool:
@@ -45,7 +44,8 @@ class _OnPostgres(Peer):
             return True
 
         serve = [self.program("postgres"), "-D", str(data), "-k", str(directory), "-h", ""]
-        with running(serve, ready, directory / "log", cwd=directory, **user) as pid:
+        log = directory / "log"
+        with running(serve, ready, log, directory=directory, user=user) as pid:
             yield Server(address, pid)
 
 
@@ -69,24 +69,25 @@ class _Table(Client):
 
     def take(self, most: int) -> Sequence[bytes]:
         with self.connection.transaction():
-            self.cursor.execute(
-                f"SELECT id, payload FROM {NAME} ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
-                (most,),
+            return self._taken(
+                f"SELECT id, payload FROM {NAME} ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED", most
             )
-            rows = self.cursor.fetchall()
-            if rows:
-                self.cursor.execute(
-                    f"DELETE FROM {NAME} WHERE id = ANY(%s)", ([row[0] for row in rows],)
-                )
+
+    def _taken(self, query: str, most: int) -> Sequence[bytes]:
+        """The payloads of the rows that a query finds, ids first, and which it deletes."""
+        self.cursor.execute(query, (most,))
+        rows = self.cursor.fetchall()
+        if rows:
+            self.cursor.execute(
+                f"DELETE FROM {NAME} WHERE id = ANY(%s)", ([row[0] for row in rows],)
+            )
         return [bytes(row[1]) for row in rows]
 
 
 class SkipLocked(_OnPostgres):
     name = "PostgreSQL, SKIP LOCKED"
+    client = _Table
     packages = ("psycopg",)
-
-    def client(self, address: str) -> Client:
-        return _Table(address)
 
 
 class _Visibility(_Table):
@@ -96,29 +97,21 @@ class _Visibility(_Table):
         CREATE INDEX IF NOT EXISTS {NAME}_visible ON {NAME} (visible)"""
 
     def take(self, most: int) -> Sequence[bytes]:
-        self.cursor.execute(
+        return self._taken(
             f"""WITH next AS (
                 SELECT id FROM {NAME} WHERE visible <= clock_timestamp()
                 ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED)
             UPDATE {NAME} AS q SET read_count = read_count + 1,
                 visible = clock_timestamp() + interval '60 s'
             FROM next WHERE q.id = next.id RETURNING q.id, q.payload""",
-            (most,),
+            most,
         )
-        rows = self.cursor.fetchall()
-        if rows:
-            self.cursor.execute(
-                f"DELETE FROM {NAME} WHERE id = ANY(%s)", ([row[0] for row in rows],)
-            )
-        return [bytes(row[1]) for row in rows]
 
 
 class Pgmq(_OnPostgres):
     name = "PGMQ's algorithm"
+    client = _Visibility
     packages = ("psycopg",)
-
-    def client(self, address: str) -> Client:
-        return _Visibility(address)
 
 
 class _Procrastinate(Client):
@@ -137,12 +130,10 @@ class _Procrastinate(Client):
         else:
             self.task.batch_defer(*({"payload": payload.decode()} for payload in payloads))
 
-    def take(self, most: int) -> Sequence[bytes]:
-        raise NotImplementedError
-
 
 class Procrastinate(_OnPostgres):
     name = "procrastinate"
+    client = _Procrastinate
     packages = ("procrastinate", "psycopg")
     takes = False
     works = True
@@ -152,9 +143,6 @@ class Procrastinate(_OnPostgres):
         with super().serve(directory) as server:
             _Procrastinate(server.address).app.schema_manager.apply_schema()
             yield server
-
-    def client(self, address: str) -> Client:
-        return _Procrastinate(address)
 
     def work(self, address: str) -> None:
         import procrastinate
@@ -183,12 +171,10 @@ class _PgQueuer(Client):
             self.queries.enqueue(["record"] * count, list(payloads), [0] * count)
         )
 
-    def take(self, most: int) -> Sequence[bytes]:
-        raise NotImplementedError
-
 
 class PgQueuer(_OnPostgres):
     name = "pgqueuer"
+    client = _PgQueuer
     packages = ("pgqueuer", "psycopg")
     takes = False
     works = True
@@ -199,9 +185,6 @@ class PgQueuer(_OnPostgres):
             client = _PgQueuer(server.address)
             client.loop.run_until_complete(client.queries.install())
             yield server
-
-    def client(self, address: str) -> Client:
-        return _PgQueuer(address)
 
     def work(self, address: str) -> None:
         async def run() -> None:

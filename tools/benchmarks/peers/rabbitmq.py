@@ -42,6 +42,7 @@ class _Channel(Client):
 
 class RabbitMQ(Peer):
     name = "RabbitMQ, quorum queue"
+    client = _Channel
     enqueues_batches = False
     durable = "each confirm"
     packages = ("pika",)
@@ -73,7 +74,7 @@ class RabbitMQ(Peer):
 
         command = [self.program("rabbitmq-server")]
         try:
-            with running(command, ready, directory / "log", env=environment) as pid:
+            with running(command, ready, directory / "log", environment=environment) as pid:
                 yield Server(address, pid)
         finally:
             # The script may have left its node behind.
@@ -81,6 +82,3 @@ class RabbitMQ(Peer):
                 [self.program("rabbitmqctl"), "stop"],
                 env=environment, capture_output=True, check=False,
             )  # fmt: skip
-
-    def client(self, address: str) -> Client:
-        return _Channel(address)

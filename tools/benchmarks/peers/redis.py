@@ -85,10 +85,8 @@ class _Stream(Client):
 
 class Streams(_OnRedis):
     name = "Redis streams"
+    client = _Stream
     packages = ("redis",)
-
-    def client(self, address: str) -> Client:
-        return _Stream(address)
 
 
 class _Rq(Client):
@@ -104,11 +102,9 @@ class _Rq(Client):
             return
         self.queue.enqueue_many([self.data(record, (each,), result_ttl=0) for each in payloads])
 
-    def take(self, most: int) -> Sequence[bytes]:
-        raise NotImplementedError
-
 
 class Rq(_OnRedis):
+    client = _Rq
     packages = ("redis", "rq")
     takes = False
     works = True
@@ -116,9 +112,6 @@ class Rq(_OnRedis):
     def __init__(self, *, forks: bool) -> None:
         self._forks = forks
         self.name = "RQ, a fork for each job" if forks else "RQ, simple worker"
-
-    def client(self, address: str) -> Client:
-        return _Rq(address)
 
     def work(self, address: str) -> None:
         import rq
@@ -140,19 +133,14 @@ class _Dramatiq(Client):
         for payload in payloads:
             self.actor.send(payload.decode())
 
-    def take(self, most: int) -> Sequence[bytes]:
-        raise NotImplementedError
-
 
 class Dramatiq(_OnRedis):
     name = "Dramatiq"
+    client = _Dramatiq
     enqueues_batches = receives_batches = False
     packages = ("redis", "dramatiq")
     takes = False
     works = True
-
-    def client(self, address: str) -> Client:
-        return _Dramatiq(address)
 
     def work(self, address: str) -> None:
         import threading

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,19 +17,14 @@ from ..process_tree import cpu_seconds
 from . import handled
 from .child import Job
 from .peer import Peer, Server
+from .processes import WARM_UP, Failed, run_all, started
 
-TOOLS = Path(__file__).resolve().parents[2]
-WARM_UP = 0.5
 HEADROOM = 2
 """The backlog of consumers, in messages that producers enqueued in the same time."""
 LEAST_RATE = 1_500.0
 """Messages a second that consumers may take of any peer."""
 QUIET_SECONDS = 10.0
 """A worker that handles nothing for so long has finished, or has lost what is left."""
-
-
-class Failed(Exception):
-    """Raised when a process of a run failed."""
 
 
 @dataclass(frozen=True, order=True)
@@ -88,15 +79,12 @@ def live(peer: Peer, cells: Sequence[Cell], seconds: float, messages: int) -> Li
     lost = doubled = 0
     if any(_possible(peer, cell) for cell in cells if cell.work != "worker"):
         with _served(peer) as server:
-            account = Account()
+            calls = _Calls(peer, server, seconds)
             for cell in (cell for cell in cells if cell.work != "worker"):
                 if _possible(peer, cell):
-                    figures[cell] = _measure(peer, server, cell, seconds, account, figures)
-            if peer.takes and not peer.limit:
-                (rest,) = _run(
-                    [Job(peer.name.removesuffix(peer.label), server.address, "rest")], server
-                )
-                lost, doubled = account.settle(rest["numbers"])
+                    calls.measure(cell)
+            figures |= calls.figures
+            lost, doubled = calls.settle()
     for cell in cells:
         if cell.work == "worker" and _possible(peer, cell):
             with _served(peer) as server:
@@ -149,66 +137,65 @@ RESERVED = 1 << 32
 """Numbers for each process that enqueues."""
 
 
-def _measure(
-    peer: Peer,
-    server: Server,
-    cell: Cell,
-    seconds: float,
-    account: Account,
-    figures: dict[Cell, Figures],
-) -> Figures:
-    role = "put" if cell.work == "enqueue" else "take"
-    if role == "take" and not peer.limit:
-        _fill(peer, server, cell, seconds, account, figures)
-    jobs = [
-        Job(
-            peer.name.removesuffix(peer.label),
-            server.address,
-            role,
-            cell.batch,
-            account.numbers(RESERVED),
-        )
-        for _ in range(cell.processes)
-    ]
-    window: list[float | None] = []
-    found = _run(jobs, server, seconds, lambda: window.append(_server_seconds(server)))
-    calls = [call for one in found for call in one["calls"]]
-    for _, _, numbers in calls:
-        if role == "put":
-            account.put.update(numbers)
-        elif not peer.limit:
-            account.taken.update(numbers)
-    measured, end = found[0]["span"][1:]
-    if role == "take":
-        end = min([end, *(returned for _, returned, numbers in calls if not numbers)])
-    count = sum(len(numbers) for _, returned, numbers in calls if measured <= returned <= end)
-    if not count:
-        raise Failed(f"{peer.name}: {cell}: no call returned in the measured time")
-    all_measured = sum(len(numbers) for began, _, numbers in calls if began >= measured)
-    server_us = _per_message(window[0], window[-1], all_measured)
-    client_us = sum(one["cpu"] for one in found) / max(1, all_measured) * 1e6
-    return Figures(count / ((end - measured) / 1e9), client_us, server_us)
+class _Calls:
+    """The calls of a peer's clients, cell by cell, and the account of their messages."""
+
+    def __init__(self, peer: Peer, server: Server, seconds: float) -> None:
+        self.peer = peer
+        self.server = server
+        self.seconds = seconds
+        self.account = Account()
+        self.figures: dict[Cell, Figures] = {}
+
+    def measure(self, cell: Cell) -> None:
+        peer, server = self.peer, self.server
+        role = "put" if cell.work == "enqueue" else "take"
+        if role == "take" and not peer.limit:
+            self._fill(cell)
+        jobs = [
+            Job(peer.registered, server.address, role, cell.batch, self.account.numbers(RESERVED))
+            for _ in range(cell.processes)
+        ]
+        window: list[float | None] = []
+        found = run_all(jobs, server, self.seconds, lambda: window.append(_server_seconds(server)))
+        calls = [call for one in found for call in one["calls"]]
+        for _, _, numbers in calls:
+            if role == "put":
+                self.account.put.update(numbers)
+            elif not peer.limit:
+                self.account.taken.update(numbers)
+        measured, end = found[0]["span"][1:]
+        if role == "take":
+            end = min([end, *(returned for _, returned, numbers in calls if not numbers)])
+        count = sum(len(numbers) for _, returned, numbers in calls if measured <= returned <= end)
+        if not count:
+            raise Failed(f"{peer.name}: {cell}: no call returned in the measured time")
+        all_measured = sum(len(numbers) for began, _, numbers in calls if began >= measured)
+        server_us = _per_message(window[0], window[-1], all_measured)
+        client_us = sum(one["cpu"] for one in found) / max(1, all_measured) * 1e6
+        self.figures[cell] = Figures(count / ((end - measured) / 1e9), client_us, server_us)
+
+    def _fill(self, cell: Cell) -> None:
+        """Enqueue more than consumers will take."""
+        alike = [each.rate for like, each in self.figures.items() if like.batch == cell.batch]
+        wanted = int(max([LEAST_RATE, *alike]) * (self.seconds + WARM_UP) * HEADROOM)
+        count = wanted - self.account.left
+        if count > 0:
+            first = self.account.numbers(count)
+            _send(self.peer, self.server, first, count)
+            self.account.put.update(range(first, first + count))
+
+    def settle(self) -> tuple[int, int]:
+        """How many messages were lost and doubled; none where that cannot be known."""
+        if self.peer.limit or not self.peer.takes:
+            return 0, 0
+        (rest,) = run_all([Job(self.peer.registered, self.server.address, "rest")], self.server)
+        return self.account.settle(rest["numbers"])
 
 
-def _fill(
-    peer: Peer,
-    server: Server,
-    cell: Cell,
-    seconds: float,
-    account: Account,
-    figures: dict[Cell, Figures],
-) -> None:
-    """Enqueue more than consumers will take."""
-    alike = [each.rate for like, each in figures.items() if like.batch == cell.batch]
-    wanted = int(max([LEAST_RATE, *alike]) * (seconds + WARM_UP) * HEADROOM)
-    count = wanted - account.left
-    if count > 0:
-        first = account.numbers(count)
-        _run(
-            [Job(peer.name.removesuffix(peer.label), server.address, "send", 100, first, count)],
-            server,
-        )
-        account.put.update(range(first, first + count))
+def _send(peer: Peer, server: Server, first: int, count: int) -> None:
+    """Enqueue messages with the numbers from ``first`` on."""
+    run_all([Job(peer.registered, server.address, "send", 100, first, count)], server)
 
 
 def _work(
@@ -216,23 +203,23 @@ def _work(
 ) -> tuple[Figures, int, int]:
     """Let the peer's workers handle messages; returns the figures, and how many were lost and
     doubled. Past ``most_seconds`` it stops, and what is not handled yet does not count as lost."""
-    _run(
-        [Job(peer.name.removesuffix(peer.label), server.address, "send", 100, 0, messages)], server
-    )
+    _send(peer, server, 0, messages)
     with tempfile.TemporaryDirectory(prefix="fdbqueue-handled-") as directory, ExitStack() as stack:
         path = Path(directory) / "handled"
         environment = {handled.FILE: str(path)}
-        jobs = [Job(peer.name.removesuffix(peer.label), server.address, "work")] * cell.processes
-        workers = [stack.enter_context(_started(job, server, environment)) for job in jobs]
+        job = Job(peer.registered, server.address, "work")
+        workers = [
+            stack.enter_context(started(job, server, environment)) for _ in range(cell.processes)
+        ]
         before = _server_seconds(server)
-        started = changed = time.monotonic()
+        began = changed = time.monotonic()
         count = 0
         while (now := time.monotonic()) < changed + QUIET_SECONDS and count < messages:
             time.sleep(0.05)
             found = path.stat().st_size // 16 if path.exists() else 0
             if found > count:
                 count, changed = found, now
-            if count and now > started + most_seconds:
+            if count and now > began + most_seconds:
                 break
         stopped_early = count < messages and now <= changed + QUIET_SECONDS
         used = sum(cpu_seconds(worker.pid) or 0.0 for worker in workers)
@@ -260,75 +247,6 @@ def _per_message(before: float | None, after: float | None, messages: int) -> fl
 
 def _server_seconds(server: Server) -> float | None:
     return None if server.pid is None else cpu_seconds(server.pid)
-
-
-@contextmanager
-def _started(
-    job: Job, server: Server, environment: dict[str, str] | None = None
-) -> Iterator[subprocess.Popen[str]]:
-    """A process with a job; killed at the end."""
-    paths = [server.environment.get("PYTHONPATH", str(TOOLS.parent)), str(TOOLS)]
-    process = subprocess.Popen(
-        # Without the current directory, which would come before the checkout to measure.
-        [sys.executable, "-P", "-W", "ignore", "-m", "benchmarks.peers.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={
-            **os.environ,
-            **server.environment,
-            **(environment or {}),
-            "PYTHONPATH": os.pathsep.join(paths),
-        },
-    )
-    try:
-        _tell(process, job.to_json())
-        if (line := _line(process)) != "ready\n":
-            raise Failed(f"{job.peer}: a process for {job.role} did not start: {line!r}")
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            stream.close()
-
-
-def _tell(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(line + "\n")
-    process.stdin.flush()
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
-def _run(
-    jobs: Sequence[Job],
-    server: Server,
-    seconds: float = 0.0,
-    mark: Callable[[], object] | None = None,
-) -> list[dict[str, Any]]:
-    """Run jobs at the same time; calls ``mark`` when the measured time begins and at the end."""
-    with ExitStack() as stack:
-        processes = [stack.enter_context(_started(job, server)) for job in jobs]
-        begin = time.monotonic_ns() + 50_000_000
-        measured = begin + int(WARM_UP * 1e9)
-        span = [begin, measured, measured + int(seconds * 1e9)]
-        if mark is not None:
-            for process in processes:
-                _tell(process, json.dumps(span))
-            time.sleep(max(0, measured - time.monotonic_ns()) / 1e9)
-            mark()
-        lines = [_line(process) for process in processes]
-        if mark is not None:
-            mark()
-    if not all(lines):
-        raise Failed(f"{jobs[0].peer}: a process for {jobs[0].role} failed, see above")
-    return [{**json.loads(line), "span": span} for line in lines]
 
 
 def middle(lives: Sequence[Life]) -> Life:

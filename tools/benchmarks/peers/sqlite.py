@@ -39,12 +39,10 @@ class _LiteQueue(Client):
 
 class LiteQueue(Peer):
     name = "litequeue"
+    client = _LiteQueue
     receives_batches = False
     durable = "each commit"
     packages = ("litequeue",)
-
-    def client(self, address: str) -> Client:
-        return _LiteQueue(address)
 
 
 class _DiskCache(Client):
@@ -74,11 +72,9 @@ class _DiskCache(Client):
 
 class DiskCache(Peer):
     name = "diskcache, at most once"
+    client = _DiskCache
     durable = "each commit"
     packages = ("diskcache",)
-
-    def client(self, address: str) -> Client:
-        return _DiskCache(address)
 
 
 class _Huey(Client):
@@ -104,13 +100,11 @@ class _Huey(Client):
 
 class Huey(Peer):
     name = "huey, at most once"
+    client = _Huey
     enqueues_batches = receives_batches = False
     durable = "each commit"
     packages = ("huey",)
     works = True
-
-    def client(self, address: str) -> Client:
-        return _Huey(address)
 
     def work(self, address: str) -> None:
         client = _Huey(address)
