@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ctypes import POINTER, byref, c_byte, c_int, c_int64, c_void_p, string_at
 from functools import cached_property
+from threading import get_ident, main_thread
 from typing import Any
 
 from ..errors import CorruptData
@@ -56,6 +57,24 @@ def begin(db: fdb.Database) -> fdb.Transaction:
     return Transaction(found.value, db)
 
 
+_block_in_bindings = fdb.impl.Future.block_until_ready
+
+
+def _block_until_ready(future: Any) -> None:
+    """Wait for a future in the client library.
+
+    In the bindings, the library's network thread calls back into Python, so that the main thread
+    can handle signals while it waits. No other thread handles any.
+    """
+    capi, pointer = future.capi, future.fpointer
+    if capi.fdb_future_is_ready(pointer):
+        return
+    if get_ident() == main_thread().ident:
+        _block_in_bindings(future)
+    else:
+        capi.fdb_future_block_until_ready(pointer)
+
+
 _Data: Any = POINTER(c_byte)
 _READ = fdb.impl.ConflictRangeType.read
 
@@ -89,6 +108,7 @@ class _ReadKey:
 class _Value(fdb.impl.Value):
     """A value that is being read."""
 
+    block_until_ready = _block_until_ready
     value = _ReadValue()
 
     def __init__(self, future: object) -> None:
@@ -98,6 +118,7 @@ class _Value(fdb.impl.Value):
 class _Key(fdb.impl.Key):
     """A key that is being read."""
 
+    block_until_ready = _block_until_ready
     value = _ReadKey()
 
     def __init__(self, future: object) -> None:
@@ -106,6 +127,8 @@ class _Key(fdb.impl.Key):
 
 class _Version(fdb.impl.FutureInt64):
     """A read version that is being read."""
+
+    block_until_ready = _block_until_ready
 
     def wait(self) -> int:
         if not self.capi.fdb_future_is_ready(self.fpointer):
@@ -118,13 +141,13 @@ class _Version(fdb.impl.FutureInt64):
 class _Rows(fdb.impl.FutureKeyValueArray):
     """Rows that are being read."""
 
-    def block_until_ready(self) -> None:
-        if not self.capi.fdb_future_is_ready(self.fpointer):
-            super().block_until_ready()
+    block_until_ready = _block_until_ready
 
 
 class _Committed(fdb.impl.FutureVoid):
     """A commit."""
+
+    block_until_ready = _block_until_ready
 
     def wait(self) -> None:
         if not self.capi.fdb_future_is_ready(self.fpointer):

@@ -1,7 +1,7 @@
 from typing import Any
 
 from . import FDBRange as FDBRange
-from . import Future
+from . import Future as Future
 from . import Key as Key
 from . import TransactionRead as TransactionRead
 from . import Value as Value

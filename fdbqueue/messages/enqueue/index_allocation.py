@@ -154,17 +154,20 @@ def append_plain(
     queue keeps more of such a message (``Scope.plain_bytes``). Raises ``QueueNotFound``,
     ``InvalidPriority``.
     """
+    keys, known, snapshot = entry.keys, entry.known, tr.snapshot
+    ends: tuple[fdb.Key, fdb.Value] | None = None
+    if known is not None and type(priority) is int and 0 <= priority < len(known.levels):
+        # Issued before it is sure that the options are still these, so that nothing waits for that.
+        level = keys.levels[known.levels[priority]]
+        ends = snapshot.get_key(level.last), snapshot.get(level.tail)
     scope = entry.scope(tr)
     size = len(payload)
     if size > scope.plain_bytes:
         return None
-    if type(priority) is not int or not 0 <= priority < len(scope.levels):
-        scope.options.level(priority)  # raises
-    keys = scope.keys
-    level = keys.levels[scope.levels[priority]]
-    snapshot = tr.snapshot
-    last, tail = snapshot.get_key(level.last), snapshot.get(level.tail)
-    following = next_index(level, last, tail)
+    if ends is None or scope is not known:
+        number = scope.options.level(priority)  # may raise
+        level, ends = keys.levels[number], reads(tr, keys, number)
+    following = next_index(level, *ends)
     index, packed = _begin(tr, keys, level, following, 1)
     random = os.urandom(RANDOM_BYTES)
     tr.set(
