@@ -78,9 +78,8 @@ def _floor(file: str) -> int:
     return FLOOR[file.split(os.sep)[0].removesuffix(".py")]
 
 
-@pytest.fixture
-def busy(db: fdb.Database, queue: Queue) -> Queue:
-    """A queue that is in use: what is known of it once is known."""
+def use(db: fdb.Database, queue: Queue) -> Queue:
+    """Bring a queue into use: what is known of it once is known."""
     for _ in range(3):
         queue.enqueue(db, b"before")
         delivery = queue.receive(db)
@@ -88,6 +87,15 @@ def busy(db: fdb.Database, queue: Queue) -> Queue:
         queue.ack(db, delivery)
     queue.enqueue(db, b"before")
     return queue
+
+
+busy = pytest.fixture(use, name="busy")
+
+
+def least(operation: Callable[[], object]) -> Passed:
+    """What an operation passes at the least, of three times: now and then it does a chore besides,
+    such as asking what time it is."""
+    return min((Passed(operation) for _ in range(3)), key=lambda passed: passed.calls)
 
 
 def test_all_calls_of_an_operation_with_those_of_the_embedded_engine(
@@ -99,14 +107,11 @@ def test_all_calls_of_an_operation_with_those_of_the_embedded_engine(
     assert calls["receive"] + calls["ack"] <= 600
 
 
-def check(operation: Callable[[], object], most_calls: int) -> int:
-    """The least of three times: now and then an operation does a chore besides, such as asking
-    what time it is."""
-    passed = min((Passed(operation) for _ in range(3)), key=lambda passed: passed.calls)
+def check(operation: Callable[[], object], most_calls: int) -> None:
+    passed = least(operation)
     assert len(passed.files) <= MOST_FILES, passed.files
     assert passed.climbs == []
     assert passed.calls <= most_calls
-    return passed.calls
 
 
 def test_an_enqueue_in_a_transaction_of_its_own(db: fdb.Database, busy: Queue) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -62,23 +62,18 @@ def test_the_result_is_that_of_the_attempt_that_committed(db: Database, queue: Q
     assert result == 1
 
 
+@pytest.mark.parametrize("minutes", [once.KEPT_MINUTES, -1], ids=["later", "back in time"])
 def test_a_record_that_may_be_gone_is_an_error_and_no_second_effect(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch, minutes: int
 ) -> None:
-    minutes: Callable[[fdb.Transaction], int] = itertools.count(100, 20).__next__  # type: ignore[assignment]
-    monkeypatch.setattr(once, "_minute", lambda tr: minutes())  # type: ignore[call-arg]
-    with pytest.raises(OutcomeUnknown, match="once or not at all"):
-        once.run(flaky(db, [UNKNOWN_LOST]), queue._keys.once, lambda tr: "done")
-
-
-def test_a_database_that_went_back_in_time_does_not_say_what_committed(
-    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    minutes: Callable[[fdb.Transaction], int] = itertools.count(100, -1).__next__  # type: ignore[assignment]
+    # Given a database that is asked twice what time it is, and by then may have lost a record
+    now = itertools.count(100, minutes)
     monkeypatch.setattr(once, "TRUSTED_SECONDS", -1.0)
-    monkeypatch.setattr(once, "_minute", lambda tr: minutes())  # type: ignore[call-arg]
+    monkeypatch.setattr(once, "_minute", lambda tr: next(now))
+    # When the outcome of a commit is unknown, then it stays unknown
     with pytest.raises(OutcomeUnknown, match="once or not at all"):
         once.run(flaky(db, [UNKNOWN_LOST]), queue._keys.once, lambda tr: "done")
+    assert next(now) == 100 + 2 * minutes
 
 
 def test_a_record_is_kept_by_the_minute_in_its_key(

@@ -10,7 +10,7 @@ import pytest
 import fdbqueue
 from fdbqueue import Queue
 from fdbqueue.store.binding import fdb
-from tests.contract.test_call_path import MOST_FILES, Passed
+from tests.contract.test_call_path import MOST_FILES, least, use
 from tests.unit import test_layers as layers
 
 PACKAGE = Path(fdbqueue.__file__).parent
@@ -84,12 +84,7 @@ def test_the_numbers_are_those_of_the_tests() -> None:
 
 
 def test_plain_operations_enter_the_files_of_the_page(db: fdb.Database, queue: Queue) -> None:
-    for _ in range(3):
-        queue.enqueue(db, b"before")
-        delivery = queue.receive(db)
-        assert delivery is not None
-        queue.ack(db, delivery)
-    queue.enqueue_many(db, [b"x"] * 10)
+    use(db, queue).enqueue_many(db, [b"x"] * 10)
     held = queue.receive_many(db, 3)
     operations = {
         "enqueue": lambda: queue.enqueue(db, b"x"),
@@ -97,6 +92,6 @@ def test_plain_operations_enter_the_files_of_the_page(db: fdb.Database, queue: Q
         "acknowledge": lambda: queue.ack(db, held.pop()),
     }
     for name, operation in operations.items():
-        # The least of three times: now and then an operation does a chore besides.
-        passed = min((Passed(operation) for _ in range(3)), key=lambda passed: passed.calls)
-        assert passed.files == files(name), f"{name}: update the table of docs/architecture.md"
+        assert least(operation).files == files(name), (
+            f"{name}: update the table of docs/architecture.md"
+        )

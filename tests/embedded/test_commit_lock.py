@@ -5,40 +5,21 @@ from __future__ import annotations
 import signal
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fdbqueue.store import embedded
 from fdbqueue.store.binding import fdb
-from fdbqueue.store.embedded.storage.versions import Shared
+from tests.embedded.commit_lock import held
 from tests.patience import DEADLINE
 
 SOON = 50
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "a.store")
-
-
-@pytest.fixture
 def db(path: str) -> Any:
     return fdb.open(path)
-
-
-@contextmanager
-def held(path: str) -> Iterator[None]:
-    """The lock of a store, as another process would hold it."""
-    other = Shared(path + "-lock")
-    other.lock()
-    try:
-        yield
-    finally:
-        other.unlock()
 
 
 class Attempt(threading.Thread):

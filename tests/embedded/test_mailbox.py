@@ -11,9 +11,7 @@ import itertools
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,10 +20,11 @@ from fdbqueue.store import embedded
 from fdbqueue.store.embedded.codes import Fault
 from fdbqueue.store.embedded.storage.database import Database, OpenStore
 from fdbqueue.store.embedded.storage.mailbox import AVAILABLE, Mailbox, Post
-from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Clock, Shared
+from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Clock
 from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
 from fdbqueue.store.embedded.transactions.commit_requests import CommitRequest
 from fdbqueue.store.embedded.transactions.transaction import Transaction, live
+from tests.embedded.commit_lock import held
 from tests.patience import DEADLINE
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="the system has no locks on open files")
@@ -33,22 +32,6 @@ pytestmark = pytest.mark.skipif(not AVAILABLE, reason="the system has no locks o
 ONE = (1).to_bytes(8, "little")
 ADD = 2
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "a.store")
-
-
-@contextmanager
-def held(path: str) -> Iterator[None]:
-    """The lock of a store, as another process would hold it."""
-    other = Shared(path + "-lock")
-    other.lock()
-    try:
-        yield
-    finally:
-        other.unlock()
 
 
 class Attempt(threading.Thread):
