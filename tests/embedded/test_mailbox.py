@@ -281,6 +281,21 @@ def test_stores_are_closed_while_others_wait(path: str, monkeypatch: Patch) -> N
     assert isinstance(late.error, embedded.StoreError)
 
 
+def test_who_has_closed_the_store_finds_no_post(path: str) -> None:
+    # Given a post that nobody has answered yet
+    stores = [OpenStore(path, "normal") for _ in range(2)]
+    request = lifecycle._request(Attempt(stores[0], b"key").transaction)
+    assert request is not None
+    assert Mailbox(stores[0].file.shared).post([request])
+    # When a store is closed, and then asked to commit
+    stores[1].close()
+    late = Attempt(stores[1], b"late")
+    late.start()
+    late.join(DEADLINE)
+    # Then it says that it is closed
+    assert isinstance(late.error, embedded.StoreError)
+
+
 def test_without_room_for_a_mailbox_processes_wait_for_the_lock(
     path: str, monkeypatch: Patch
 ) -> None:

@@ -153,8 +153,9 @@ class Shared:
         Running threads find copies of the numbers, and can commit nothing.
         """
         self.words = memoryview(bytearray(self.words)).cast("q")
-        # The mapping goes with the last thread that reads it just now.
+        # The mapping goes with the last thread that reads it just now, and the boxes with it.
         del self.map
+        self.has_boxes = False
         self.closed = True
         os.close(self.descriptor)
 
