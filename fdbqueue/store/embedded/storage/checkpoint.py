@@ -25,9 +25,9 @@ log = logging.getLogger("fdbqueue.store.embedded")
 _PAGES_BETWEEN = 10_000
 _IDLE_SECONDS = 2.0
 _MEBIBYTE = 1 << 20
-# Log size, and how long to wait for readers so that it can start over: at first as long as other
-# processes keep idle snapshots open, then as long as a transaction may read.
-_PATIENCE = ((1024 * _MEBIBYTE, 5500), (96 * _MEBIBYTE, 600))
+# Log size, and how long to wait for readers so that it can start over: at first hardly at all, then
+# as long as other processes keep idle snapshots open, then as long as a transaction may read.
+_PATIENCE = ((1024 * _MEBIBYTE, 5500), (96 * _MEBIBYTE, 600), (16 * _MEBIBYTE, 5))
 
 
 class Checkpointer:
@@ -72,6 +72,8 @@ class Checkpointer:
         if self._pages >= _PAGES_BETWEEN:
             self._pages = 0
             self._checkpoint("PASSIVE")
+            # What was committed meanwhile, so that little is left to move under the lock.
+            self._checkpoint("PASSIVE")
             self._keep_small()
         return False
 
@@ -98,7 +100,8 @@ class Checkpointer:
         self._file.shared.lock()
         try:
             self._snapshots.drop_idle(also_kept=True)
-            self._checkpoint("TRUNCATE", milliseconds)
+            # It keeps its size: overwriting costs less than extending.
+            self._checkpoint("RESTART", milliseconds)
         finally:
             self._file.shared.unlock()
 

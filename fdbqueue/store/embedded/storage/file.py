@@ -45,9 +45,10 @@ _CACHE_KIB = 16 * 1024
 _END_OF_TIME = 1e11
 # What the log shrinks to when it starts over after having grown.
 _LOG_LIMIT_BYTES = 48 << 20
-# The size from which the log is extended ahead of commits, and by how much at once.
+# The size from which the log is extended ahead of commits, and by how much at most.
 _SMALL_LOG_BYTES = 64 << 10
-_LONGEST_STEP_BYTES = 4 << 20
+_LONGEST_STEP_BYTES = 1 << 20
+_ZEROS = bytes(PAGE_BYTES)
 
 _SCHEMA = (
     "CREATE TABLE kv (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID",
@@ -211,16 +212,23 @@ class StoreFile:
         commit in its log. Call this only in a transaction that writes: then nobody else does.
         """
         words = self.shared.words
-        size = self.log_bytes()
-        if size < words[LOG_ROOM]:
-            words[LOG_ROOM] = size
-        if size <= max(words[LOG_ROOM], _SMALL_LOG_BYTES):
-            return
         # If there is no room, commits extend the log as long as they can.
         with contextlib.suppress(OSError):
             log = os.open(self.path + "-wal", os.O_WRONLY | os.O_CLOEXEC)
             try:
-                words[LOG_ROOM] = size + os.pwrite(log, bytes(min(size, _LONGEST_STEP_BYTES)), size)
+                # Not by `stat`: after one, Linux notes the precise time of the next write, and its
+                # fsync writes the inode, too.
+                size = os.lseek(log, 0, os.SEEK_END)
+                if size < words[LOG_ROOM]:
+                    words[LOG_ROOM] = size
+                if size <= max(words[LOG_ROOM], _SMALL_LOG_BYTES):
+                    return
+                end = size + min(size, _LONGEST_STEP_BYTES)
+                # Page by page: Linux caches what is written at once as one unit, and later writes
+                # of a page take longer in a large one.
+                while size < end:
+                    size += os.pwrite(log, _ZEROS, size)
+                    words[LOG_ROOM] = size
             finally:
                 os.close(log)
 

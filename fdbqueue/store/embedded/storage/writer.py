@@ -24,6 +24,8 @@ log = logging.getLogger("fdbqueue.store.embedded")
 # Longer than a transaction may live, so that no live one finds the log cut short.
 _KEEP_VERSIONS = 10 * VERSIONS_PER_SECOND
 _TRIM_EVERY = 256
+# A look at the size of the log takes longer than some commits that extend it.
+_EXTEND_EVERY = 8
 
 _GET = "SELECT v FROM kv WHERE k = ?"
 _SET = "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
@@ -159,7 +161,7 @@ class Writer:
             for slot in request.slots if request.plain else _slots(request, version):
                 words[slot] += 1
         words[TOUCHED] = version
-        if self._file.synchronous == "full":
+        if self._groups % _EXTEND_EVERY == 1 and self._file.synchronous == "full":
             self._file.extend_log()
         begun = time.monotonic()
         cursor.execute("COMMIT")
