@@ -1,8 +1,10 @@
 """The hot part of the bindings, with fewer calls: transactions, and elements of tuples.
 
 The bindings check and convert every key, value and element, which takes most of their time. Here a
-transaction passes bytes on to the client library, and leaves all else to the bindings. Elements are
-packed into the same bytes as the bindings' tuple layer packs: the two types that hot keys have.
+transaction passes bytes on to the client library, and leaves all else to the bindings. The embedded
+engine's futures are objects of Python: a result is taken from one as it is, without pointers to its
+bytes. Elements are packed into the same bytes as the bindings' tuple layer packs: the two types
+that hot keys have.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 from ..errors import CorruptData
 from .binding import fdb
+from .embedded.futures import Future
 
 _ZERO = 0x14
 _BYTES = b"\x01"
@@ -77,6 +80,7 @@ def _block_until_ready(future: Any) -> None:
 
 _Data: Any = POINTER(c_byte)
 _READ = fdb.impl.ConflictRangeType.read
+_KeyValue = fdb.impl.KeyValue
 
 
 class _ReadValue:
@@ -84,6 +88,9 @@ class _ReadValue:
 
     def __get__(self, read: Any, _: object = None) -> bytes | None:
         capi, future = read.capi, read.fpointer
+        if type(future) is Future and future.at_hand:
+            read.value = future.value
+            return read.value  # type: ignore[no-any-return]
         if not capi.fdb_future_is_ready(future):
             read.block_until_ready()
         present, data, length = c_int(), _Data(), c_int()
@@ -97,6 +104,9 @@ class _ReadKey:
 
     def __get__(self, read: Any, _: object = None) -> bytes:
         capi, future = read.capi, read.fpointer
+        if type(future) is Future and future.at_hand:
+            read.value = future.value
+            return read.value  # type: ignore[no-any-return]
         if not capi.fdb_future_is_ready(future):
             read.block_until_ready()
         data, length = _Data(), c_int()
@@ -131,6 +141,9 @@ class _Version(fdb.impl.FutureInt64):
     block_until_ready = _block_until_ready
 
     def wait(self) -> int:
+        future: Any = self.fpointer
+        if type(future) is Future and future.at_hand:
+            return int(future.value)
         if not self.capi.fdb_future_is_ready(self.fpointer):
             self.block_until_ready()
         version = c_int64()
@@ -143,6 +156,13 @@ class _Rows(fdb.impl.FutureKeyValueArray):
 
     block_until_ready = _block_until_ready
 
+    def wait(self) -> Any:
+        future: Any = self.fpointer
+        if type(future) is Future and future.at_hand:
+            rows, more = future.value
+            return [_KeyValue(*row) for row in rows], len(rows), more
+        return super().wait()
+
 
 class _Committed(fdb.impl.FutureVoid):
     """A commit."""
@@ -150,6 +170,9 @@ class _Committed(fdb.impl.FutureVoid):
     block_until_ready = _block_until_ready
 
     def wait(self) -> None:
+        future: Any = self.fpointer
+        if type(future) is Future and future.at_hand:
+            return
         if not self.capi.fdb_future_is_ready(self.fpointer):
             self.block_until_ready()
         self.capi.fdb_future_get_error(self.fpointer)

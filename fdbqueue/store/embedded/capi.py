@@ -183,7 +183,7 @@ class Library:
         def fdb_future_release_memory(future: Future) -> None:
             if future.ready and future.error is None:
                 future.value = future.kept = None
-                future.error = RELEASED
+                future.error, future.at_hand = RELEASED, False
 
         def fdb_future_cancel(future: Future) -> None:
             future.cancel()
@@ -204,9 +204,9 @@ class Library:
             return 0
 
         def fdb_future_get_error(future: Future) -> int:
-            error = future.error
-            if error is None and future.ready and future.frame is None:
+            if future.at_hand:
                 return 0
+            error = future.error
             if future.frame is not None:
                 require_no_wait(future)
             if error is None:
@@ -217,7 +217,7 @@ class Library:
 
         def value_of(function: Any, future: Future) -> Any:
             """The value; an error is reported the way that the function reports errors."""
-            if future.error is None and future.ready and future.frame is None:
+            if future.at_hand:
                 return future.value
             if future.frame is not None:
                 require_no_wait(future)
@@ -228,7 +228,7 @@ class Library:
                 raise
 
         def fdb_future_get_int64(future: Future, out: Any) -> int:
-            if future.error is None and future.ready and future.frame is None:
+            if future.at_hand:
                 out._obj.value = future.value
             else:
                 out._obj.value = value_of(fdb_future_get_int64, future)
@@ -239,7 +239,7 @@ class Library:
             return 0
 
         def fdb_future_get_key(future: Future, out_key: Any, out_length: Any) -> int:
-            key = value_of(fdb_future_get_key, future)
+            key = future.value if future.at_hand else value_of(fdb_future_get_key, future)
             _pack_pointer(out_key._obj, 0, id(key) + _BYTES_OFFSET)
             out_length._obj.value = len(key)
             return 0
@@ -247,10 +247,7 @@ class Library:
         def fdb_future_get_value(
             future: Future, out_present: Any, out_value: Any, out_length: Any
         ) -> int:
-            if future.error is None and future.ready and future.frame is None:
-                value = future.value
-            else:
-                value = value_of(fdb_future_get_value, future)
+            value = future.value if future.at_hand else value_of(fdb_future_get_value, future)
             if value is not None:
                 out_present._obj.value = 1
                 _pack_pointer(out_value._obj, 0, id(value) + _BYTES_OFFSET)

@@ -67,10 +67,13 @@ class Future:
     """A future that is done: `value` or `error` (a Fault or any other exception) is set.
 
     Attributes:
+        at_hand: whether the value may be taken as it is: there is no error, and no callback that
+            must not wait.
         frame: the callback in which it was begun, if in any.
         kept: what the pointers given to the bindings point to, if not to the value itself.
     """
 
+    at_hand = True
     ready = True
     error: BaseException | None = None
     frame: Frame | None = None
@@ -79,10 +82,11 @@ class Future:
     def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
         self.value = value
         if error is not None:
-            self.error = error
+            self.error, self.at_hand = error, False
         if running:
             frames = _stack.frames
-            self.frame = frames[-1] if frames else None
+            if frames:
+                self.frame, self.at_hand = frames[-1], False
 
     def result(self) -> Any:
         """The value; raises the error if there is one."""
@@ -107,7 +111,7 @@ class Pending(Future):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ready = False
+        self.ready = self.at_hand = False
         self._callbacks: deque[Callback] = deque()
         self._claim = deque((True,))
 

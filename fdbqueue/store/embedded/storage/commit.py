@@ -55,9 +55,8 @@ class Committer:
         self._mutex = threading.Lock()
         self._waiting: list[CommitRequest] = []
         self._leading = False
-        # How many threads took part in the last group or waited behind it, and how long it took.
+        # How many threads took part in the last group or waited behind it.
         self._expected = 1
-        self._seconds = 0.0
 
     def commit(self, request: CommitRequest) -> None:
         """Commit a request; returns when it is done, with its outcome in the request."""
@@ -73,7 +72,7 @@ class Committer:
             except BaseException:
                 # Interrupted. If it leads by now, the others still need a leader.
                 if not self._withdraw(request) and request.leads:
-                    self._pass_on([], time.monotonic())
+                    self._pass_on([])
                 raise
         if request.leads:
             self._lead(request)
@@ -112,15 +111,10 @@ class Committer:
 
     def _lead(self, request: CommitRequest) -> None:
         group = [request]
-        begun = time.monotonic()
         deputy: threading.Thread | None = None
         try:
-            if self._expected > 1 and self._file.synchronous == "full":
-                self._gather(lambda: len(self._waiting) + 1 >= self._expected, self._seconds)
-                begun = time.monotonic()
-            with self._mutex:
-                group += self._waiting
-                self._waiting = []
+            if self._expected > 1:
+                self._join(group)
             if self._file.shared.try_lock():
                 self._commit_locked(group)
             elif not request.deadline:
@@ -133,7 +127,7 @@ class Committer:
                 )
         finally:
             if deputy is None:
-                self._pass_on(group, begun)
+                self._pass_on(group)
         if deputy is not None and request.turn is not None:
             try:
                 deputy.start()
@@ -141,6 +135,14 @@ class Committer:
                 # No thread available: better late than never.
                 self._deputise(group)
             self._wait(request, request.turn)
+
+    def _join(self, group: list[CommitRequest]) -> None:
+        """Add to a group the requests that wait."""
+        if self._file.synchronous == "full":
+            self._gather(lambda: len(self._waiting) + 1 >= self._expected, self._writer.seconds)
+        with self._mutex:
+            group += self._waiting
+            self._waiting = []
 
     def _post_and_wait(self, group: list[CommitRequest]) -> None:
         """Commit a group when the lock becomes free, unless its holder does."""
@@ -158,15 +160,13 @@ class Committer:
 
     def _deputise(self, group: list[CommitRequest]) -> None:
         """Commit a group in place of a leader that must not wait for the lock."""
-        begun = time.monotonic()
         try:
             self._file.shared.lock()
-            begun = time.monotonic()
             self._commit_locked(group)
         finally:
-            self._pass_on(group, begun)
+            self._pass_on(group)
 
-    def _pass_on(self, group: list[CommitRequest], begun: float) -> None:
+    def _pass_on(self, group: list[CommitRequest]) -> None:
         """Let the next thread lead, and release the threads of the group."""
         with self._mutex:
             self._expected = len(group) + len(self._waiting)
@@ -174,7 +174,6 @@ class Committer:
             if successor is not None:
                 successor.leads = True
             self._leading = successor is not None
-            self._seconds = time.monotonic() - begun
         if successor is not None and successor.turn is not None:
             successor.turn.release()
         for member in group:
@@ -190,6 +189,7 @@ class Committer:
 
         posted: whether another process may have committed it by now.
         """
+        shares = self._mailbox.is_used()
         try:
             if posted and self._mailbox.take_answer(group, self._writer.made):
                 made = [request for request in group if request.error is None]
@@ -198,9 +198,9 @@ class Committer:
                     if request.deadline:
                         group = self._begin(group)
                         break
-                made = self._write(group) if group else []
+                made = self._write(group, shares) if group else []
         finally:
-            if self._mailbox.is_used():
+            if shares:
                 self._file.shared.words[GATHERED] += self._mailbox.waiting()
             self._file.shared.unlock()
         if made:
@@ -214,10 +214,13 @@ class Committer:
                 request.begun = True
         return left
 
-    def _write(self, group: list[CommitRequest]) -> list[CommitRequest]:
-        """Commit a group, with what other processes have posted; returns its part that is made."""
+    def _write(self, group: list[CommitRequest], shares: bool) -> list[CommitRequest]:
+        """Commit a group, with what other processes have posted; returns its part that is made.
+
+        shares: whether other processes may have.
+        """
         mailbox, writer = self._mailbox, self._writer
-        posts = self._collect() if mailbox.is_used() else []
+        posts = self._collect() if shares else []
         self._file.shared.words[GATHERED] = 1 + len(posts)
         try:
             if not posts:

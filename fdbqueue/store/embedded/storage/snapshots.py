@@ -62,7 +62,6 @@ class Snapshot:
         "began",
         "cursor",
         "expires",
-        "idle_since",
         "newest",
         "users",
     )
@@ -74,13 +73,18 @@ class Snapshot:
         self.users = 0
         self.began = now
         self.expires = 0.0
-        self.idle_since = now
         cursor.execute("BEGIN")
         self.newest: int = cursor.execute(_NEWEST).fetchone()[0]
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        row = self._first_row(_GET, (key,))
+        with self._lock:
+            if self.cursor is None:
+                raise Fault(TOO_OLD)
+            try:
+                row = self.cursor.execute(_GET, (key,)).fetchone()
+            except sqlite3.Error as error:
+                raise store_error(self._path, error) from error
         if row is None:
             return None
         value = row[0]
@@ -333,11 +337,8 @@ class Snapshots:
         while self._released:
             snapshot = self._released.popleft()
             snapshot.users -= 1
-            if snapshot.users == 0:
-                if snapshot is self.current:
-                    snapshot.idle_since = time.monotonic()
-                else:
-                    self._close(snapshot)
+            if snapshot.users == 0 and snapshot is not self.current:
+                self._close(snapshot)
 
     def _begin(self, now: float) -> Snapshot:
         if len(self._open) >= _FEWEST_OPEN and len(self._open) >= _most_open():
@@ -382,8 +383,8 @@ class Snapshots:
                 self._released.append(self._kept.popleft())
             self._drop_released()
             for snapshot in list(self._open):
-                idle = snapshot.users == 0 and now - snapshot.idle_since > _IDLE_SECONDS
-                if idle or now > snapshot.expires:
+                unused = 0.0 if snapshot.users else LIFETIME - _IDLE_SECONDS
+                if now > snapshot.expires - unused:
                     self._close(snapshot)
             self._sweeping = False
             if self._open:

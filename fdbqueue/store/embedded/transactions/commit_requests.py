@@ -78,14 +78,15 @@ class CommitRequest:
         and cleared."""
         rows = self.mutations
         clears = False
-        for op, _, operand in rows:
+        slots: dict[int, None] = {}
+        for op, key, operand in rows:
             if op not in _PLAIN:
                 return
-            clears = clears or operand is None
-        checksums = [crc32(key) for _, key, _ in rows]
-        for index, checksum in enumerate(checksums):
+            checksum = crc32(key)
+            slots[FIRST_SLOT + checksum % SLOTS] = None
+            if operand is None:
+                clears = True
             if checksum * sampling.SPREAD % sampling.BITS < sampling.BOUND:
-                op, key, operand = rows[index]
                 if op != atomic.SET:
                     # Its size depends on the old value.
                     return
@@ -95,6 +96,6 @@ class CommitRequest:
             self.clears = [(key,) for _, key, operand in rows if operand is None]
             rows = [row for row in rows if row[2] is not None]
         self.rows = rows
-        self.slots = {FIRST_SLOT + checksum % SLOTS for checksum in checksums}
+        self.slots = slots
         self.record = encode(self.writes)
         self.plain = True

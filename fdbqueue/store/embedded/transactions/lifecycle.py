@@ -56,7 +56,7 @@ def fdb_transaction_commit(handle: Handle) -> Future:
 def _request(tr: Transaction) -> CommitRequest | None:
     options = tr.options
     writes = tr.writes
-    if not writes and not tr.direct:
+    if not writes.stacks and not writes and not tr.direct:
         return None
     if options.read_your_writes_disabled:
         mutations: Sequence[Mutation] = tr.direct

@@ -127,12 +127,12 @@ def fdb_transaction_get_key(
                 if offset:
                     found = view.edge(start, limit, last=False) or limit
                 else:
-                    found = view.edge(b"", min(start, limit), last=True) or b""
+                    found = view.edge(b"", start if start < limit else limit, last=True) or b""
             else:
                 found = _reader(tr, snapshot).resolve(Selector(start, offset)).key
             if not snapshot:
                 tr.note_read_range(*key_conflict(Selector(start, offset), found))
-            return Future(min(found, limit))
+            return Future(found if found < limit else limit)
         except Exception as error:
             return _failed(tr, error)
 
