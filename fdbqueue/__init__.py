@@ -65,8 +65,13 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
         globals()[name] = value
         return value
-    if name in _MODULES or name in _moved.MOVED:
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
+    if name in _moved.MOVED:
+        # Here and not by the old path: the warning would name a line of importlib.
+        found = f"{__name__}.{_moved.MOVED[name]}"
+        warnings.warn(f"{__name__}.{name} is {found} now", DeprecationWarning, stacklevel=2)
+        return import_module(found)
     place = "errors" if hasattr(errors, name) else _MOVED_TO.get(name)
     if name.startswith("_") or place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

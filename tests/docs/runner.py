@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 
@@ -31,6 +32,8 @@ def run_console(text: str) -> None:
 
 
 def main() -> None:
+    # No page may use what is there for old programs only.
+    warnings.filterwarnings("error", category=DeprecationWarning, module="page")
     blocks = json.load(sys.stdin)
     for _ in range(int(sys.argv[1])):
         names: dict[str, Any] = {"__name__": "page"}

@@ -90,6 +90,16 @@ def test_a_public_module_is_still_found_where_it_was_and_tells(old: str) -> None
     subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
 
 
+@pytest.mark.parametrize("old", [old for old in _moved.MOVED if "." not in old])
+def test_a_public_module_that_moved_tells_the_line_that_wants_it(old: str) -> None:
+    code = compile(f"from fdbqueue import {old}", "the line", "exec")
+    found: dict[str, object] = {}
+    with pytest.warns(DeprecationWarning, match=f"is fdbqueue.{_moved.MOVED[old]} now") as told:
+        exec(code, found)
+    assert {each.filename for each in told} == {"the line"}
+    assert found[old] is import_module(f"fdbqueue.{_moved.MOVED[old]}")
+
+
 def test_a_field_under_its_old_name_tells_the_new_one() -> None:
     progress = Progress(taken=1, checked=2, place=b"")
     with pytest.warns(DeprecationWarning, match=r"Progress\.looked_at is checked now"):
