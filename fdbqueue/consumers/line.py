@@ -114,19 +114,22 @@ def join(
     waits: bool,
     *,
     returns: bool = False,
+    watched: bool = True,
 ) -> Ticket:
     """Register a request behind all others; lead the line if nobody does.
 
     led: the leader's time, from a snapshot read.
     waits: whether the request stays in line while the queue is empty, or is answered so.
-    returns: whether the consumer is expected to ask again within a few milliseconds.
+    returns: whether the consumer may lead while it is away, since it will soon ask again.
+    watched: whether to watch the request.
 
     The index is the read version, so a request that is registered before another begins comes
     first, and nothing is read. Conflicts only with a leader that leaves or renews its time.
     """
     claim = new_claim()
     request = make_request(tr, scope, demand, waits, returns=returns)
-    return register(tr, scope, claim, request, demand, leader.lead(tr, scope, led, claim))
+    leads = leader.lead(tr, scope, led, claim)
+    return register(tr, scope, claim, request, demand, leads, watched=watched)
 
 
 def make_request(
@@ -146,7 +149,14 @@ def make_request(
 
 
 def register(
-    tr: fdb.Transaction, scope: Scope, claim: bytes, request: Request, demand: Demand, leads: bool
+    tr: fdb.Transaction,
+    scope: Scope,
+    claim: bytes,
+    request: Request,
+    demand: Demand,
+    leads: bool,
+    *,
+    watched: bool = True,
 ) -> Ticket:
     """Write a new request behind all others. Conflicts with nothing."""
     version, seconds = scope.version(tr), request.seconds
@@ -161,7 +171,7 @@ def register(
         # have expired. So a request that is gone without a lease has found the queue empty.
         certain_until=version + min(_ALIVE_VERSIONS, int(seconds * VERSIONS_PER_SECOND)),
         leads=leads,
-        watch=None if leads else tr.watch(key),
+        watch=tr.watch(key) if watched and not leads else None,
     )
 
 
@@ -179,11 +189,12 @@ def status(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Status:
 
 @transactional
 def stay(
-    tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request
+    tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request, *, overdue: bool = True
 ) -> tuple[bool, float, fdb.Future[None] | None]:
     """Stay in line, and lead it if nobody in line does.
 
-    The caller has read the request with a conflict, and has waited in vain if the leader is away.
+    The caller has read the request with a conflict. overdue: whether it has waited in vain for a
+    leader that is away.
     Returns whether the caller leads; if not, how many seconds the leader's time lasts, and a watch
     of the request.
     """
@@ -191,7 +202,7 @@ def stay(
     keep_alive(tr, scope, ticket, request)
     if leader.lead(tr, scope, led.value, ticket.claim) or leads.value == ticket.claim:
         return True, 0.0, None
-    if leader.away(leads.value):
+    if overdue and leader.away(leads.value):
         tr.add_read_conflict_key(scope.keys.leader)  # One of those that wait takes the lead.
         tr[scope.keys.leader] = ticket.claim
         return True, 0.0, None

@@ -245,12 +245,13 @@ def test_two_that_leave_the_line_at_once_while_a_message_comes(
 @pytest.fixture
 def away(
     db: fdb.Database, fresh: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], tuple[Queue, Operation]]:
+) -> Callable[[], tuple[Queue, list[Delivery], Operation]]:
     """Makes a queue with four messages, of which a consumer has the first while it leads the line;
     and the transaction in which it returns."""
     monkeypatch.setattr(returning_leader, "RETURN_SECONDS", float("inf"))
+    monkeypatch.setattr(returning_leader, "SERVE_SECONDS", 0.0)
 
-    def make() -> tuple[Queue, Operation]:
+    def make() -> tuple[Queue, list[Delivery], Operation]:
         queue = fresh(contention="staged")
         queue.enqueue_many(db, [b"0", b"1", b"2", b"3", b"4"])
         held = queue.receive_many(db, 1, ack=queue.receive_many(db, 1))
@@ -264,9 +265,19 @@ def away(
             access.lead, access.returns = lead, True
             return attempt.attempt(tr, access, demand, claim, waits=False, crowded=True, ack=held)
 
-        return queue, lambda db: once.run(db, queue._keys.once, come_back)
+        return queue, held, lambda db: once.run(db, queue._keys.once, come_back)
 
     return make
+
+
+def lead_in_line(db: Any, queue: Queue, ticket: Ticket) -> list[Delivery] | Ticket:
+    """Look for the answer of a ticket, and serve the line if nobody does."""
+    waiter = waiting._Waiter(db, queue._access, ticket, None)
+    found = waiter._run(waiter._check, wrote=lambda _: False)
+    if waiter.leads:
+        body = partial(waiter._round, answered=False, done=False)
+        found = waiter._run(body, wrote=lambda played: played.wrote).answer
+    return found or ticket
 
 
 def served(db: fdb.Database, queue: Queue, result: list[Delivery] | Ticket) -> list[bytes]:
@@ -277,11 +288,11 @@ def served(db: fdb.Database, queue: Queue, result: list[Delivery] | Ticket) -> l
 
 
 def test_a_leader_that_returns_while_others_join_and_leave(
-    db: fdb.Database, away: Callable[[], tuple[Queue, Operation]]
+    db: fdb.Database, away: Callable[[], tuple[Queue, list[Delivery], Operation]]
 ) -> None:
     def start() -> Start:
         # Given a leader that is away, and a consumer in line
-        queue, come_back = away()
+        queue, _, come_back = away()
         waiter = queue.request(db)
         assert not waiter.leads
 
@@ -304,20 +315,15 @@ def test_a_leader_that_returns_while_others_join_and_leave(
 
 
 def test_a_leader_that_returns_while_another_takes_the_lead(
-    db: fdb.Database, away: Callable[[], tuple[Queue, Operation]]
+    db: fdb.Database, away: Callable[[], tuple[Queue, list[Delivery], Operation]]
 ) -> None:
     def start() -> Start:
         # Given a leader that is away, and two consumers in line
-        queue, come_back = away()
+        queue, _, come_back = away()
         first, second = queue.request(db), queue.request(db)
 
         def take_over(db: Any) -> list[Delivery] | Ticket:
-            waiter = waiting._Waiter(db, queue._access, second, None)
-            found = waiter._run(waiter._check, wrote=lambda _: False)
-            if waiter.leads:
-                body = partial(waiter._round, answered=False, done=False)
-                found = waiter._run(body, wrote=lambda played: played.wrote).answer
-            return found or second
+            return lead_in_line(db, queue, second)
 
         def check(results: list[Any]) -> None:
             # Then each has one of the first messages, and those that waited have the first two
@@ -336,11 +342,11 @@ def test_a_leader_that_returns_while_another_takes_the_lead(
 
 
 def test_a_leader_that_returns_while_messages_come_and_go_beside_the_line(
-    db: fdb.Database, away: Callable[[], tuple[Queue, Operation]]
+    db: fdb.Database, away: Callable[[], tuple[Queue, list[Delivery], Operation]]
 ) -> None:
     def start() -> Start:
         # Given a leader that is away, and a consumer in line
-        queue, come_back = away()
+        queue, _, come_back = away()
         waiter = queue.request(db)
 
         def check(results: list[Any]) -> None:
@@ -365,6 +371,41 @@ def test_a_leader_that_returns_while_messages_come_and_go_beside_the_line(
         ], check
 
     assert explore(db, start) >= 6
+
+
+def test_a_leader_that_takes_for_itself_alone_while_another_takes_the_lead(
+    db: fdb.Database,
+    away: Callable[[], tuple[Queue, list[Delivery], Operation]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start() -> Start:
+        # Given a leader that has just served the line, and a consumer in line
+        queue, held, _ = away()
+        lead = queue._access.lead
+        waiter = queue.request(db)
+
+        def take_alone(db: Any) -> list[Delivery]:
+            access = queue._access
+            access.common, access.lead, access.served = False, lead, float("inf")
+            return queue.receive_many(db, 1, ack=held)
+
+        def take_over(db: Any) -> list[Delivery] | Ticket:
+            return lead_in_line(db, queue, waiter)
+
+        def check(results: list[Any]) -> None:
+            # Then each has one of the first messages
+            alone, taken = results
+            found = [served(db, queue, each) for each in (alone, taken)]
+            assert sorted(found) == [[b"2"], [b"3"]]
+            assert requests(db, queue) == 0
+            depth = queue.depth(db)
+            assert (depth.leased, depth.done) == (2, 2)
+            clean(db, queue)
+
+        # When it takes a message for itself while the other one is tired of waiting
+        return [take_alone, take_over], check
+
+    assert explore(db, start) >= 4
 
 
 def sleeper(queue: Queue, name: bytes) -> Operation:

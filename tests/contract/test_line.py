@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import pickle
 import threading
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
-from fdbqueue.consumers import fulfilment, wakeups
-from fdbqueue.consumers.receiving import returning_leader, waiting
+from fdbqueue.consumers import fulfilment, line, wakeups
+from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
+from fdbqueue.schema import once
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -408,6 +409,7 @@ def test_a_leader_that_lost_the_lead_while_it_paused_is_served_all_the_same(
 def away(db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Delivery:
     """What a leader of the line holds that is expected to ask again soon; five messages follow."""
     monkeypatch.setattr(returning_leader, "RETURN_SECONDS", float("inf"))
+    monkeypatch.setattr(returning_leader, "SERVE_SECONDS", 0.0)
     queue.enqueue_many(db, [b"%d" % n for n in range(7)])
     first = queue.receive(db)
     assert first is not None
@@ -448,6 +450,138 @@ def test_a_leader_that_is_alone_makes_one_commit_for_each_message(
     assert queue.receive(cast("Database", flaky), ack=[held]) is None
     assert flaky.commits == 6
     assert quiet()
+
+
+def test_a_leader_that_has_just_served_the_line_takes_a_message_for_itself_alone(
+    db: Database, queue: Queue, away: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning_leader, "SERVE_SECONDS", float("inf"))
+    waiting = queue.request(db)
+    flaky = FlakyDatabase(db, [])
+    second = queue.receive(cast("Database", flaky), ack=[away])
+    assert second is not None
+    assert (second.payload, flaky.commits) == (b"2", 1)
+    # And serves it the next time.
+    monkeypatch.setattr(returning_leader, "SERVE_SECONDS", 0.0)
+    third = queue.receive(cast("Database", flaky), ack=[second])
+    assert third is not None
+    assert (third.payload, flaky.commits) == (b"4", 2)
+    assert payloads(queue.collect(db, waiting)) == [b"3"]
+
+
+def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
+    db: Database,
+    queue: Queue,
+    away: Delivery,
+    monkeypatch: pytest.MonkeyPatch,
+    quiet: Callable[[], bool],
+) -> None:
+    queue.ack_many(db, queue.receive_many(db, 5, ack=[away]))
+    monkeypatch.setattr(returning_leader, "SERVE_SECONDS", float("inf"))
+    waiting = queue.request(db, wait=False)
+    assert queue.receive(db) is None
+    assert quiet()
+    assert queue.collect(db, waiting) == []
+
+
+def test_threads_that_share_a_queue_are_consumers_of_their_own(
+    db: Database, queue: Queue, away: Delivery
+) -> None:
+    found: list[list[Delivery] | Ticket] = []
+
+    def join(tr: fdb.Transaction) -> list[Delivery] | Ticket:
+        demand, claim = line.Demand(1, None), line.new_claim()
+        return attempt.attempt(tr, queue._access, demand, claim, waits=False, crowded=False)
+
+    # When another thread asks while the leader is away
+    in_threads(1, lambda _: found.append(once.run(db, queue._keys.once, join)))
+    # Then it stands in line, and the leader serves it
+    (ticket,) = found
+    assert isinstance(ticket, Ticket)
+    delivery = queue.receive(db, ack=[away])
+    assert delivery is not None
+    assert delivery.payload == b"3"
+    assert payloads(queue.collect(db, ticket)) == [b"2"]
+
+
+def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
+    db: Database,
+    space: Subspace,
+    queue: Queue,
+    away: Delivery,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(returning_leader, "MAX_ROUNDS", 2)
+    first, second, third = queue, *(Queue(queue.name, space, clock=clock) for _ in range(2))
+    held: dict[Queue, list[Delivery]] = {first: [away], second: [], third: []}
+
+    def join(one: Queue) -> Ticket:
+        access, claim = one._access, line.new_claim()
+        access.returns, access.rests = True, max(0, access.rests - 1)
+
+        def body(tr: fdb.Transaction) -> list[Delivery] | Ticket:
+            demand = line.Demand(1, None)
+            return attempt.attempt(
+                tr, access, demand, claim, waits=False, crowded=False, ack=held[one]
+            )
+
+        ticket = once.run(db, one._keys.once, body)
+        assert isinstance(ticket, Ticket)
+        return ticket
+
+    def leaders() -> Iterator[Queue]:
+        """Who leads, round after round; who led last is the first to stand in line."""
+        leads, waits = first, [second, third]
+        while True:
+            yield leads
+            tickets = {one: join(one) for one in waits}
+            held[leads] = leads.receive_many(db, 1, ack=held[leads])
+            for one, ticket in tickets.items():
+                held[one] = one.collect(db, ticket)
+            if leads._access.lead is None:
+                (successor,) = (one for one in waits if one._access.lead is not None)
+                waits = [leads, *(one for one in waits if one is not successor)]
+                leads = successor
+
+    # Then each leads for two rounds
+    queue.enqueue_many(db, [b"more"] * 30)
+    turns = [first, second, third, first]
+    assert [*itertools.islice(leaders(), 8)] == [one for one in turns for _ in range(2)]
+
+
+def test_a_consumer_whose_answer_is_late_is_woken(
+    db: Database, queue: Queue, away: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a consumer that asks again soon, in an empty line, and looks only once
+    queue.ack_many(db, queue.receive_many(db, 5, ack=[away]))
+    assert queue.receive(db) is None
+    monkeypatch.setattr(waiting, "LOOKS", 1)
+    for name in ("FIRST_PATIENCE", "SECOND_PATIENCE", "LATER_PATIENCE"):
+        monkeypatch.setattr(waiting, name, 10 * DEADLINE)
+    leader = queue.request(db)
+    assert leader.leads
+    watches, stay = threading.Event(), line.stay
+
+    def watching(*terms: Any, **options: Any) -> Any:
+        watches.set()
+        return stay(*terms, **options)
+
+    monkeypatch.setattr(line, "stay", watching)
+
+    def take() -> None:
+        queue._access.common = False
+        assert payloads(queue.receive_many(db, 1, wait=DEADLINE)) == [b"late"]
+
+    other = threading.Thread(target=take)
+    other.start()
+    assert watches.wait(DEADLINE)
+    # When the leader serves it later
+    queue.enqueue_many(db, [b"first", b"late"])
+    assert payloads(queue.collect(db, leader)) == [b"first"]
+    # Then it is woken, long before it would look by itself
+    other.join(DEADLINE)
+    assert not other.is_alive()
 
 
 def test_a_leader_that_does_not_return_delays_and_does_not_block(

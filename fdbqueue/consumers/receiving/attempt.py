@@ -73,12 +73,31 @@ def attempt(
         found = returning_leader.serve(tr, access, scope, demand, claim, led, waits)
         if found is not None:
             return found
-    return take_or_join(
+    return _take_or_join(
         tr, access, scope, demand, claim, issued, len(ack), waits=waits, crowded=crowded
     )
 
 
-def take_or_join(
+def settled_attempt(
+    tr: fdb.Transaction,
+    access: Access,
+    scope: Scope,
+    demand: Demand,
+    claim: bytes,
+    settled: int,
+    *,
+    waits: bool,
+) -> list[Delivery] | Ticket:
+    """As ``attempt``, in a known scope, after ``settled`` leases were settled."""
+    led = returning_leader.reads(tr, access)
+    if led is not None:
+        found = returning_leader.serve(tr, access, scope, demand, claim, led, waits)
+        if found is not None:
+            return found
+    return _take_or_join(tr, access, scope, demand, claim, None, settled, waits=waits)
+
+
+def _take_or_join(
     tr: fdb.Transaction,
     access: Access,
     scope: Scope,
@@ -90,7 +109,7 @@ def take_or_join(
     waits: bool,
     crowded: bool = False,
 ) -> list[Delivery] | Ticket:
-    """As ``attempt``, in a known scope, after ``settled`` leases were settled.
+    """Take what is ready, or join the line, after ``settled`` leases were settled.
 
     issued: the reads of the line, if they were issued.
     """
@@ -106,7 +125,8 @@ def take_or_join(
         led = issued.led.value
         if mode == "staged" or crowded:
             access.common = False
-            return line.join(tr, scope, led, demand, waits, returns=access.returns)
+            returns, soon = access.returns and not access.rests, access.returns
+            return line.join(tr, scope, led, demand, waits, returns=returns, watched=not soon)
         if led is not None:
             leader.leave_expired(tr, scope)
     ready = ready or reads(tr, scope, demand)

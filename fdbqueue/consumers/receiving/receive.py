@@ -42,6 +42,7 @@ def receive(
     deadline = time.monotonic() + wait if wait else 0.0
     if not access.common:
         access.returns = time.monotonic() - access.returned < returning_leader.RETURN_SECONDS
+        access.rests -= access.rests > 0
     while True:
         waits = wait > 0 and deadline > time.monotonic()
         operation: once.Operation[list[Delivery] | Ticket]
@@ -51,7 +52,7 @@ def receive(
         while not operation.done:
             try:
                 claim, tr = os.urandom(CLAIM_BYTES), operation.tr
-                if access.common and not failed:
+                if not failed and (access.common or returning_leader.alone(access)):
                     found = _attempt(tr, access, demand, claim, ack, lined=True, waits=waits)
                 else:
                     found = attempt.attempt(
@@ -104,7 +105,11 @@ def _attempt(
     lined: bool,
     waits: bool,
 ) -> list[Delivery] | Ticket:
-    """Lease what is ready, or join the line if ``lined`` allows it."""
+    """Lease what is ready, or join the line if ``lined`` allows it.
+
+    A leader that is away takes what is ready, and serves the line if it finds anything else.
+    """
+    leads = lined and access.lead is not None
     keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
     mode = _EXACT if limit <= scan.PAGE else _WANT_ALL
     ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
@@ -121,12 +126,13 @@ def _attempt(
     access.delays = first < keys.line_end
     if access.delays and line is following:
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
-    access.common = options.contention in ("auto", "first")
+    access.common = options.contention in ("auto", "first") and not leads
+    beside = leads or not lined or not (waits or options.contention == "auto")
     common = (
-        access.common
+        (access.common or leads)
         and alone
         and not options.paused
-        and not (lined and line.value < keys.line_end and (waits or options.contention == "auto"))
+        and (beside or line.value >= keys.line_end)
         and not (first < keys.delayed_end and first < _due(tr, scope))
         and not (expiry.value < keys.expiry_end and expiry.value < _expired(tr, scope))
         and not (scope.strays is not None and scope.strays.next < time.monotonic())
@@ -134,13 +140,15 @@ def _attempt(
     if not common:
         if not lined:
             return attempt.take(tr, scope, demand, claim, len(ack))
-        return attempt.take_or_join(tr, access, scope, demand, claim, None, len(ack), waits=waits)
+        return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     seconds = options.lease if demand.seconds is None else demand.seconds
     terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
     room = scan.BATCH_BYTES
     if ack:
         room = max(attempt.MIN_BATCH_BYTES, room - len(ack) * keys.lease_bytes)
     found = lease.take_plain(tr, scope, ready, terms, room)
+    if found is None and leads:
+        return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     if found is None:
         found = attempt.take(tr, scope, demand, claim, len(ack), attempt.Reads(ready, None))
     if waits and not found:

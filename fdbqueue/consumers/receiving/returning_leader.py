@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from ...schema.scope import Scope
@@ -13,7 +14,10 @@ from .access import Access
 
 RETURN_SECONDS = 0.02
 """A consumer that handled its last messages in less time is expected to ask again soon."""
-MAX_ROUNDS, MAX_ALONE = 4, 8
+SERVE_SECONDS = 0.002
+"""A leader that asks again sooner after it has served the line takes a message for itself alone.
+Those in line notice no sooner that they are served, and serving them one by one costs more."""
+MAX_ROUNDS, MAX_ALONE = 8, 8
 """How often a returning leader serves the line before it passes the lead on; and nobody but itself
 before the line ends."""
 
@@ -25,6 +29,15 @@ class Reads(NamedTuple):
     led: fdb.Value
     leader: fdb.Value
     round: fulfilment.Reads
+
+
+def alone(access: Access) -> bool:
+    """Whether the caller leads, and may take a message without serving the line."""
+    return (
+        access.lead is not None
+        and access.returns
+        and time.monotonic() < access.served + SERVE_SECONDS
+    )
 
 
 def reads(tr: fdb.Transaction, access: Access) -> Reads | None:
@@ -67,6 +80,7 @@ def serve(
         tr[scope.keys.leader] = claim
         leader.renew(tr, scope, led)
         return line.register(tr, scope, claim, request, demand, leads=True)
+    access.served = time.monotonic()
     access.rounds += 1
     access.alone = 0 if len(served.answers) > 1 else access.alone + 1
     if access.rounds < MAX_ROUNDS:
@@ -76,4 +90,6 @@ def serve(
     fulfilment.stop_leading(tr, scope, served.unserved, successors, led)
     if successors[:1] == [claim] and not served.unserved:
         access.lead = claim
+    else:
+        access.rests = MAX_ROUNDS * (len(served.answers) - 1)
     return answer

@@ -32,6 +32,10 @@ R = TypeVar("R")
 FIRST_PATIENCE, SECOND_PATIENCE, LATER_PATIENCE = 0.1, 2.0, 4.0
 """Seconds that a consumer in line trusts its watch before it checks its request; up to half as much
 more at random."""
+LOOKS = 8
+"""How often a consumer that expects its answer soon looks for it, before it trusts a watch: looking
+costs less than being woken."""
+MIN_NAP_SECONDS = 0.0005
 RENEW_SECONDS = leader.LEADS_SECONDS / 2
 MAX_ROUNDS = 8
 LINGER_SECONDS = 0.004
@@ -128,7 +132,9 @@ class _Waiter:
     def collect(self) -> list[Delivery] | None:
         """The answer; None if the consumer was taken for dead."""
         try:
-            found = self._poll()
+            found = self._look()
+            if found is None:
+                found = self._poll()
             while found is None:
                 found = self._run(self._last_call, wrote=bool)
         except _TakenForDead:
@@ -140,6 +146,22 @@ class _Waiter:
 
     def _withdraw(self, tr: fdb.Transaction) -> None:
         wakeups.withdraw(tr, self.keys, ConsumerRef(self.ticket.claim))
+
+    def _look(self) -> list[Delivery] | None:
+        """Look for the answer of a request that nothing watches; watch it if there is none soon."""
+        if self.leads or self.watch is not None:
+            return None
+        access, began = self.access, time.monotonic()
+        nap = access.answered
+        for n in range(LOOKS):
+            time.sleep(max(0.0, min(nap, self._left())))
+            found = self._answer()
+            if found:
+                took = time.monotonic() - began
+                access.answered += (took - access.answered) / 8 if n else -nap / 16
+                return found
+            nap = max(MIN_NAP_SECONDS, access.answered / 4)
+        return self._run(partial(self._check, overdue=False), wrote=lambda _: False)
 
     def _poll(self) -> list[Delivery] | None:
         """Sleep and check until there is an answer; None if the time is over."""
@@ -173,24 +195,31 @@ class _Waiter:
         try:
             leads = tr.snapshot.get(self.keys.leader)
             found = lease.under(tr, self.keys, claim, self.ticket.demand.max_messages)
-            if found and leads.value == claim + leader.AWAY:
-                self.access.take_lead(claim)
-            return found
+            return self._accept(found, leads) if found else None
         except fdb.FDBError:
             return None
 
-    def _check(self, tr: fdb.Transaction) -> list[Delivery] | None:
-        """The answer; without one, stay in line."""
-        status = line.status(tr, self.keys, self.ticket)
+    def _accept(self, found: list[Delivery], leads: fdb.Value) -> list[Delivery]:
+        """The answer; with it the consumer may have become the leader, who is away."""
+        if leads.value == self.ticket.claim + leader.AWAY:
+            self.access.take_lead(self.ticket.claim)
+        return found
+
+    def _check(self, tr: fdb.Transaction, overdue: bool = True) -> list[Delivery] | None:
+        """The answer; without one, stay in line, and lead if the leader's return is overdue."""
+        leads, status = tr.snapshot.get(self.keys.leader), line.status(tr, self.keys, self.ticket)
         if status.held:
-            return status.held
+            return self._accept(status.held, leads)
         scope = self.access.scope(tr)
         if status.request is None:
             # Gone without a lease: the queue was empty, or the consumer was taken for dead.
             if self.ticket.waits or scope.version(tr) > self.ticket.certain_until:
                 raise _TakenForDead
             return []
-        self.leads, self.leader_left, self.watch = line.stay(tr, scope, self.ticket, status.request)
+        self.leads, left, self.watch = line.stay(
+            tr, scope, self.ticket, status.request, overdue=overdue
+        )
+        self.leader_left = left if overdue else 0.0
         return None
 
     # -- leading -----------------------------------------------------------------------------
