@@ -1,4 +1,9 @@
-"""Counts the requests of one process to the database, below the bindings."""
+"""Counts the requests of one process to the database, below the bindings.
+
+The embedded engine's futures hold their results, and fdbqueue takes them as they are. So rows and
+commits of such a future count when it is made, and a wait for it when it is first asked whether its
+result is at hand.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.embedded.futures import Future
 
 CONFLICT = 1020
 READ_ONLY = -1
@@ -51,23 +57,37 @@ class Meter:
 
     def install(self) -> None:
         capi = self._capi = fdb.impl._FDBBase.capi
-        for name in ("get", "get_key", "get_read_version", "get_range"):
+        for name in ("get", "get_key", "get_read_version"):
             self._wrap(f"fdb_transaction_{name}", self._asked)
         for name in ("set", "clear", "clear_range", "atomic_op"):
             self._wrap(f"fdb_transaction_{name}", self._wrote)
         self._wrap("fdb_future_is_ready", self._waits)
-        rows = capi.fdb_future_get_keyvalue_array
+        Future.at_hand = _AtHand(self._waits)  # type: ignore[assignment]
+        ranged, rows = capi.fdb_transaction_get_range, capi.fdb_future_get_keyvalue_array
         commit, ended = capi.fdb_transaction_commit, capi.fdb_future_get_error
+
+        def ranging(*args: Any) -> Any:
+            self._pending.request = True
+            future = ranged(*args)
+            if type(future) is Future and future.error is None:
+                self.counts.rows += len(future.value[0])
+            return future
 
         def arrived(future: Any, found: Any, count: Any, more: Any) -> Any:
             result = rows(future, found, count, more)
-            self.counts.rows += count._obj.value
+            if type(future) is not Future:
+                self.counts.rows += count._obj.value
             return result
 
         def committing(transaction: Any) -> Any:
             self._pending.request = True
             future = commit(transaction)
-            self._commits[future] = transaction
+            if type(future) is not Future:
+                self._commits[future] = transaction
+            elif future.error is None:
+                self._committed(transaction)
+            else:
+                self._refused(getattr(future.error, "code", 0))
             return future
 
         def committed(future: Any) -> Any:
@@ -76,14 +96,13 @@ class Meter:
                 result = ended(future)
             except fdb.FDBError as error:
                 if transaction is not None:
-                    self.counts.attempts += 1
-                    self.counts.conflicts += error.code == CONFLICT
+                    self._refused(error.code)
                 raise
-            if transaction is not None and self._version(transaction) != READ_ONLY:
-                self.counts.attempts += 1
-                self.counts.commits += 1
+            if transaction is not None:
+                self._committed(transaction)
             return result
 
+        capi.fdb_transaction_get_range = ranging
         capi.fdb_future_get_keyvalue_array = arrived
         capi.fdb_transaction_commit, capi.fdb_future_get_error = committing, committed
 
@@ -108,7 +127,27 @@ class Meter:
             self._pending.request = False
             self.counts.round_trips += 1
 
-    def _version(self, transaction: Any) -> int:
+    def _committed(self, transaction: Any) -> None:
         version = ctypes.c_int64()
         self._capi.fdb_transaction_get_committed_version(transaction, ctypes.byref(version))
-        return version.value
+        if version.value != READ_ONLY:
+            self.counts.attempts += 1
+            self.counts.commits += 1
+
+    def _refused(self, code: int) -> None:
+        self.counts.attempts += 1
+        self.counts.conflicts += code == CONFLICT
+
+
+class _AtHand:
+    """The ``at_hand`` of a future of the embedded engine, which tells when it is asked for."""
+
+    def __init__(self, asked: Callable[[str], None]) -> None:
+        self._asked = asked
+
+    def __get__(self, future: Any, _: object = None) -> bool:
+        self._asked("at_hand")
+        return bool(vars(future).get("at_hand", True))
+
+    def __set__(self, future: Any, at_hand: bool) -> None:
+        vars(future)["at_hand"] = at_hand
