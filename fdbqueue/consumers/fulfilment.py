@@ -121,7 +121,7 @@ def serve(
     begin = 0
     for one in waiting:
         request = one.request
-        most = found[begin : begin + request.max_messages]
+        most = found[begin : begin + min(request.max_messages, lease.MAX_TOGETHER)]
         messages = head.together(most, suspects=request.suspects)
         begin += len(messages)
         if not messages:

@@ -180,7 +180,7 @@ def status(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Status:
 
     One round trip if the request is answered, which callers have reason to expect; else two.
     """
-    held = lease.under(tr, keys, ticket.claim, ticket.demand.max_messages)
+    held = lease.under(tr, keys, ticket.claim)
     if held:
         return Status(None, held)
     value = tr.get(keys.request(ticket.index, ticket.claim)).value

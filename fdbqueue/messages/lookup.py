@@ -13,7 +13,7 @@ from ..errors import CorruptData, FormatTooNew
 from ..schema.codec.dead_letters import unpack_dead
 from ..schema.codec.delayed import unpack_delayed
 from ..schema.codec.envelopes import open_envelope
-from ..schema.codec.leases import unpack_lease
+from ..schema.codec.leases import unpack_lease, unpack_until
 from ..schema.codec.lookup import DeadRecord, Place, PlannedPlace, Turn, pack_place, unpack_place
 from ..schema.codec.plans import Claimed, unpack_plan
 from ..schema.keys import Kind, QueueKeys
@@ -138,12 +138,13 @@ def _leased(
     message = StoredMessage(lease.position, open_envelope(lease.envelope))
     if message.id != message_id:
         return None
-    extended = tr.snapshot.get(scope.keys.until(scope.keys.leased_token(lease_key, lease.claim)))
+    until = tr.snapshot.get(scope.keys.until(lease.claim))
     (message,) = _loaded(tr, scope, message)
+    ends = lease.ends(unpack_until(until.value))
     return MessageState(
         message=message.envelope.message(lease.position),
         state=State.LEASED,
-        lease_expires_at_ms=None if lease.planned else lease.ends(extended.value).wall_ms,
+        lease_expires_at_ms=None if lease.planned else ends.wall_ms,
         consumer=lease.consumer,
     )
 

@@ -38,7 +38,7 @@ def next_event_seconds(tr: fdb.Transaction, scope: Scope, reads: Reads) -> float
     now_ms = scope.now_ms(tr)
     times = [(scope.keys.delayed.parse(kv.key)[0] - now_ms) / 1000 for kv in reads.delayed]
     for kv in reads.expiry:
-        version, _ = scope.keys.leased_until(kv.key, b"")
+        version, _ = scope.keys.parse_expiry(kv.key)
         by_version = (version - scope.version(tr)) / VERSIONS_PER_SECOND
         times.append(max(by_version, (unpack_expiry(kv.value)[0] - now_ms) / 1000))
     return max(0.0, min(times)) if times else None

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages.delivery import lease as leases
-from ..messages.delivery import settle
+from ..messages.delivery import lease_extension, settle
 from ..store.binding import fdb
 from ..values.backoff import check_delay
 from ..values.durations import Seconds
@@ -95,7 +95,7 @@ def extend_many(
     def extend(tr: fdb.Transaction) -> int:
         scope = queue._scope(tr)
         seconds = scope.options.lease if wanted is None else wanted
-        return leases.extend(tr, scope, deliveries, seconds)
+        return lease_extension.extend(tr, scope, deliveries, seconds)
 
     expires_at_ms = queue._run(tr, extend)
     return [replace(delivery, expires_at_ms=expires_at_ms) for delivery in deliveries]

@@ -63,6 +63,7 @@ class _Verifier:
             self.messages += self.pages(partial(_of_kind, kind))
         self.pages(audit.leases)
         self.pages(audit.expiries)
+        self.pages(audit.ends)
         self.pages(auditplans.leases)
         self.plans()
         self.staged = self.pages(sinks.attempts)

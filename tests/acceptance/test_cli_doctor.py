@@ -92,7 +92,8 @@ def rewrite_expiry(db: fdb.Database, queue: Queue, token: bytes, seconds_ago: in
     lease = unpack_lease(stored)
     moved = lease._replace(expiry_ms=int(time.time() - seconds_ago) * 1000)
     tr[key] = pack_lease(moved)
-    tr[queue._keys.expiry(lease.expiry_version, token)] = pack_expiry(moved.expiry_ms, token[:16])
+    expiry = queue._keys.expiry(lease.expiry_version, lease.claim)
+    tr[expiry] = pack_expiry(moved.expiry_ms, [lease.place])
     tr.commit().wait()
 
 

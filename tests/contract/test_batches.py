@@ -167,14 +167,14 @@ def test_leases_that_lapse_are_read_as_far_as_they_are_returned_at_once(
     assert len(queue.receive_many(db, 100)) == 100
     clock.seconds += 11
     read: list[bytes] = []
-    capi: Any = fdb.impl._FDBBase.capi
-    get = capi.fdb_transaction_get
+    wait = fdb.impl.FutureKeyValueArray.wait
 
-    def counting(transaction: Any, key: bytes, *rest: Any) -> Any:
-        read.append(key)
-        return get(transaction, key, *rest)
+    def counting(page: Any) -> Any:
+        found = wait(page)
+        read.extend(kv.key for kv in found[0])
+        return found
 
-    monkeypatch.setattr(capi, "fdb_transaction_get", counting)
+    monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", counting)
     queue.receive(db)
     leases = queue._keys.kind(Kind.LEASE)
     assert 8 <= len([key for key in read if leases.start <= key < leases.stop]) < 50

@@ -120,8 +120,8 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
     made: list[tuple[bytes, object, Callable[[bytes], object]]] = [
         (keys.ready(position), position, keys.parse_ready),
         (keys.lease_at(position), leased, lambda key: keys.leased_token(key, claim)),
-        (keys.until(leased), leased, keys.parse_until),
-        (keys.expiry(number, leased), (number, leased), lambda k: keys.leased_until(k, claim)),
+        (keys.until(claim), claim, keys.parse_until),
+        (keys.expiry(number, claim), (number, claim), keys.parse_expiry),
         (keys.planned(token, index), (token, index), keys.planned.parse),
         (keys.request(number, token), (number, token), keys.parse_request),
         (keys.subscription(name), (name,), keys.subscription.parse),

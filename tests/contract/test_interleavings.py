@@ -47,6 +47,17 @@ def requests(db: fdb.Database, queue: Queue) -> int:
     return len(list(db.get_range(every.start, every.stop)))
 
 
+def left_by_claims(db: fdb.Database, later: Queue, held: Sequence[Delivery]) -> list[str]:
+    """Of which kinds keys are left when all messages have been settled and every end is past."""
+    later.ack_many(db, held)
+    later.sweep(db)
+    while found := later.receive_many(db, 10):
+        later.ack_many(db, found)
+    Queue(later.name, later._root, clock=ManualClock(seconds=1_000)).sweep(db)
+    ranges = {kind: later._keys.kind(kind) for kind in (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)}
+    return [k.name for k, every in ranges.items() if db.get_range(every.start, every.stop)]
+
+
 def payloads(found: Sequence[Delivery]) -> list[bytes]:
     return [one.payload for one in found]
 
@@ -188,6 +199,170 @@ def test_a_lease_is_extended_or_lapses(
         ], check
 
     assert explore(db, start) >= 6
+
+
+@pytest.mark.parametrize("together", [3, 9])
+def test_a_claim_that_is_half_settled_lapses_while_more_of_it_is_settled(
+    db: fdb.Database, space: fdb.Subspace, fresh: Callable[..., Queue], together: int
+) -> None:
+    def start() -> Start:
+        # Given a claim that is over, of which one message is done
+        queue = fresh(lease=10, contention="first", backoff=None)
+        queue.enqueue_many(db, [b"%d" % n for n in range(together)])
+        held = queue.receive_many(db, together)
+        queue.ack(db, held[0])
+        later = Queue(queue.name, space, clock=ManualClock(seconds=60))
+
+        def check(results: list[Any]) -> None:
+            # Then the rest is done or comes back, each message once
+            one, many, found = results
+            done = 1 + (one is None) + (together - 2) * (many is None)
+            assert all(result is None or isinstance(result, LeaseLost) for result in (one, many))
+            depth = queue.depth(db)
+            assert (depth.done, depth.leased) == (done, len(found))
+            assert depth.ready == together - done - len(found)
+            clean(db, queue)
+            assert left_by_claims(db, later, found) == []
+
+        # When one more is settled, the rest is settled at once, and another looks for messages
+        return [
+            lambda db: queue.ack(db, held[1]),
+            lambda db: queue.ack_many(db, held[2:]),
+            lambda db: later.receive_many(db, 1),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+@pytest.mark.parametrize("together", [2, 9])
+def test_a_claim_is_settled_whole_or_lapses(
+    db: fdb.Database, space: fdb.Subspace, fresh: Callable[..., Queue], together: int
+) -> None:
+    def start() -> Start:
+        # Given a claim that is over
+        queue = fresh(lease=10, contention="first", backoff=None)
+        queue.enqueue_many(db, [b"%d" % n for n in range(together)])
+        held = queue.receive_many(db, together)
+        later = Queue(queue.name, space, clock=ManualClock(seconds=60))
+
+        def check(results: list[Any]) -> None:
+            # Then all of it is done, or all of it comes back
+            settled, found = results
+            assert bool(found) == isinstance(settled, LeaseLost)
+            assert queue.depth(db).done == (0 if found else together)
+            clean(db, queue)
+            assert left_by_claims(db, later, found) == []
+
+        # When it is settled whole while another looks for messages
+        return [
+            lambda db: queue.ack_many(db, held),
+            lambda db: later.receive_many(db, 1),
+        ], check
+
+    assert explore(db, start) >= 4
+
+
+def test_some_of_a_claim_are_extended_while_it_lapses(
+    db: fdb.Database, space: fdb.Subspace, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a claim that is over
+        queue = fresh(lease=10, contention="first", backoff=None)
+        queue.enqueue_many(db, [b"0", b"1", b"2"])
+        held = queue.receive_many(db, 3)
+        later = Queue(queue.name, space, clock=ManualClock(seconds=60))
+        last = Queue(queue.name, space, clock=ManualClock(seconds=80))
+
+        def check(results: list[Any]) -> None:
+            # Then those that were extended are still held, and the others come back
+            first, second, found = results
+            kept = [
+                one
+                for one, result in zip(held[:2], (first, second), strict=True)
+                if not isinstance(result, LeaseLost)
+            ]
+            assert [one.delivery.id for one in queue.leases(db)] == sorted(
+                one.id for one in (*kept, *found)
+            )
+            assert queue.depth(db).ready == 3 - len(kept) - len(found)
+            clean(db, queue)
+            # And come back at their own end
+            queue.ack_many(db, found)
+            last.sweep(db)
+            assert queue.depth(db).ready == 3 - len(found)
+            assert left_by_claims(db, last, []) == []
+
+        # When two are extended, each by itself, while another looks for messages
+        return [
+            lambda db: later.extend(db, held[0]),
+            lambda db: later.extend(db, held[1]),
+            lambda db: later.receive_many(db, 1),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_extension_of_a_claim_makes_no_settlement_of_others_fail(
+    db: fdb.Database, space: fdb.Subspace, fresh: Callable[..., Queue], whole: bool
+) -> None:
+    runs: list[int] = []
+
+    def start() -> Start:
+        # Given a claim
+        queue = fresh(lease=10, contention="first")
+        queue.enqueue_many(db, [b"%d" % n for n in range(4)])
+        held = queue.receive_many(db, 4)
+        settled = held if whole else held[:2]
+        runs.append(0)
+
+        def handle(tr: fdb.Transaction) -> None:
+            runs[-1] += 1
+            queue.ack_many(tr, settled)
+
+        def check(results: list[Any]) -> None:
+            # Then they are done at the first try
+            assert (results[0], runs[-1], queue.depth(db).done) == (None, 1, len(settled))
+            clean(db, queue)
+            later = Queue(queue.name, space, clock=ManualClock(seconds=60))
+            assert left_by_claims(db, later, []) == []
+
+        # When messages of it are done while others, or all of it, are extended
+        return [
+            lambda db: once.run(db, queue._keys.once, handle),
+            lambda db: queue.extend_many(db, held[2:], 30),
+            lambda db: queue.extend_many(db, held, 40),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+def test_a_batch_is_settled_while_another_takes_what_came_back_in_its_middle(
+    db: fdb.Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a batch, and a message in its middle that has come back
+        queue = fresh(lease=10, contention="first")
+        queue.enqueue_many(db, [b"%d" % n for n in range(9)])
+        held = queue.receive_many(db, 9)
+        queue.release(db, held.pop(4), delay=0)
+
+        def check(results: list[Any]) -> None:
+            # Then both have what they wanted
+            settled, found = results
+            assert (settled, payloads(found)) == (None, [b"4"])
+            depth = queue.depth(db)
+            assert (depth.done, depth.leased) == (8, 1)
+            clean(db, queue)
+            queue.ack_many(db, found)
+
+        # When it is settled while another takes that one
+        return [
+            lambda db: queue.ack_many(db, held),
+            lambda db: queue.receive_many(db, 1),
+        ], check
+
+    assert explore(db, start) >= 4
 
 
 def test_fulfilment_against_withdrawal(db: fdb.Database, fresh: Callable[..., Queue]) -> None:

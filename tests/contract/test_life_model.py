@@ -517,9 +517,13 @@ class Life(RuleBasedStateMachine):
         for record in self.of(State.DELAYED):
             self.queue.cancel(self.db, record.id)
         self.queue.dead.purge(self.db)
+        # What claims leave that were settled one by one goes when it falls due.
+        self.clock.ms += 2_000 * int(LEASE)
+        self.queue.sweep(self.db)
+        kinds = (Kind.MOVED, Kind.UNIQUE, Kind.MORTAL, Kind.UNTIL, Kind.EXPIRY, Kind.CHUNK)
         left = [
             kind.name
-            for kind in (Kind.MOVED, Kind.UNIQUE, Kind.MORTAL, Kind.EXPIRY, Kind.CHUNK)
+            for kind in kinds
             if self.db.get_range(
                 self.queue._keys.kind(kind).start, self.queue._keys.kind(kind).stop, limit=1
             )

@@ -74,17 +74,17 @@ def unreadable_lease(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def no_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
     token, _, version = first_lease(db, queue)
-    del db[keys.expiry(version, token)]
+    del db[keys.expiry(version, token[:16])]
 
 
 def other_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
     token, _, version = first_lease(db, queue)
-    db[keys.expiry(version, token)] = pack_expiry(5, token[:16])
+    db[keys.expiry(version, token[:16])] = pack_expiry(5, [token[16:]])
 
 
 def no_lease(db: Database, queue: Queue, keys: QueueKeys) -> None:
     token = keys.token(bytes(16), keys.ready(Position(0, 17, bytes(8))))
-    db[keys.expiry(10**15, token)] = pack_expiry(5, bytes(16))
+    db[keys.expiry(10**15, bytes(16))] = pack_expiry(5, [token[16:]])
 
 
 def twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -96,10 +96,11 @@ def twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def leased_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
     row = rows(db, queue, Kind.LEASE)[0]
-    token, position, version = first_lease(db, queue)
+    token, position, _ = first_lease(db, queue)
     other = keys.token(token[:16], keys.ready(Position(position.level, 1, bytes(8))))
     db[lease_key(keys, other)] = row.value
-    db[keys.expiry(version, other)] = rows(db, queue, Kind.EXPIRY)[0].value
+    expiry = rows(db, queue, Kind.EXPIRY)[0]
+    db[expiry.key] = expiry.value + other[16:]
     db.add(keys.count(position.level), counters(enqueued=1, leased=1))
 
 

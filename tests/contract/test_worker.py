@@ -647,8 +647,8 @@ def test_a_clock_that_steps_back_lets_no_live_lease_lapse(
         # When its clock steps back by most of a minute
         clock.wall_only = -55
         # Then the lease is extended nevertheless
-        until = db[queue._keys.until(granted.delivery.token)]
-        eventually(lambda: db[queue._keys.until(granted.delivery.token)] != until)
+        until = db[queue._keys.until(granted.delivery.token[:16])]
+        eventually(lambda: db[queue._keys.until(granted.delivery.token[:16])] != until)
         assert elsewhere.receive(db) is None
         recorder.gate.set()
         eventually(lambda: elsewhere.depth(db).done == 1)

@@ -52,6 +52,7 @@ from fdbqueue.schema.codec.leases import (
     pack_lease,
     pack_planned_lease,
     pack_until,
+    split_places,
     unpack_expiry,
     unpack_lease,
     unpack_until,
@@ -135,13 +136,16 @@ CHUNKED = Envelope(
     chunks=bytes(range(12)),
     chunk_bytes=180_000,
 )
-LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM, True)
+LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, CLAIM, True, 2)
+NAMED = [TOKEN[16:], QUEUE.token(b"", QUEUE.ready(Position(0, 7, bytes(8))))]
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
 REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
 RECORD = ConsumerRecord("billing", 1, 1_700_000_000_000)
 WAITER = ConsumerRecord("", 0, 1_700_000_000_000, 90_000_000, 1_700_000_000_000)
 SESSION = Session("host-1", 4711, 1_700_000_000_000, 90_000_000, 1_700_000_005_000)
-UNTIL = Moment(120_000_000, 1_700_000_060_000)
+UNTIL = dict(
+    zip(NAMED, (Moment(120_000_000, 1_700_000_060_000), Moment(90_000_000, 5)), strict=True)
+)
 HOLDER = Holder(CLAIM, 90_000_000, 1_700_000_030_000)
 LETTER = DeadLetter(PLAIN, "rejected", 1_700_000_050_000)
 PLANNER = PlannerState(bytes(range(16)), CONSUMER, 3, 4)
@@ -165,7 +169,7 @@ MOVED_EVENT = (*EVENT[:6], "05-00000000012d-00112233445566ff")
 STAMP = bytes(range(10))
 DEFINITION = Definition("audit")
 META = json.dumps(
-    {"format": 3, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
+    {"format": 4, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
     sort_keys=True,
 ).encode()
 EMPTY = b""
@@ -199,6 +203,11 @@ def event_key(n: int) -> bytes:
     return key[:at] + STAMP + key[at + len(STAMP) :]
 
 
+def expiry(value: bytes) -> tuple[int, list[bytes]]:
+    wall_ms, places = unpack_expiry(value)
+    return wall_ms, split_places(places)
+
+
 VECTORS: dict[str, Vector] = {
     "META": Vector(
         QUEUE.meta, META, None, (lambda v: catalogue.parsed(v, "orders"), QueueOptions(levels=3))
@@ -230,10 +239,10 @@ VECTORS: dict[str, Vector] = {
         (unpack_lease, PLANNED),
     ),
     "EXPIRY": Vector(
-        QUEUE.expiry(90_000_000, TOKEN),
-        pack_expiry(1_700_000_030_000, CLAIM),
-        (lambda key: QUEUE.leased_until(key, CLAIM), (90_000_000, TOKEN)),
-        (unpack_expiry, (1_700_000_030_000, CLAIM)),
+        QUEUE.expiry(90_000_000, CLAIM),
+        pack_expiry(1_700_000_030_000, NAMED),
+        (QUEUE.parse_expiry, (90_000_000, CLAIM)),
+        (expiry, (1_700_000_030_000, NAMED)),
     ),
     "DELAYED": Vector(
         QUEUE.delayed(*DUE),
@@ -384,9 +393,9 @@ VECTORS: dict[str, Vector] = {
         (staged, ROWS),
     ),
     "UNTIL": Vector(
-        QUEUE.until(TOKEN),
+        QUEUE.until(CLAIM),
         pack_until(UNTIL),
-        (QUEUE.parse_until, TOKEN),
+        (QUEUE.parse_until, CLAIM),
         (unpack_until, UNTIL),
     ),
     "ATTEMPT": Vector(
@@ -533,7 +542,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (2, CorruptData), (4, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (3, CorruptData), (5, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

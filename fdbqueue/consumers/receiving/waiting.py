@@ -194,7 +194,7 @@ class _Waiter:
         tr, claim = once.transaction(self.db, self.keys.once), self.ticket.claim
         try:
             leads = tr.snapshot.get(self.keys.leader)
-            found = lease.under(tr, self.keys, claim, self.ticket.demand.max_messages)
+            found = lease.under(tr, self.keys, claim)
             return self._accept(found, leads) if found else None
         except fdb.FDBError:
             return None

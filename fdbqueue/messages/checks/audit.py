@@ -23,11 +23,18 @@ from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
 from ...schema.codec.dead_letters import unpack_dead
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, unpack_envelope
-from ...schema.codec.leases import lease_key, pack_expiry, unpack_expiry, unpack_lease
-from ...schema.keys import CLAIM_BYTES, Kind
+from ...schema.codec.leases import (
+    Lease,
+    pack_expiry,
+    split_places,
+    unpack_expiry,
+    unpack_lease,
+    unpack_until,
+)
+from ...schema.keys import Kind
 from ...schema.scope import Scope
 from ...store.binding import fdb
-from ...store.clocks import VERSIONS_PER_SECOND
+from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Depth, Deviation, Position
 from ...values.options import MAX_LEASE_SECONDS
 
@@ -194,64 +201,104 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     keys = audit.scope.keys
     rows, following = audit.page(Kind.LEASE, begin)
     reads = []
+    untils: dict[bytes, fdb.Value] = {}
     for kv in rows:
         if audit.envelope(Kind.LEASE, kv) is None:
             continue
         lease = unpack_lease(kv.value)
-        token = keys.leased_token(kv.key, lease.claim)
-        ready = audit.reads.get(keys.ready(lease.position))
-        reads.append((lease, token, audit.reads.get(keys.until(token)), ready))
+        reads.append((lease, audit.reads.get(keys.ready(lease.position))))
+        if lease.claim not in untils:
+            untils[lease.claim] = audit.reads.get(keys.until(lease.claim))
+    others = {claim: _ends(read.value) for claim, read in untils.items()}
+    expiries: dict[bytes, fdb.Value] = {}
     ended = []
-    for lease, token, extended, ready in reads:
-        until = lease.ends(extended.value)
-        expiry = keys.expiry(until.version, token)
-        ended.append((lease, until, expiry, audit.reads.get(expiry), ready))
-    for lease, until, expiry, value, ready in ended:
-        subject = lease.position.to_id()
-        stored = None if lease.planned else value.value
-        wanted = pack_expiry(until.wall_ms, lease.claim)
-        if not lease.planned and stored != wanted:
-            what = "no expiry" if stored is None else f"one at {unpack_expiry(stored)[0]} ms"
+    for lease, ready in reads:
+        ends = others[lease.claim]
+        if ready.present():
+            audit.report("ready and leased", lease.position.to_id(), "it would be delivered twice")
+        if lease.planned or ends is None:
+            continue
+        until = lease.ends(ends)
+        expiry = keys.expiry(until.version, lease.claim)
+        if expiry not in expiries:
+            expiries[expiry] = audit.reads.get(expiry)
+        ended.append((lease, until, expiry))
+    named = {key: _named(read.value) for key, read in expiries.items()}
+    for lease, until, expiry in ended:
+        wall_ms, places = named[expiry]
+        if wall_ms != until.wall_ms or lease.place not in places:
+            what = "no expiry" if lease.place not in places else f"one at {wall_ms} ms"
             audit.report(
                 "lease without expiry",
-                subject,
+                lease.position.to_id(),
                 f"leased until {until.wall_ms} ms, but has {what}",
-                partial(audit.tr.set, expiry, wanted),
+                partial(_expire, audit, expiry, until, lease),
             )
-        if ready.present():
-            audit.report("ready and leased", subject, "it would be delivered twice")
     return following
+
+
+def _expire(audit: Audit, expiry: bytes, until: Moment, lease: Lease) -> None:
+    """Let an expiry name a lease."""
+    _, places = _named(audit.tr.get(expiry).value)
+    audit.tr[expiry] = pack_expiry(until.wall_ms, dict.fromkeys((*places, lease.place)))
+
+
+def _named(expiry: bytes | None) -> tuple[int, frozenset[bytes]]:
+    """The wall clock and the places that an expiry names; nothing if it cannot be read."""
+    try:
+        wall_ms, places = unpack_expiry(expiry or pack_expiry(0, ()))
+        return wall_ms, frozenset(split_places(places))
+    except CorruptData:
+        return 0, frozenset()
+
+
+def _ends(until: bytes | None) -> dict[bytes, Moment] | None:
+    """The ends of a claim's leases by place; None if they cannot be read."""
+    try:
+        return unpack_until(until)
+    except (CorruptData, FormatTooNew):
+        return None
 
 
 def expiries(audit: Audit, begin: bytes) -> bytes:
-    """Every expiry belongs to a lease, or is the remainder of an extension and will fall due."""
+    """Every expiry names leases, and falls due. Leases may be gone, or end later."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.EXPIRY, begin)
-    latest = audit.scope.version(audit.tr) + int(MAX_LEASE_SECONDS * VERSIONS_PER_SECOND)
-    reads = []
+    latest = _latest(audit)
     for kv in rows:
-        version, token = keys.leased_until(kv.key, unpack_expiry(kv.value)[1])
-        extended = audit.reads.get(keys.until(token))
-        reads.append((kv.key, version, audit.reads.get(lease_key(keys, token)), extended, token))
-    for key, version, value, extended, token in reads:
-        stored = value.value
-        try:
-            lease = None if stored is None else unpack_lease(stored)
-            agrees = (
-                version <= latest
-                if lease is None or lease.claim != token[:CLAIM_BYTES]
-                else lease.ends(extended.value).version == version
-            )
-        except (CorruptData, FormatTooNew):
-            continue
-        if not agrees:
-            audit.report(
-                "expiry without lease",
-                token.hex(),
-                "no lease ends then",
-                partial(audit.tr.clear, key),
-            )
+        version, claim = keys.parse_expiry(kv.key)
+        if not _named(kv.value)[1]:
+            audit.report("unreadable", kv.key.hex(), "a value of kind expiry")
+        elif version > latest:
+            clear = partial(audit.tr.clear, kv.key)
+            audit.report("expiry without lease", claim.hex(), "no lease ends then", clear)
     return following
+
+
+def ends(audit: Audit, begin: bytes) -> bytes:
+    """Every end of a claim has an expiry, with which it is removed."""
+    keys = audit.scope.keys
+    rows, following = audit.page(Kind.UNTIL, begin)
+    reads: list[tuple[bytes, bytes, list[bytes], Moment, fdb.Value]] = []
+    for kv in rows:
+        claim, found = keys.parse_until(kv.key), _ends(kv.value)
+        if not found:
+            audit.report("unreadable", kv.key.hex(), "a value of kind until")
+            continue
+        for end in dict.fromkeys(found.values()):
+            expiry = keys.expiry(end.version, claim)
+            places = [place for place, other in found.items() if other == end]
+            reads.append((claim, expiry, places, end, audit.reads.get(expiry)))
+    for claim, expiry, places, end, read in reads:
+        if not _named(read.value)[1].issuperset(places):
+            repair = partial(audit.tr.set, expiry, pack_expiry(end.wall_ms, places))
+            audit.report("end without expiry", claim.hex(), "it would stay for ever", repair)
+    return following
+
+
+def _latest(audit: Audit) -> int:
+    """No lease ends after this version."""
+    return audit.scope.version(audit.tr) + int(MAX_LEASE_SECONDS * VERSIONS_PER_SECOND)
 
 
 # -- at one version ---------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec.leases import Lease, lease_key, pack_expiry, pack_lease, unpack_lease
+from ...schema.codec.leases import Lease, pack_expiry, pack_lease, unpack_lease
 from ...schema.codec.plans import unpack_plan
-from ...schema.keys import Kind
+from ...schema.keys import CLAIM_BYTES, Kind
 from ..streams import plans
 from .audit import Audit
 
@@ -71,8 +72,8 @@ def _expire(audit: Audit, key: bytes, lease: Lease) -> None:
     """Turn a lease of a plan into an expired one; the next receive returns the message."""
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
-    over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False)
-    token = keys.token(over.claim, keys.ready(lease.position))
+    claim = os.urandom(CLAIM_BYTES)
+    over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False, claim=claim)
     del audit.tr[key]
-    audit.tr[lease_key(keys, token)] = pack_lease(over)
-    audit.tr[keys.expiry(version, token)] = pack_expiry(now_ms, over.claim)
+    audit.tr[keys.lease_at(lease.position)] = pack_lease(over)
+    audit.tr[keys.expiry(version, claim)] = pack_expiry(now_ms, [over.place])

@@ -1,30 +1,33 @@
 """Leases: a consumer holds a message until it settles the delivery or the lease expires.
 
-LEASE, at the message's position, names the consumer. EXPIRY orders leases by their end. A token is
-the lease's claim, random bytes that LEASE repeats, and that position. An extension must not abort a
-settlement, which may be part of a long transaction of the user. So it does not touch LEASE, and
-writes the new end under UNTIL:
+LEASE, at the message's place, names the consumer and the claim: random bytes that all leases which
+were taken together share. The end belongs to the claim. EXPIRY orders claims by their end, and has
+the places of the leases that end then. A token is the claim and the place. An extension must not
+abort a settlement, which may be part of a long transaction of the user. So it does not touch LEASE,
+and writes the new end under UNTIL, below the claim:
 
-| | LEASE | UNTIL |
-|---|---|---|
-| settling | reads with a conflict, clears | reads at snapshot if extended, clears |
-| extending | reads with a conflict | reads with a conflict, writes |
-| expiring | reads with a conflict, clears | reads with a conflict, clears |
+| | LEASE | UNTIL | EXPIRY |
+|---|---|---|---|
+| settling | reads with a conflict, clears | reads at snapshot if extended | |
+| settling a whole claim | as well | clears, too | clears |
+| extending | reads with a conflict | reads with a conflict, writes | writes, clears |
+| expiring | reads with a conflict, clears | reads with a conflict, writes | clears |
 
-A settlement and an expiry conflict, and so do an extension and an expiry. An extension that commits
-during a settlement, or is unknown to the settled delivery, leaves an EXPIRY without a lease, which
-is removed when it falls due.
+A settlement and an expiry conflict, and so do an extension and an expiry. EXPIRY and UNTIL stay
+when only some leases of a claim are settled, or when an extension commits during a settlement, or
+is unknown to the settled delivery. They are removed when they fall due.
 
-A lease that answers a request in line has UNTIL from the start: the consumer finds its messages
-there, by its claim.
+A claim that answers a request in line has UNTIL from the start: its consumer finds its leases
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
 from ...schema import counters, once
@@ -32,8 +35,8 @@ from ...schema.codec.envelopes import open_envelope, pack_envelope
 from ...schema.codec.leases import (
     Lease,
     Leasing,
+    claim_keys,
     lease_key,
-    leased,
     leasing,
     open_message,
     pack_expiry,
@@ -41,11 +44,12 @@ from ...schema.codec.leases import (
     pack_terms,
     pack_until,
     unpack_lease,
+    unpack_until,
 )
 from ...schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...store.client import pack_int
+from ...store.client import pack_bytes, pack_int
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Delivery, LeasedMessage, Message
 from ...values.records import record
@@ -53,6 +57,10 @@ from ...values.states import LEASE
 from .. import payloads, transitions
 from . import scan
 
+T = TypeVar("T")
+
+MAX_TOGETHER = 1_000
+"""The most leases of one claim, so that their places fit into one value."""
 MIN_SPAN = 8
 """How many leases of one claim and level are read as a range."""
 
@@ -84,28 +92,26 @@ class Read(Protocol):
         """Wait for it."""
 
 
-class Reads(NamedTuple):
-    """The claim of a lease, and the reads of the lease and its end, issued and not awaited."""
-
-    claim: bytes
-    lease: fdb.Value
-    until: fdb.Value
-
-
-class _Span:
-    """One snapshot read of a range instead of one of each key: of some keys that stand together,
-    with few others between them. If there are many, the rest of the keys are read one by one."""
+class Span:
+    """One read of a range instead of one of each key: of some keys that stand together, with few
+    others between them. If there are many, the rest of the keys are read one by one."""
 
     def __init__(self, tr: fdb.TransactionRead, keys: Sequence[bytes]) -> None:
         self._tr = tr
         self._limit = 2 * len(keys)
+        self.begin, self.end = min(keys), max(keys) + b"\x00"
         mode = fdb.StreamingMode.want_all
-        self._range = tr.get_range(min(keys), max(keys) + b"\x00", self._limit, False, mode)
+        self._range = tr.get_range(self.begin, self.end, self._limit, False, mode)
 
     @cached_property
     def rows(self) -> dict[bytes, bytes]:
         """The rows by their keys."""
         return {kv.key: kv.value for kv in self._range}
+
+    @property
+    def alone(self) -> bool:
+        """Whether only the keys stand there, given that all of them do."""
+        return 2 * len(self.rows) == self._limit
 
     def get(self, key: bytes) -> bytes | None:
         """What stands at a key."""
@@ -118,7 +124,7 @@ class _Span:
 class _Row(NamedTuple):
     """A key of a span, to be used as a ``Read``."""
 
-    span: _Span
+    span: Span
     key: bytes
 
     @property
@@ -127,13 +133,6 @@ class _Row(NamedTuple):
 
     def block_until_ready(self) -> None:
         self.span.rows  # noqa: B018
-
-
-class Held(NamedTuple):
-    """A lease, and when it ends."""
-
-    lease: Lease
-    until: Moment
 
 
 @transactional
@@ -165,52 +164,61 @@ def take_plain(
 
     room: bytes of messages that the transaction can hold.
     """
-    keys, clock, claim, levels = scope.keys, scope.clock, terms.claim, scope.keys.levels
+    keys, clock, levels = scope.keys, scope.clock, scope.keys.levels
     if scope.options.history_seconds is not None:
         return None
     now_ms, tried = clock.now_ms(tr), once.attempt(tr)
-    version = (
-        (tried.version or once.version(tr))
-        + clock.versions_ahead()
-        + int(terms.seconds * VERSIONS_PER_SECOND)
-    )
-    wall_ms = now_ms + int(terms.seconds * 1000)
-    packed = pack_int(version)
+    seconds = terms.seconds
+    version = tried.version or once.version(tr)
+    version += clock.versions_ahead() + int(seconds * VERSIONS_PER_SECOND)
+    wall_ms = now_ms + int(seconds * 1000)
     rows: list[tuple[bytes, bytes, Leasing, tuple[Message, bool]]] = []
     for kv in found:
         key, value = kv.key, kv.value
         room -= len(value) + keys.lease_bytes
         if room < 0 and rows:
             break
-        needs = leasing(keys, key, claim, packed)
-        level, index, random = needs[:3]
-        place = f"{levels[level].label}{index:012x}-{random.hex()}"
-        opened = open_message(value, place, level, now_ms)
+        needs = leasing(keys, key)
+        level, index, random, _ = needs
+        message_id = f"{levels[level].label}{index:012x}-{random.hex()}"
+        opened = open_message(value, message_id, level, now_ms)
         if opened is None:
             return None
         rows.append((key, value, needs, opened))
-    if not rows:
+    count = len(rows)
+    if not count:
         return None
-    begun = terms.begins and len(rows) == 1
-    expiry = wall_ms.to_bytes(8, "little") + claim
+    begun = terms.begins and count == 1
     totals: dict[int, int] = {}
     tops: dict[int, int] = {}
     deliveries = []
-    tr.add_read_conflict_range(keys.ready_begin, rows[-1][0] + b"\x00")
-    for key, value, needs, (message, plain) in rows:
-        level, index, random, token, leased_key, expiry_key = needs
-        if not tried.ours or tried.taken:
-            tried.take(tr, keys, key)
-        tr.clear(key)
-        given = (version, wall_ms, terms.consumer, value, begun, claim, plain)
-        tr.set(leased_key, pack_terms(level, index, random, *given))
-        tr.set(expiry_key, expiry)
-        counted = _LEASED - len(message.payload) * counters.BYTE
-        totals[level] = totals[level] + counted if level in totals else counted
-        tops[level] = index
-        deliveries.append(Delivery(message, token, message.attempts + 1, wall_ms, begun))
-    for level, total in totals.items():
-        prepared = levels[level]
+    end = rows[-1][0] + b"\x00"
+    tr.add_read_conflict_range(keys.ready_begin, end)
+    # Nothing else is there. A cursor relies on the gaps between messages: leave these alone then.
+    at_once = count > 1 and tried.ours and not tried.taken and not scope.subscriptions
+    if at_once:
+        tr.clear_range(rows[0][0], end)
+    ends, packed = wall_ms.to_bytes(8, "little"), pack_int(version)
+    claims = ((terms.claim, rows),) if count <= MAX_TOGETHER else _claims(terms.claim, rows)
+    for claim, some in claims:
+        expiry = ends
+        together = count if some is rows else len(some)
+        for key, value, (level, index, random, place), (message, plain) in some:
+            if not at_once:
+                if not tried.ours or tried.taken:
+                    tried.take(tr, keys, key)
+                tr.clear(key)
+            given = (version, wall_ms, terms.consumer, value, begun, claim, plain, together)
+            tr.set(keys.lease_prefix + place, pack_terms(level, index, random, *given))
+            expiry += place
+            counted = _LEASED - len(message.payload) * counters.BYTE
+            totals[level] = totals[level] + counted if level in totals else counted
+            tops[level] = index
+            token = claim + place
+            deliveries.append(Delivery(message, token, message.attempts + 1, wall_ms, begun))
+        tr.set(keys.expiry_prefix + packed + pack_bytes(claim), expiry)
+    for level in totals:
+        total, prepared = totals[level], levels[level]
         # As ``scan.remove``: its index is never used again.
         tr.max(prepared.tail, tops[level].to_bytes(8, "little"))
         operand = (total % counters.MODULUS).to_bytes(counters.OPERAND_BYTES, "little")
@@ -238,29 +246,40 @@ def assign(
 def _assign(
     tr: fdb.Transaction, scope: Scope, terms: Terms, messages: Sequence[StoredMessage]
 ) -> list[tuple[bytes, Lease]]:
-    until = _until(tr, scope, terms.seconds)
+    until = ending(tr, scope, terms.seconds)
     alone = len(messages) == 1
     begun = alone and (terms.begins or messages[0].envelope.suspect)
     leases = []
-    keys, expiry = scope.keys, pack_expiry(until.wall_ms, terms.claim)
-    for message in messages:
-        token = keys.token(terms.claim, keys.ready(message.position))
-        packed = pack_envelope(message.envelope)
-        lease = Lease(
-            message.position,
-            *until,
-            terms.consumer,
-            packed,
-            begun=begun,
-            claim=terms.claim,
-            plain=message.envelope.plain,
-        )
-        tr[lease_key(keys, token)] = pack_lease(lease)
-        tr[keys.expiry(until.version, token)] = expiry
+    keys = scope.keys
+    for claim, some in _claims(terms.claim, messages):
+        places = []
+        for message in some:
+            packed = pack_envelope(message.envelope)
+            lease = Lease(
+                message.position,
+                *until,
+                terms.consumer,
+                packed,
+                begun=begun,
+                claim=claim,
+                plain=message.envelope.plain,
+                together=len(some),
+            )
+            place = lease.place
+            tr[keys.lease_prefix + place] = pack_lease(lease)
+            places.append(place)
+            leases.append((claim + place, lease))
+        tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
         if terms.in_line:
-            tr[keys.until(token)] = pack_until(until)
-        leases.append((token, lease))
+            tr[keys.until(claim)] = pack_until(dict.fromkeys(places, until))
     return leases
+
+
+def _claims(claim: bytes, items: Sequence[T]) -> Iterator[tuple[bytes, Sequence[T]]]:
+    """What is taken at once, in as many claims as it takes; the first one is given."""
+    yield claim, items[:MAX_TOGETHER]
+    for begin in range(MAX_TOGETHER, len(items), MAX_TOGETHER):
+        yield os.urandom(CLAIM_BYTES), items[begin : begin + MAX_TOGETHER]
 
 
 def answer(
@@ -276,43 +295,65 @@ def answer(
 
 
 def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Read]:
-    """Issue the reads of leases to settle, with a conflict on each lease, not on its end.
+    """Issue the reads of leases to settle or extend, not of their ends.
 
-    One read of each; of many that were leased together, one read of all.
+    One read of each, with a conflict; of many that were leased together, one snapshot read of all.
     """
     # Not in a transaction of the caller, who may have turned off that snapshots see its own writes.
     if len(deliveries) < MIN_SPAN or not once.is_ours(tr):
         return [tr.get(lease_key(keys, one.token)) for one in deliveries]
-    spans, issued = _spans(tr.snapshot, keys, deliveries), list[Read]()
-    for one in deliveries:
-        lease = lease_key(keys, one.token)
-        span = spans.get((one.token[:CLAIM_BYTES], one.message.level))
-        if span is None:
-            issued.append(tr.get(lease))
-        else:
-            tr.add_read_conflict_key(lease)
-            issued.append(_Row(span, lease))
+    return read_together(tr, keys, [one.token for one in deliveries], tr.snapshot)
+
+
+def read_together(
+    tr: fdb.TransactionRead,
+    keys: QueueKeys,
+    tokens: Sequence[bytes],
+    spans: fdb.TransactionRead | None,
+) -> list[Read]:
+    """Issue the reads of leases: one of each, or one by ``spans`` of those that were taken
+    together, if there are enough of one claim and level.
+    """
+    together: dict[bytes, list[bytes]] = {}
+    for token in () if spans is None else tokens:
+        together.setdefault(_neighbours(token), []).append(lease_key(keys, token))
+    found = {
+        which: Span(spans, some)
+        for which, some in together.items()
+        if spans is not None and len(some) >= MIN_SPAN
+    }
+    issued = list[Read]()
+    for token in tokens:
+        span, key = found.get(_neighbours(token)), lease_key(keys, token)
+        issued.append(tr.get(key) if span is None else _Row(span, key))
     return issued
+
+
+def _neighbours(token: bytes) -> bytes:
+    """The claim and the level: leases of one claim stood together."""
+    return token[: token[CLAIM_BYTES] + CLAIM_BYTES - 0x13]
+
+
+def conflict(tr: fdb.Transaction, issued: Iterable[Read | None]) -> None:
+    """Make reads of leases conflict that do not yet."""
+    for read in issued:
+        if isinstance(read, _Row):
+            tr.add_read_conflict_key(read.key)
 
 
 def _spans(
     tr: fdb.TransactionRead, keys: QueueKeys, deliveries: Sequence[Delivery]
-) -> dict[tuple[bytes, int], _Span]:
+) -> dict[tuple[bytes, int], Span]:
     """The leases by claim and level, where there are ``MIN_SPAN`` or more: one claim has messages
     that stood together."""
     tokens: dict[tuple[bytes, int], list[bytes]] = {}
     for one in deliveries:
         tokens.setdefault((one.token[:CLAIM_BYTES], one.message.level), []).append(one.token)
     return {
-        place: _Span(tr, [lease_key(keys, token) for token in some])
+        place: Span(tr, [lease_key(keys, token) for token in some])
         for place, some in tokens.items()
         if len(some) >= MIN_SPAN
     }
-
-
-def reads_with_end(tr: fdb.TransactionRead, keys: QueueKeys, token: bytes) -> Reads:
-    """Issue the reads of a lease and its end, with a conflict on both."""
-    return Reads(token[:CLAIM_BYTES], tr.get(lease_key(keys, token)), tr.get(keys.until(token)))
 
 
 def end(
@@ -339,48 +380,70 @@ def end_unread(
     issued: Sequence[Read] | None = None,
 ) -> list[Lease]:
     """As ``end``, but returns the leases, with their envelopes still packed."""
-    keys, leases = scope.keys, []
+    keys = scope.keys
+    issued = issued or reads(tr, keys, deliveries)
+    leases = held(deliveries, issued)
+    claims: dict[bytes, Lease] = {}
+    left: dict[bytes, int] = {}
     extended: dict[bytes, fdb.Value] = {}
-    for delivery, read in zip(deliveries, issued or reads(tr, keys, deliveries), strict=True):
-        packed, token = read.value, delivery.token
-        lease = None if packed is None else unpack_lease(packed)
-        if lease is None or lease.claim != token[:CLAIM_BYTES] or lease.expiry_version == 0:
-            raise _lost(delivery, lease)
-        if lease.expiry_ms != delivery.expires_at_ms:
-            extended[token] = tr.snapshot.get(keys.until(token))
-        leases.append(lease)
     for delivery, lease in zip(deliveries, leases, strict=True):
-        token, version = delivery.token, lease.expiry_version
-        if token in extended:
-            version = lease.ends(extended[token].value).version
-        remove(tr, keys, token, version)
+        claim = lease.claim
+        if claim not in claims:
+            claims[claim] = lease
+            left[claim] = lease.together
+        left[claim] -= 1
+        if lease.expiry_ms != delivery.expires_at_ms and claim not in extended:
+            extended[claim] = tr.snapshot.get(keys.until(claim))
+    later = {claim: unpack_until(extended[claim].value) for claim in extended} if extended else {}
+    single: Sequence[Read | None] = issued
+    if len(issued) >= MIN_SPAN:
+        single = _clear_together(tr, issued)
+    for delivery, read in zip(deliveries, single, strict=True):
+        if read is not None:
+            tr.clear(lease_key(keys, delivery.token))
+    for claim in claims:
+        if left[claim]:
+            continue
+        lease = claims[claim]
+        until, expiry = claim_keys(keys, claim, lease.expiry_version)
+        # Also where there is none: an extension may have committed since.
+        tr.clear(until)
+        if claim not in later or len(later[claim]) < lease.together:
+            tr.clear(expiry)
+        if claim in later:
+            for version in {end.version for end in later[claim].values()}:
+                tr.clear(keys.expiry(version, claim))
     return leases
 
 
-@transactional
-def extend(
-    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], seconds: float
-) -> int:
-    """Let leases end ``seconds`` from now; returns that end in milliseconds of the wall clock.
-
-    One round trip. Fails if one of the leases is settled or expires meanwhile, and aborts only
-    their expiry. Raises what ``end`` raises.
-    """
-    keys = scope.keys
-    issued = [reads_with_end(tr, keys, one.token) for one in deliveries]
-    ends = []
+def held(deliveries: Sequence[Delivery], issued: Sequence[Read]) -> list[Lease]:
+    """The leases of deliveries, given their reads. Raises as ``end``."""
+    leases = []
     for delivery, read in zip(deliveries, issued, strict=True):
-        held = holding(read)
-        if held is None or held.lease.planned:
-            raise _lost(delivery, held and held.lease)
-        ends.append(held.until)
-    until = _until(tr, scope, seconds)
-    for delivery, end in zip(deliveries, ends, strict=True):
-        token = delivery.token
-        del tr[keys.expiry(end.version, token)]
-        tr[keys.until(token)] = pack_until(until)
-        tr[keys.expiry(until.version, token)] = pack_expiry(until.wall_ms, token[:CLAIM_BYTES])
-    return until.wall_ms
+        packed = read.value
+        lease = None if packed is None else unpack_lease(packed)
+        if lease is None or lease.claim != delivery.token[:CLAIM_BYTES] or not lease.expiry_version:
+            raise _lost(delivery, lease)
+        leases.append(lease)
+    if len(leases) > 1 and len({each.token for each in deliveries}) < len(leases):
+        seen: set[bytes] = set()
+        for each in deliveries:
+            if each.token in seen:
+                raise LeaseLost(message_id=each.id)
+            seen.add(each.token)
+    return leases
+
+
+def _clear_together(tr: fdb.Transaction, issued: Sequence[Read]) -> list[Read | None]:
+    """Remove leases that are held and stand together with no others between, as a range, with a
+    conflict on it. Returns the reads of the others, with a conflict on each, and None for these."""
+    at_once = {read.span for read in issued if isinstance(read, _Row) and read.span.alone}
+    for span in at_once:
+        tr.add_read_conflict_range(span.begin, span.end)
+        tr.clear_range(span.begin, span.end)
+    left = [None if isinstance(read, _Row) and read.span in at_once else read for read in issued]
+    conflict(tr, left)
+    return left
 
 
 def witness(keys: QueueKeys, deliveries: Any) -> once.Witness:
@@ -397,32 +460,32 @@ def message_of(lease: Lease) -> StoredMessage:
     return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
 
 
-def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes, at_most: int) -> list[Delivery]:
-    """The deliveries under a claim that asked in line for ``at_most`` messages, as granted.
+def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> list[Delivery]:
+    """The deliveries under a claim that was given in line, as granted.
 
     Two round trips, and one more for payloads in chunks. Conflicts with their grant and their
     settlement.
     """
-    ends = keys.until_under(claim)
-    found = tr.get_range(ends.start, ends.stop, at_most, streaming_mode=fdb.StreamingMode.want_all)
-    tokens = [keys.parse_until(kv.key) for kv in found]
-    values = [tr.get(lease_key(keys, token)) for token in tokens]
-    held = [
-        (token, unpack_lease(value.value))
-        for token, value in zip(tokens, values, strict=True)
+    places = unpack_until(tr.get(keys.until(claim)).value)
+    values = [tr.get(keys.lease_prefix + place) for place in places]
+    found = [
+        (claim + place, unpack_lease(value.value))
+        for place, value in zip(places, values, strict=True)
         if value.value is not None
     ]
-    return _deliveries(tr, keys, [(token, lease) for token, lease in held if lease.claim == claim])
+    return _deliveries(tr, keys, [(token, lease) for token, lease in found if lease.claim == claim])
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
     """The delivery that a token names; none if its lease is gone. As ``under``, but at snapshot
     isolation and with the current end of the lease."""
-    held = holding(reads_with_end(tr.snapshot, keys, token))
-    if held is None:
+    claim = token[:CLAIM_BYTES]
+    read, until = tr.snapshot.get(lease_key(keys, token)), tr.snapshot.get(keys.until(claim))
+    lease = None if read.value is None else unpack_lease(read.value)
+    if lease is None or lease.claim != claim:
         return []
-    (found,) = _deliveries(tr, keys, [(token, held.lease)])
-    return [replace(found, expires_at_ms=held.until.wall_ms)]
+    (found,) = _deliveries(tr, keys, [(token, lease)])
+    return [replace(found, expires_at_ms=lease.ends(unpack_until(until.value)).wall_ms)]
 
 
 @transactional
@@ -445,18 +508,18 @@ def listed(
         if size > scan.BATCH_BYTES:
             break
     more = len(found) == limit or size > scan.BATCH_BYTES
-    held: list[tuple[bytes, Lease, fdb.Value]] = []
+    rows: list[tuple[bytes, Lease]] = []
     for kv in found:
         try:
             lease = unpack_lease(kv.value)
         except (CorruptData, FormatTooNew):
             continue  # verify reports it
-        token = scope.keys.leased_token(kv.key, lease.claim)
-        held.append((token, lease, tr.snapshot.get(scope.keys.until(token))))
+        rows.append((scope.keys.leased_token(kv.key, lease.claim), lease))
+    others = ends_of(tr.snapshot, scope.keys, {lease.claim for _, lease in rows})
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     leases = []
-    for token, lease, until in held:
-        ends = lease.ends(until.value)
+    for token, lease in rows:
+        ends = lease.ends(others[lease.claim] or {})  # verify reports what it cannot read
         envelope = open_envelope(lease.envelope)
         delivery = Delivery(
             message=envelope.properties(lease.position),
@@ -467,6 +530,20 @@ def listed(
         expired = not lease.planned and over(ends, version, now_ms)
         leases.append(LeasedMessage(delivery, lease.consumer, expired, lease.planned))
     return leases, found[-1].key + b"\x00" if more else b""
+
+
+def ends_of(
+    tr: fdb.TransactionRead, keys: QueueKeys, claims: Iterable[bytes]
+) -> dict[bytes, dict[bytes, Moment] | None]:
+    """The ends of leases by claim and place, where they are not the original ones; None if they
+    cannot be read. One round trip."""
+    found: dict[bytes, dict[bytes, Moment] | None] = {}
+    for claim, read in {claim: tr.get(keys.until(claim)) for claim in claims}.items():
+        try:
+            found[claim] = unpack_until(read.value)
+        except (CorruptData, FormatTooNew):
+            found[claim] = None
+    return found
 
 
 OVERDUE_MS = 120_000
@@ -496,24 +573,6 @@ def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
     )
 
 
-def remove(tr: fdb.Transaction, keys: QueueKeys, token: bytes, version: int) -> None:
-    """Remove a lease that was read with a conflict and expires at a version."""
-    lease, until, expiry = leased(keys, token, version)
-    tr.clear(lease)
-    # Also where there was none: an extension may have committed since.
-    tr.clear(until)
-    tr.clear(expiry)
-
-
-def holding(reads: Reads) -> Held | None:
-    """The lease that was read, and its end; None if it is gone."""
-    packed = reads.lease.value
-    if packed is None:
-        return None
-    lease = unpack_lease(packed)
-    return Held(lease, lease.ends(reads.until.value)) if lease.claim == reads.claim else None
-
-
 def _lost(delivery: Delivery, lease: Lease | None) -> LeaseLost | MessagePlanned:
     """Why a delivery cannot be settled or extended, given the lease at its position."""
     if lease is None or lease.claim != delivery.token[:CLAIM_BYTES]:
@@ -521,7 +580,7 @@ def _lost(delivery: Delivery, lease: Lease | None) -> LeaseLost | MessagePlanned
     return MessagePlanned(message_id=delivery.id, consumer=lease.consumer)
 
 
-def _until(tr: fdb.Transaction, scope: Scope, seconds: float) -> Moment:
+def ending(tr: fdb.Transaction, scope: Scope, seconds: float) -> Moment:
     """The end of a lease of ``seconds``."""
     return Moment(
         scope.version(tr) + int(seconds * VERSIONS_PER_SECOND),

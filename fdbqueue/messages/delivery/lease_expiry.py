@@ -9,24 +9,36 @@ by the wall clock alone, once it is overdue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec.envelopes import Envelope
-from ...schema.codec.leases import expiries_end, unpack_expiry
+from ...schema import once
+from ...schema.codec.leases import (
+    Lease,
+    expiries_end,
+    pack_expiry,
+    pack_until,
+    split_places,
+    unpack_expiry,
+    unpack_lease,
+)
 from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
+from ...store.clocks import Moment
 from ...values.states import RECLAIM
-from ..transaction_budget import SIDE_BYTES, fitting, weight
+from ..transaction_budget import SIDE_BYTES, weight
 from . import lease, redelivery
 
 MAX_EXPIRED = 100
-"""The most expired leases that one transaction ends."""
+"""How many claims are read at once."""
 _FIRST_READ = 8
 MAX_PAGES = 10
-"""How many pages of leases that have expired by the version alone to skip."""
+"""How many pages of claims that have expired by the version alone to skip."""
+MAX_PLACES = 1_000
+"""How many leases one transaction looks for, but for the rest of the last claim."""
 
 
 class Reads(NamedTuple):
@@ -60,64 +72,147 @@ def _page(tr: fdb.Transaction, scope: Scope, begin: bytes) -> fdb.FDBRange:
     )
 
 
+@dataclass(slots=True)
+class _Due:
+    """An expiry that is over: its key, and the places of the leases that it names."""
+
+    key: bytes
+    version: int
+    claim: bytes
+    wall_ms: int
+    places: list[bytes]
+
+
+class _Held(NamedTuple):
+    """A lease that has expired, and its message."""
+
+    lease: Lease
+    message: StoredMessage
+
+
 @transactional
 def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int, int, int]:
     """End expired leases, and return their messages to their places.
 
     These are then delivered one by one. If handling had begun, the attempt failed, and the
-    redelivery policy decides what happens. Returns how many became ready, how many leases ended,
-    and the weight of their messages. One more round trip if there are any, and further ones behind
-    many leases of a consumer whose clock is ahead. Conflicts with settlements and extensions of the
-    same leases, and with others that end them.
+    redelivery policy decides what happens. Returns how many became ready, how many leases and
+    expiries ended, and the weight of the messages. One more round trip if there are any, and
+    further ones behind expiries that name no lease any more, or of a consumer whose clock is ahead.
+    What does not fit is left to the next transaction. Conflicts with settlements of the same
+    leases, with extensions of the same claims, and with others that end them.
     """
-    verdicts = []
+    keys, now_ms, over, size = scope.keys, scope.now_ms(tr), 0, 0
+    verdicts: list[tuple[StoredMessage, redelivery.Verdict]] = []
+    claims = _Claims(tr, scope, _over(tr, scope, reads))
+    for due, n, held in claims.leases():
+        if held is not None:
+            more = weight(held.message.envelope)
+            if verdicts and size + more > SIDE_BYTES:
+                if n:
+                    tr.add_read_conflict_key(due.key)
+                    tr[due.key] = pack_expiry(due.wall_ms, due.places[n:])
+                break
+            size += more
+            key = keys.lease_prefix + due.places[n]
+            tr.add_read_conflict_key(key)
+            tr.add_read_conflict_key(keys.until(due.claim))
+            del tr[key]
+            verdict = redelivery.after_expiry(
+                scope.options, held.message.envelope, now_ms, begun=held.lease.begun
+            )
+            verdicts.append((held.message, verdict))
+        if n == len(due.places) - 1:
+            claims.finish(due)
+            over += 1
+    ended = len(verdicts) + over
+    return redelivery.carry_out(tr, scope, RECLAIM, verdicts), ended, size
+
+
+class _Claims:
+    """The claims that have expired, as far as one transaction looks at them."""
+
+    def __init__(self, tr: fdb.Transaction, scope: Scope, over: Sequence[_Due]) -> None:
+        self._tr = tr
+        self._keys = scope.keys
+        # Others may have turned off that snapshots see the writes of their transaction.
+        self._spans = tr.snapshot if once.is_ours(tr) else None
+        self._reads = self._spans or tr
+        self._ends: dict[bytes, dict[bytes, Moment] | None] = {}
+        self._sought = [(due, n) for due in over for n in range(len(due.places))]
+
+    def leases(self) -> Iterator[tuple[_Due, int, _Held | None]]:
+        """The leases that the claims name, each by its number; None for one that is gone, or ends
+        elsewhere.
+
+        Reads a few, and then as many as fit by the size of these. No conflicts in a transaction of
+        the package: a lease that is gone does not come back.
+        """
+        count, read, size = _FIRST_READ, 0, 0
+        while read < len(self._sought):
+            some = self._sought[read : read + count]
+            new = {due.claim for due, _ in some} - self._ends.keys()
+            tokens = [due.claim + due.places[n] for due, n in some]
+            rows = lease.read_together(self._reads, self._keys, tokens, self._spans)
+            self._ends |= lease.ends_of(self._reads, self._keys, new)
+            for (due, n), row in zip(some, rows, strict=True):
+                ends = self._ends[due.claim]
+                if ends is None:
+                    continue  # verify reports it; it must not block the others.
+                held = _held(due, row.value, ends)
+                if held is not None:
+                    size += weight(held.message.envelope)
+                yield due, n, held
+            read += len(some)
+            count = max(_FIRST_READ, (SIDE_BYTES - size) * read // max(1, size))
+
+    def finish(self, due: _Due) -> None:
+        """Remove an expiry whose leases have ended or end later."""
+        tr, ends = self._tr, self._ends[due.claim] or {}
+        # An extension that ends then may be in flight.
+        tr.add_read_conflict_key(due.key)
+        del tr[due.key]
+        left = {place: end for place, end in ends.items() if end.version != due.version}
+        if len(left) < len(ends):
+            self._ends[due.claim] = left
+            until = self._keys.until(due.claim)
+            tr.add_read_conflict_key(until)
+            if left:
+                tr[until] = pack_until(left)
+            else:
+                del tr[until]
+
+
+def _held(due: _Due, packed: bytes | None, ends: dict[bytes, Moment]) -> _Held | None:
+    """The lease that was read, with its message, if it belongs to the claim and ends then."""
+    if packed is None:
+        return None
+    try:
+        found = unpack_lease(packed)
+    except (CorruptData, FormatTooNew):
+        return None  # verify reports it; it must not block the others.
+    if found.claim != due.claim or found.ends(ends).version != due.version:
+        return None
+    return _Held(found, lease.message_of(found))
+
+
+def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[_Due]:
+    """The expiries that are over, as many as one transaction looks at."""
     now_ms = scope.now_ms(tr)
-    for (token, ended, held), _ in fitting(_held(tr, scope, reads), SIDE_BYTES):
-        lease.remove(tr, scope.keys, token, ended.until.version)
-        verdict = redelivery.after_expiry(
-            scope.options, held.envelope, now_ms, begun=ended.lease.begun
-        )
-        verdicts.append((held, verdict))
-    size = sum(weight(held.envelope) for held, _ in verdicts)
-    return redelivery.carry_out(tr, scope, RECLAIM, verdicts), len(verdicts), size
-
-
-def _held(
-    tr: fdb.Transaction, scope: Scope, reads: Reads
-) -> Iterator[tuple[tuple[bytes, lease.Held, StoredMessage], Envelope]]:
-    """The expired leases that still exist, with their messages.
-
-    Reads a few, and then as many as fit by the size of these.
-    """
-    over, count, read, size = _over(tr, scope, reads), _FIRST_READ, 0, 0
-    while read < len(over):
-        some = over[read : read + count]
-        ends = [lease.reads_with_end(tr, scope.keys, token) for _, token in some]
-        for (expiry, token), each in zip(some, ends, strict=True):
-            try:
-                ended = lease.holding(each)
-            except (CorruptData, FormatTooNew):
-                ended = None  # verify reports it; it must not block the others.
-            if ended is None:  # Or it was extended while being settled.
-                del tr[expiry]
-                continue
-            held = lease.message_of(ended.lease)
-            size += weight(held.envelope)
-            yield (token, ended, held), held.envelope
-        read += len(some)
-        count = max(_FIRST_READ, (SIDE_BYTES - size) * read // max(1, size))
-
-
-def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[tuple[bytes, bytes]]:
-    """The expiries that are over, and the tokens of their leases."""
-    now_ms = scope.now_ms(tr)
-    over: list[tuple[bytes, bytes]] = []
+    over: list[_Due] = []
+    places = 0
 
     def collect(rows: list[fdb.KeyValue], until_ms: int) -> None:
+        nonlocal places
         for kv in rows:
-            wall_ms, claim = unpack_expiry(kv.value)
-            if wall_ms <= until_ms:
-                over.append((kv.key, scope.keys.leased_until(kv.key, claim)[1]))
+            wall_ms, named = unpack_expiry(kv.value)
+            if wall_ms > until_ms or places >= MAX_PLACES:
+                continue
+            try:
+                due = _Due(kv.key, *scope.keys.parse_expiry(kv.key), wall_ms, split_places(named))
+            except CorruptData:
+                continue  # verify reports it
+            over.append(due)
+            places += len(due.places)
 
     if reads.strays is not None:
         collect(reads.strays.to_list(), now_ms - lease.OVERDUE_MS)

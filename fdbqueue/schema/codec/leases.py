@@ -1,18 +1,22 @@
-"""Leases, and the ends of extended ones; also their keys, which are packed together."""
+"""Leases, and the ends of claims; also their keys, which are packed together.
+
+A place is what a READY key adds to its kind: the packed elements level, index and random.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgpack
 
 from ...errors import CorruptData
-from ...store.client import pack_int
+from ...store.client import pack_bytes, pack_int
 from ...store.clocks import Moment
 from ...values.model import BYTES, Message, Position
 from ..keys import CLAIM_BYTES, QueueKeys
 from . import VERSION, pack, unpack
-from .atomic import pack_index, unpack_index
+from .atomic import unpack_index
 from .envelopes import BESIDE, FIELDS
 
 
@@ -25,8 +29,9 @@ class Lease(NamedTuple):
     The expiry is the original one; UNTIL has that of an extended lease. A lease of a plan never
     expires: its expiry is 0.
 
-    claim: random bytes that tell the lease from others of its message; zeros in a plan. plain:
+    claim: random bytes, shared by the leases that were taken together; zeros in a plan. plain:
     whether the message has no side records, so that it can end without reading its envelope.
+    together: how many leases the claim had at first.
     """
 
     position: Position
@@ -37,38 +42,37 @@ class Lease(NamedTuple):
     begun: bool = True
     claim: bytes = bytes(16)
     plain: bool = False
+    together: int = 1
 
     @property
     def planned(self) -> bool:
         """Whether it belongs to a plan: it never expires, and is settled with the plan."""
         return self.expiry_version == 0
 
-    def ends(self, extended: bytes | None) -> Moment:
-        """When it ends, given its stored extension, if any."""
-        if extended is None:
-            return Moment(self.expiry_version, self.expiry_ms)
-        return unpack_until(extended)
+    @property
+    def place(self) -> bytes:
+        """The place of its message."""
+        position = self.position
+        return pack_int(position.level) + pack_int(position.index) + pack_bytes(position.random)
+
+    def ends(self, others: Mapping[bytes, Moment]) -> Moment:
+        """When it ends, given the other ends of its claim by place."""
+        return others.get(self.place) or Moment(self.expiry_version, self.expiry_ms)
 
 
-Leasing = tuple[int, int, bytes, bytes, bytes, bytes]
+Leasing = tuple[int, int, bytes, bytes]
 
 
-def leasing(keys: QueueKeys, ready: bytes, claim: bytes, version: bytes) -> Leasing:
-    """What a lease of a ready message needs of its READY key: level, index, random, the token, and
-    the keys LEASE and EXPIRY.
-
-    version: of the expiry, packed.
-    """
-    rest = ready[len(keys.ready_prefix) :]
-    middle = rest[0] - 0x13
-    end = middle + rest[middle] - 0x13
+def leasing(keys: QueueKeys, ready: bytes) -> Leasing:
+    """What a lease of a ready message needs of its READY key: level, index, random and place."""
+    place = ready[keys.place_begin :]
+    middle = place[0] - 0x13
+    end = middle + place[middle] - 0x13
     return (
-        int.from_bytes(rest[1:middle], "big"),
-        int.from_bytes(rest[middle + 1 : end], "big"),
-        rest[end + 1 : -1].replace(b"\x00\xff", b"\x00"),
-        claim + rest,
-        keys.lease_prefix + rest,
-        keys.expiry_prefix + version + rest,
+        int.from_bytes(place[1:middle], "big"),
+        int.from_bytes(place[middle + 1 : end], "big"),
+        place[end + 1 : -1].replace(b"\x00\xff", b"\x00"),
+        place,
     )
 
 
@@ -82,14 +86,29 @@ def lease_key(keys: QueueKeys, token: bytes) -> bytes:
     return keys.lease_prefix + token[CLAIM_BYTES:]
 
 
-def leased(keys: QueueKeys, token: bytes, version: int) -> tuple[bytes, bytes, bytes]:
-    """The keys LEASE, UNTIL and EXPIRY of a lease that expires at a version."""
-    claim, position = token[:CLAIM_BYTES].replace(b"\x00", b"\x00\xff"), token[CLAIM_BYTES:]
-    return (
-        keys.lease_prefix + position,
-        keys.until_prefix + b"\x01" + claim + b"\x00" + position,
-        keys.expiry_prefix + pack_int(version) + position,
-    )
+def claim_keys(keys: QueueKeys, claim: bytes, version: int) -> tuple[bytes, bytes]:
+    """The keys UNTIL and EXPIRY of a claim that expires at a version."""
+    packed = pack_bytes(claim)
+    return keys.until_prefix + packed, keys.expiry_prefix + pack_int(version) + packed
+
+
+def split_places(places: bytes) -> list[bytes]:
+    """Places that follow each other."""
+    found, begin = [], 0
+    try:
+        while begin < len(places):
+            index = begin + places[begin] - 0x13
+            random = index + places[index] - 0x13
+            if not begin < index < random:
+                raise ValueError("no level and index")
+            end = places.index(b"\x00", random) + 1
+            while places[end : end + 1] == b"\xff":
+                end = places.index(b"\x00", end) + 1
+            found.append(places[begin:end])
+            begin = end
+    except (ValueError, IndexError) as error:
+        raise CorruptData(what="places of leases", problem=repr(error)) from None
+    return found
 
 
 _VERSION = bytes([VERSION])
@@ -183,21 +202,33 @@ def pack_planned_lease(position: Position, consumer: str, envelope: bytes) -> by
     return pack([position.level, position.index, position.random, 0, 0, consumer, envelope])
 
 
-def pack_expiry(wall_ms: int, claim: bytes) -> bytes:
-    """The wall clock at which a lease ends, in milliseconds, and the claim of the lease."""
-    return pack_index(wall_ms) + claim
+def pack_expiry(wall_ms: int, places: Iterable[bytes]) -> bytes:
+    """The wall clock at which leases of a claim end, in milliseconds, and their places."""
+    return wall_ms.to_bytes(8, "little") + b"".join(places)
 
 
 def unpack_expiry(value: bytes) -> tuple[int, bytes]:
-    """The wall clock at which a lease ends, and its claim."""
+    """The wall clock at which leases of a claim end, and their places, one after the other."""
     return unpack_index(value[:8]), value[8:]
 
 
-def pack_until(until: Moment) -> bytes:
-    """The stored form of the end of a lease."""
-    return pack_index(until.version) + pack_index(until.wall_ms)
+def pack_until(ends: Mapping[bytes, Moment]) -> bytes:
+    """The stored form of the ends of a claim's leases by place."""
+    places: dict[Moment, bytes] = {}
+    for place, end in ends.items():
+        places[end] = places.get(end, b"") + place
+    return pack([[*end, some] for end, some in places.items()])
 
 
-def unpack_until(value: bytes) -> Moment:
-    """The end of a lease from its stored form."""
-    return Moment(unpack_index(value[:8]), unpack_index(value[8:]))
+def unpack_until(value: bytes | None) -> dict[bytes, Moment]:
+    """The ends of a claim's leases by place; none if nothing is stored."""
+    if value is None:
+        return {}
+    try:
+        return {
+            place: Moment(version, wall_ms)
+            for version, wall_ms, places in unpack(value, "the ends of a claim")
+            for place in split_places(places)
+        }
+    except (TypeError, ValueError) as error:
+        raise CorruptData(what="the ends of a claim", problem=repr(error)) from None

@@ -38,7 +38,7 @@ class Kind(IntEnum):
     DELAYED = 21  # (due, random) -> position and envelope
     LEADER = 22  # () -> version until which the leader leads; (0) -> its claim, 01 if away
     REQUEST = 23  # (read version, claim) -> what a waiting consumer asks for
-    EXPIRY = 24  # (version, level, index, random) -> wall clock of the expiry, and claim
+    EXPIRY = 24  # (version, claim) -> wall clock of the expiry, and places of the leases
     UNIQUE = 25  # (unique key) -> id of the message that has it
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
     IDLE = 27  # () -> since when the queue has been drained
@@ -49,7 +49,7 @@ class Kind(IntEnum):
     PLAN = 37  # (consumer, batch) -> claims of the batch's leases
     SINK = 40  # (sink) -> progress of its batches; (sink, n) -> attempts that count
     STAGED = 41  # (sink, batch, attempt, n) -> rows to be enqueued
-    UNTIL = 42  # (claim, level, index, random) -> end of a lease extended or given in line
+    UNTIL = 42  # (claim) -> ends of its leases that were extended, or given in line
     ATTEMPT = 43  # (sink, batch, attempt) -> number of rows staged so far, and when
 
 

@@ -28,6 +28,7 @@ class QueueKeys:
 
     lease_bytes: about how many bytes a lease, or its end, adds to each message: counters, keys and
         conflict ranges, each with the queue's prefix.
+    place_begin: where the elements of a READY key begin.
     recount: never written; two repairs of counters at once conflict here. Before all levels.
     """
 
@@ -48,6 +49,7 @@ class QueueKeys:
         self.recount = begin[Kind.COUNT]
         # Hot keys, packed by methods.
         self.ready_prefix = begin[Kind.READY]
+        self.place_begin = len(self.ready_prefix)
         self.lease_prefix = begin[Kind.LEASE]
         self.expiry_prefix = begin[Kind.EXPIRY]
         self.until_prefix = begin[Kind.UNTIL]
@@ -134,7 +136,7 @@ class QueueKeys:
 
     def parse_ready(self, key: bytes) -> Position:
         """The position that a READY key names."""
-        level, begin = parse_int(key, len(self.ready_prefix))
+        level, begin = parse_int(key, self.place_begin)
         index, begin = parse_int(key, begin)
         return Position(level, index, parse_last_bytes(key, begin))
 
@@ -145,7 +147,7 @@ class QueueKeys:
         head, level, label = b"", -1, ""
         for key in keys:
             if level < 0 or not key.startswith(head):
-                level, end = parse_int(key, len(self.ready_prefix))
+                level, end = parse_int(key, self.place_begin)
                 head, label = key[:end], f"{level:02x}-"
             index, end = parse_int(key, len(head))
             levels.append(level)
@@ -172,11 +174,11 @@ class QueueKeys:
 
     def token(self, claim: bytes, ready: bytes) -> bytes:
         """The token of a lease: the claim, then the elements of the message's READY key."""
-        return claim + ready[len(self.ready_prefix) :]
+        return claim + ready[self.place_begin :]
 
     def lease_at(self, position: Position) -> bytes:
         """(level, index, random)."""
-        return self.lease_prefix + self.ready(position)[len(self.ready_prefix) :]
+        return self.lease_prefix + self.ready(position)[self.place_begin :]
 
     def leased_ready(self, token: bytes) -> bytes:
         """The READY key that a leased message had."""
@@ -186,29 +188,22 @@ class QueueKeys:
         """The token of the lease at a LEASE key."""
         return claim + key[len(self.lease_prefix) :]
 
-    def until(self, token: bytes) -> bytes:
-        """(claim, level, index, random)."""
-        claim = token[:CLAIM_BYTES].replace(b"\x00", b"\x00\xff")
-        return self.until_prefix + b"\x01" + claim + b"\x00" + token[CLAIM_BYTES:]
-
-    def until_under(self, claim: bytes) -> slice:
-        """The ends of the leases under one claim."""
-        return within(self.until_prefix + pack_bytes(claim))
+    def until(self, claim: bytes) -> bytes:
+        """(claim)."""
+        return self.until_prefix + pack_bytes(claim)
 
     def parse_until(self, key: bytes) -> bytes:
-        """The token of the lease whose end an UNTIL key has."""
-        claim, level, index, random = unpacked(key, self.until_prefix, bytes, int, int, bytes)
-        return self.token(claim, self.ready(Position(level, index, random)))
+        """The claim that an UNTIL key names."""
+        return parse_last_bytes(key, len(self.until_prefix))
 
-    def expiry(self, version: int, token: bytes) -> bytes:
-        """(version, level, index, random)."""
-        return self.expiry_prefix + pack_int(version) + token[CLAIM_BYTES:]
+    def expiry(self, version: int, claim: bytes) -> bytes:
+        """(version, claim)."""
+        return self.expiry_prefix + pack_int(version) + pack_bytes(claim)
 
-    def leased_until(self, key: bytes, claim: bytes) -> tuple[int, bytes]:
-        """The version that an EXPIRY key names, and the token of its lease, whose claim the value
-        has."""
+    def parse_expiry(self, key: bytes) -> tuple[int, bytes]:
+        """The version and the claim that an EXPIRY key names."""
         version, begin = parse_int(key, len(self.expiry_prefix))
-        return version, claim + key[begin:]
+        return version, parse_last_bytes(key, begin)
 
     # -- consumers ---------------------------------------------------------------------------
 

@@ -1,0 +1,343 @@
+"""What is taken together is one claim: few keys, one end, and settled one by one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
+from fdbqueue.errors import LeaseLost
+from fdbqueue.messages.delivery import lease, lease_expiry
+from fdbqueue.schema import once
+from fdbqueue.schema.codec.leases import pack_expiry
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.values.model import Position
+
+ENDS = (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, lease=60, clock=clock, backoff=None)
+
+
+@pytest.fixture
+def mutations(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], int]:
+    """Counts what an operation writes."""
+    capi: Any = fdb.impl._FDBBase.capi
+    written: list[str] = []
+
+    def counted(name: str, write: Any) -> Any:
+        def call(*args: Any) -> Any:
+            written.append(name)
+            return write(*args)
+
+        return call
+
+    for kind in ("set", "clear", "clear_range", "atomic_op"):
+        name = f"fdb_transaction_{kind}"
+        monkeypatch.setattr(capi, name, counted(name, getattr(capi, name)))
+
+    def count(operation: Callable[[], Any]) -> int:
+        written.clear()
+        operation()
+        return len(written)
+
+    return count
+
+
+def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
+    ranges = [queue._keys.kind(kind) for kind in kinds or ENDS]
+    return [len(db.get_range(every.start, every.stop)) for every in ranges]
+
+
+def payloads(found: list[Delivery]) -> list[bytes]:
+    return [one.payload for one in found]
+
+
+def returned(db: fdb.Database, queue: Queue) -> list[bytes]:
+    """What the queue has ready, at last; each message that comes back comes alone."""
+    queue.sweep(db)
+    found: list[bytes] = []
+    while more := queue.receive_many(db, 10):
+        queue.ack_many(db, more)
+        found += payloads(more)
+    return found
+
+
+# -- what it costs ----------------------------------------------------------------------------
+
+
+def test_a_hundred_messages_are_taken_and_settled_by_one_write_each_and_a_few_more(
+    db: fdb.Database, queue: Queue, mutations: Callable[[Callable[[], Any]], int]
+) -> None:
+    queue.enqueue_many(db, [b"x"] * 210)
+    queue.ack_many(db, queue.receive_many(db, 10))
+    held: list[Delivery] = []
+    assert mutations(lambda: held.extend(queue.receive_many(db, 100))) <= 100 + 4
+    assert mutations(lambda: queue.extend_many(db, held)) <= 5
+    assert mutations(lambda: queue.ack_many(db, held)) <= 6
+    assert queue.depth(db) == Depth(enqueued=210, ready=100, done=110, ready_bytes=100)
+
+
+def test_a_message_alone_is_taken_and_settled_by_ten_writes(
+    db: fdb.Database, queue: Queue, mutations: Callable[[Callable[[], Any]], int]
+) -> None:
+    queue.enqueue_many(db, [b"x"] * 3)
+    queue.ack_many(db, queue.receive_many(db, 1))
+    held: list[Delivery] = []
+    received = mutations(lambda: held.extend(queue.receive_many(db, 1)))
+    assert received + mutations(lambda: queue.ack(db, held[0])) <= 10
+
+
+def test_a_settlement_of_some_writes_no_more_than_their_leases(
+    db: fdb.Database, queue: Queue, mutations: Callable[[Callable[[], Any]], int]
+) -> None:
+    queue.enqueue_many(db, [b"x"] * 100)
+    held = queue.receive_many(db, 100)
+    queue.ack(db, held.pop())
+    assert mutations(lambda: queue.ack(db, held.pop())) <= 3
+
+
+# -- the ends of a claim ------------------------------------------------------------------------
+
+
+def test_a_claim_that_is_settled_whole_leaves_nothing(db: fdb.Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(24)])
+    queue.ack_many(db, queue.receive_many(db, 12))
+    held = queue.receive_many(db, 12)
+    some = queue.extend_many(db, held[:5], 90)
+    queue.ack_many(db, some + held[5:])
+    assert stored(db, queue) == [0, 0, 0]
+
+
+def test_what_is_left_of_a_claim_comes_back_and_nothing_stays(
+    db: fdb.Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
+    held = queue.receive_many(db, 10)
+    queue.ack_many(db, held[2:9])
+    queue.release(db, held[9])
+    assert stored(db, queue) == [2, 0, 1]
+    assert verify(db, queue).ok
+    clock.seconds += 61
+    assert returned(db, queue) == [b"0", b"1", b"9"]
+    assert stored(db, queue) == [0, 0, 0]
+    for one in held:
+        with pytest.raises(LeaseLost):
+            queue.ack(db, one)
+
+
+def test_those_of_a_claim_that_are_extended_stay_and_the_others_come_back(
+    db: fdb.Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
+    held = queue.receive_many(db, 10)
+    clock.seconds += 30
+    queue.extend_many(db, held[4:8], 60)
+    queue.extend_many(db, [held[5], held[9]], 100)
+    assert verify(db, queue).ok
+    ends = {one.delivery.id: one.delivery.expires_at_ms for one in queue.leases(db)}
+    for one, seconds in ((held[0], 0), (held[4], 30), (held[5], 70), (held[9], 70)):
+        assert abs(ends[one.id] - held[0].expires_at_ms - seconds * 1000) < 1000
+        found = queue.get(db, one.id)
+        assert found is not None
+        assert found.lease_expires_at_ms == ends[one.id]
+    clock.seconds += 31
+    assert returned(db, queue) == [b"0", b"1", b"2", b"3", b"8"]
+    clock.seconds += 30
+    assert returned(db, queue) == [b"4", b"6", b"7"]
+    assert verify(db, queue).ok
+    clock.seconds += 41
+    assert returned(db, queue) == [b"5", b"9"]
+    assert stored(db, queue) == [0, 0, 0]
+
+
+def test_extensions_of_one_claim_in_one_transaction_have_one_end(
+    db: fdb.Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(4)])
+
+    @fdb.transactional
+    def take(tr: fdb.Transaction) -> list[Delivery]:
+        # At one version: the end of the first extension is that of the claim
+        held = queue.receive_many(tr, 4)
+        queue.extend(tr, held[0])
+        queue.extend(tr, held[1])
+        queue.extend(tr, held[1], 90)
+        queue.extend(tr, held[2], 90)
+        return held
+
+    held = take(db)
+    assert verify(db, queue).ok
+    clock.seconds += 62
+    assert returned(db, queue) == [b"0", b"3"]
+    queue.ack(db, held[2])
+    clock.seconds += 30
+    assert returned(db, queue) == [b"1"]
+    assert stored(db, queue) == [0, 0, 0]
+
+
+def test_more_than_a_claim_holds_is_taken_in_several(
+    db: fdb.Database, queue: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "MAX_TOGETHER", 7)
+    queue.enqueue_many(db, [b"%02d" % n for n in range(20)])
+    held = queue.receive_many(db, 20)
+    assert stored(db, queue) == [20, 0, 3]
+    assert verify(db, queue).ok
+    queue.ack_many(db, held[7:14])
+    assert stored(db, queue) == [13, 0, 2]
+    queue.ack_many(db, held[:6])
+    clock.seconds += 61
+    assert returned(db, queue) == [b"06", *(b"%02d" % n for n in range(14, 20))]
+
+
+def test_the_largest_batch_is_taken_extended_and_settled(db: fdb.Database, queue: Queue) -> None:
+    for _ in range(3):
+        queue.enqueue_many(db, [b"x"] * 1_000)
+    held = queue.receive_many(db, 3_000)
+    assert len(held) == 3_000
+    held = queue.extend_many(db, held)
+    queue.ack_many(db, held[500:])
+    queue.ack_many(db, held[:500])
+    assert queue.depth(db) == Depth(enqueued=3_000, done=3_000)
+    assert verify(db, queue).ok
+
+
+def test_a_delivery_given_twice_is_settled_once_or_not_at_all(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    held = queue.receive_many(db, 2)
+    with pytest.raises(LeaseLost):
+        queue.ack_many(db, [held[0], held[0]])
+    assert queue.depth(db).leased == 2
+    queue.ack_many(db, held)
+    assert queue.depth(db) == Depth(enqueued=2, done=2)
+
+
+# -- expiry -------------------------------------------------------------------------------------
+
+
+def test_a_claim_too_large_to_return_at_once_comes_back_in_several_transactions(
+    db: fdb.Database, queue: Queue, clock: ManualClock
+) -> None:
+    names = [b"%02d" % n for n in range(40)]
+    queue.enqueue_many(db, [name + bytes(50_000) for name in names])
+    held = queue.receive_many(db, 40)
+    queue.ack(db, held[1])
+    clock.seconds += 61
+    first = queue.receive(db)
+    assert first is not None
+    assert first.payload[:2] == b"00"
+    assert 0 < queue.depth(db).ready < 38
+    assert verify(db, queue).ok
+    queue.sweep(db)
+    assert queue.depth(db).ready == 38
+    assert stored(db, queue) == [1, 0, 1]
+
+
+def test_thousands_of_expiries_without_leases_block_no_receive(
+    db: fdb.Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given claims of which everything has been settled, one by one, and one behind them
+    queue.enqueue_many(db, [b"lost", b"ready"])
+    assert queue.receive(db, lease=90) is not None
+    keys = queue._keys
+    level = queue.options(db).levels // 2
+    version = queue._scope(db.create_transaction()).version(db.create_transaction())
+    for _ in range(10):
+        tr = db.create_transaction()
+        for n in range(1_000):
+            places = [keys.ready(Position(level, n, random.randbytes(8))) for _ in range(2)]
+            places = [place[len(keys.ready_prefix) :] for place in places]
+            expiry = keys.expiry(version + n, random.randbytes(16))
+            tr[expiry] = pack_expiry(clock.now_ms(tr), places)
+        tr.commit().wait()
+    clock.seconds += 91
+    # When consumers look
+    found = [queue.receive(db), queue.receive(db)]
+    # Then the first gets a message at once, and the lost one comes back
+    assert b"ready" in [one.payload for one in found if one]
+    looks = 0
+    while len([one for one in found if one]) < 2:
+        found.append(queue.receive(db))
+        looks += 1
+    assert looks < 10_000 / lease_expiry.MAX_EXPIRED
+    queue.sweep(db)
+    assert stored(db, queue)[2] == 2
+    assert verify(db, queue).ok
+
+
+# -- beside others --------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_taken_leaves_what_others_put_between_it(
+    db: fdb.Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given a batch in whose middle a message has come back
+    queue.enqueue_many(db, [b"%02d" % n for n in range(20)])
+    held = queue.receive_many(db, 20)
+    queue.release(db, held[10], delay=0)
+    # When another takes that one, while the others are settled
+    settle = db.create_transaction()
+    queue.ack_many(settle, held[:10] + held[11:])
+    other = queue.receive(db)
+    settle.commit().wait()
+    # Then it keeps it
+    assert other is not None
+    assert queue.depth(db) == Depth(enqueued=20, leased=1, done=19)
+    queue.ack(db, other)
+    assert verify(db, queue).ok
+
+
+def test_a_batch_that_is_taken_aborts_no_cursor_behind_it(db: fdb.Database, queue: Queue) -> None:
+    watcher = queue.subscribe(db, "watcher", mode="browse")
+    queue.enqueue_many(db, [b"%d" % n for n in range(10)])
+    tr = db.create_transaction()
+    assert len(watcher.browse(tr, 10)) == 10
+    assert len(queue.receive_many(db, 5)) == 5
+    tr.commit().wait()
+    assert watcher.browse(db, 10) == []
+
+
+def test_an_urgent_message_that_comes_meanwhile_is_not_lost_with_a_batch(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [NewMessage(b"1", priority=9), b"2", b"3"])
+    commit, comes = once.Operation.commit, [b"urgent"]
+
+    def urgent_comes(operation: once.Operation[list[Delivery]], *done: Any) -> None:
+        if comes:
+            queue.enqueue(db, comes.pop(), priority=9)
+        commit(operation, *done)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(once.Operation, "commit", urgent_comes)
+        found = queue.receive_many(db, 4)
+    assert payloads(found) == [b"1", b"urgent", b"2", b"3"]
+    assert verify(db, queue).ok
+
+
+def test_a_batch_in_a_transaction_that_sees_no_writes_keeps_what_it_wrote(
+    db: fdb.Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    tr = db.create_transaction()
+    tr.options.set_snapshot_ryw_disable()
+    queue.enqueue(tr, b"urgent", priority=9)
+    assert payloads(queue.receive_many(tr, 2)) == [b"1", b"2"]
+    tr.commit().wait()
+    assert [message.payload for message in queue.peek(db, 3)] == [b"urgent"]
+    assert verify(db, queue).ok
