@@ -7,6 +7,7 @@ each, as other processes would have it.
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
 import sqlite3
@@ -20,7 +21,7 @@ from fdbqueue.store import embedded
 from fdbqueue.store.embedded.codes import Fault
 from fdbqueue.store.embedded.storage.database import Database, OpenStore
 from fdbqueue.store.embedded.storage.mailbox import AVAILABLE, Mailbox, Post
-from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Clock
+from fdbqueue.store.embedded.storage.versions import FIRST_BOX, Clock, Shared
 from fdbqueue.store.embedded.transactions import lifecycle, reads, writes
 from fdbqueue.store.embedded.transactions.commit_requests import CommitRequest
 from fdbqueue.store.embedded.transactions.transaction import Transaction, live
@@ -260,6 +261,66 @@ def test_a_transaction_older_than_what_the_holder_knows_is_left_to_its_own_proce
         (post,) = holder.collect(begun, lambda _: False)
 
     assert [each.record for each in post.requests] == [request.record]
+
+
+def test_who_waits_sleeps_until_the_round_is_over(path: str, monkeypatch: Patch) -> None:
+    # Given a holder of the lock that has begun a round
+    asleep, looks, waits = threading.Event(), itertools.count(), fcntl.F_OFD_SETLKW
+    locked, looked = Mailbox._lock, Mailbox.is_answered
+
+    def lock(self: Mailbox, kind: int, byte: int, command: int) -> int:
+        if command == waits:
+            asleep.set()
+        return locked(self, kind, byte, command)
+
+    def is_answered(self: Mailbox) -> bool:
+        next(looks)
+        return looked(self)
+
+    monkeypatch.setattr(Mailbox, "_lock", lock)
+    monkeypatch.setattr(Mailbox, "is_answered", is_answered)
+    holder = Mailbox(Shared(path + "-lock"))
+    attempt = Attempt(OpenStore(path, "normal"), b"key")
+    with held(path):
+        number = holder.begin_round()
+        # When another process posts, and the round lasts
+        attempt.start()
+        assert asleep.wait(DEADLINE)
+        attempt.join(0.1)
+    # Then it has looked once, and goes on when the round is over
+    assert attempt.is_alive()
+    assert next(looks) == 1
+    holder.end_round(number)
+    assert attempt.outcome()[1] == 0
+
+
+def test_a_round_wakes_who_waits_when_its_holder_dies(path: str, monkeypatch: Patch) -> None:
+    dying = Shared(path + "-lock")
+    attempt = Attempt(OpenStore(path, "normal"), b"key")
+    wait = posted(monkeypatch, 1)
+    dying.lock()
+    assert Mailbox(dying).begin_round()
+
+    attempt.start()
+    wait()
+    dying.close()
+
+    assert attempt.outcome()[1] == 0
+
+
+def test_there_is_no_round_while_somebody_wakes_from_the_last_but_one(path: str) -> None:
+    holder, other = Mailbox(Shared(path + "-lock")), Mailbox(Shared(path + "-lock"))
+    first = holder.begin_round()
+    holder.end_round(first)
+    other._lock(fcntl.F_RDLCK, first % 2, fcntl.F_OFD_SETLK)
+
+    second = holder.begin_round()
+    holder.end_round(second)
+
+    assert second == first + 1
+    assert holder.begin_round() == 0
+    other._lock(fcntl.F_UNLCK, first % 2, fcntl.F_OFD_SETLK)
+    assert holder.begin_round() == first + 2
 
 
 def test_stores_are_closed_while_others_wait(path: str, monkeypatch: Patch) -> None:

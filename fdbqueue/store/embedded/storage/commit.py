@@ -152,7 +152,9 @@ class Committer:
         if not self._mailbox.post(group):
             self._file.shared.lock()
             self._commit_locked(group)
-        elif self._file.shared.lock_unless(self._mailbox.is_answered, pause):
+        elif self._file.shared.lock_unless(
+            self._mailbox.is_answered, self._mailbox.wait_for_rounds(pause)
+        ):
             self._commit_locked(group, posted=True)
         else:
             self._mailbox.take_answer(group, self._writer.made)
@@ -190,6 +192,7 @@ class Committer:
         posted: whether another process may have committed it by now.
         """
         shares = self._mailbox.is_used()
+        number = self._mailbox.begin_round() if shares else 0
         try:
             if posted and self._mailbox.take_answer(group, self._writer.made):
                 made = [request for request in group if request.error is None]
@@ -203,6 +206,8 @@ class Committer:
             if shares:
                 self._file.shared.words[GATHERED] += self._mailbox.waiting()
             self._file.shared.unlock()
+            if number:
+                self._mailbox.end_round(number)
         if made:
             self._made(made)
 

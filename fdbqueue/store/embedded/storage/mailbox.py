@@ -11,14 +11,20 @@ notes the version and every outcome in the boxes. If it dies then, the next hold
 that was taken and not answered, and looks for that version in the log of commits: if it is there,
 what is noted is the answer; if not, nothing was committed. The box of a process that died is
 known by its lock on the box, which the system drops. What the dead one had posted is discarded.
+
+Those that wait sleep until the holder has answered them all: a *round*. The holder locks a byte of
+the sidecar meanwhile, and they ask for a shared lock of it. Rounds take turns with two bytes, so
+that none waits for those that the last one has woken.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -29,7 +35,7 @@ from ..codes import Fault
 from ..transactions.commit_requests import CommitRequest
 from ..transactions.ranges import KeySet
 from .conflicts import decode
-from .versions import BOX_BYTES, BOXES, FIRST_BOX, MOST_BOXES, Shared
+from .versions import BOX_BYTES, BOXES, FIRST_BOX, MOST_BOXES, ROUND, Shared
 
 # The words of a box: the newest post and answer, by number; the newest post that a holder has
 # taken, and the version that it was to get; the length and checksum of what is posted; outcomes.
@@ -75,9 +81,54 @@ class Mailbox:
 
     def _lock_of(self, box: int, command: int) -> int:
         """Take the lock that an owner holds on its box, or ask whether it could be taken."""
-        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _bytes_of(box), 1, 0)
+        return self._lock(fcntl.F_WRLCK, _bytes_of(box), command)
+
+    def _lock(self, kind: int, byte: int, command: int) -> int:
+        request = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
         found = fcntl.fcntl(self._shared.descriptor, command, request)
         return int(_FLOCK.unpack(found)[0])
+
+    def begin_round(self) -> int:
+        """Let others sleep until `end_round`; only under the lock. Returns the round's number, or 0
+        if there can be none."""
+        words = self._shared.words
+        number = words[ROUND] + 1
+        try:
+            self._lock(fcntl.F_WRLCK, number % 2, fcntl.F_OFD_SETLK)
+        except OSError:
+            # One that the last round but one has woken has not yet come to itself.
+            return 0
+        words[ROUND] = number
+        return number
+
+    def end_round(self, number: int) -> None:
+        """Wake those that have slept during a round."""
+        # A store that has been closed meanwhile has no lock left.
+        with contextlib.suppress(OSError):
+            self._lock(fcntl.F_UNLCK, number % 2, fcntl.F_OFD_SETLK)
+
+    def wait_for_rounds(self, pause: float) -> Callable[[], None]:
+        """A function that waits for the end of a round, for each only once; else so many seconds.
+
+        The lock may be held without a round, and a round be over.
+        """
+        seen = 0
+
+        def wait() -> None:
+            nonlocal seen
+            number = self._shared.words[ROUND]
+            if number == seen:
+                time.sleep(pause)
+                return
+            seen = number
+            try:
+                self._lock(fcntl.F_RDLCK, number % 2, fcntl.F_OFD_SETLKW)
+                self._lock(fcntl.F_UNLCK, number % 2, fcntl.F_OFD_SETLK)
+            except OSError:
+                # The store has been closed, or the system is out of locks.
+                time.sleep(pause)
+
+        return wait
 
     def post(self, group: Sequence[CommitRequest]) -> bool:
         """Post a group before waiting for the lock; returns whether it could be posted."""

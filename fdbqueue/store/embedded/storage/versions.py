@@ -38,11 +38,12 @@ _MAGIC = int.from_bytes(b"fdbqlock", "little")
 _WORD_MAGIC, ANNOUNCED, FLOOR, TOUCHED, RANGES, BOXES, LOG_ROOM, GATHERED = range(8)
 FIRST_SLOT = 8
 SLOTS = 4096
+ROUND = FIRST_SLOT + SLOTS
 _LOOKS = 100
 
 MOST_BOXES = 32
 BOX_BYTES = 8 << 10
-FIRST_BOX = -(-8 * (FIRST_SLOT + SLOTS) // mmap.PAGESIZE) * mmap.PAGESIZE
+FIRST_BOX = -(-8 * (ROUND + 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 _SIZE = FIRST_BOX + MOST_BOXES * BOX_BYTES
 
 
@@ -55,8 +56,8 @@ class Shared:
             `words[TOUCHED]` is the newest commit whose slots are raised, `words[RANGES]` the slot
             of all keys in ranges, `words[BOXES]` how many boxes of the mailbox are in use, and
             `words[LOG_ROOM]` up to which size SQLite's log was extended, `words[GATHERED]` how many
-            processes took part in the last commit or waited behind it. The slots follow, and then
-            the boxes.
+            processes took part in the last commit or waited behind it. The slots follow, then
+            `words[ROUND]`, the number of the newest round of the mailbox, and then the boxes.
         has_boxes: whether there are boxes.
     """
 
@@ -105,12 +106,12 @@ class Shared:
             self._mutex.release()
             raise
 
-    def lock_unless(self, is_over: Callable[[], bool], pause: float) -> bool:
+    def lock_unless(self, is_over: Callable[[], bool], wait: Callable[[], object]) -> bool:
         """Wait for the commit lock, unless its holder ends what is waited for.
 
-        Looks every so often, `pause` in seconds: who queues for the lock is woken only to see it
-        taken again by the one that left it, and would learn late that it has nothing to do. After
-        many looks it queues all the same: the holder may be paused for long.
+        Looks again after each `wait`: who queues for the lock is woken only to see it taken again
+        by the one that left it, and would learn late that it has nothing to do. After many looks it
+        queues all the same: the holder may be paused for long.
 
         Returns: whether the caller has the lock.
         """
@@ -119,7 +120,7 @@ class Shared:
                 return False
             if self.try_lock():
                 return True
-            time.sleep(pause)
+            wait()
         self.lock()
         return True
 
