@@ -192,7 +192,9 @@ class Committer:
         posted: whether another process may have committed it by now.
         """
         shares = self._mailbox.is_used()
-        number = self._mailbox.begin_round() if shares else 0
+        # Who has had no company lately wakes nobody.
+        together = shares and self._file.shared.words[GATHERED] > 1
+        number = self._mailbox.begin_round() if together else 0
         try:
             if posted and self._mailbox.take_answer(group, self._writer.made):
                 made = [request for request in group if request.error is None]

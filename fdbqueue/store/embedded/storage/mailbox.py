@@ -153,8 +153,8 @@ class Mailbox:
         return True
 
     def is_used(self) -> bool:
-        """Whether any process has a box."""
-        return bool(self._shared.words[BOXES]) and self._shared.has_boxes
+        """Whether another process may have a box."""
+        return self._shared.words[BOXES] > (self._own == 0) and self._shared.has_boxes
 
     def waiting(self) -> int:
         """How many other processes wait with a post."""
