@@ -240,9 +240,9 @@ class QueueConsumer:
         scope, me = self.queue._scope(tr), self.ref
         registered = registry.registered(tr, self.keys, me)
         coming = next_event.reads(tr, scope)
+        above = registry.superior(tr, scope, self.priority)  # in the same round trip
         if not registered.present():
             raise _Evicted
-        above = registry.superior(tr, scope, self.priority)
         if above is not None:
             self.queue.ack_many(tr, finished)
             return Fetched([]), wakeups.defer(tr, scope, me, above)
