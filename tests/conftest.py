@@ -39,6 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 from xdist.scheduler import LoadScopeScheduling
 
 import fdbqueue
+from fdbqueue.schema.codec import blocks
 from fdbqueue.store.binding import DEFAULT, Engine, close, default_cluster_file, fdb
 from tests.seeds import (
     SEED,
@@ -111,6 +112,13 @@ def space(db: fdb.Database) -> Iterator[fdb.Subspace]:
     space = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
     yield space
     db.clear_range_startswith(space.key())
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages share rows even if they are few."""
+    monkeypatch.setattr(blocks, "MIN_MESSAGES", 2)
+    monkeypatch.setattr(blocks, "MAX_MESSAGES", 4)
 
 
 @pytest.fixture

@@ -127,8 +127,7 @@ def serve(
         if not messages:
             unserved.append(one)
             continue
-        for message in messages:
-            tr.add_read_conflict_key(scope.keys.ready(message.position))
+        scan.watch(tr, scope.keys, messages)
         in_line = request is not own
         if in_line:
             line.remove(tr, scope.keys, one.index, one.claim)
@@ -221,8 +220,7 @@ def _gather(
     found, bounded = _first(tr, scope.keys, reads, demand)
     now_ms = scope.now_ms(tr)
     expired = [message for message in found if not time_to_live.deliverable(message, now_ms)]
-    for message in expired:
-        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    scan.watch(tr, scope.keys, expired)
     return time_to_live.remove_undeliverable(tr, scope, found), bounded or bool(expired)
 
 
@@ -231,11 +229,11 @@ def _first(
 ) -> tuple[list[StoredMessage], bool]:
     messages: list[StoredMessage] = []
     room, each = MAX_BYTES, keys.lease_bytes
-    source, expected = reads.ready, min(demand, reads.limit)
+    found, expected = reads.ready, min(demand, reads.limit)
     while True:
-        for kv in source:
-            (message,) = scan.parse(keys, [kv])
-            room -= len(kv.value) + message.envelope.chunk_bytes + each
+        for one in scan.rows(keys, found):
+            message = scan.message(one)
+            room -= len(one.value) + message.envelope.chunk_bytes + each
             if messages and room < 0:
                 return messages, True
             messages.append(message)
@@ -243,5 +241,5 @@ def _first(
                 return messages, False
         if len(messages) < expected:
             return messages, False
-        behind = keys.ready(messages[-1].position) + b"\0"
-        source, expected = _ready(tr, keys, behind, demand - len(messages)), demand
+        behind = scan.row(keys, messages[-1]).stop
+        found, expected = _ready(tr, keys, behind, demand - len(messages)), demand

@@ -8,13 +8,17 @@ before a more urgent one.
 from __future__ import annotations
 
 import random
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..messages.delivery import scan
+from ..schema.codec import blocks
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from . import fulfilment
 
+_position = attrgetter("position")
 _RANDOM = random.SystemRandom()
 """Forked processes do not share its state."""
 SHORT_BYTES = 1_000_000
@@ -22,9 +26,13 @@ SHORT_BYTES = 1_000_000
 
 
 class Reads(NamedTuple):
-    """The read of a random place in the window, issued and not awaited."""
+    """The read of the window up to a random place, issued and not awaited.
+
+    place: how many messages to pass over. limit: how many to take.
+    """
 
     found: fdb.FDBRange
+    place: int
     limit: int
 
 
@@ -35,13 +43,13 @@ def offset(window: int, limit: int, source: random.Random) -> int:
 
 
 def reads(tr: fdb.Transaction, scope: Scope, limit: int) -> Reads:
-    """Issue a snapshot read of up to ``limit`` messages at a random place in the window."""
-    ready = scope.keys.ready_range()
+    """Issue a snapshot read of the messages up to a random place in the window, and of up to
+    ``limit`` there.
+
+    It begins at the first: a row may hold many messages.
+    """
     place = offset(scope.options.window, limit, _RANDOM)
-    begin = fdb.KeySelector.first_greater_or_equal(ready.start) + place
-    mode = fdb.StreamingMode.exact if limit <= scan.PAGE else fdb.StreamingMode.want_all
-    found = tr.snapshot.get_range(begin, ready.stop, limit=limit, streaming_mode=mode)
-    return Reads(found, limit)
+    return Reads(scan.first(tr, scope.keys, place + limit), place, limit)
 
 
 @transactional
@@ -50,19 +58,19 @@ def pick(
 ) -> list[StoredMessage]:
     """The messages at the place that was read, or random ones if the queue is shorter than that.
 
-    One round trip, or two if the queue is shorter than the window. Conflicts with consumers that
-    take the same messages; if the queue is empty, with any message that becomes ready.
+    One round trip. Conflicts with consumers that take the same messages, or others of the same
+    row; if the queue is empty, with any message that becomes ready.
     """
-    messages = scan.batch(scope.keys, reads.found, room)
+    stored = reads.found.to_list()
+    begin = 0 if any(map(blocks.shared, stored)) else reads.place
+    rows = scan.rows(scope.keys, stored[begin:])
+    passed = list(islice(rows, reads.place - begin))
+    messages = scan.fitting(scope.keys, rows, reads.limit, room)
     if not messages:
-        wanted = max(scope.options.window, reads.limit)
-        found = scan.first(tr, scope.keys, wanted)
-        few = scan.batch(scope.keys, found, min(room, SHORT_BYTES))
-        messages = sorted(
-            _RANDOM.sample(few, min(reads.limit, len(few))), key=lambda each: each.position
-        )
+        few = passed or list(scan.rows(scope.keys, stored))
+        chosen = sorted(_RANDOM.sample(few, min(reads.limit, len(few))), key=_position)
+        messages = scan.fitting(scope.keys, chosen, reads.limit, min(room, SHORT_BYTES))
     if not messages:
         fulfilment.read_emptiness(tr, scope.keys)
-    for message in messages:
-        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    scan.watch(tr, scope.keys, messages)
     return messages

@@ -8,6 +8,7 @@ from ..schema import counters
 from ..schema.codec.envelopes import open_envelope
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
+from .delivery import scan
 
 
 @transactional
@@ -22,7 +23,8 @@ def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> 
         )
         for ready in ranges
     ]
-    envelopes = [open_envelope(kv.value) for first in found for kv in first]
+    firsts = [next(scan.rows(scope.keys, first), None) for first in found]
+    envelopes = [open_envelope(first.value) for first in firsts if first]
     return min((one.enqueued_at_ms for one in envelopes if one.opaque is None), default=None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
@@ -82,10 +83,10 @@ def page(
     """
     rows: list[tuple[bytes, Found]] = []
     left, count, following = PAGE_BYTES, 0, b""
-    found = [
-        (bytes(kv.key), inspection.parse(scope, _kind(scope, operation.state, kv.key), kv))
-        for kv in tr.snapshot.get_range(begin, end, limit=PAGE_ROWS)
-    ]
+    kind = _kind(scope, operation.state, begin)
+    read = tr.snapshot.get_range(begin, end, limit=PAGE_ROWS)
+    opened = inspection.opened(scope, kind, read, begin)
+    found = [(key, one) for key, _, one in islice(opened, PAGE_ROWS)]
     heads = _heads(tr, scope, found) if operation.ended else {}
     for row in found:
         turn = row[1].message.turn
@@ -165,10 +166,12 @@ def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Fou
 def _leave(
     tr: fdb.Transaction, scope: Scope, ended: Transition, rows: Sequence[tuple[bytes, Found]]
 ) -> None:
-    for key, _ in rows:
-        tr.add_read_conflict_key(key)
-        del tr[key]
     messages = [found.message for _, found in rows]
-    if ended.source is State.READY:
-        scan.remove(tr, scope.keys, [each for each in messages if each.turn is None])
+    ready = [each for each in messages if each.turn is None and ended.source is State.READY]
+    scan.watch(tr, scope.keys, ready)
+    scan.remove(tr, scope.keys, ready)
+    for key, found in rows:
+        if not isinstance(found.place, Position):
+            tr.add_read_conflict_key(key)
+            del tr[key]
     transitions.record(tr, scope, ended, messages)

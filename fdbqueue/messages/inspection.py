@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from ..errors import InvalidArgument
 from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind
@@ -32,24 +34,32 @@ def page(
     mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
     found: list[Found] = []
     room = BATCH_BYTES
-    for kv in tr.snapshot.get_range(begin, every.stop, limit=limit, streaming_mode=mode):
-        one = parse(scope, KINDS[state], kv)
-        room -= len(kv.value) + one.message.envelope.chunk_bytes
-        if room < 0 and found:
+    rows = tr.snapshot.get_range(begin, every.stop, limit=limit, streaming_mode=mode)
+    for key, size, one in opened(scope, KINDS[state], rows, begin):
+        room -= size + one.message.envelope.chunk_bytes
+        if (room < 0 and found) or len(found) == limit:
             break
         found.append(one)
-        begin = kv.key + b"\x00"
+        begin = key + b"\x00"
     stored = [one.message for one in found]
     loaded = payloads.load(stored, payloads.reads(tr, scope.keys, stored))
     states = map(lookup.described, found, loaded)
     return list(states), begin
 
 
-def parse(scope: Scope, kind: Kind, kv: fdb.KeyValue) -> Found:
-    """The message in a row of a kind that is not leased, and its place."""
-    found = lookup.parse(scope, lookup.place_of(scope.keys, kind, kv.key), kv.value)
-    assert found is not None
-    return found
+def opened(
+    scope: Scope, kind: Kind, rows: Iterable[fdb.KeyValue], begin: bytes
+) -> Iterator[tuple[bytes, int, Found]]:
+    """The messages in rows of a kind that is not leased, from the key ``begin`` on, each with its
+    key and the size of its stored form."""
+    if kind is Kind.READY:
+        for one in scan.rows(scope.keys, rows, begin):
+            yield one.key, len(one.value), Found(one.position, scan.message(one))
+        return
+    for kv in rows:
+        found = lookup.parse(scope, lookup.place_of(scope.keys, kind, kv.key), kv.value)
+        assert found is not None
+        yield bytes(kv.key), len(kv.value), found
 
 
 def behind(tr: fdb.Transaction, scope: Scope, state: str, after: str | None) -> bytes:

@@ -7,9 +7,11 @@ key. The leases of a plan are in the order of the plan, and searched by bisectio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from ..errors import CorruptData, FormatTooNew
+from ..schema.codec import blocks
 from ..schema.codec.dead_letters import unpack_dead
 from ..schema.codec.delayed import unpack_delayed
 from ..schema.codec.envelopes import open_envelope
@@ -23,6 +25,7 @@ from ..values.model import Death, Due, MessageState, Position, parse_id
 from ..values.records import record
 from ..values.states import State
 from . import payloads
+from .delivery import scan
 
 _CLAIMS_AT_ONCE = 50
 """Claims of plans that are searched at once."""
@@ -38,7 +41,7 @@ class Found:
 
 
 def key(keys: QueueKeys, place: Place) -> bytes:
-    """The key of a place."""
+    """The key of a place. A ready message in a block stands in the first row from there on."""
     match place:
         case Position():
             return keys.ready(place)
@@ -64,20 +67,25 @@ def place_of(keys: QueueKeys, kind: Kind, key: bytes) -> Place:
     return keys.parse_ready(key)
 
 
+Read = Callable[[Scope], Found | None]
+"""An issued read of a place: awaits it, and returns the message there, unless it is gone or leased
+by a plan."""
+
+
 @record
 class Reads:
     """The reads for an id, issued and not awaited."""
 
     id: str
     named: Place
-    first: fdb.Value
+    first: Read
     moved: fdb.Value
 
 
 def reads(tr: fdb.TransactionRead, keys: QueueKeys, message_id: str) -> Reads:
     """Issue the reads for an id. Raises ``InvalidArgument`` if it is not an id."""
     named = parse_id(message_id)
-    return Reads(message_id, named, tr.get(key(keys, named)), tr.get(keys.moved(message_id)))
+    return Reads(message_id, named, read(tr, keys, named), tr.get(keys.moved(message_id)))
 
 
 def find(tr: fdb.TransactionRead, scope: Scope, reads: Reads) -> Found | None:
@@ -85,14 +93,32 @@ def find(tr: fdb.TransactionRead, scope: Scope, reads: Reads) -> Found | None:
 
     On a transaction, conflicts with whatever moves the message; on its snapshot, never.
     """
-    value = reads.first.value
-    if value is not None:
-        return parse(scope, reads.named, value)
+    found = reads.first(scope)
+    if found is not None:
+        return found
     moved = reads.moved.value
     if moved is None:
         return None
     place = unpack_place(moved)
-    value = tr.get(key(scope.keys, place)).value
+    return read(tr, scope.keys, place)(scope)
+
+
+def read(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> Read:
+    """Issue the read of a place: one row."""
+    if isinstance(place, Position) and blocks.numbered(place):
+        rest = blocks.from_there_on(keys, place)
+        return partial(_in_row, tr.get_range(rest.start, rest.stop, limit=1), place)
+    return partial(_alone, tr.get(key(keys, place)), place)
+
+
+def _in_row(found: fdb.FDBRange, place: Position, scope: Scope) -> Found | None:
+    there = (one for one in scan.rows(scope.keys, found) if one.position == place)
+    one = next(there, None)
+    return None if one is None else Found(one.position, scan.message(one))
+
+
+def _alone(found: fdb.Value, place: Place, scope: Scope) -> Found | None:
+    value = found.value
     return None if value is None else parse(scope, place, value)
 
 

@@ -31,7 +31,7 @@ def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
     if waiting:
         transitions.record(tr, scope, PURGE_READY, waiting)
         return len(waiting)
-    taken = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit))
+    taken = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit), limit)
     scan.remove(tr, scope.keys, taken)
     transitions.record(tr, scope, PURGE_READY, taken)
     return len(taken)

@@ -76,10 +76,9 @@ def skip_unreadable(tr: fdb.Transaction, scope: Scope) -> int:
 
     Conflicts with other takers of one of them.
     """
-    first = scan.batch(scope.keys, scan.first(tr, scope.keys, MAX_EXPIRED))
+    first = scan.batch(scope.keys, scan.first(tr, scope.keys, MAX_EXPIRED), MAX_EXPIRED)
     found = [message for message in first if message.envelope.opaque is not None]
-    for message in found:
-        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    scan.watch(tr, scope.keys, found)
     scan.remove(tr, scope.keys, found)
     reject_unreadable(tr, scope, State.READY, found)
     return len(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import field
 
 from ..store.binding import fdb
 from ..store.clocks import Clock
@@ -10,6 +11,7 @@ from ..values.model import Position
 from ..values.options import MAX_PAYLOAD, QueueOptions
 from ..values.records import record
 from . import once
+from .codec.blocks import Block
 from .codec.envelopes import INLINE_LIMIT, Envelope
 from .codec.lookup import Turn
 from .keys import QueueKeys, RootKeys
@@ -104,13 +106,15 @@ class StoredMessage:
     """A message and its position.
 
     consumer: the name of its last consumer, for the history. turn: its turn, if it waits for
-    others of its ordering key; then it was never ready at its position.
+    others of its ordering key; then it was never ready at its position. block: the block that it
+    stands in, if it is ready and shares its row.
     """
 
     position: Position
     envelope: Envelope
     consumer: str = ""
     turn: Turn | None = None
+    block: Block | None = field(default=None, compare=False, repr=False)
 
     @property
     def id(self) -> str:

@@ -77,12 +77,12 @@ def first(
     expired: list[StoredMessage] = []
     for message in messages:
         if not time_to_live.deliverable(message, now_ms):
-            tr.add_read_conflict_key(scope.keys.ready(message.position))
+            scan.watch(tr, scope.keys, [message])
             expired.append(message)
         elif definition.matches(message.envelope.properties(message.position), now_ms):
             if message.envelope.alone and taken:
                 break
-            tr.add_read_conflict_key(scope.keys.ready(message.position))
+            scan.watch(tr, scope.keys, [message])
             taken.append(message)
             if message.envelope.alone or enough(taken, limit):
                 break
@@ -119,7 +119,7 @@ def remove(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage])
     """Remove them for good."""
     # Read before the messages end, which removes their chunks.
     found = load(tr, scope, messages)
-    scan.remove(tr, scope.keys, messages)
+    scan.remove(tr, scope.keys, messages, cut=True)
     transitions.record(tr, scope, DEQUEUE, messages)
     return found
 

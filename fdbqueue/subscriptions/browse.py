@@ -45,4 +45,4 @@ def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list
     found = tr.snapshot.get_range(
         within.start, within.stop, limit=PAGE, streaming_mode=fdb.StreamingMode.want_all
     )
-    return scan.batch(keys, found)
+    return scan.batch(keys, found, PAGE, begin=within.start)

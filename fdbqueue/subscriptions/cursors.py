@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ..messages.delivery import scan
 from ..schema.codec.atomic import pack_index
-from ..schema.codec.envelopes import open_envelope
 from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
@@ -56,7 +56,7 @@ class CursorScan:
         self._subscription = subscription
         self._page = min(max(first_page, 4), _FIRST_PAGE)
         self._ends: list[tuple[bytes, bytes]] = []
-        self._count = self._bytes = 0
+        self._count = self._rows = self._bytes = 0
         self._resume = resume or {}
         self.reached: dict[int, bytes] = {}
         self.passed: dict[int, int] = {}
@@ -90,19 +90,21 @@ class CursorScan:
         gap = keys.ready_from(level, place)
         while True:
             found = page.to_list()
-            for kv in found:
-                self._exclude(gap.start, kv.key)
-                position = keys.parse_ready(kv.key)
-                self.reached[level] = behind(keys, position)
-                self.passed[level] = position.index
+            self._rows += len(found)
+            for one in scan.rows(keys, found, gap.start):
+                message = scan.message(one)
+                # No message can appear within a block.
+                self._exclude(gap.start, scan.row(keys, message).start)
+                self.reached[level] = behind(keys, one.position)
+                self.passed[level] = one.position.index
                 gap = keys.ready_from(level, self.reached[level])
-                yield StoredMessage(position, open_envelope(kv.value)), len(kv.value)
+                yield message, len(one.value)
             if len(found) < limit:
                 self._ends.append((gap.start, gap.stop))
                 return
-            # As many as fit, by the size of those so far.
+            # As many rows as fit, by the size of those so far.
             left = MAX_SCANNED_BYTES - self._bytes
-            limit = min(_PAGE, max(4, left * self._count // max(self._bytes, 1)))
+            limit = min(_PAGE, max(4, left * self._rows // max(self._bytes, 1)))
             page = self._read(level, self.reached[level], limit)
 
     def _exclude(self, begin: bytes, end: bytes) -> None:

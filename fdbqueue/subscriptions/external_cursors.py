@@ -8,9 +8,11 @@ conflicts only with such enqueues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
+from ..messages.delivery import scan
 from ..messages.streams.planning import Limits
 from ..schema.codec.envelopes import FIELDS, open_fields
 from ..schema.keys import LOWEST, QueueKeys
@@ -113,14 +115,14 @@ def _ready(
         for level, within in levels.items()
     }
     for level, within in levels.items():
-        rows = first[level].to_list()
-        for kv in rows:
-            yield keys.parse_ready(kv.key), kv.value
-        if len(rows) == _FIRST_PAGE:
+        page = first[level].to_list()
+        rows: Iterable[fdb.KeyValue] = page
+        if len(page) == _FIRST_PAGE:
             mode = fdb.StreamingMode.want_all
-            begin = rows[-1].key + b"\x00"
-            for kv in tr.snapshot.get_range(begin, within.stop, streaming_mode=mode):
-                yield keys.parse_ready(kv.key), kv.value
+            begin = page[-1].key + b"\x00"
+            rows = chain(page, tr.snapshot.get_range(begin, within.stop, streaming_mode=mode))
+        for one in scan.rows(keys, rows, within.start):
+            yield one.position, one.value
 
 
 def _within(keys: QueueKeys, level: int, places: Mapping[int, bytes], limits: Limits) -> slice:

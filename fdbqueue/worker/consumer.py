@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from ..consumers import receiving, registry, wakeups
@@ -302,7 +303,7 @@ class QueueConsumer:
 
     def _head(self, tr: fdb.Transaction) -> StoredMessage | None:
         """The first message that is ready, without its payload. A snapshot read."""
-        found = scan.batch(self.keys, scan.first(tr, self.keys, 1))
+        found = scan.batch(self.keys, scan.first(tr, self.keys, 1), 1)
         return found[0] if found else None
 
     def _fitting(self, tr: fdb.Transaction, credit: Credit, room: int) -> int:
@@ -313,10 +314,9 @@ class QueueConsumer:
 
         def sizes() -> Iterator[int]:
             nonlocal inspected
-            for kv in scan.first(tr, self.keys, room):
+            for one in islice(scan.rows(self.keys, scan.first(tr, self.keys, room)), room):
                 inspected += 1
-                (message,) = scan.parse(self.keys, [kv])
-                yield message.envelope.size
+                yield scan.message(one).envelope.size
 
         fitting = credit.admits(sizes())
         return fitting if fitting < inspected else room

@@ -15,6 +15,8 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import TRANSITIONS
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 Database = fdb.Database
 Subspace = fdb.Subspace
 

@@ -36,6 +36,8 @@ from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.store.clocks import Clock
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 START_MS = 1_700_000_000_000
 LEASE = 60.0
 REST = 20.0
@@ -254,10 +256,23 @@ class Life(RuleBasedStateMachine):
             )
         )
 
-    @rule(priorities=st.lists(st.sampled_from([3, 4, 6]), min_size=2, max_size=4))
+    @rule(priorities=st.lists(st.sampled_from([3, 4, 6]), min_size=2, max_size=6))
     def enqueue_some(self, priorities: list[int]) -> None:
-        for priority in priorities:
-            self.enqueue(priority=priority, delay=0, ttl=None, unique=None, dedup_id=None)
+        """Together: those of one level share a row."""
+        payloads = [b"%d" % next(self.names) for _ in priorities]
+        ids = self.queue.enqueue_many(self.db, list(map(NewMessage, payloads, priorities)))
+        for message_id, payload, priority in zip(ids, payloads, priorities, strict=True):
+            self.counts["enqueued"] += 1
+            self.records.append(
+                Record(
+                    id=message_id,
+                    payload=payload,
+                    level={3: 2, 4: 1, 6: 0}[priority],
+                    state=State.READY,
+                    order=next(self.orders),
+                    placed=True,
+                )
+            )
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -266,6 +281,11 @@ class Life(RuleBasedStateMachine):
         found = self.queue.receive_many(self.db, most, consumer=consumer)
         if self.paused:
             assert found == []
+            # A leader of the line ends leases and delays even then; others leave them.
+            over = [r.id for r in self.of(State.LEASED) if r.lease_until <= self.now]
+            over += [r.id for r in self.of(State.DELAYED) if r.due <= self.now]
+            if any(self.is_ready(message_id) for message_id in over):
+                self.happen()
             return
         self.happen()
         if not found:
@@ -291,12 +311,12 @@ class Life(RuleBasedStateMachine):
 
     def adopt_expired(self, candidates: list[Record]) -> None:
         """Which of the expired messages behind them a receive met is its own business."""
-        gone = [r for r in candidates if not self.alive(r) and not self.is_ready(r)]
+        gone = [r for r in candidates if not self.alive(r) and not self.is_ready(r.id)]
         for record in gone:
             self.expire(record)
 
-    def is_ready(self, record: Record) -> bool:
-        found = self.queue.get(self.db, record.id)
+    def is_ready(self, message_id: str) -> bool:
+        found = self.queue.get(self.db, message_id)
         return found is not None and found.state is State.READY
 
     @precondition(lambda self: not self.paused)

@@ -25,6 +25,8 @@ from fdbqueue.store.embedded import faults
 from tests.contract.test_life_model import Life
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 COMMITS: tuple[str | None, ...] = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, *[None] * 12)
 READS = {"too_old": 0.01, "future_version": 0.01, "behind": 0.01}
 SELDOM = 10

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Delivery, NewMessage, Queue, verify
 from fdbqueue.queue.bulk.planner import Mark, Planner
 from fdbqueue.store.binding import fdb
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 Database = fdb.Database
 Steps = list[tuple[str, int]]

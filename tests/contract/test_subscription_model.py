@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from unittest import mock
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -26,6 +27,8 @@ from fdbqueue.messages.delivery.redelivery import release_delay
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.values.model import Position
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 REGIONS = ("eu", "us", "as")
 ACQUIRERS = {

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from fdbqueue import NewMessage, Queue
+from fdbqueue import Queue
 from fdbqueue.messages.streams import table_scan
+from fdbqueue.schema.codec.blocks import AnyRow
 from fdbqueue.store.binding import fdb
 
-Rows = list[fdb.KeyValue]
+Rows = Sequence[AnyRow]
 TOO_OLD = 1007
 PAYLOAD = 1_000
 
 
 def fill(db: fdb.Database, queue: Queue, count: int = 30) -> list[str]:
-    return queue.enqueue_many(db, [NewMessage(bytes(PAYLOAD)) for _ in range(count)])
+    return [queue.enqueue(db, bytes(PAYLOAD)) for _ in range(count)]
 
 
 def ids(queue: Queue) -> Callable[[fdb.Transaction, Rows], tuple[list[str], int]]:
@@ -27,7 +28,9 @@ def ids(queue: Queue) -> Callable[[fdb.Transaction, Rows], tuple[list[str], int]
 
 def test_pages_show_one_version_whatever_happens_meanwhile(db: fdb.Database, queue: Queue) -> None:
     enqueued = fill(db, queue)
-    pages = table_scan.pages(db, queue._keys.ready_range(), ids(queue), size=5 * PAYLOAD)
+    pages = table_scan.pages(
+        db, queue._keys, queue._keys.ready_range(), ids(queue), size=5 * PAYLOAD
+    )
     seen = next(pages)
     assert 1 < len(seen) < 10
     for message_id in enqueued[-10:]:
@@ -50,7 +53,7 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
             raise fdb.FDBError(TOO_OLD)
         return look(tr, rows)
 
-    pages = table_scan.pages(db, queue._keys.ready_range(), read, size=5 * PAYLOAD)
+    pages = table_scan.pages(db, queue._keys, queue._keys.ready_range(), read, size=5 * PAYLOAD)
     seen = next(pages)
     for message_id in (enqueued[0], enqueued[-1]):
         queue.cancel(db, message_id)
@@ -64,13 +67,13 @@ def test_a_reader_may_take_fewer_rows_than_it_is_given(db: fdb.Database, queue: 
     def two(tr: fdb.Transaction, rows: Rows) -> tuple[list[str], int]:
         return queue._keys.ready_ids([kv.key for kv in rows[:2]])[1], min(2, len(rows))
 
-    pages = list(table_scan.pages(db, queue._keys.ready_range(), two))
+    pages = list(table_scan.pages(db, queue._keys, queue._keys.ready_range(), two))
     assert pages == [enqueued[:2], enqueued[2:4], enqueued[4:6], enqueued[6:]]
 
 
 def test_nothing_is_read_of_an_empty_range(db: fdb.Database, queue: Queue) -> None:
-    assert list(table_scan.pages(db, queue._keys.ready_range(), ids(queue))) == []
-    assert table_scan.split(db, [queue._keys.ready_range()], 10_000) == []
+    assert list(table_scan.pages(db, queue._keys, queue._keys.ready_range(), ids(queue))) == []
+    assert table_scan.split(db, queue._keys, [queue._keys.ready_range()], 10_000) == []
 
 
 def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
@@ -79,7 +82,7 @@ def test_pieces_are_all_of_what_is_not_empty_and_do_not_overlap(
     fill(db, queue, 100)
     level = queue.peek(db)[0].level
     ranges = [queue._keys.ready_level(each) for each in range(10)]
-    pieces = table_scan.split(db, ranges, 20_000)
+    pieces = table_scan.split(db, queue._keys, ranges, 20_000)
     assert pieces[0].start == ranges[level].start
     assert pieces[-1].stop == ranges[level].stop
     for one, other in itertools.pairwise(pieces):

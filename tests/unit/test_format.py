@@ -15,6 +15,7 @@ from fdbqueue.consumers.leader import AWAY, away
 from fdbqueue.errors import CorruptData, FormatTooNew
 from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
+from fdbqueue.schema.codec import blocks
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
 from fdbqueue.schema.codec.consumers import (
     ConsumerRecord,
@@ -168,6 +169,7 @@ EVENT = ("lease", ID, 5, 1, "billing", 1_700_000_000_000, ID)
 MOVED_EVENT = (*EVENT[:6], "05-00000000012d-00112233445566ff")
 STAMP = bytes(range(10))
 DEFINITION = Definition("audit")
+SECOND, THIRD = (blocks.placed(POSITION, n) for n in (2, 3))
 META = json.dumps(
     {"format": 4, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
     sort_keys=True,
@@ -223,6 +225,18 @@ VECTORS: dict[str, Vector] = {
     ),
     "READY, chunks": Vector(
         QUEUE.ready(POSITION), pack_envelope(CHUNKED), None, (unpack_envelope, CHUNKED)
+    ),
+    "READY, block": Vector(
+        QUEUE.ready(THIRD),
+        blocks.pack_block([PACKED, PACKED]),
+        (QUEUE.parse_ready, THIRD),
+        (
+            lambda value: [
+                (each.key, each.value)
+                for each in blocks.alone(QUEUE, [blocks.Row(QUEUE.ready(THIRD), value)])
+            ],
+            [(QUEUE.ready(SECOND), PACKED), (QUEUE.ready(THIRD), PACKED)],
+        ),
     ),
     "TAIL": Vector(QUEUE.tail(5), pack_index(300), None, (unpack_index, 300)),
     "FENCE": Vector(QUEUE.fence(5, 300), EMPTY),
@@ -512,7 +526,7 @@ def test_the_page_has_the_bytes_of_a_session() -> None:
 
 
 def test_ids_name_the_place_of_the_enqueue() -> None:
-    wanted = {ID: POSITION, DUE.to_id(): DUE}
+    wanted = {ID: POSITION, THIRD.to_id(): THIRD, DUE.to_id(): DUE}
     assert {plain(text) for text, _ in table("## Ids")} == set(wanted)
     for text, place in wanted.items():
         assert parse_id(text) == place

@@ -176,7 +176,7 @@ def take(
             lambda: relaxed.pick(tr, scope, relaxed.reads(tr, scope, demand.max_messages), room),
         )
     else:
-        found = scan.conflicting(tr, scope.keys, issued.ready, room)
+        found = scan.conflicting(tr, scope.keys, issued.ready, demand.max_messages, room)
         messages = head.first(tr, scope, demand.max_messages, found)
     messages = head.together(messages, suspects=demand.suspects)
     seconds = scope.options.lease if demand.seconds is None else demand.seconds

@@ -19,7 +19,9 @@ from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
 from ...schema import counters
+from ...schema.codec import blocks
 from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
+from ...schema.codec.blocks import AnyRow
 from ...schema.codec.dead_letters import unpack_dead
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, unpack_envelope
@@ -37,6 +39,7 @@ from ...store.binding import fdb
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Depth, Deviation, Position
 from ...values.options import MAX_LEASE_SECONDS
+from .. import lookup
 
 PAGE_ROWS = 500
 PAGE_BYTES = 5_000_000
@@ -104,7 +107,12 @@ class Audit:
                 raise TooLong from None
             raise
 
-    def envelope(self, kind: Kind, kv: fdb.KeyValue) -> tuple[Position, Envelope] | None:
+    def messages(self, kind: Kind, every: slice) -> Iterator[AnyRow]:
+        """As ``whole``, with a row for each message."""
+        found = self.whole(every)
+        return blocks.alone(self.scope.keys, found) if kind is Kind.READY else found
+
+    def envelope(self, kind: Kind, kv: AnyRow) -> tuple[Position, Envelope] | None:
         """The message in a row; None if it is unreadable, which ``messages`` reports."""
         try:
             found = _READERS[kind](self.scope, kv)
@@ -114,25 +122,25 @@ class Audit:
         return None if found[1].opaque is not None and kind is not Kind.DEAD else found
 
 
-def _ready(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+def _ready(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
     return scope.keys.parse_ready(kv.key), unpack_envelope(kv.value)
 
 
-def _leased(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+def _leased(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
     lease = unpack_lease(kv.value)
     return lease.position, unpack_envelope(lease.envelope)
 
 
-def _waiting(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+def _waiting(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
     return unpack_delayed(kv.value)
 
 
-def _dead(scope: Scope, kv: fdb.KeyValue) -> tuple[Position, Envelope]:
+def _dead(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
     position, letter = unpack_dead(kv.value)
     return position, letter.envelope
 
 
-_READERS: dict[Kind, Callable[[Scope, fdb.KeyValue], tuple[Position, Envelope]]] = {
+_READERS: dict[Kind, Callable[[Scope, AnyRow], tuple[Position, Envelope]]] = {
     Kind.READY: _ready,
     Kind.GROUP: _waiting,
     Kind.LEASE: _leased,
@@ -158,7 +166,8 @@ _IN_PLACE = (Kind.READY, Kind.GROUP)
 def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     """Every envelope is readable, its chunks exist, and its index is not beyond TAIL."""
     keys = audit.scope.keys
-    rows, following = audit.page(kind, begin)
+    page, following = audit.page(kind, begin)
+    rows = list(blocks.alone(keys, page) if kind is Kind.READY else page)
     tails: dict[int, fdb.Value] = {}
     reads = []
     left = PAGE_BYTES
@@ -206,7 +215,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
         if audit.envelope(Kind.LEASE, kv) is None:
             continue
         lease = unpack_lease(kv.value)
-        reads.append((lease, audit.reads.get(keys.ready(lease.position))))
+        reads.append((lease, lookup.read(audit.reads, keys, lease.position)))
         if lease.claim not in untils:
             untils[lease.claim] = audit.reads.get(keys.until(lease.claim))
     others = {claim: _ends(read.value) for claim, read in untils.items()}
@@ -214,7 +223,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     ended = []
     for lease, ready in reads:
         ends = others[lease.claim]
-        if ready.present():
+        if ready(audit.scope) is not None:
             audit.report("ready and leased", lease.position.to_id(), "it would be delivered twice")
         if lease.planned or ends is None:
             continue
@@ -315,7 +324,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     sizes: Counter[int] = Counter()
     places: Counter[Position] = Counter()
     for source, every in sources:
-        for kv in audit.whole(every):
+        for kv in audit.messages(source, every):
             read = audit.envelope(source, kv)
             if read is None:
                 return  # reported as unreadable, and its level is unknown

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew, InvalidArgument
+from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.lookup import Place, pack_place, unpack_known, unpack_place
 from ...schema.keys import Kind, QueueKeys
-from ...store.binding import fdb
 from ...values.model import parse_id
 from .. import lookup as places
 from ..enqueue import ordering_keys
@@ -56,7 +56,7 @@ def check(audit: Audit) -> None:
 def _gather(audit: Audit) -> Messages | None:
     keys, messages = audit.scope.keys, Messages()
     for kind in HOLDERS:
-        for kv in audit.whole(keys.kind(kind)):
+        for kv in audit.messages(kind, keys.kind(kind)):
             read = audit.envelope(kind, kv)
             if read is None:
                 return None
@@ -79,7 +79,7 @@ def _gather(audit: Audit) -> Messages | None:
     return messages
 
 
-def _place(keys: QueueKeys, kind: Kind, kv: fdb.KeyValue) -> Place | None:
+def _place(keys: QueueKeys, kind: Kind, kv: AnyRow) -> Place | None:
     """The place of a message; None if a plan leases it, since its id need not lead there."""
     if kind is not Kind.LEASE:
         return places.place_of(keys, kind, kv.key)

@@ -50,8 +50,8 @@ def first(
     """
 
     def again() -> list[StoredMessage]:
-        more = scan.first(tr, scope.keys, max(limit, _MORE))
-        return scan.conflicting(tr, scope.keys, more)
+        most = max(limit, _MORE)
+        return scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, most), most)
 
     return alive(tr, scope, messages, again)[:limit]
 
@@ -77,11 +77,11 @@ def pop(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
     taken, so the order is serializable; with no enqueue behind it, unless there is nothing to
     take. Raises ``ExpiredBacklog``.
     """
-    found = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit))
+    found = scan.conflicting(tr, scope.keys, scan.first(tr, scope.keys, limit), limit)
     taken = first(tr, scope, limit, found)
     # Issued before the messages end, which removes their chunks.
     chunks = payloads.reads(tr, scope.keys, taken)
     taken = payloads.load(taken, chunks)
-    scan.remove(tr, scope.keys, taken)
+    scan.remove(tr, scope.keys, taken, cut=True)
     transitions.record(tr, scope, DEQUEUE, taken)
     return taken

@@ -234,11 +234,11 @@ def assign(
     As ``grant``, but reads nothing.
     """
     taken = [
-        StoredMessage(message.position, message.envelope, terms.consumer, message.turn)
+        replace(message, consumer=terms.consumer)
         for terms, messages in given
         for message in messages
     ]
-    scan.remove(tr, scope.keys, taken)
+    scan.remove(tr, scope.keys, taken, cut=True)
     transitions.record(tr, scope, LEASE, taken)
     return [_assign(tr, scope, terms, messages) for terms, messages in given]
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from ...schema import once
+from ...schema.codec import blocks
 from ...schema.codec.atomic import pack_index
+from ...schema.codec.blocks import Block, open_block
 from ...schema.codec.envelopes import open_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
+from ...values.model import Position
 from .. import payloads
 
 BATCH_BYTES = 8_000_000
@@ -19,66 +23,140 @@ PAGE = 100
 
 
 def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
-    """Issue a snapshot read of the first ready messages; it reads on as it is iterated."""
+    """Issue a snapshot read of as many rows; it reads on as it is iterated."""
     ready = keys.ready_range()
-    mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
+    # A row may be a block of 90 kB.
+    mode = fdb.StreamingMode.exact if limit == 1 else fdb.StreamingMode.want_all
     return tr.snapshot.get_range(ready.start, ready.stop, limit=limit, streaming_mode=mode)
 
 
-def parse(keys: QueueKeys, found: Iterable[fdb.KeyValue]) -> list[StoredMessage]:
-    """The messages of READY keys."""
-    return [_parse(keys, kv) for kv in found]
+class Ready(NamedTuple):
+    """A ready message as it is stored: its own key, its envelope, its position, and the block that
+    it stands in, if any."""
+
+    key: bytes
+    value: bytes
+    position: Position
+    block: Block | None
+
+
+def rows(keys: QueueKeys, found: Iterable[fdb.KeyValue], begin: bytes = b"") -> Iterator[Ready]:
+    """The messages of rows of READY, in order, without those of a block before the key ``begin``.
+
+    Whoever reads from a place within a block, or from behind it, reads the block's row.
+    """
+    for kv in found:
+        key, value = kv.key, kv.value
+        position = keys.parse_ready(key)
+        block = open_block(key, position, value)
+        if block is None:
+            yield Ready(key, value, position, None)
+            continue
+        for n, envelope in block.left.items():
+            own = block.key(n)
+            if own >= begin:
+                yield Ready(own, envelope, block.place(n), block)
+
+
+def message(found: Ready) -> StoredMessage:
+    """A ready message, opened."""
+    return StoredMessage(found.position, open_envelope(found.value), block=found.block)
 
 
 def batch(
-    keys: QueueKeys, found: Iterable[fdb.KeyValue], room: int = BATCH_BYTES
+    keys: QueueKeys,
+    found: Iterable[fdb.KeyValue],
+    limit: int,
+    room: int = BATCH_BYTES,
+    begin: bytes = b"",
 ) -> list[StoredMessage]:
-    """The first messages of READY keys that one transaction can hold; at least one.
+    """The first messages of rows; as ``fitting``. begin: as in ``rows``."""
+    return fitting(keys, rows(keys, found, begin), limit, room)
+
+
+def fitting(
+    keys: QueueKeys, found: Iterable[Ready], limit: int, room: int = BATCH_BYTES
+) -> list[StoredMessage]:
+    """The first messages that one transaction can hold; at least one, at most ``limit``.
 
     room: bytes of envelopes and payloads; less if the transaction does other things, too.
     """
     messages: list[StoredMessage] = []
     left, each = room, keys.lease_bytes
-    for kv in found:
-        message = _parse(keys, kv)
-        left -= len(kv.value) + message.envelope.chunk_bytes + each
+    for one in found:
+        opened = message(one)
+        left -= len(one.value) + opened.envelope.chunk_bytes + each
         if left < 0 and messages:
             break
-        messages.append(message)
+        messages.append(opened)
+        if len(messages) == limit:
+            break
     return messages
 
 
-def _parse(keys: QueueKeys, kv: fdb.KeyValue) -> StoredMessage:
-    return StoredMessage(keys.parse_ready(kv.key), open_envelope(kv.value))
+def row(keys: QueueKeys, message: StoredMessage) -> slice:
+    """The keys of a ready message, and of those that share its row."""
+    if message.block is not None:
+        return message.block.span()
+    key = keys.ready(message.position)
+    return slice(key, key + b"\x00")
+
+
+def watch(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage]) -> None:
+    """Conflict with others that take, change or remove these ready messages, or share a row."""
+    for message in messages:
+        each = row(keys, message)
+        tr.add_read_conflict_range(each.start, each.stop)
 
 
 def conflicting(
-    tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange, room: int = BATCH_BYTES
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    found: fdb.FDBRange,
+    limit: int,
+    room: int = BATCH_BYTES,
 ) -> list[StoredMessage]:
     """The first messages of a snapshot read that one transaction can hold; as ``batch``.
 
-    Conflicts with any change up to the last of them, but not with arrivals behind it, even if fewer
-    messages exist than were asked for. Only if there are none, conflicts with any arrival.
+    Conflicts with any change up to the row of the last of them, but not with arrivals behind it,
+    even if fewer messages exist than were asked for. Only if there are none, conflicts with any
+    arrival.
     """
     ready = keys.ready_range()
-    messages = batch(keys, found, room)
-    stop = keys.ready(messages[-1].position) + b"\0" if messages else ready.stop
+    messages = batch(keys, found, limit, room)
+    stop = row(keys, messages[-1]).stop if messages else ready.stop
     tr.add_read_conflict_range(ready.start, stop)
     return messages
 
 
-def remove(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage]) -> None:
+def remove(
+    tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage], *, cut: bool = False
+) -> None:
     """Remove ready messages, blindly; MAX on TAIL keeps their indexes from being reused.
+
+    cut: whether to cut what is left of a block into rows of as many messages as leave it. Others
+        are expected to take as many next, and need not write the rest again.
 
     Raises ``OwnWritesUnseen`` if the transaction has removed one of them before.
     """
     passed: dict[int, int] = {}
+    shared: dict[Block, list[StoredMessage]] = {}
     tried = once.attempt(tr)
     for message in messages:
         position, key = message.position, keys.ready(message.position)
         tried.take(tr, keys, key)
-        del tr[key]
+        if message.block is None:
+            del tr[key]
+        else:
+            shared.setdefault(message.block, []).append(message)
         passed[position.level] = max(position.index, passed.get(position.level, 0))
+    for block, some in shared.items():
+        span = block.span()
+        tr.clear_range(span.start, span.stop)
+        for message in some:
+            del block.left[blocks.number(message.position)]
+        for key, value in block.rows(len(some) if cut else blocks.MAX_MESSAGES):
+            tr[key] = value
     for level, index in passed.items():
         tr.max(keys.tail(level), pack_index(index))
 
@@ -89,5 +167,5 @@ def peek(tr: fdb.Transaction, scope: Scope, limit: int) -> list[StoredMessage]:
 
     Snapshot reads, no conflicts.
     """
-    found = batch(scope.keys, first(tr, scope.keys, limit))
+    found = batch(scope.keys, first(tr, scope.keys, limit), limit)
     return payloads.load(found, payloads.reads(tr, scope.keys, found))

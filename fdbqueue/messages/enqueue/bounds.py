@@ -113,8 +113,7 @@ def make_room(
     dropped = _oldest(tr, scope, over, new, least=max(level for level, _ in entries))
     if dropped is None:
         raise _full(scope, load, new)
-    for message in dropped:
-        tr.add_read_conflict_key(scope.keys.ready(message.position))
+    scan.watch(tr, scope.keys, dropped)
     scan.remove(tr, scope.keys, dropped)
     if options.dropped == "dead":
         dead_letters.add(tr, scope, State.READY, [(message, REASON) for message in dropped])
@@ -149,13 +148,14 @@ def _oldest(
     room, stored = Load(0, 0), 0
     for level in range(scope.options.levels - 1, least - 1, -1):
         ready, pool, pooled = scope.keys.ready_level(level), list[StoredMessage](), room
-        for kv in tr.snapshot.get_range(ready.start, ready.stop, limit=most + crowd):
+        found_rows = tr.snapshot.get_range(ready.start, ready.stop, limit=most + crowd)
+        for row in scan.rows(scope.keys, found_rows):
             if (pooled.covers(over) and len(pool) >= crowd) or stored >= room_bytes:
                 break
-            (message,) = scan.parse(scope.keys, [kv])
+            message = scan.message(row)
             pool.append(message)
             pooled += Load(1, message.envelope.size)
-            stored += len(kv.value)
+            stored += len(row.value)
         if crowd:
             _CHOICES.shuffle(pool)
         for message in pool:

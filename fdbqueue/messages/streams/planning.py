@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew
+from ...schema.codec import blocks
 from ...schema.codec.atomic import pack_index
 from ...schema.codec.delayed import open_delayed
-from ...schema.codec.envelopes import open_envelope, peek_envelope, unpack_envelope
+from ...schema.codec.envelopes import peek_envelope, unpack_envelope
 from ...schema.codec.leases import pack_planned_lease
 from ...schema.codec.lookup import PlannedPlace, Turn
 from ...schema.codec.plans import Claimed, Planned, Stage, pack_plan
@@ -20,6 +23,7 @@ from ...values.model import Position
 from ...values.records import record
 from ...values.states import LEASE, State
 from .. import lookup, time_to_live, transitions
+from ..delivery import scan
 from ..enqueue import index_allocation
 from ..transaction_budget import STEP_BYTES
 from . import plans
@@ -56,12 +60,19 @@ class Limits:
     ends: Mapping[int, int] | None = None
 
 
+class Span(NamedTuple):
+    """What was read of a level: its keys, and the last message."""
+
+    keys: slice
+    last: scan.Ready
+
+
 @dataclass(slots=True)
 class Taken:
     """Messages that one transaction has read in order to take them.
 
     leases: positions and stored envelopes of those for the plan, of ``size`` bytes with chunks.
-    spans: by level, the first and last key read, and the index of the last. tallies: by level, the
+    spans: what was read, by level. tallies: by level, the
     number and payload bytes of those to count only; the others are ``watched``, ``expired`` or
     ``unreadable``. turns: the keys of those that waited for their ordering keys. joined: by number,
     the leases that continue the ordering key of the one before. key: the ordering key of the last,
@@ -71,7 +82,7 @@ class Taken:
 
     leases: list[tuple[Position, bytes]] = field(default_factory=list)
     size: int = 0
-    spans: dict[int, tuple[bytes, bytes, int]] = field(default_factory=dict)
+    spans: dict[int, Span] = field(default_factory=dict)
     tallies: dict[int, tuple[int, int]] = field(default_factory=dict)
     watched: list[StoredMessage] = field(default_factory=list)
     expired: list[StoredMessage] = field(default_factory=list)
@@ -170,15 +181,16 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         return taken
     read = 0
     for row in _ahead(tr, scope, _ready(tr, scope, limits, count), silent):
-        key, value, payload, plain, message, line = row
+        one, payload, plain, message, line = row
+        value, position = one.value, one.position
         size = len(value) + (message.envelope.chunk_bytes if message else 0)
         if room.full or not room.takes(len(value), size):
             return taken
         read += 1
-        position = scope.keys.parse_ready(key)
         level = position.level
-        first = taken.spans[level][0] if level in taken.spans else key
-        taken.spans[level] = (first, key, position.index)
+        keys = one.block.span() if one.block else slice(one.key, one.key + b"\x00")
+        first = taken.spans[level].keys.start if level in taken.spans else keys.start
+        taken.spans[level] = Span(slice(first, keys.stop), one)
         if message is not None and not time_to_live.deliverable(message, now_ms):
             ended = taken.expired if message.envelope.opaque is None else taken.unreadable
             ended.append(message)
@@ -278,23 +290,23 @@ def _join(
     return True
 
 
-_Row = tuple[bytes, bytes, int, bool, StoredMessage | None, Iterable[fdb.KeyValue]]
+_Row = tuple[scan.Ready, int, bool, StoredMessage | None, Iterable[fdb.KeyValue]]
 
 
 def _ahead(
-    tr: fdb.Transaction, scope: Scope, rows: Iterable[tuple[bytes, bytes]], silent: bool
+    tr: fdb.Transaction, scope: Scope, rows: Iterable[scan.Ready], silent: bool
 ) -> Iterator[_Row]:
     """Ready messages with the lines of their ordering keys, which are read ahead."""
     ahead: deque[_Row] = deque()
-    for key, value in rows:
-        payload, plain = _weigh(value)
+    for one in rows:
+        payload, plain = _weigh(one.value)
         message: StoredMessage | None = None
         line: Iterable[fdb.KeyValue] = ()
         if not (plain and silent):
-            message = StoredMessage(scope.keys.parse_ready(key), open_envelope(value))
+            message = scan.message(one)
         if message and message.envelope.key:
             line = _line(tr, scope.keys, message.envelope.key)
-        ahead.append((key, value, payload, plain, message, line))
+        ahead.append((one, payload, plain, message, line))
         if plain or len(ahead) > LOOK_AHEAD:
             yield ahead.popleft()
     yield from ahead
@@ -308,33 +320,37 @@ def _bits(numbers: Iterable[int]) -> bytes:
 
 def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
     """Remove everything that was read; the conflict keeps other messages out of these ranges."""
-    for level, (first, last, index) in taken.spans.items():
-        tr.add_read_conflict_range(first, last + b"\x00")
-        tr.clear_range(first, last + b"\x00")
+    for level, span in taken.spans.items():
+        tr.add_read_conflict_range(span.keys.start, span.keys.stop)
+        tr.clear_range(span.keys.start, span.keys.stop)
         # As in ``scan.remove``: the index is never used again.
-        tr.max(scope.keys.tail(level), pack_index(index))
+        tr.max(scope.keys.tail(level), pack_index(span.last.position.index))
+        block = span.last.block
+        if block is not None:
+            for n in range(block.first, blocks.number(span.last.position) + 1):
+                del block.left[n]
+            for key, value in block.rows(blocks.MAX_MESSAGES):
+                tr[key] = value
     for turn in taken.turns:
         # They are next: the message ahead of them is in this plan.
         tr.add_read_conflict_key(turn)
         del tr[turn]
 
 
-def _ready(
-    tr: fdb.Transaction, scope: Scope, limits: Limits, count: int
-) -> Iterator[tuple[bytes, bytes]]:
+def _ready(tr: fdb.Transaction, scope: Scope, limits: Limits, count: int) -> Iterator[scan.Ready]:
     """Up to ``count`` of the first ready messages, not beyond the ends."""
     keys, mode = scope.keys, fdb.StreamingMode.want_all
     begin, end = keys.ready_range().start, keys.ready_range().stop
     while count:
         behind = None
-        for kv in tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode):
-            if limits.ends is not None:
-                position = keys.parse_ready(kv.key)
-                if position.index >= limits.ends[position.level]:
-                    behind = position.level
-                    break
+        found = tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode)
+        for one in islice(scan.rows(keys, found), count):
+            position = one.position
+            if limits.ends is not None and position.index >= limits.ends[position.level]:
+                behind = position.level
+                break
             count -= 1
-            yield kv.key, kv.value
+            yield one
         if behind is None:
             return
         # The rest of the level came later: continue with the next one.

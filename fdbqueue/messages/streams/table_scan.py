@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from ...errors import TransactionTooSlow
 from ...schema import once
+from ...schema.codec import blocks
+from ...schema.codec.blocks import AnyRow
 from ...schema.codec.envelopes import FIELDS, unpack_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
@@ -28,32 +30,39 @@ _NOWHERE = Position(0, 0, b"")
 
 
 @transactional
-def split(tr: fdb.Transaction, ranges: Sequence[slice], size: int) -> list[slice]:
-    """Split ranges into parts of about ``size`` bytes, without empty ranges.
+def split(tr: fdb.Transaction, keys: QueueKeys, ranges: Sequence[slice], size: int) -> list[slice]:
+    """Split ranges into parts of about ``size`` bytes, without empty ranges or parts of blocks.
 
     Two snapshot reads for each range, all in one round trip; no conflicts.
     """
-    found = [tr.snapshot.get_range(each.start, each.stop, limit=1) for each in ranges]
+    stops = [blocks.behind(keys, each.stop) for each in ranges]
+    found = [
+        tr.snapshot.get_range(each.start, stop, limit=1)
+        for each, stop in zip(ranges, stops, strict=True)
+    ]
     cuts = [tr.get_range_split_points(each.start, each.stop, size) for each in ranges]
     pieces = []
-    for first, cut in zip(found, cuts, strict=True):
+    for within, first, cut in zip(ranges, found, cuts, strict=True):
         if first.to_list():
-            points = [bytes(each) for each in cut.wait()]
-            pieces += [slice(*pair) for pair in itertools.pairwise(points)]
+            inner = {blocks.before(keys, bytes(each)) for each in cut.wait()}
+            points = sorted(each for each in inner if within.start < each < within.stop)
+            pairs = itertools.pairwise([within.start, *points, within.stop])
+            pieces += [slice(*pair) for pair in pairs]
     return pieces
 
 
 def pages(
     db: fdb.Database,
+    keys: QueueKeys,
     within: slice,
-    read: Callable[[fdb.Transaction, list[fdb.KeyValue]], tuple[R, int]],
+    read: Callable[[fdb.Transaction, Sequence[AnyRow]], tuple[R, int]],
     *,
     size: int = PAGE_BYTES,
 ) -> Iterator[R]:
     """What ``read`` makes of a range, in pages of about ``size`` bytes, in key order.
 
-    read: takes rows, may read more in the transaction, and returns its result and how many rows it
-        used, at least one. It may be called again for the same rows.
+    read: takes rows, one for each message, may read more in the transaction, and returns its
+        result and how many rows it used, at least one. It may be called again for the same rows.
 
     All pages have the version of the first for the five seconds that a transaction lasts; a slower
     caller gets the rest at a later version. A message that does not move during the read appears
@@ -66,7 +75,7 @@ def pages(
     while begin is not None:
         try:
             with uncollected():
-                rows, more = _page(tr, begin, within.stop, size)
+                rows, more = _page(tr, keys, slice(begin, within.stop), size)
                 if not rows:
                     return
                 made, taken = read(tr, rows)
@@ -83,16 +92,21 @@ def pages(
 
 
 def _page(
-    tr: fdb.Transaction, begin: bytes, end: bytes, size: int
-) -> tuple[list[fdb.KeyValue], bool]:
+    tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int
+) -> tuple[list[AnyRow], bool]:
     """The first rows of a range, and whether there may be more."""
-    rows: list[fdb.KeyValue] = []
-    for kv in tr.snapshot.get_range(begin, end, streaming_mode=fdb.StreamingMode.want_all):
+    rows: list[AnyRow] = []
+    stop, more = blocks.behind(keys, within.stop), False
+    mode = fdb.StreamingMode.want_all
+    for kv in tr.snapshot.get_range(within.start, stop, streaming_mode=mode):
         rows.append(kv)
         size -= len(kv.key) + len(kv.value)
         if size < 0:
-            return rows, True
-    return rows, False
+            more = True
+            break
+    if within.start.startswith(keys.ready_prefix):
+        rows = list(blocks.alone(keys, rows, within))
+    return rows, more
 
 
 def contents(

@@ -16,7 +16,7 @@ class Kind(IntEnum):
     """The kinds of keys in a queue's subspace."""
 
     META = 0  # () -> options and format version
-    READY = 1  # (level, index, random) -> envelope
+    READY = 1  # (level, index, random) -> envelope, or block
     TAIL = 2  # (level) -> highest index ever removed or passed, by atomic MAX
     FENCE = 3  # (level, index): never written, only conflict ranges
     LEASE = 4  # (level, index, random) -> lease; (claim, n) -> one of a plan, which never expires

@@ -93,7 +93,7 @@ class BatchReader(DataSourceReader):
         partitions: list[InputPartition] = [
             TablePartition(part, cut.start, cut.stop)
             for part, ranges in parts.items()
-            for cut in table_scan.split(db, ranges, settings.partition_bytes)
+            for cut in table_scan.split(db, queue._keys, ranges, settings.partition_bytes)
         ]
         return partitions or [InputPartition(None)]
 

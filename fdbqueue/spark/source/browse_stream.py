@@ -7,7 +7,7 @@ complete, except for messages that were taken in the meantime.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Self
@@ -22,7 +22,8 @@ from ...messages.streams import table_scan
 from ...messages.streams.planning import Limits
 from ...queue.queue import Queue
 from ...schema import once
-from ...schema.keys import LOWEST
+from ...schema.codec.blocks import AnyRow
+from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
 from ...subscriptions import external_cursors
 from ...subscriptions.external_cursors import Passed
@@ -107,11 +108,11 @@ class BrowseReader(StreamReader):
         ranges = [each for each in ranges if each.start < each.stop]
         if not self._settings.strict:
             part = ceil(int(end.get("bytes", 0)) / self.partitions_at_most)
-            cuts = table_scan.split(db, ranges, max(SMALLEST_BYTES, part))
+            cuts = table_scan.split(db, queue._keys, ranges, max(SMALLEST_BYTES, part))
             return [BrowsePartition(cut.start, cut.stop) for cut in cuts]
         messages = int(end.get("messages", 0))
         most = ceil(messages / self.partitions_at_most)
-        found = [part for within in ranges for part in _counted(db, within, most)]
+        found = [part for within in ranges for part in _counted(db, queue._keys, within, most)]
         self._require(messages, sum(part.messages for part in found))
         return list(found)
 
@@ -181,10 +182,16 @@ def _rest(limits: Limits, messages: int, size: int) -> Limits:
     )
 
 
-def _counted(db: fdb.Database, within: slice, most: int) -> Iterator[BrowsePartition]:
+def _keys_of(tr: fdb.Transaction, rows: Sequence[AnyRow]) -> tuple[list[bytes], int]:
+    return [kv.key for kv in rows], len(rows)
+
+
+def _counted(
+    db: fdb.Database, keys: QueueKeys, within: slice, most: int
+) -> Iterator[BrowsePartition]:
     """A range in parts of up to ``most`` messages, with the number in each."""
     begin, count = within.start, 0
-    for page in table_scan.pages(db, within, lambda tr, rows: ([kv.key for kv in rows], len(rows))):
+    for page in table_scan.pages(db, keys, within, _keys_of):
         for key in page:
             if count == most:
                 yield BrowsePartition(begin, key, count)

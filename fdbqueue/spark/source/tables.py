@@ -10,6 +10,7 @@ import pyarrow as pa
 from ...errors import CorruptData, FormatTooNew
 from ...messages.streams import table_scan
 from ...queue.queue import Queue
+from ...schema.codec.blocks import AnyRow
 from ...schema.codec.dead_letters import open_dead
 from ...schema.codec.delayed import open_delayed
 from ...schema.codec.envelopes import FIELDS, open_envelope, open_fields
@@ -82,17 +83,17 @@ def _placed(
     return _messages(packed, ids, levels, **others)
 
 
-def _ready(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+def _ready(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
     levels, ids = keys.ready_ids([kv.key for kv in stored])
     return _messages([kv.value for kv in stored], ids, levels, blocked=[False] * len(stored))
 
 
-def _blocked(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+def _blocked(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
     positions, packed = _columns(_opened(open_delayed, stored, _NOWHERE), 2)
     return _placed(positions, packed, blocked=[True] * len(stored))
 
 
-def _delayed(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+def _delayed(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
     dues = [Due(*keys.delayed.parse(kv.key)) for kv in stored]
     positions, packed = _columns(_opened(open_delayed, stored, _NOWHERE), 2)
     # A scheduled message never had a position: its id names when it is due.
@@ -100,7 +101,7 @@ def _delayed(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
     return _placed(positions, packed, places, due_at=[due.due_ms for due in dues])
 
 
-def _leased(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+def _leased(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
     leases = [Lease(*each) for each in _opened(unpack_lease, stored, _NOWHERE, 0, 0, "")]
     return _placed(
         [lease.position for lease in leases],
@@ -111,20 +112,20 @@ def _leased(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
     )
 
 
-def _dead(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+def _dead(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
     rows = _opened(open_dead, stored, _NOWHERE, None, None)
     positions, reasons, times, packed = _columns(rows, 4)
     return _placed(positions, packed, reason=reasons, died_at=times)
 
 
-def _history(keys: QueueKeys, stored: Sequence[fdb.KeyValue]) -> Rows:
+def _history(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
     lines = [(keys.event_stamp(kv.key), *unpack_event(kv.value)) for kv in stored]
     columns = zip(_EVENT, _columns(lines, len(_EVENT)), strict=True)
     return Rows(columns, fields=[{}] * len(lines), packed=[b""] * len(lines))
 
 
 def _opened(
-    read: Callable[[bytes], tuple[Any, ...]], stored: Sequence[fdb.KeyValue], *instead: Any
+    read: Callable[[bytes], tuple[Any, ...]], stored: Sequence[AnyRow], *instead: Any
 ) -> list[tuple[Any, ...]]:
     """What is stored. One that cannot be read is ``instead``, and all of it for an envelope."""
     try:
@@ -146,7 +147,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[A
     return list(zip(*rows, strict=True)) if rows else [()] * count
 
 
-_PARTS: dict[str, Callable[[QueueKeys, Sequence[fdb.KeyValue]], Rows]] = {
+_PARTS: dict[str, Callable[[QueueKeys, Sequence[AnyRow]], Rows]] = {
     "ready": _ready,
     "blocked": _blocked,
     "planned": _leased,
@@ -202,7 +203,7 @@ def batches(
     keys = queue._keys
     now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
 
-    def read(tr: fdb.Transaction, stored: list[fdb.KeyValue]) -> tuple[Rows, int]:
+    def read(tr: fdb.Transaction, stored: Sequence[AnyRow]) -> tuple[Rows, int]:
         with decoding("a stored message"):
             rows = _PARTS[part](keys, stored)
             count = table_scan.fitting(rows["fields"])
@@ -214,7 +215,7 @@ def batches(
             payloads = table_scan.contents(tr, keys, rows["fields"], rows["packed"], rows["id"])
             return Rows(rows, payload=payloads), count
 
-    for rows in table_scan.pages(db, within, read):
+    for rows in table_scan.pages(db, keys, within, read):
         for begin in range(0, len(rows["id"]), _BATCH_ROWS):
             some = rows.part(begin, begin + _BATCH_ROWS)
             yield len(some["id"]), decoder.batch(some)

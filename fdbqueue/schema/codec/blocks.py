@@ -1,0 +1,185 @@
+"""Blocks: messages that were enqueued together share one row of READY.
+
+All messages of a block have one index. Their random parts have the same first eight bytes, then
+the number of the message in two bytes. A row has the key of its last message, and the envelopes of
+the messages up to there as a list. So the key of a message tells where its row is: at the first key
+from there on. Whoever takes the first messages of a block writes the rest under the same key, and a
+message that leaves the middle splits the block in two. Either way no message changes its place, and
+the order of delivery stays that of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgpack
+
+from ...store.binding import fdb
+from ...values.model import RANDOM_BYTES, Position
+from ..keys import QueueKeys
+from .envelopes import INLINE_LIMIT
+
+BLOCK = 0x42
+"""The first byte of a block; an envelope begins with its version."""
+MIN_MESSAGES = 8
+"""Fewer stand alone: consumers that take one message would only cut the block again."""
+MAX_MESSAGES = 1_000
+MAX_BYTES = INLINE_LIMIT
+"""The most messages of a block, and bytes of their envelopes."""
+
+NUMBER_BYTES = 2
+_BLOCK = bytes([BLOCK])
+_NO_BYTE = b"\x00\xff"
+_LAST = 2 ** (8 * NUMBER_BYTES) - 1
+
+
+class Row(NamedTuple):
+    """A message of a block, as if it stood alone."""
+
+    key: bytes
+    value: bytes
+
+
+AnyRow = fdb.KeyValue | Row
+
+
+def pack_block(envelopes: Sequence[bytes]) -> bytes:
+    """The stored form of a block, given the stored forms of its envelopes."""
+    return _BLOCK + bytes(msgpack.packb(envelopes))
+
+
+def numbered(position: Position) -> bool:
+    """Whether a message was enqueued in a block, and so may share a row."""
+    return len(position.random) == RANDOM_BYTES + NUMBER_BYTES
+
+
+def number(position: Position) -> int:
+    """The number of a message in its block."""
+    return int.from_bytes(position.random[RANDOM_BYTES:], "big")
+
+
+def from_there_on(keys: QueueKeys, position: Position) -> slice:
+    """The READY keys of a message and of those that follow it in its block."""
+    last = placed(replace(position, random=position.random[:RANDOM_BYTES]), _LAST)
+    return slice(keys.ready(position), keys.ready(last) + b"\x00")
+
+
+def placed(position: Position, n: int) -> Position:
+    """The position of message ``n`` of a block, given that of the block: its first eight random
+    bytes."""
+    random = position.random + n.to_bytes(NUMBER_BYTES, "big")
+    return Position(position.level, position.index, random)
+
+
+class Block:
+    """The messages of one row of READY, as one transaction has read and changed them.
+
+    position: of the row, and so of the last message. left: the stored envelopes by number, those
+    that the transaction has not removed.
+    """
+
+    __slots__ = ("_head", "first", "last", "left", "position")
+
+    def __init__(self, key: bytes, position: Position, envelopes: Sequence[bytes]) -> None:
+        self.last = number(position)
+        self.first = self.last - len(envelopes) + 1
+        self.left = dict(enumerate(envelopes, self.first))
+        self.position = Position(position.level, position.index, position.random[:RANDOM_BYTES])
+        self._head = key[: -len(_packed(self.last))]
+
+    def key(self, n: int) -> bytes:
+        """The READY key of message ``n``."""
+        return self._head + _packed(n)
+
+    def span(self) -> slice:
+        """The READY keys of its messages: no other message can stand among them."""
+        return slice(self.key(self.first), self.key(self.last) + b"\x00")
+
+    def place(self, n: int) -> Position:
+        """The position of message ``n``."""
+        return placed(self.position, n)
+
+    def rows(self, most: int) -> Iterator[tuple[bytes, bytes]]:
+        """The rows that hold what is left, each with at most ``most`` messages."""
+        run: list[int] = []
+        for n in self.left:
+            if run and (n != run[-1] + 1 or len(run) == most):
+                yield self._row(run)
+                run = []
+            run.append(n)
+        if run:
+            yield self._row(run)
+
+    def _row(self, run: Sequence[int]) -> tuple[bytes, bytes]:
+        envelopes = [self.left[n] for n in run]
+        value = pack_block(envelopes) if len(run) > 1 else envelopes[0]
+        return self.key(run[-1]), value
+
+
+def _packed(n: int) -> bytes:
+    """How a READY key ends that has the number ``n``."""
+    return n.to_bytes(NUMBER_BYTES, "big").replace(b"\x00", _NO_BYTE) + b"\x00"
+
+
+def shared(row: AnyRow) -> bool:
+    """Whether a row of READY is a block."""
+    return row.value[:1] == _BLOCK
+
+
+def open_block(key: bytes, position: Position, value: bytes) -> Block | None:
+    """The block in a row of READY; None if the row has one message, or cannot be read."""
+    if value[:1] != _BLOCK:
+        return None
+    try:
+        envelopes = msgpack.unpackb(memoryview(value)[1:])
+    except ValueError:
+        return None
+    if type(envelopes) is not list or not all(type(each) is bytes for each in envelopes):
+        return None
+    if not envelopes or not numbered(position) or number(position) < len(envelopes) - 1:
+        return None
+    return Block(key, position, envelopes)
+
+
+def alone(keys: QueueKeys, rows: Iterable[AnyRow], within: slice | None = None) -> Iterator[AnyRow]:
+    """Rows of READY, with a row for each message of a block, as if it stood alone.
+
+    within: the keys of the messages wanted, where a row may have others.
+    """
+    for kv in rows:
+        block = open_block(kv.key, keys.parse_ready(kv.key), kv.value)
+        if block is None:
+            yield kv
+            continue
+        for n, envelope in block.left.items():
+            key = block.key(n)
+            if within is None or within.start <= key < within.stop:
+                yield Row(key, envelope)
+
+
+def before(keys: QueueKeys, key: bytes) -> bytes:
+    """A key that is not among those of a block: before all of it, or else the same key."""
+    found = _numbered(keys, key)
+    if found is None:
+        return key
+    return keys.ready(replace(found, random=found.random[:RANDOM_BYTES]))
+
+
+def behind(keys: QueueKeys, key: bytes) -> bytes:
+    """As ``before``, but behind all of the block: its row belongs to a range that ends within."""
+    found = _numbered(keys, key)
+    return key if found is None else from_there_on(keys, found).stop
+
+
+def _numbered(keys: QueueKeys, key: bytes) -> Position | None:
+    """The position of a message of a block that a READY key names, or stands right behind."""
+    if not key.startswith(keys.ready_begin[:-1]):
+        return None
+    found: tuple[Any, ...] = ()
+    if key.endswith(b"\x00"):
+        found = fdb.tuple.unpack(key, len(keys.ready_prefix))
+    if len(found) < 3 or len(found[2]) != RANDOM_BYTES + NUMBER_BYTES:
+        return None
+    return Position(*found[:3])

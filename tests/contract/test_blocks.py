@@ -1,0 +1,454 @@
+"""Messages that are enqueued together share a row, and nobody but the store can tell."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fdbqueue import NewMessage, Queue, verify
+from fdbqueue.messages.streams import table_scan
+from fdbqueue.messages.streams.planning import Limits
+from fdbqueue.schema import once
+from fdbqueue.schema.codec import blocks
+from fdbqueue.schema.codec.envelopes import UNREADABLE, unpack_envelope
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.subscriptions import external_cursors
+from fdbqueue.values.states import State
+from tests.interleaving import Operation, explore
+
+Database = fdb.Database
+Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
+HUNDRED = [b"%d" % n for n in range(100)]
+
+
+def rows(db: Database, queue: Queue, kind: Kind = Kind.READY) -> list[fdb.KeyValue]:
+    every = queue._keys.kind(kind)
+    return list(db.get_range(every.start, every.stop))
+
+
+def waiting(db: Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.browse(db)]
+
+
+def clean(db: Database, queue: Queue) -> None:
+    found = verify(db, queue)
+    assert found.ok, found.deviations
+
+
+# -- what shares a row ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [(1, 10, 1), (7, 10, 7), (8, 10, 1), (1_000, 10, 1), (1_001, 10, 2), (100, 1_000, 2)],
+)
+def test_a_block_holds_a_thousand_messages_or_90_kb(
+    db: Database, queue: Queue, count: int, size: int, expected: int
+) -> None:
+    ids = queue.enqueue_many(db, [bytes(size)] * count)
+    stored = rows(db, queue)
+    assert len(stored) == expected
+    assert all(len(kv.value) <= blocks.MAX_BYTES + 10 for kv in stored)
+    assert ids == sorted(set(ids)) == [message.id for message in queue.browse(db)]
+    assert queue.depth(db).ready == count
+    clean(db, queue)
+
+
+def test_what_stores_more_than_an_envelope_stands_alone_and_in_its_place(
+    db: Database, queue: Queue
+) -> None:
+    plain = [NewMessage(b"%d" % n, headers={"n": n}) for n in range(8)]
+    special = [
+        NewMessage(b"unique", unique="u"),
+        NewMessage(b"mortal", ttl=60),
+        NewMessage(b"large" * 40_000),
+        NewMessage(b"ordered", key="k"),
+    ]
+    given = [*plain, special[0], *plain, *special[1:], *plain]
+    queue.enqueue_many(db, given)
+    assert waiting(db, queue) == [each.payload for each in given]
+    assert len(rows(db, queue)) == 3 + len(special)
+    clean(db, queue)
+
+
+def test_each_level_has_blocks_of_its_own(db: Database, queue: Queue) -> None:
+    given = [NewMessage(b"%d" % n, priority=4 + n % 2) for n in range(20)]
+    queue.enqueue_many(db, given)
+    assert len(rows(db, queue)) == 2
+    urgent = [each.payload for each in given if each.priority == 5]
+    assert waiting(db, queue) == urgent + [each.payload for each in given if each.priority == 4]
+
+
+def test_a_block_takes_one_index_and_the_next_message_comes_behind_it(
+    db: Database, queue: Queue
+) -> None:
+    ids = queue.enqueue_many(db, HUNDRED)
+    last = queue.enqueue(db, b"last")
+    assert {each.split("-")[1] for each in ids} == {"000000000001"}
+    assert last.split("-")[1] == "000000000002"
+    assert waiting(db, queue) == [*HUNDRED, b"last"]
+
+
+# -- taking them ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 10, 30, 99])
+def test_the_first_taker_cuts_a_block_into_parts_of_its_size(
+    db: Database, queue: Queue, most: int
+) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    taken = queue.receive_many(db, most)
+    left = rows(db, queue)
+    assert [each.payload for each in taken] == HUNDRED[:most]
+    assert len(left) == -(-(100 - most) // most)
+    later = queue.receive_many(db, most)
+    assert later or most == 100
+    assert len(rows(db, queue)) == len(left) - 1, "what was cut is not written again"
+    assert waiting(db, queue) == HUNDRED[most + len(later) :]
+    clean(db, queue)
+    queue.release_many(db, [*later, *taken])
+    assert waiting(db, queue) == HUNDRED
+    clean(db, queue)
+
+
+def test_a_block_that_is_taken_whole_is_one_row_less(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    queue.enqueue_many(db, HUNDRED)
+    held = queue.receive_many(db, 100)
+    assert [each.payload for each in held] == HUNDRED
+    assert len(rows(db, queue)) == 1
+    queue.ack_many(db, held)
+    assert queue.depth(db).done == 100
+    clean(db, queue)
+
+
+@pytest.mark.parametrize("contention", ["first", "staged", "relaxed", "auto"])
+def test_every_way_of_receiving_takes_them_once_in_order(
+    db: Database, queue: Queue, contention: str
+) -> None:
+    queue.set_options(db, contention=contention, window=3)
+    queue.enqueue_many(db, HUNDRED)
+    seen = []
+    for most in itertools.cycle([1, 7, 3]):
+        found = queue.receive_many(db, most)
+        if not found:
+            break
+        queue.ack_many(db, found)
+        seen += [each.payload for each in found]
+    assert sorted(seen) == sorted(HUNDRED)
+    assert contention == "relaxed" or seen == HUNDRED
+    clean(db, queue)
+
+
+def test_they_are_dequeued_purged_and_dropped_as_any_others(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(
+        db, "bounded", root=space, max_messages=100, when_full="drop-oldest", dropped="dead"
+    )
+    queue.enqueue_many(db, HUNDRED)
+    first = queue.dequeue_at_most_once(db)
+    assert first is not None
+    assert first.payload == HUNDRED[0]
+    queue.enqueue_many(db, [b"x", b"y", b"z"])
+    assert [each.message.payload for each in queue.dead.list(db)] == HUNDRED[1:3]
+    clean(db, queue)
+    assert queue.purge(db) == 100
+    assert rows(db, queue) == []
+    clean(db, queue)
+
+
+# -- one of them ------------------------------------------------------------------------------
+
+
+def cancel(db: Database, queue: Queue, message_id: str) -> None:
+    assert queue.cancel(db, message_id)
+
+
+def edit(db: Database, queue: Queue, message_id: str) -> None:
+    assert queue.edit(db, message_id, priority=9)
+    assert waiting(db, queue)[0] == b"5"
+    assert queue.cancel(db, message_id)
+
+
+def put_off(db: Database, queue: Queue, message_id: str) -> None:
+    assert queue.edit(db, message_id, delay=3600)
+    assert queue.depth(db).delayed == 1
+    assert queue.cancel(db, message_id)
+
+
+def select(db: Database, queue: Queue, message_id: str) -> None:
+    taker = queue.subscribe(db, "taker", selector="n = 5")
+    held = taker.receive_many(db, 9)
+    assert [each.id for each in held] == [message_id]
+    queue.ack_many(db, held)
+
+
+def move(db: Database, queue: Queue, message_id: str) -> None:
+    other = Queue.create(db, "other", root=queue._root)
+    assert queue.move(db, other, selector="n = 5").taken == 1
+    assert waiting(db, other) == [b"5"]
+
+
+@pytest.mark.parametrize("act", [cancel, edit, put_off, select, move])
+@pytest.mark.parametrize("cut", [0, 1, 5])
+def test_one_of_them_leaves_and_the_others_stay_in_order(
+    db: Database, queue: Queue, act: Callable[[Database, Queue, str], None], cut: int
+) -> None:
+    ids = queue.enqueue_many(db, [NewMessage(b"%d" % n, headers={"n": n}) for n in range(12)])
+    if cut:
+        queue.release_many(db, queue.receive_many(db, cut), delay=0)
+    act(db, queue, ids[5])
+    expected = [b"%d" % n for n in range(12) if n != 5]
+    assert waiting(db, queue) == expected
+    assert queue.get(db, ids[5]) is None
+    clean(db, queue)
+    held = queue.receive_many(db, 20)
+    while len(held) < 11:
+        more = queue.receive_many(db, 20)
+        assert more
+        held += more
+    assert [each.payload for each in held] == expected
+    queue.ack_many(db, held)
+    clean(db, queue)
+
+
+def test_an_id_leads_to_one_row_wherever_its_message_is(db: Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, HUNDRED)
+    other = queue.enqueue_many(db, HUNDRED)
+    queue.cancel(db, ids[50])
+    held = queue.receive_many(db, 3)
+    for n, message_id in enumerate(ids):
+        found = queue.get(db, message_id)
+        if n == 50:
+            assert found is None
+            continue
+        assert found is not None
+        assert found.message.payload == HUNDRED[n]
+        assert found.state is (State.LEASED if n < 3 else State.READY)
+    assert queue.get(db, other[99]) is not None
+    queue.ack_many(db, held)
+    assert queue.get(db, ids[0]) is None
+    assert not queue.cancel(db, ids[0])
+
+
+def test_pages_of_any_size_show_each_once(db: Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, HUNDRED)
+    queue.cancel(db, ids[10])
+    del ids[10]
+    for limit in (1, 7, 50, 1_000):
+        seen: list[str] = []
+        while page := queue.messages(db, limit=limit, after=seen[-1] if seen else None):
+            assert len(page) <= limit
+            seen += [each.id for each in page]
+        assert seen == ids
+    assert [each.id for each in queue.peek(db, 5)] == ids[:5]
+
+
+# -- those who only look ----------------------------------------------------------------------
+
+
+def test_a_browser_stops_among_them_and_goes_on(db: Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, HUNDRED)
+    browser = queue.subscribe(db, "audit", mode="browse")
+    seen = [each.id for each in browser.browse(db, 30)]
+    held = queue.receive_many(db, 40)
+    assert held
+    seen += [each.id for each in browser.browse(db, 5)]
+    # They are taken and come back: those that it has seen do not come again
+    queue.release_many(db, held)
+    while found := browser.browse(db, 13):
+        seen += [each.id for each in found]
+    assert len(seen) == len(set(seen))
+    assert set(ids[:30]) | set(ids[40:]) <= set(seen)
+    clean(db, queue)
+
+
+def test_a_browser_within_a_block_does_not_disturb_who_takes_from_it(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    browser = queue.subscribe(db, "audit", mode="browse")
+    browser.browse(db, 30)
+    looking = db.create_transaction()
+    assert browser.browse(looking, 5)
+    queue.ack_many(db, queue.receive_many(db, 1))
+    looking.commit().wait()
+
+
+def advance(
+    tr: fdb.Transaction, queue: Queue, places: dict[int, bytes], most: int
+) -> external_cursors.Passed:
+    return external_cursors.advance(tr, queue._scope(tr), places, Limits(messages=most))
+
+
+def test_a_place_kept_elsewhere_may_lie_among_them(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    keys, places, seen = queue._keys, dict[int, bytes](), list[bytes]()
+    for most in (1, 30, 30, 30, 30):
+        passed = once.run(db, keys.once, advance, queue, places, most)
+        for level, place in passed.places.items():
+            begin = keys.ready_from(level, places.get(level, b"\x00")).start
+            within = slice(begin, keys.ready_from(level, place).start)
+            for part in table_scan.split(db, keys, [within], 500):
+                pages = table_scan.pages(db, keys, part, lambda tr, rows: (rows, len(rows)), size=9)
+                seen += [unpack_envelope(kv.value).payload for page in pages for kv in page]
+        places = passed.places
+    assert seen == HUNDRED
+
+
+# -- in one transaction -----------------------------------------------------------------------
+
+
+def test_a_transaction_sees_its_own_cuts(db: Database, queue: Queue) -> None:
+    @fdb.transactional
+    def all_of_it(tr: fdb.Transaction) -> list[bytes]:
+        ids = queue.enqueue_many(tr, HUNDRED)
+        taken = [*queue.receive_many(tr, 3), *queue.receive_many(tr, 2)]
+        queue.cancel(tr, ids[50])
+        queue.cancel(tr, ids[51])
+        queue.release_many(tr, taken[:1])
+        queue.ack_many(tr, taken[1:])
+        return [each.payload for each in queue.receive_many(tr, 2)]
+
+    assert all_of_it(db) == [b"0", b"5"]
+    left = [b"%d" % n for n in range(6, 100) if n not in (50, 51)]
+    assert waiting(db, queue) == left
+    clean(db, queue)
+
+
+# -- what cannot be read ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [b"B", b"B\xc1", b"B\x91\x01", b"B\x90", b"C\x90"])
+def test_a_block_that_cannot_be_read_stops_nobody(
+    db: Database, queue: Queue, stored: bytes
+) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    queue.enqueue(db, b"good")
+    db[rows(db, queue)[0].key] = stored
+    found = queue.receive(db)
+    assert found is not None
+    assert found.payload == b"good"
+    (letter,) = queue.dead.list(db)
+    assert (letter.message.content_type, letter.message.payload) == (UNREADABLE, stored)
+
+
+def test_one_that_cannot_be_read_stops_none_of_its_block(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    (row,) = rows(db, queue)
+    block = blocks.open_block(row.key, queue._keys.parse_ready(row.key), row.value)
+    assert block is not None
+    block.left[0] = b"\x63?"
+    db[row.key] = blocks.pack_block(list(block.left.values()))
+    assert len(waiting(db, queue)) == 100
+    found = queue.receive_many(db, 10)
+    assert [each.payload for each in found] == HUNDRED[1 : 1 + len(found)]
+    assert queue.depth(db).dead == 1
+    queue.release_many(db, found, delay=0)
+    assert waiting(db, queue) == HUNDRED[1:]
+
+
+# -- in every order ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh(db: Database, space: fdb.Subspace) -> Callable[..., Queue]:
+    numbers = itertools.count()
+
+    def make(**options: Any) -> Queue:
+        return Queue.create(db, f"q{next(numbers)}", root=space, levels=2, **options)
+
+    return make
+
+
+@pytest.mark.long
+def test_a_cut_against_a_batch_and_a_cancellation(
+    db: Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a block
+        queue = fresh(contention="first")
+        given = [b"%d" % n for n in range(8)]
+        ids = queue.enqueue_many(db, given)
+
+        def check(results: list[Any]) -> None:
+            # Then each message is taken, cancelled or left: once, and in order
+            one, some, cancelled = results
+            taken = [*(each.payload for each in one), *(each.payload for each in some)]
+            left = waiting(db, queue)
+            gone = [b"2"] if cancelled else []
+            assert sorted([*taken, *left, *gone]) == given
+            assert left == sorted(left)
+            assert bool(cancelled) != (b"2" in taken)
+            clean(db, queue)
+
+        # When one takes a message, one takes three, and one cancels the third
+        return [
+            lambda db: queue.receive_many(db, 1),
+            lambda db: queue.receive_many(db, 3),
+            lambda db: queue.cancel(db, ids[2]),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+@pytest.mark.long
+def test_the_rest_of_a_block_against_an_enqueue_and_a_cursor(
+    db: Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given a browser before a block
+        queue = fresh(contention="first")
+        browser = queue.subscribe(db, "browser", mode="browse")
+        given = [b"%d" % n for n in range(8)]
+        queue.enqueue_many(db, given)
+
+        def check(results: list[Any]) -> None:
+            # Then the browser has seen, in order and once, all that was not taken before it came
+            taken, _, seen = results
+            later = [each.payload for each in browser.browse(db)]
+            found = [*(each.payload for each in seen), *later]
+            fresh = [b"new%d" % n for n in range(8)]
+            assert found in ([*given, *fresh], [*given[2:], *fresh])
+            assert [each.payload for each in taken] == given[:2]
+            assert waiting(db, queue) == [*given[2:], *fresh]
+            clean(db, queue)
+
+        # When somebody takes two of them, and others are enqueued, while it looks
+        return [
+            lambda db: queue.receive_many(db, 2),
+            lambda db: queue.enqueue_many(db, [b"new%d" % n for n in range(8)]),
+            lambda db: browser.browse(db, 5),
+        ], check
+
+    assert explore(db, start) >= 6
+
+
+@pytest.mark.long
+def test_blocks_that_are_enqueued_at_once_beside_a_cursor_are_all_seen(
+    db: Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        queue = fresh()
+        browser = queue.subscribe(db, "browser", mode="browse")
+        queue.enqueue(db, b"first")
+
+        def check(results: list[Any]) -> None:
+            one, two, seen = results
+            found = [each.id for each in [*seen, *browser.browse(db)]]
+            assert set(found) >= {*one, *two}
+            assert found == sorted(set(found))
+            clean(db, queue)
+
+        return [
+            lambda db: queue.enqueue_many(db, [b"a"] * 8),
+            lambda db: queue.enqueue_many(db, [b"b"] * 8),
+            browser.browse,
+        ], check
+
+    assert explore(db, start) >= 6
