@@ -88,14 +88,16 @@ class _ReadValue:
 
     def __get__(self, read: Any, _: object = None) -> bytes | None:
         capi, future = read.capi, read.fpointer
+        found: bytes | None
         if type(future) is Future and future.at_hand:
-            read.value = future.value
-            return read.value  # type: ignore[no-any-return]
-        if not capi.fdb_future_is_ready(future):
-            read.block_until_ready()
-        present, data, length = c_int(), _Data(), c_int()
-        capi.fdb_future_get_value(future, byref(present), byref(data), byref(length))
-        read.value = found = string_at(data, length.value) if present.value else None
+            found = future.value
+        else:
+            if not capi.fdb_future_is_ready(future):
+                read.block_until_ready()
+            present, data, length = c_int(), _Data(), c_int()
+            capi.fdb_future_get_value(future, byref(present), byref(data), byref(length))
+            found = string_at(data, length.value) if present.value else None
+        read.value = found
         return found
 
 
@@ -104,14 +106,16 @@ class _ReadKey:
 
     def __get__(self, read: Any, _: object = None) -> bytes:
         capi, future = read.capi, read.fpointer
+        found: bytes
         if type(future) is Future and future.at_hand:
-            read.value = future.value
-            return read.value  # type: ignore[no-any-return]
-        if not capi.fdb_future_is_ready(future):
-            read.block_until_ready()
-        data, length = _Data(), c_int()
-        capi.fdb_future_get_key(future, byref(data), byref(length))
-        read.value = found = string_at(data, length.value)
+            found = future.value
+        else:
+            if not capi.fdb_future_is_ready(future):
+                read.block_until_ready()
+            data, length = _Data(), c_int()
+            capi.fdb_future_get_key(future, byref(data), byref(length))
+            found = string_at(data, length.value)
+        read.value = found
         return found
 
 
