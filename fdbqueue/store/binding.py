@@ -21,10 +21,8 @@ import ctypes.util
 import inspect
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable
-from enum import Enum
 from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
@@ -41,8 +39,11 @@ from ..errors import (
     UnsupportedVersion,
 )
 from ..values.durations import Seconds, patience
-from ..values.records import record
-from . import embedded
+from . import embedded, location
+from .location import Engine as Engine
+from .location import Store as Store
+from .location import default_cluster_file as default_cluster_file
+from .location import locate as locate
 
 if TYPE_CHECKING:
     from .._stubs import fdb as fdb
@@ -56,45 +57,8 @@ S = TypeVar("S")
 API_VERSION = 730
 OLDEST_API_VERSION = 710
 DEFAULT_TIMEOUT = 10.0
-EMBEDDED_PREFIX = "embedded:"
 
 log = logging.getLogger("fdbqueue")
-
-
-class Engine(Enum):
-    """What lies under the bindings."""
-
-    FOUNDATIONDB = "FoundationDB"
-    EMBEDDED = "the embedded engine"
-
-
-@record
-class Store:
-    """A store by name: the engine and its file (None: FoundationDB's own default)."""
-
-    engine: Engine
-    path: str | None
-
-    def __str__(self) -> str:
-        if self.engine is Engine.EMBEDDED:
-            return f"embedded store {self.path}"
-        return f"FoundationDB cluster of {self.path or 'the default cluster file'}"
-
-
-def default_cluster_file() -> str:
-    """The cluster file that FoundationDB's client uses when none is named."""
-    if sys.platform == "darwin":
-        return "/usr/local/etc/foundationdb/fdb.cluster"
-    return "/etc/foundationdb/fdb.cluster"
-
-
-def default_store() -> str:
-    """The embedded store that is used when nothing else is named."""
-    if sys.platform == "darwin":
-        data = os.path.expanduser("~/Library/Application Support")
-    else:
-        data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return os.path.join(data, "fdbqueue", "store.fdbq")
 
 
 def client_library_loads() -> bool:
@@ -115,75 +79,6 @@ def _loads(library: str) -> bool:
     return True
 
 
-def locate(name: str | os.PathLike[str]) -> Store:
-    """The store that ``name`` means: ``embedded:PATH``, an embedded store, or a cluster file.
-
-    Raises ``NotAStore`` for a file that is neither, and ``StoreNotFound`` for a cluster file that
-    does not exist.
-    """
-    text = os.fspath(name)
-    if text.startswith(EMBEDDED_PREFIX):
-        text = text.removeprefix(EMBEDDED_PREFIX)
-        if not text:
-            raise NotAStore(store=EMBEDDED_PREFIX, problem="a path must follow the colon")
-        _refuse_url(text)
-        return Store(Engine.EMBEDDED, _absolute(text))
-    if not text:
-        raise NotAStore(store="''", problem="it names no file")
-    _refuse_url(text)
-    path = _absolute(text)
-    try:
-        head = embedded.first_bytes(path, 4096)
-    except FileNotFoundError:
-        if path.endswith(".cluster"):
-            raise StoreNotFound(store=path, problem="a cluster file must exist") from None
-        return Store(Engine.EMBEDDED, path)
-    except IsADirectoryError:
-        raise NotAStore(store=path, problem="it is a directory; name a file in it") from None
-    except OSError as error:
-        raise StoreError(store=path, problem=error.strerror or str(error)) from None
-    if not head or head.startswith(b"SQLite format 3\0"):
-        return Store(Engine.EMBEDDED, path)
-    if _CLUSTER_FILE.search(head):
-        return Store(Engine.FOUNDATIONDB, path)
-    raise NotAStore(store=path, problem="it is neither an embedded store nor a cluster file")
-
-
-_CLUSTER_FILE = re.compile(rb"^\s*\w+:\w+@\S+", re.MULTILINE)
-
-
-def _refuse_url(text: str) -> None:
-    if scheme := re.match(r"\w+://", text):
-        raise NotAStore(store=text, problem=f"give the path of a file, without {scheme[0]}")
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
-
-
-def _choose() -> Store:
-    named = os.environ.get("FDBQUEUE_STORE")
-    if named:
-        return locate(named)
-    cluster_file = os.environ.get("FDB_CLUSTER_FILE")
-    if cluster_file or os.path.lexists(default_cluster_file()):
-        _check_cluster_file(cluster_file or default_cluster_file())
-        return Store(Engine.FOUNDATIONDB, cluster_file)
-    return Store(Engine.EMBEDDED, default_store())
-
-
-def _check_cluster_file(path: str) -> None:
-    """Raise where FoundationDB's client could not use a cluster file."""
-    try:
-        head = embedded.first_bytes(path, 4096)
-    except FileNotFoundError:
-        raise StoreNotFound(store=path, problem="a cluster file must exist") from None
-    except OSError as error:
-        raise StoreError(store=path, problem=error.strerror or str(error)) from None
-    if head is None or not _CLUSTER_FILE.search(head):
-        raise NotAStore(store=path, problem="it is no cluster file; FDBQUEUE_STORE names others")
-
-
 def _select() -> Store:
     """Apply the rules of this module; afterwards an API version is selected."""
     if fdb.is_api_version_selected():
@@ -194,7 +89,7 @@ def _select() -> Store:
                 f"needs {OLDEST_API_VERSION} or later"
             )
         return _chosen_by_application()
-    store = _choose()
+    store = location.choose()
     if store.engine is Engine.EMBEDDED:
         embedded.install()
     elif not client_library_loads():
@@ -219,7 +114,7 @@ def _chosen_by_application() -> Store:
             raise StoreMismatch(store=named, wanted=store.engine.value, loaded=loaded.value)
         return store
     if loaded is Engine.EMBEDDED:
-        return Store(loaded, default_store())
+        return Store(loaded, location.default_store())
     return Store(loaded, os.environ.get("FDB_CLUSTER_FILE"))
 
 
@@ -273,12 +168,12 @@ def open(
         )
     if chosen.engine is Engine.EMBEDDED:
         if not create:
-            _check_exists(chosen)
+            location.check_exists(chosen)
         db = _open_embedded(chosen)
     else:
         db = _open_cluster(chosen, limit)
     _described[id(db)] = chosen
-    unnamed = chosen == Store(Engine.EMBEDDED, default_store()) and store is None
+    unnamed = chosen == Store(Engine.EMBEDDED, location.default_store()) and store is None
     log.info("fdbqueue uses %s%s", chosen, ", as no other is named" if unnamed else "")
     return db
 
@@ -306,19 +201,6 @@ def close(db: fdb.Database) -> None:
 
 # The bindings keep every database until it is closed, so ids stay valid.
 _described: dict[int, Store] = {}
-
-
-def _check_exists(store: Store) -> None:
-    assert store.path is not None
-    try:
-        size = os.stat(store.path).st_size
-    except (FileNotFoundError, NotADirectoryError):
-        advice = "create a store with fdbq queue create"
-        raise StoreNotFound(store=store.path, problem=advice) from None
-    except OSError:
-        return  # what is wrong with it is told by who opens it
-    if not size:
-        raise NotAStore(store=store.path, problem="the file is empty")
 
 
 def _open_embedded(store: Store) -> fdb.Database:

@@ -1,0 +1,135 @@
+"""Stores by name: which engine a name means, and which store is meant where none is given.
+
+Nothing here loads the bindings. Files are only looked at, and none is created.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from enum import Enum
+
+from ..errors import NotAStore, StoreError, StoreNotFound
+from ..values.records import record
+from . import embedded
+
+EMBEDDED_PREFIX = "embedded:"
+_CLUSTER_FILE = re.compile(rb"^\s*\w+:\w+@\S+", re.MULTILINE)
+
+
+class Engine(Enum):
+    """What lies under the bindings."""
+
+    FOUNDATIONDB = "FoundationDB"
+    EMBEDDED = "the embedded engine"
+
+
+@record
+class Store:
+    """A store by name: the engine and its file (None: FoundationDB's own default)."""
+
+    engine: Engine
+    path: str | None
+
+    def __str__(self) -> str:
+        if self.engine is Engine.EMBEDDED:
+            return f"embedded store {self.path}"
+        return f"FoundationDB cluster of {self.path or 'the default cluster file'}"
+
+
+def default_cluster_file() -> str:
+    """The cluster file that FoundationDB's client uses when none is named."""
+    if sys.platform == "darwin":
+        return "/usr/local/etc/foundationdb/fdb.cluster"
+    return "/etc/foundationdb/fdb.cluster"
+
+
+def default_store() -> str:
+    """The embedded store that is used when nothing else is named."""
+    if sys.platform == "darwin":
+        data = os.path.expanduser("~/Library/Application Support")
+    else:
+        data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(data, "fdbqueue", "store.fdbq")
+
+
+def locate(name: str | os.PathLike[str]) -> Store:
+    """The store that ``name`` means: ``embedded:PATH``, an embedded store, or a cluster file.
+
+    Raises ``NotAStore`` for a file that is neither, and ``StoreNotFound`` for a cluster file that
+    does not exist.
+    """
+    text = os.fspath(name)
+    if text.startswith(EMBEDDED_PREFIX):
+        text = text.removeprefix(EMBEDDED_PREFIX)
+        if not text:
+            raise NotAStore(store=EMBEDDED_PREFIX, problem="a path must follow the colon")
+        _refuse_url(text)
+        return Store(Engine.EMBEDDED, _absolute(text))
+    if not text:
+        raise NotAStore(store="''", problem="it names no file")
+    _refuse_url(text)
+    path = _absolute(text)
+    try:
+        head = embedded.first_bytes(path, 4096)
+    except FileNotFoundError:
+        if path.endswith(".cluster"):
+            raise StoreNotFound(store=path, problem="a cluster file must exist") from None
+        return Store(Engine.EMBEDDED, path)
+    except IsADirectoryError:
+        raise NotAStore(store=path, problem="it is a directory; name a file in it") from None
+    except OSError as error:
+        raise StoreError(store=path, problem=error.strerror or str(error)) from None
+    if not head or head.startswith(b"SQLite format 3\0"):
+        return Store(Engine.EMBEDDED, path)
+    if _CLUSTER_FILE.search(head):
+        return Store(Engine.FOUNDATIONDB, path)
+    raise NotAStore(store=path, problem="it is neither an embedded store nor a cluster file")
+
+
+def _refuse_url(text: str) -> None:
+    if scheme := re.match(r"\w+://", text):
+        raise NotAStore(store=text, problem=f"give the path of a file, without {scheme[0]}")
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def choose() -> Store:
+    """The store that rules 2 to 4 of ``binding`` name. Raises as ``locate``, and ``StoreError``."""
+    named = os.environ.get("FDBQUEUE_STORE")
+    if named:
+        return locate(named)
+    cluster_file = os.environ.get("FDB_CLUSTER_FILE")
+    if cluster_file or os.path.lexists(default_cluster_file()):
+        _check_cluster_file(cluster_file or default_cluster_file())
+        return Store(Engine.FOUNDATIONDB, cluster_file)
+    return Store(Engine.EMBEDDED, default_store())
+
+
+def _check_cluster_file(path: str) -> None:
+    """Raise where FoundationDB's client could not use a cluster file."""
+    try:
+        head = embedded.first_bytes(path, 4096)
+    except FileNotFoundError:
+        raise StoreNotFound(store=path, problem="a cluster file must exist") from None
+    except OSError as error:
+        raise StoreError(store=path, problem=error.strerror or str(error)) from None
+    if head is None or not _CLUSTER_FILE.search(head):
+        raise NotAStore(store=path, problem="it is no cluster file; FDBQUEUE_STORE names others")
+
+
+def check_exists(store: Store) -> None:
+    """Raise ``StoreNotFound`` or ``NotAStore`` where an embedded store has not been made."""
+    assert store.path is not None
+    try:
+        size = os.stat(store.path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        advice = "create a store with fdbq queue create"
+        raise StoreNotFound(store=store.path, problem=advice) from None
+    except OSError:
+        return  # what is wrong with it is told by who opens it
+    if not size:
+        raise NotAStore(store=store.path, problem="the file is empty")
