@@ -60,6 +60,8 @@ class Subscriptions:
         **terms: Unpack[Terms],
     ) -> Subscription:
         """Open a subscription, and create it if needed; see ``Queue.subscribe``."""
+        for unknown in terms.keys() - Terms.__annotations__.keys():
+            raise TypeError(f"subscribe() got an unexpected keyword argument {unknown!r}")
         start = StartPosition.of("start", terms.pop("start", FIRST))
         given: dict[str, Any] = {term: each for term, each in terms.items() if each is not None}
         if "mode" in given:

@@ -564,6 +564,12 @@ def test_making_and_removing_happen_once(db: Database, queue: Queue, fault: str)
     assert queue.subscriptions.list(db) == []
 
 
+def test_an_argument_that_subscribe_does_not_have_is_named(db: Database, queue: Queue) -> None:
+    with pytest.raises(TypeError, match=r"subscribe\(\) got .* 'slector'"):
+        queue.subscribe(db, "a", slector="region = 'eu'")  # type: ignore[call-arg]
+    assert queue.subscriptions.list(db) == []
+
+
 def test_wrong_arguments_are_refused_before_anything_is_written(db: Database, queue: Queue) -> None:
     with pytest.raises(InvalidArgument, match="mode"):
         queue.subscribe(db, "one", mode="look")
