@@ -60,22 +60,24 @@ def begin(db: fdb.Database) -> fdb.Transaction:
     return Transaction(found.value, db)
 
 
-_block_in_bindings = fdb.impl.Future.block_until_ready
-
-
-def _block_until_ready(future: Any) -> None:
-    """Wait for a future in the client library.
+class _Waiting:
+    """A future whose caller waits in the client library.
 
     In the bindings, the library's network thread calls back into Python, so that the main thread
     can handle signals while it waits. No other thread handles any.
     """
-    capi, pointer = future.capi, future.fpointer
-    if capi.fdb_future_is_ready(pointer):
-        return
-    if get_ident() == main_thread().ident:
-        _block_in_bindings(future)
-    else:
-        capi.fdb_future_block_until_ready(pointer)
+
+    capi: Any
+    fpointer: Any
+
+    def block_until_ready(self) -> None:
+        capi, future = self.capi, self.fpointer
+        if capi.fdb_future_is_ready(future):
+            return
+        if get_ident() == main_thread().ident:
+            fdb.impl.Future.block_until_ready(self)  # type: ignore[arg-type]
+        else:
+            capi.fdb_future_block_until_ready(future)
 
 
 _Data: Any = POINTER(c_byte)
@@ -119,30 +121,26 @@ class _ReadKey:
         return found
 
 
-class _Value(fdb.impl.Value):
+class _Value(_Waiting, fdb.impl.Value):
     """A value that is being read."""
 
-    block_until_ready = _block_until_ready
     value = _ReadValue()
 
     def __init__(self, future: object) -> None:
         self.fpointer = future
 
 
-class _Key(fdb.impl.Key):
+class _Key(_Waiting, fdb.impl.Key):
     """A key that is being read."""
 
-    block_until_ready = _block_until_ready
     value = _ReadKey()
 
     def __init__(self, future: object) -> None:
         self.fpointer = future
 
 
-class _Version(fdb.impl.FutureInt64):
+class _Version(_Waiting, fdb.impl.FutureInt64):
     """A read version that is being read."""
-
-    block_until_ready = _block_until_ready
 
     def wait(self) -> int:
         future: Any = self.fpointer
@@ -155,10 +153,8 @@ class _Version(fdb.impl.FutureInt64):
         return version.value
 
 
-class _Rows(fdb.impl.FutureKeyValueArray):
+class _Rows(_Waiting, fdb.impl.FutureKeyValueArray):
     """Rows that are being read."""
-
-    block_until_ready = _block_until_ready
 
     def wait(self) -> Any:
         future: Any = self.fpointer
@@ -168,10 +164,8 @@ class _Rows(fdb.impl.FutureKeyValueArray):
         return super().wait()
 
 
-class _Committed(fdb.impl.FutureVoid):
+class _Committed(_Waiting, fdb.impl.FutureVoid):
     """A commit."""
-
-    block_until_ready = _block_until_ready
 
     def wait(self) -> None:
         future: Any = self.fpointer
