@@ -54,14 +54,14 @@ class Reads(NamedTuple):
 class Served:
     """What a round did.
 
-    answers: the claims that were answered. The server's own answer has its deliveries; none means
-        that the queue was empty.
+    answers: the claims that were answered. Those of the server's own process have their deliveries;
+        none means that the queue was empty.
     unserved: the consumers still in line, the oldest first.
     demand: how many messages the requests demanded.
     exhausted: whether no message is left for them.
     more: whether the line is longer than what was read.
     returning: the claims of consumers that were served and are expected to ask again soon, the
-        server's last; none if the queue is exhausted.
+        server's process last; none if the queue is exhausted.
     """
 
     answers: dict[bytes, list[Delivery]]
@@ -70,6 +70,10 @@ class Served:
     exhausted: bool
     more: bool
     returning: list[bytes]
+
+
+NOTHING = Served({}, [], 0, False, False, [])
+"""What a round did that was not made."""
 
 
 def reads(tr: fdb.Transaction, keys: QueueKeys, expected: int = 0) -> Reads:
@@ -87,14 +91,14 @@ def serve(
     reads: Reads,
     me: bytes,
     *,
-    own: Request | None = None,
+    own: Sequence[Waiter] = (),
     spare: bool = False,
     last_call: bool = False,
 ) -> Served:
     """Serve the requests that were read, the oldest first.
 
     me: the claim of the consumer that serves; it is alive, whatever its request says.
-    own: its request, if that is not in line; it comes behind all others.
+    own: requests of its process that are not in line; they come behind all others.
     spare: whether to leave the newest request unserved, to hand over to its consumer.
     last_call: whether to answer the server's own request in any case, if only with nothing.
 
@@ -107,8 +111,9 @@ def serve(
     for one in dead:
         line.remove(tr, scope.keys, one.index, one.claim)
     spared = [waiting.pop()] if spare and waiting else []
-    if own is not None:
-        waiting.append(Waiter(scope.version(tr), me, own))
+    waiting += own
+    beside = {one.claim for one in own}
+    ours = {me, *beside}
     demands = accumulate(one.request.max_messages for one in waiting)
     room = max(1, sum(1 for total in demands if total <= MAX_MESSAGES))
     waiting, behind = waiting[:room], waiting[room:]
@@ -128,7 +133,7 @@ def serve(
             unserved.append(one)
             continue
         scan.watch(tr, scope.keys, messages)
-        in_line = request is not own
+        in_line = one.claim not in beside
         if in_line:
             line.remove(tr, scope.keys, one.index, one.claim)
         terms = lease.Terms(
@@ -138,11 +143,14 @@ def serve(
         answers[one.claim] = []
         if request.returns:
             returning.append(one.claim)
-    mine = [messages for terms, messages in given if terms.claim == me]
-    chunks = payloads.reads(tr, scope.keys, mine[0]) if mine else []
-    for (terms, _), leases in zip(given, lease.assign(tr, scope, given), strict=True):
-        if terms.claim == me:
-            answers[me] = lease.answer(mine[0], chunks, leases)
+    chunks = {
+        terms.claim: payloads.reads(tr, scope.keys, messages)
+        for terms, messages in given
+        if terms.claim in ours
+    }
+    for (terms, messages), leases in zip(given, lease.assign(tr, scope, given), strict=True):
+        if terms.claim in ours:
+            answers[terms.claim] = lease.answer(messages, chunks[terms.claim], leases)
     unserved += behind
     exhausted = len(found) < demand and not bounded
     if exhausted:
@@ -150,13 +158,13 @@ def serve(
             one for one in unserved if not one.request.waits or (last_call and one.claim == me)
         ]
         for one in leaving:
-            if one.request is not own:
+            if one.claim not in beside:
                 line.remove(tr, scope.keys, one.index, one.claim)
             answers[one.claim] = []
             unserved.remove(one)
         if leaving:
             read_emptiness(tr, scope.keys)
-    returning = [] if exhausted else sorted(returning, key=lambda claim: claim == me)
+    returning = [] if exhausted else sorted(returning, key=lambda claim: claim in ours)
     return Served(answers, unserved + spared, demand, exhausted, more, returning)
 
 

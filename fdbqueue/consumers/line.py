@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import field, replace
-from typing import NamedTuple
+from dataclasses import field
+from typing import NamedTuple, final
 
 from ..messages.delivery import lease
 from ..schema.codec.consumers import Request, pack_request, unpack_request
@@ -47,6 +47,7 @@ class Demand:
     suspects: bool = True
 
 
+@final
 @record
 class Ticket:
     """A request in line, as ``Queue.request`` returns it and ``Queue.collect`` takes it.
@@ -129,7 +130,7 @@ def join(
     claim = new_claim()
     request = make_request(tr, scope, demand, waits, returns=returns)
     leads = leader.lead(tr, scope, led, claim)
-    return register(tr, scope, claim, request, demand, leads, watched=watched)
+    return register(tr, scope, claim, request, leads, watched=watched)
 
 
 def make_request(
@@ -153,7 +154,6 @@ def register(
     scope: Scope,
     claim: bytes,
     request: Request,
-    demand: Demand,
     leads: bool,
     *,
     watched: bool = True,
@@ -165,7 +165,9 @@ def register(
     return Ticket(
         index=version,
         claim=claim,
-        demand=replace(demand, seconds=seconds),
+        demand=Demand(
+            request.max_messages, seconds, request.consumer, request.begins, request.suspects
+        ),
         waits=request.waits,
         # Until then nobody can have taken the consumer for dead, and no lease under the claim can
         # have expired. So a request that is gone without a lease has found the queue empty.

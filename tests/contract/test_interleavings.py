@@ -583,6 +583,39 @@ def test_a_leader_that_takes_for_itself_alone_while_another_takes_the_lead(
     assert explore(db, start) >= 4
 
 
+def test_threads_that_ask_together_while_another_process_takes_a_message(
+    db: fdb.Database, fresh: Callable[..., Queue]
+) -> None:
+    def start() -> Start:
+        # Given three messages, one of which a thread has done
+        queue = fresh()
+        queue.enqueue_many(db, [b"0", b"1", b"2", b"3"])
+        held = queue.receive_many(db, 1)
+        other = Queue(queue.name, queue._root)
+        asked = [attempt.Asked(line.new_claim(), line.Demand(1, None), False) for _ in range(2)]
+
+        def ask(tr: fdb.Transaction) -> list[list[Delivery] | Ticket] | None:
+            return attempt.attempt_all(tr, queue._access, asked, held, crowded=False)
+
+        def check(results: list[Any]) -> None:
+            # Then each has another one
+            (one, two), taken = results
+            found = [served(db, queue, one), served(db, queue, two), payloads(taken)]
+            assert sorted(found) == [[b"1"], [b"2"], [b"3"]]
+            assert found[0] < found[1]
+            depth = queue.depth(db)
+            assert (depth.leased, depth.done) == (3, 1)
+            clean(db, queue)
+
+        # When two threads ask together while another process takes a message
+        return [
+            lambda db: once.run(db, queue._keys.once, ask),
+            lambda db: other.receive_many(db, 1),
+        ], check
+
+    assert explore(db, start) >= 4
+
+
 def sleeper(queue: Queue, name: bytes) -> Operation:
     """Takes what is there, or goes to sleep."""
 

@@ -484,26 +484,6 @@ def test_a_leader_that_finds_no_message_for_itself_alone_serves_the_line(
     assert queue.collect(db, waiting) == []
 
 
-def test_threads_that_share_a_queue_are_consumers_of_their_own(
-    db: Database, queue: Queue, away: Delivery
-) -> None:
-    found: list[list[Delivery] | Ticket] = []
-
-    def join(tr: fdb.Transaction) -> list[Delivery] | Ticket:
-        demand, claim = line.Demand(1, None), line.new_claim()
-        return attempt.attempt(tr, queue._access, demand, claim, waits=False, crowded=False)
-
-    # When another thread asks while the leader is away
-    in_threads(1, lambda _: found.append(once.run(db, queue._keys.once, join)))
-    # Then it stands in line, and the leader serves it
-    (ticket,) = found
-    assert isinstance(ticket, Ticket)
-    delivery = queue.receive(db, ack=[away])
-    assert delivery is not None
-    assert delivery.payload == b"3"
-    assert payloads(queue.collect(db, ticket)) == [b"2"]
-
-
 def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
     db: Database,
     space: Subspace,

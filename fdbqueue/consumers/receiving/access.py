@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
+from collections.abc import Sequence
+from functools import partial
 
+from ...messages.delivery import lease
 from ...schema.catalogue import Entry
+from ...store.binding import fdb
+from ...values.model import Delivery
+from ..line import Demand, Ticket
+
+Outcome = list[Delivery] | Ticket
 
 
-class Access(threading.local):
+class Call:
+    """What one thread asks for, and what it is given once that is done.
+
+    turn: set once it is done, or it is the thread's turn to ask. leads: whether the thread then
+    asks, for itself and others.
+    """
+
+    __slots__ = ("ack", "db", "demand", "done", "error", "leads", "outcome", "turn", "waits")
+
+    def __init__(
+        self, db: fdb.Database, demand: Demand, ack: Sequence[Delivery], *, waits: bool
+    ) -> None:
+        self.db = db
+        self.demand = demand
+        self.ack = ack
+        self.waits = waits
+        self.turn = threading.Event()
+        self.leads = self.done = False
+        self.outcome: Outcome = []
+        self.error: BaseException | None = None
+
+
+class Access:
     """What receiving needs of a queue, with hints from the last receive, which only save reads.
 
-    Each thread has its own: threads that share a queue are consumers of their own.
+    Threads that share a queue share this. The one that has the turn uses it: taken says whether
+    one has, and calls those that wait for it.
 
     crowded: whether there was a line. lined: whether the queue's mode has lines. common: whether
     only ready messages are likely. delays: whether there were delayed messages, or a line.
@@ -23,15 +56,39 @@ class Access(threading.local):
     answered. Times are those of the monotonic clock.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "alone",
+        "answered",
+        "calls",
+        "common",
+        "crowded",
+        "delays",
+        "entry",
+        "expected",
+        "keys",
+        "lead",
+        "lined",
+        "mutex",
+        "rests",
+        "returned",
+        "returns",
+        "rounds",
+        "scope",
+        "served",
+        "taken",
+        "witness",
+    )
+
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.keys = entry.keys
         self.scope = entry.scope
+        self.witness = partial(lease.witness, entry.keys)
         self.crowded = False
         self.lined = True
         self.common = True
         self.delays = False
-        self.lead: bytes | None = None
         self.rounds = 0
         self.alone = 0
         self.expected = 0
@@ -40,8 +97,27 @@ class Access(threading.local):
         self.rests = 0
         self.served = 0.0
         self.answered = 0.002
+        self._begin()
+        _known.add(self)
+
+    def _begin(self) -> None:
+        """Nobody has the turn, or leads."""
+        self.lead: bytes | None = None
+        self.mutex = threading.Lock()
+        self.taken = False
+        self.calls: list[Call] = []
+
+    @staticmethod
+    def after_fork() -> None:
+        """The threads that had turns, and the lead, are those of the parent."""
+        for access in _known:
+            access._begin()
 
     def take_lead(self, claim: bytes) -> None:
         """Lead the line from now on, while it is away."""
         self.lead, self.rounds, self.alone = claim, 0, 0
         self.served = time.monotonic()
+
+
+_known: weakref.WeakSet[Access] = weakref.WeakSet()
+os.register_at_fork(after_in_child=Access.after_fork)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...errors import InvalidArgument
 from ...messages.delivery import head, lease, scan, settle
@@ -13,7 +14,7 @@ from ...values.durations import patience
 from ...values.model import Delivery
 from ...values.options import check_lease, check_name
 from ...values.records import record
-from .. import leader, line, promotion, relaxed, wakeups
+from .. import fulfilment, leader, line, promotion, relaxed, wakeups
 from ..line import Demand, Ticket
 from . import returning_leader
 from .access import Access
@@ -29,6 +30,14 @@ class Reads:
 
     ready: fdb.FDBRange | relaxed.Reads
     due: promotion.Reads | None
+
+
+class Asked(NamedTuple):
+    """What a consumer asks for; ``waits`` says whether it waits where there is nothing."""
+
+    claim: bytes
+    demand: Demand
+    waits: bool
 
 
 def checked_demand(max_messages: object, lease: object, consumer: object, wait: object) -> Demand:
@@ -67,12 +76,14 @@ def attempt(
         # By then the read version is known, too.
         leases[-1].block_until_ready()
     scope = access.scope(tr)
-    if ack:
-        settle.done(tr, scope, ack, leases)
+    if ack and not settle.done(tr, scope, ack, leases) and led is not None:
+        # The next message of an ordering key may be ready.
+        led = led._replace(round=fulfilment.reads(tr, access.keys, access.expected))
     if led is not None:
-        found = returning_leader.serve(tr, access, scope, demand, claim, led, waits)
+        own = [_waiter(tr, access, scope, Asked(claim, demand, waits))]
+        found = returning_leader.serve(tr, access, scope, own, led)
         if found is not None:
-            return found
+            return found[0]
     return _take_or_join(
         tr, access, scope, demand, claim, issued, len(ack), waits=waits, crowded=crowded
     )
@@ -91,10 +102,63 @@ def settled_attempt(
     """As ``attempt``, in a known scope, after ``settled`` leases were settled."""
     led = returning_leader.reads(tr, access)
     if led is not None:
-        found = returning_leader.serve(tr, access, scope, demand, claim, led, waits)
+        own = [_waiter(tr, access, scope, Asked(claim, demand, waits))]
+        found = returning_leader.serve(tr, access, scope, own, led)
+        if found is not None:
+            return found[0]
+    return _take_or_join(tr, access, scope, demand, claim, None, settled, waits=waits)
+
+
+def attempt_all(
+    tr: fdb.Transaction,
+    access: Access,
+    asked: Sequence[Asked],
+    ack: Sequence[Delivery],
+    *,
+    crowded: bool,
+) -> list[list[Delivery] | Ticket] | None:
+    """As ``attempt`` for several consumers of one process, in their order.
+
+    None, with nothing written, if the queue's mode does not serve several at once.
+    """
+    keys, wanted = access.keys, sum(one.demand.max_messages for one in asked)
+    access.expected = max(access.expected, wanted)
+    led = returning_leader.reads(tr, access)
+    round_ = fulfilment.reads(tr, keys, wanted) if led is None else led.round
+    leads = tr.snapshot.get(keys.led)
+    leases = lease.reads(tr, keys, ack)
+    scope = access.scope(tr)
+    mode = scope.options.contention
+    if mode not in ("auto", "staged"):
+        return None
+    if not settle.done(tr, scope, ack, leases):
+        # The next messages of ordering keys may be ready.
+        round_ = fulfilment.reads(tr, keys, wanted)
+        led = led and led._replace(round=round_)
+    own = [_waiter(tr, access, scope, one) for one in asked]
+    access.common = False
+    if led is not None:
+        found = returning_leader.serve(tr, access, scope, own, led)
         if found is not None:
             return found
-    return _take_or_join(tr, access, scope, demand, claim, None, settled, waits=waits)
+    formed = leader.versions_left(tr, scope, leads.value) or bool(round_.requests.to_list())
+    if mode == "staged" or crowded or formed:
+        access.crowded = True
+        served = fulfilment.NOTHING
+    else:
+        access.crowded, access.common = False, True
+        if promotion.promote(tr, scope, promotion.reads(tr, scope)).ready:
+            round_ = fulfilment.reads(tr, keys, wanted)
+        served = fulfilment.serve(tr, scope, round_, own[-1].claim, own=own)
+    unanswered = [one for one in own if one.claim not in served.answers]
+    joins = bool(unanswered) and leader.lead(tr, scope, leads.value, unanswered[0].claim)
+    return returning_leader.answers(tr, scope, own, served, leads=joins)
+
+
+def _waiter(tr: fdb.Transaction, access: Access, scope: Scope, asked: Asked) -> fulfilment.Waiter:
+    """A consumer that is not in line."""
+    request = line.make_request(tr, scope, asked.demand, asked.waits, returns=access.returns)
+    return fulfilment.Waiter(scope.version(tr), asked.claim, request)
 
 
 def _take_or_join(

@@ -21,8 +21,8 @@ from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Demand, Ticket
 from ..line import join as join_line
-from . import attempt, returning_leader
-from .access import Access
+from . import attempt, gathering, returning_leader
+from .access import Access, Call, Outcome
 from .waiting import collect
 
 _EXACT, _WANT_ALL = fdb.StreamingMode.exact, fdb.StreamingMode.want_all
@@ -40,43 +40,64 @@ def receive(
     ack: deliveries to acknowledge in the transaction of the first attempt.
     """
     deadline = time.monotonic() + wait if wait else 0.0
-    if not access.common:
-        access.returns = time.monotonic() - access.returned < returning_leader.RETURN_SECONDS
-        access.rests -= access.rests > 0
     while True:
         waits = wait > 0 and deadline > time.monotonic()
-        operation: once.Operation[list[Delivery] | Ticket]
-        operation = once.Operation(db, access.keys.once)
-        witness = partial(lease.witness, access.keys)
-        failed, lead = 0, access.lead
-        while not operation.done:
-            try:
-                claim, tr = os.urandom(CLAIM_BYTES), operation.tr
-                if not failed and (access.common or returning_leader.alone(access)):
-                    found = _attempt(tr, access, demand, claim, ack, lined=True, waits=waits)
-                else:
-                    found = attempt.attempt(
-                        tr, access, demand, claim, waits=waits, crowded=failed > 1, ack=ack
-                    )
-                taken = type(found) is list and not ack
-                operation.commit(found, bool(found or ack), witness if taken else None)
-            except fdb.FDBError as error:
-                operation.recover(error)
-                if not operation.done:
-                    access.lead = lead
-                failed += 1
-        outcome: list[Delivery] | None
-        if isinstance(operation.result, Ticket):
-            ticket = operation.result
-            left = max(0.0, deadline - time.monotonic()) if ticket.waits else None
-            outcome = collect(db, access, ticket, left)
+        another = True
+        try:
+            with access.mutex:
+                another, access.taken = access.taken, True
+            if another and (access.common or access.lined):
+                call = Call(db, demand, ack, waits=waits)
+                outcome = gathering.ask(access, call, partial(_alone, access))
+            else:
+                outcome = _ask(db, access, demand, ack, waits)
+        finally:
+            if not another:
+                access.taken = False
+                if access.calls:
+                    gathering.pass_on(access)
+        found: list[Delivery] | None
+        if type(outcome) is Ticket:
+            left = max(0.0, deadline - time.monotonic()) if outcome.waits else None
+            found = collect(db, access, outcome, left)
         else:
-            outcome = operation.result
-        if outcome is not None:
+            found = outcome
+        if found is not None:
             if not access.common:
                 access.returned = time.monotonic()
-            return outcome
+            return found
         ack = ()
+
+
+def _alone(access: Access, call: Call) -> Outcome:
+    return _ask(call.db, access, call.demand, call.ack, call.waits)
+
+
+def _ask(
+    db: fdb.Database, access: Access, demand: Demand, ack: Sequence[Delivery], waits: bool
+) -> Outcome:
+    """Lease what is ready, or join the line, in one transaction."""
+    if not access.common:
+        returning_leader.asks(access)
+    operation: once.Operation[Outcome] = once.Operation(db, access.keys.once)
+    failed, lead = 0, access.lead
+    while not operation.done:
+        try:
+            claim, tr = os.urandom(CLAIM_BYTES), operation.tr
+            if not failed and (access.common or returning_leader.alone(access)):
+                found = _attempt(tr, access, demand, claim, ack, lined=True, waits=waits)
+            else:
+                found = attempt.attempt(
+                    tr, access, demand, claim, waits=waits, crowded=failed > 1, ack=ack
+                )
+            taken = type(found) is list and not ack
+            operation.commit(found, bool(found or ack), access.witness if taken else None)
+        except fdb.FDBError as error:
+            operation.recover(error)
+            if not operation.done:
+                access.lead = lead or access.lead
+            failed += 1
+    return operation.result
 
 
 def receive_in(
@@ -134,8 +155,13 @@ def _attempt(
         and not options.paused
         and (beside or line.value >= keys.line_end)
         and not (first < keys.delayed_end and first < _due(tr, scope))
-        and not (expiry.value < keys.expiry_end and expiry.value < _expired(tr, scope))
-        and not (scope.strays is not None and scope.strays.next < time.monotonic())
+        and not (
+            expiry.value < keys.expiry_end
+            and (
+                expiry.value < expiries_end(keys, once.version(tr) + scope.clock.versions_ahead())
+                or (scope.strays is not None and scope.strays.next < time.monotonic())
+            )
+        )
     )
     if not common:
         if not lined:
@@ -154,12 +180,6 @@ def _attempt(
     if waits and not found:
         return join_line(tr, scope, None, demand, waits)
     return found
-
-
-def _expired(tr: fdb.Transaction, scope: Scope) -> bytes:
-    """The end of the EXPIRY keys whose versions have passed."""
-    version = once.version(tr) + scope.clock.versions_ahead()
-    return expiries_end(scope.keys, version)
 
 
 def _due(tr: fdb.Transaction, scope: Scope) -> bytes:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Delivery
 from .. import fulfilment, leader, line, promotion
-from ..line import Demand, Ticket
+from ..fulfilment import Waiter
+from ..line import Ticket
 from .access import Access
 
 RETURN_SECONDS = 0.02
 """A consumer that handled its last messages in less time is expected to ask again soon."""
-SERVE_SECONDS = 0.002
+SERVE_SECONDS = 0.001
 """A leader that asks again sooner after it has served the line takes a message for itself alone.
 Those in line notice no sooner that they are served, and serving them one by one costs more."""
-MAX_ROUNDS, MAX_ALONE = 8, 8
+MAX_ROUNDS, MAX_ALONE = 32, 8
 """How often a returning leader serves the line before it passes the lead on; and nobody but itself
 before the line ends."""
 
@@ -29,6 +31,12 @@ class Reads(NamedTuple):
     led: fdb.Value
     leader: fdb.Value
     round: fulfilment.Reads
+
+
+def asks(access: Access) -> None:
+    """Note that a consumer asks again which may have met a line."""
+    access.returns = time.monotonic() - access.returned < RETURN_SECONDS
+    access.rests -= access.rests > 0
 
 
 def alone(access: Access) -> bool:
@@ -57,39 +65,62 @@ def serve(
     tr: fdb.Transaction,
     access: Access,
     scope: Scope,
-    demand: Demand,
-    claim: bytes,
+    own: Sequence[Waiter],
     issued: Reads,
-    waits: bool,
-) -> list[Delivery] | Ticket | None:
-    """Serve the line, and the caller behind all others; pass the lead on.
+) -> list[list[Delivery] | Ticket] | None:
+    """Serve the line, and the caller's own requests behind all others; pass the lead on.
 
-    Returns what the caller is given; a ticket if it must wait in line, as the leader; None if it
-    does not lead any more. Conflicts as ``fulfilment.serve``.
+    Returns what each is given; a ticket if it must wait in line, which the first of these leads;
+    None if the caller does not lead any more. Conflicts as ``fulfilment.serve``.
     """
     if issued.leader.value != issued.lead + leader.AWAY:
         return None
     round_, led = issued.round, issued.led.value
     if promotion.promote(tr, scope, promotion.reads(tr, scope)).ready:
         round_ = fulfilment.reads(tr, access.keys, access.expected)
-    request = line.make_request(tr, scope, demand, waits, returns=access.returns)
-    served = fulfilment.serve(tr, scope, round_, claim, own=request)
-    answer, successors = served.answers.get(claim), served.returning
+    served = fulfilment.serve(tr, scope, round_, own[-1].claim, own=own)
+    successors, ours = served.returning, {one.claim for one in own}
     access.expected = served.demand
-    if answer is None:
-        tr[scope.keys.leader] = claim
+    left = [one for one in own if one.claim not in served.answers]
+    if left:
+        tr[scope.keys.leader] = left[0].claim
         leader.renew(tr, scope, led)
-        return line.register(tr, scope, claim, request, demand, leads=True)
+        return answers(tr, scope, own, served, leads=True)
     access.served = time.monotonic()
     access.rounds += 1
-    access.alone = 0 if len(served.answers) > 1 else access.alone + 1
+    access.alone = access.alone + 1 if ours.issuperset(served.answers) else 0
     if access.rounds < MAX_ROUNDS:
         successors = successors[-1:]
-    if successors == [claim] and access.alone >= MAX_ALONE and scope.options.contention != "staged":
+    if (
+        ours.issuperset(successors)
+        and access.alone >= MAX_ALONE
+        and scope.options.contention != "staged"
+    ):
         successors = []
     fulfilment.stop_leading(tr, scope, served.unserved, successors, led)
-    if successors[:1] == [claim] and not served.unserved:
-        access.lead = claim
+    if successors and successors[0] in ours and not served.unserved:
+        access.lead = successors[0]
     else:
-        access.rests = MAX_ROUNDS * (len(served.answers) - 1)
-    return answer
+        access.rests = MAX_ROUNDS * len(served.answers.keys() - ours)
+    return answers(tr, scope, own, served, leads=False)
+
+
+def answers(
+    tr: fdb.Transaction,
+    scope: Scope,
+    own: Sequence[Waiter],
+    served: fulfilment.Served,
+    *,
+    leads: bool,
+) -> list[list[Delivery] | Ticket]:
+    """What own requests are given. Those without an answer join the line, and the first of them
+    leads it if ``leads``."""
+    found: list[list[Delivery] | Ticket] = []
+    for one in own:
+        answer = served.answers.get(one.claim)
+        if answer is None:
+            found.append(line.register(tr, scope, one.claim, one.request, leads))
+            leads = False
+        else:
+            found.append(answer)
+    return found

@@ -1,0 +1,159 @@
+"""Threads that ask for messages of one queue at the same time share a transaction.
+
+One thread at a time has the turn. Those that ask meanwhile wait for it, first come, first served.
+The first of them then asks for all: one commit acknowledges what they have done, and takes the next
+messages for each, in their order. So threads of a process never take each other's messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+
+from ...errors import QueueError
+from ...schema import once
+from ...store.binding import FAILURES, fdb
+from .. import line
+from ..line import Ticket
+from . import attempt, returning_leader
+from .access import Access, Call, Outcome
+from .waiting import withdraw
+
+MAX_GATHERED = 100
+"""Messages that calls may want together."""
+
+
+def ask(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> Outcome:
+    """What a call is given, whose thread has found that another one had the turn.
+
+    alone: asks for one call.
+    """
+    with access.mutex:
+        access.calls.append(call)
+    try:
+        pass_on(access)  # Whoever had the turn may have given it up before it saw this call.
+        call.turn.wait()
+        if not call.done:
+            _lead(access, call, alone)
+    except BaseException:
+        if not call.leads and not _leave(access, call):
+            _give_up(access, call)
+        raise
+    if call.error is not None:
+        raise call.error
+    return call.outcome
+
+
+def pass_on(access: Access) -> None:
+    """If nobody has the turn, give it to the thread that has waited for the longest time."""
+    with access.mutex:
+        if access.calls and not access.taken:
+            access.taken = True
+            access.calls.pop(0).turn.set()
+
+
+def _lead(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> None:
+    """Ask for a call, and for those behind it."""
+    group = [call]
+    try:
+        call.leads = True
+        # The main thread may be interrupted, and the others must know what became of their calls.
+        if threading.current_thread() is not threading.main_thread():
+            group += _gather(access, call)
+        if len(group) == 1 or not _ask_together(access, group):
+            for one in group:
+                _ask_alone(one, alone)
+    except BaseException as error:
+        for one in group:
+            if not one.done:
+                one.error = one.error or error
+        raise
+    finally:
+        for one in group:
+            one.done = True
+            if one is not call:
+                one.turn.set()
+        access.taken = False
+        pass_on(access)
+
+
+def _gather(access: Access, call: Call) -> list[Call]:
+    """The calls behind one that fit in its transaction."""
+    room, found = MAX_GATHERED - call.demand.max_messages, list[Call]()
+    with access.mutex:
+        while access.calls and access.calls[0].db is call.db:
+            room -= access.calls[0].demand.max_messages
+            if room < 0:
+                break
+            found.append(access.calls.pop(0))
+    return found
+
+
+def _ask_alone(call: Call, alone: Callable[[Call], Outcome]) -> None:
+    try:
+        call.outcome = alone(call)
+    except (QueueError, fdb.FDBError) as error:
+        call.error = error
+    call.done = True
+
+
+def _ask_together(access: Access, group: Sequence[Call]) -> bool:
+    """Ask for several calls; False if one of them cannot be answered together with the others."""
+    operation: once.Operation[list[Outcome]] = once.Operation(group[0].db, access.keys.once)
+    if not access.common:
+        returning_leader.asks(access)
+    failed, lead = 0, access.lead
+    while not operation.done:
+        claims = sorted(line.new_claim() for _ in group)  # In line, they keep their order.
+        asked = [
+            attempt.Asked(claim, one.demand, one.waits)
+            for claim, one in zip(claims, group, strict=True)
+        ]
+        ack = [delivery for one in group for delivery in one.ack]
+        try:
+            try:
+                found = attempt.attempt_all(operation.tr, access, asked, ack, crowded=failed > 1)
+            except QueueError:
+                found = None
+            if found is None:
+                access.lead = lead or access.lead
+                return False  # Nothing was written: earlier attempts are known to have failed.
+            operation.commit(found, bool(ack) or any(found))
+        except fdb.FDBError as error:
+            try:
+                operation.recover(error)
+            except (QueueError, fdb.FDBError) as final:
+                access.lead = lead or access.lead
+                for one in group:
+                    one.error, one.done = final, True
+                return True
+            if not operation.done:
+                access.lead = lead or access.lead
+            failed += 1
+    for one, outcome in zip(group, operation.result, strict=True):
+        one.outcome, one.done = outcome, True
+    return True
+
+
+def _leave(access: Access, call: Call) -> bool:
+    """Take back a call that nobody has begun."""
+    with access.mutex:
+        if call in access.calls:
+            access.calls.remove(call)
+            return True
+    return False
+
+
+def _give_up(access: Access, call: Call) -> None:
+    """Interrupted in the turn, or while another thread asks: leave nothing behind."""
+    call.turn.wait()
+    if not call.done:
+        access.taken = False
+        pass_on(access)
+    elif call.error is None:
+        with contextlib.suppress(*FAILURES, QueueError):
+            found = call.outcome
+            if isinstance(found, Ticket):
+                found = withdraw(call.db, access, found)
+            attempt.give_back(call.db, access, found)
