@@ -114,7 +114,8 @@ def test_expiry_against_ack_and_another_receiver(
         queue = fresh(lease=10, contention="first")
         queue.enqueue(db, b"m")
         held = queue.receive_many(db, 1)
-        later = Queue(queue.name, space, clock=ManualClock(seconds=60))
+        # (threads that share a handle would take turns)
+        first, second = (Queue(queue.name, space, clock=ManualClock(seconds=60)) for _ in range(2))
 
         def check(results: list[Any]) -> None:
             # Then it is done or delivered again, and never both
@@ -129,8 +130,8 @@ def test_expiry_against_ack_and_another_receiver(
         # When its holder acknowledges it while two others look for messages
         return [
             lambda db: queue.ack_many(db, held),
-            lambda db: later.receive_many(db, 1),
-            lambda db: later.receive_many(db, 1),
+            lambda db: first.receive_many(db, 1),
+            lambda db: second.receive_many(db, 1),
         ], check
 
     assert explore(db, start) >= 6
