@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 from tests.patience import DEADLINE
 
@@ -159,10 +159,9 @@ def _become(
 
 
 def _choose_again() -> None:
-    from fdbqueue.store import binding
+    from fdbqueue.store import binding, location
 
-    chooses: Any = binding
-    chooses.DEFAULT = chooses._choose()
+    binding.DEFAULT = location.choose()
 
 
 if __name__ == "__main__":
