@@ -27,6 +27,7 @@ from fdbqueue.errors import (
 from fdbqueue.messages.streams import staging
 from fdbqueue.messages.streams.undecided import KEPT_DAYS
 from fdbqueue.queue.bulk.sinks import ANONYMOUS_DAYS, Sink, anonymous, sinks, undecided_rows
+from fdbqueue.schema.codec import blocks
 from fdbqueue.schema.codec.sinks import Attempt
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -335,6 +336,61 @@ def test_transactions_that_take_too_long_become_smaller(
 
     assert progress[:3] == [8, 12, 14]
     assert payloads(db, queue) == rows(20)
+
+
+# -- blocks -----------------------------------------------------------------------------------
+
+
+def test_what_is_staged_together_becomes_blocks(db: Database, queue: Queue, sink: Sink) -> None:
+    # Given two tasks that bring rows of two levels in turn, and one that brings a few
+    def brought(count: int, before: int) -> Attempt:
+        stager = sink.stage(db, 0)
+        for n in range(before, before + count):
+            stager.plain(b"%d" % n, n % 2)
+        return stager.finish()
+
+    attempts = [brought(2_400, 0), brought(3, 2_400), brought(600, 2_403)]
+
+    sink.publish(db, 0, attempts)
+
+    # Then they share rows, few stand alone, and each level is in order
+    every = queue._keys.ready_range()
+    held = [blocks.shared(row) for row in db.get_range(every.start, every.stop)]
+    assert held.count(True) == 2 * (3 + 1)
+    assert held.count(False) == 3
+    assert queue.depth(db).ready == queue.depth(db).enqueued == 3_003
+    got = [each.payload for each in queue.browse(db)]
+    for level in (0, 1):
+        assert [n for n in map(int, got) if n % 2 == level] == list(range(level, 3_003, 2))
+    assert fdbqueue.verify(db, queue).ok
+
+
+def test_few_rows_of_many_tasks_share_blocks(db: Database, queue: Queue, sink: Sink) -> None:
+    attempts = [staged(db, sink, 0, [b"%d" % n, b"%d!" % n]) for n in range(30)]
+
+    sink.publish(db, 0, attempts)
+
+    every = queue._keys.ready_range()
+    (row,) = db.get_range(every.start, every.stop)
+    assert blocks.shared(row)
+    assert payloads(db, queue) == [b"%d%s" % (n, end) for n in range(30) for end in (b"", b"!")]
+
+
+def test_a_driver_that_goes_on_within_a_block_leaves_out_what_is_published(
+    db: Database, queue: Queue, sink: Sink
+) -> None:
+    # Given a driver that died in the middle of a block, since the queue was small at that time
+    queue.set_options(db, max_messages=100, when_full="block")
+    attempt = staged(db, sink, 0, rows(90))
+    first = next(sink.publishing(db, 0, [attempt]))
+    assert 0 < first.published < 90
+    queue.set_options(db, max_messages=None, when_full="reject")
+
+    publish(db, sink, 0, attempt)
+
+    assert payloads(db, queue) == rows(90)
+    assert queue.depth(db).enqueued == 90
+    assert fdbqueue.verify(db, queue).ok
 
 
 # -- bounded queues ---------------------------------------------------------------------------

@@ -82,11 +82,11 @@ from fdbqueue.schema.codec.sinks import (
     Attempt,
     SinkState,
     StagedAttempt,
-    StagedRow,
+    StagedRun,
     pack_attempt,
     pack_attempts,
     pack_sink,
-    pack_staged_row,
+    pack_staged_run,
     unpack_attempt,
     unpack_attempts,
     unpack_sink,
@@ -160,9 +160,10 @@ PLAN = Planned(
 SINK = SinkState(1, 2, 100, 50, 49, (0, 1, 20), 1_700_000_000_000)
 ATTEMPTS = [Attempt(CLAIM, 2, 100, 4_000, "orders")]
 ATTEMPT = StagedAttempt(2, 100, 4_000, 1_700_000_000_000)
-ROWS = [
-    StagedRow(5, 3, PACKED),
-    StagedRow(5, 3, PACKED, 1_700_000_060_000, "d-1", False),
+RUNS = [
+    StagedRun(5, 1, 3, PACKED),
+    StagedRun(5, 2, 6, blocks.pack_block([PACKED, PACKED])),
+    StagedRun(5, 1, 3, PACKED, 1_700_000_060_000, "d-1", False),
 ]
 COUNTERS = (3, 1, 0, 1, 0, 1, 0, 0, 3)
 EVENT = ("lease", ID, 5, 1, "billing", 1_700_000_000_000, ID)
@@ -195,7 +196,7 @@ class Vector(NamedTuple):
 
 def staged(value: bytes) -> object:
     assert packing.parts(value) == 1
-    return packing.rows([value])
+    return packing.runs([value])
 
 
 def event_key(n: int) -> bytes:
@@ -402,9 +403,9 @@ VECTORS: dict[str, Vector] = {
     ),
     "STAGED": Vector(
         QUEUE.staged("load", 2, CLAIM, 0),
-        b"\x01\x00\x01" + b"".join(map(pack_staged_row, ROWS)),
+        b"\x01\x00\x01" + b"".join(map(pack_staged_run, RUNS)),
         (QUEUE.staged.parse, ("load", 2, CLAIM, 0)),
-        (staged, ROWS),
+        (staged, RUNS),
     ),
     "UNTIL": Vector(
         QUEUE.until(CLAIM),

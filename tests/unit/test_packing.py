@@ -3,9 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Packer, parts, rows
+from fdbqueue.messages.streams.packing import PIECE_BYTES, PIECE_ROWS, Packer, parts, runs
+from fdbqueue.schema.codec.blocks import pack_block
 from fdbqueue.schema.codec.envelopes import Envelope, pack_envelope, pack_plain
-from fdbqueue.schema.codec.sinks import StagedRow, pack_staged_row, unpack_staged_rows
+from fdbqueue.schema.codec.sinks import StagedRun, pack_staged_run, unpack_staged_runs
 from fdbqueue.values.model import BYTES
 
 HEADERS = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.text(max_size=5))
@@ -36,26 +37,51 @@ def test_staged_rows_come_back(
     level: int, size: int, envelope: bytes, due_ms: int | None, dedup_id: str | None
 ) -> None:
     given = [
-        StagedRow(level, size, envelope),
-        StagedRow(level, size, envelope, due_ms, dedup_id, False),
+        StagedRun(level, 1, size, envelope),
+        StagedRun(level, 2, size, pack_block([envelope, b"another"])),
+        StagedRun(level, 1, size, envelope, due_ms, dedup_id, False),
     ]
-    assert unpack_staged_rows(b"".join(map(pack_staged_row, given))) == given
+    assert unpack_staged_runs(b"".join(map(pack_staged_run, given))) == given
+    assert given[1].envelopes == [envelope, b"another"]
 
 
-@given(st.lists(st.integers(0, 3 * PIECE_BYTES) | st.integers(0, 20), max_size=10))
-def test_pieces_fit_and_have_all_rows(sizes: list[int]) -> None:
-    given = [StagedRow(4, size, bytes(size)) for size in [*sizes, *[5] * (PIECE_ROWS + 1)]]
-    cutter = Packer()
-    pieces = [piece for row in given for piece in cutter.add(row)]
-    pieces += cutter.rest()
+SIZES = st.integers(0, 3 * PIECE_BYTES) | st.integers(0, 20)
 
-    found: list[StagedRow] = []
+
+@given(st.lists(st.tuples(st.integers(0, 2), SIZES, st.booleans()), max_size=40), st.booleans())
+def test_pieces_fit_and_have_all_rows_in_order(
+    rows: list[tuple[int, int, bool]], many: bool
+) -> None:
+    if many:
+        rows = [*rows, *[(1, 5, True)] * (PIECE_ROWS + 1)]
+    packer = Packer()
+    for n, (level, size, plain) in enumerate(rows):
+        envelope = n.to_bytes(4, "big") + bytes(size)
+        if plain:
+            packer.add_plain(level, size, envelope)
+        else:
+            packer.add(StagedRun(level, 1, size, envelope, n, None, False))
+    packer.close()
+
+    found: list[tuple[int, int, bool, int]] = []
+    pieces = packer.pieces
     while pieces:
         length = parts(pieces[0])
-        unit = rows(pieces[:length])
-        assert len(unit) <= PIECE_ROWS
+        unit = runs(pieces[:length])
+        assert 0 < sum(run.messages for run in unit) <= PIECE_ROWS
         assert all(len(piece) <= PIECE_BYTES + 3 for piece in pieces[:length])
-        found += unit
+        for run in unit:
+            assert len(run.envelopes) == run.messages
+            assert run.size == sum(len(each) - 4 for each in run.envelopes)
+            for each in run.envelopes:
+                n = int.from_bytes(each[:4], "big")
+                found.append((run.level, len(each) - 4, run.plain, n))
         del pieces[:length]
-    assert found == given
-    assert cutter.rows == len(given)
+    assert sorted(n for *_, n in found) == list(range(len(rows)))
+    assert all(rows[n] == (level, size, plain) for level, size, plain, n in found)
+    for level in range(3):
+        numbers = [n for each, *_, n in found if each == level]
+        assert numbers == sorted(numbers)
+    others = [n for _, _, plain, n in found if not plain]
+    assert others == sorted(others)
+    assert packer.rows == len(rows)

@@ -210,7 +210,8 @@ def assign(
 
 def reserve(
     tr: fdb.Transaction, keys: QueueKeys, level: int, count: int, end: Reads
-) -> list[bytes]:
-    """READY keys behind all others of a level, for ``count`` messages; as ``assign``."""
+) -> list[Position]:
+    """``count`` positions behind all others of a level; as ``assign``."""
     begin, _ = _begin(tr, keys, keys.levels[level], next_index(keys.levels[level], *end), count)
-    return keys.ready_keys(level, begin, os.urandom(RANDOM_BYTES * count))
+    indexes = range(begin, begin + count)
+    return [Position(level, index, os.urandom(RANDOM_BYTES)) for index in indexes]

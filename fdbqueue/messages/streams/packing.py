@@ -1,53 +1,101 @@
-"""Packing staged rows into values: many rows in a piece, or a large row in several pieces."""
+"""Packing staged rows into values: many rows in a piece, or a large row in several pieces.
+
+Plain messages of one level share a run, which is packed as the block that it becomes. Rows of
+different levels may change places in a piece; those of one level keep their order, and so do those
+that are not plain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ...errors import CorruptData, FormatTooNew
-from ...schema.codec import VERSION
-from ...schema.codec.sinks import StagedRow, pack_staged_row, unpack_staged_rows
+from ...schema.codec import VERSION, blocks
+from ...schema.codec.sinks import StagedRun, pack_staged_run, unpack_staged_runs
 
 PIECE_BYTES = 90_000
 PIECE_ROWS = 1_000
 
 _WHOLE = 1
 _HEAD = 3
+_RUN_BYTES = 40
+"""The most that a run adds to its envelopes, besides their lengths."""
+
+
+class _Run:
+    """Plain messages of a level."""
+
+    __slots__ = ("envelopes", "size")
+
+    def __init__(self) -> None:
+        self.envelopes: list[bytes] = []
+        self.size = 0
 
 
 class Packer:
-    """Collects rows, and yields pieces as they become full."""
+    """Collects rows in pieces.
+
+    pieces: those that are full, for the caller to take away. rows: how many rows are in pieces.
+    """
 
     def __init__(self) -> None:
+        self.pieces: list[bytes] = []
         self.rows = 0
+        self._runs: dict[int, _Run] = {}
         self._packed: list[bytes] = []
-        self._size = 0
+        self._count = self._size = 0
 
-    @property
-    def left(self) -> int:
-        """How many rows are in no piece yet."""
-        return len(self._packed)
+    def add_plain(self, level: int, size: int, envelope: bytes) -> None:
+        """Add a message that needs its envelope only. size: of its payload."""
+        length = len(envelope) + blocks.LENGTH_BYTES
+        if length + _RUN_BYTES > PIECE_BYTES:
+            self.add(StagedRun(level, 1, size, envelope))
+            return
+        if self._size + length + _RUN_BYTES > PIECE_BYTES or self._count == PIECE_ROWS:
+            self.close()
+        run = self._runs.get(level)
+        if run is None:
+            run = self._runs[level] = _Run()
+            self._size += _RUN_BYTES
+        run.envelopes.append(envelope)
+        run.size += size
+        self._size += length
+        self._count += 1
 
-    def add(self, row: StagedRow) -> Iterator[bytes]:
-        """Add a row; yields the pieces that are full."""
-        packed = pack_staged_row(row)
-        if self._size + len(packed) > PIECE_BYTES or len(self._packed) == PIECE_ROWS:
-            yield from self.rest()
-        self.rows += 1
+    def add(self, run: StagedRun) -> None:
+        """Add one row of any kind."""
+        self._end(run.level)
+        packed = pack_staged_run(run)
+        if self._size + len(packed) > PIECE_BYTES or self._count == PIECE_ROWS:
+            self.close()
         if len(packed) > PIECE_BYTES:
             parts = range(0, len(packed), PIECE_BYTES)
-            for begin in parts:
-                yield _head(len(parts)) + packed[begin : begin + PIECE_BYTES]
+            self.pieces += [
+                _head(len(parts)) + packed[begin : begin + PIECE_BYTES] for begin in parts
+            ]
+            self.rows += 1
             return
         self._packed.append(packed)
         self._size += len(packed)
+        self._count += 1
 
-    def rest(self) -> Iterator[bytes]:
-        """The last piece, if any rows are left."""
+    def close(self) -> None:
+        """Make a piece of the rows that are in none yet."""
+        for level in list(self._runs):
+            self._end(level)
         if self._packed:
-            yield _head(_WHOLE) + b"".join(self._packed)
-            self._packed.clear()
-            self._size = 0
+            self.pieces.append(_head(_WHOLE) + b"".join(self._packed))
+        self.rows += self._count
+        self._packed = []
+        self._count = self._size = 0
+
+    def _end(self, level: int) -> None:
+        """Pack the run of a level: what follows stands behind it."""
+        run = self._runs.pop(level, None)
+        if run is not None:
+            some = run.envelopes
+            value = blocks.pack_block(some) if len(some) > 1 else some[0]
+            self._packed.append(pack_staged_run(StagedRun(level, len(some), run.size, value)))
 
 
 def parts(piece: bytes) -> int:
@@ -60,9 +108,9 @@ def parts(piece: bytes) -> int:
     return int.from_bytes(piece[1:_HEAD], "big")
 
 
-def rows(pieces: Sequence[bytes]) -> list[StagedRow]:
-    """The rows in a piece, or the one row in several; raises ``CorruptData``."""
-    return unpack_staged_rows(b"".join(piece[_HEAD:] for piece in pieces))
+def runs(pieces: Sequence[bytes]) -> list[StagedRun]:
+    """The runs in a piece, or the one row in several; raises ``CorruptData``."""
+    return unpack_staged_runs(b"".join(piece[_HEAD:] for piece in pieces))
 
 
 def _head(count: int) -> bytes:

@@ -22,12 +22,13 @@ from math import ceil
 from typing import NamedTuple
 
 from ...errors import CorruptData, QueueReplaced, SinkBehind, SinkLost
+from ...schema.codec import blocks
 from ...schema.codec.envelopes import unpack_envelope
 from ...schema.codec.sinks import (
     Attempt,
     SinkState,
     StagedAttempt,
-    StagedRow,
+    StagedRun,
     pack_attempt,
     pack_attempts,
     pack_sink,
@@ -43,12 +44,13 @@ from ...values.states import ENQUEUE
 from .. import transitions
 from ..enqueue import admission, bounds, index_allocation
 from ..enqueue.admission import Draft
-from .packing import parts, rows
+from .packing import parts, runs
 
 NAME_BYTES = 16
 STEP_ROWS = 5_000
 STEP_BYTES = 4_000_000
-"""How many rows, and bytes of envelopes, one transaction enqueues; a larger row comes alone."""
+"""How many rows of READY, and bytes of envelopes, one transaction writes; a larger row comes alone.
+"""
 PART_ATTEMPTS = 1_000
 """How many attempts one value of the list holds."""
 
@@ -59,10 +61,15 @@ _FILLED = 0.1
 
 @record
 class Page:
-    """The rows that one transaction enqueues, and the place behind them; None at the end."""
+    """What one transaction enqueues, and the place behind it; None at the end."""
 
-    rows: list[StagedRow]
+    runs: list[StagedRun]
     following: tuple[int, int, int] | None
+
+    @property
+    def messages(self) -> int:
+        """How many rows were staged for it."""
+        return sum(run.messages for run in self.runs)
 
 
 @transactional
@@ -191,20 +198,21 @@ def page(
     ``CorruptData`` if some are gone.
     """
     limits = _limits(scope, share)
-    taken: list[StagedRow] = []
-    size = 0
+    load = _Load(limits)
     pieces = _pieces(tr, scope.keys, sink, found, attempts, limits.rows)
     for place, unit in _units(pieces):
         first = found.place[2] if place == found.place[:2] else 0
-        step = 1 if limits.exact else len(unit)
-        for begin in range(first, len(unit), step):
-            some = unit[begin : begin + step]
-            more = sum(len(row.envelope) for row in some)
-            if taken and (len(taken) + step > limits.rows or size + more > limits.size):
-                return Page(taken, (*place, begin))
-            taken += some
-            size += more
-    return Page(taken, None)
+        end = 0
+        for run in unit:
+            begin, end = end, end + run.messages
+            cut = limits.exact or begin < first < end
+            for each in run.alone if cut else [run]:
+                if begin >= first:
+                    if not load.takes(each):
+                        return Page(load.runs, (*place, begin))
+                    load.add(each)
+                begin += each.messages
+    return Page(load.runs, None)
 
 
 def publish(
@@ -220,9 +228,9 @@ def publish(
     ``found`` was read in the same transaction, with a conflict. Also conflicts as
     ``admission.admit``. Raises ``QueueFull``, before anything is written.
     """
-    new = _enqueue(tr, scope, page.rows, resuming) if page.rows else 0
+    new = _enqueue(tr, scope, page, resuming) if page.runs else 0
     following = found._replace(
-        published=found.published + len(page.rows),
+        published=found.published + page.messages,
         new=found.new + new,
         changed_at_ms=scope.now_ms(tr),
     )
@@ -269,18 +277,50 @@ def sinks(tr: fdb.Transaction, keys: QueueKeys) -> dict[str, SinkState]:
 
 
 class _Limits(NamedTuple):
-    """How much one transaction enqueues; ``exact`` if a whole piece may not exceed it."""
+    """How much one transaction enqueues; ``exact`` if each message counts by itself."""
 
     rows: int
     size: int
     exact: bool
 
 
+class _Load:
+    """What one transaction enqueues so far."""
+
+    def __init__(self, limits: _Limits) -> None:
+        self.runs: list[StagedRun] = []
+        self._limits = limits
+        self._messages = self._rows = self._size = 0
+        self._plain = True
+
+    def takes(self, run: StagedRun) -> bool:
+        """Whether there is room."""
+        if not self.runs:
+            return True
+        # Each message has a row of its own as soon as one needs more than that.
+        plain = self._plain and run.plain
+        rows = self._rows + _rows_of(run) if plain else self._messages + run.messages
+        return rows <= self._limits.rows and self._size + len(run.value) <= self._limits.size
+
+    def add(self, run: StagedRun) -> None:
+        """Add a run."""
+        self.runs.append(run)
+        self._messages += run.messages
+        self._rows += _rows_of(run)
+        self._size += len(run.value)
+        self._plain = self._plain and run.plain
+
+
+def _rows_of(run: StagedRun) -> int:
+    return 1 if run.messages >= blocks.MIN_MESSAGES else run.messages
+
+
 def _limits(scope: Scope, share: float) -> _Limits:
     """Small steps for a queue with bounds: one larger than the room that consumers make would wait
     for ever."""
     options = scope.options
-    most, size, exact = max(1, int(STEP_ROWS * share)), int(STEP_BYTES * share), share < 1
+    most, size = max(1, int(STEP_ROWS * share)), int(STEP_BYTES * share)
+    exact = share < 1 or options.history_seconds is not None
     room = min(_FILLED, 1 - options.resume_at)
     if options.max_messages is not None:
         most, exact = max(1, min(most, int(options.max_messages * room))), True
@@ -291,11 +331,11 @@ def _limits(scope: Scope, share: float) -> _Limits:
 
 def _units(
     pieces: Iterator[tuple[tuple[int, int], bytes]],
-) -> Iterator[tuple[tuple[int, int], list[StagedRow]]]:
-    """The rows of each piece, or of a row in several pieces, with the place of the first piece."""
+) -> Iterator[tuple[tuple[int, int], list[StagedRun]]]:
+    """The runs of each piece, or of a row in several pieces, with the place of the first piece."""
     for place, piece in pieces:
         others = islice(pieces, parts(piece) - 1)
-        yield place, rows([piece, *(other for _, other in others)])
+        yield place, runs([piece, *(other for _, other in others)])
 
 
 def _pieces(
@@ -348,25 +388,63 @@ def _windows(
 # -- enqueuing them ---------------------------------------------------------------------------
 
 
-def _enqueue(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow], resuming: bool) -> int:
+def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> int:
     options = scope.options
     bounded = options.max_messages is not None or options.max_bytes is not None
-    if not bounded and options.history_seconds is None and all(row.plain for row in taken):
-        _append(tr, scope, taken)
-        return len(taken)
-    drafts = [Draft(unpack_envelope(row.envelope), row.due_ms, row.dedup_id) for row in taken]
+    if not bounded and options.history_seconds is None and all(run.plain for run in page.runs):
+        _append(tr, scope, page.runs)
+        return page.messages
+    drafts = [
+        Draft(unpack_envelope(envelope), run.due_ms, run.dedup_id)
+        for run in page.runs
+        for envelope in run.envelopes
+    ]
     return admission.admit(tr, scope, drafts, resuming).new
 
 
-def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRow]) -> None:
-    """As ``append.append``, for plain messages, whose envelopes stay packed."""
-    levels: dict[int, list[StagedRow]] = {}
-    for row in taken:
-        levels.setdefault(row.level, []).append(row)
-    ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
+def _append(tr: fdb.Transaction, scope: Scope, taken: Sequence[StagedRun]) -> None:
+    """As ``append.append``, for plain messages, whose envelopes and blocks stay packed."""
+    keys = scope.keys
+    levels: dict[int, list[StagedRun]] = {}
+    for run in taken:
+        levels.setdefault(run.level, []).append(run)
+    ends = {level: index_allocation.reads(tr, keys, level) for level in levels}
     for level, some in levels.items():
-        keys = index_allocation.reserve(tr, scope.keys, level, len(some), ends[level])
-        for key, row in zip(keys, some, strict=True):
-            tr[key] = row.envelope
-    tallies = {lv: (len(some), sum(row.size for row in some)) for lv, some in levels.items()}
+        rows = list(_rows(some))
+        places = index_allocation.reserve(tr, keys, level, len(rows), ends[level])
+        for place, (messages, value) in zip(places, rows, strict=True):
+            last = blocks.placed(place, messages - 1) if messages > 1 else place
+            tr[keys.ready(last)] = value
+    tallies = {
+        level: (sum(run.messages for run in some), sum(run.size for run in some))
+        for level, some in levels.items()
+    }
     transitions.record_counts(tr, scope, ENQUEUE, tallies)
+
+
+def _rows(taken: Sequence[StagedRun]) -> Iterator[tuple[int, bytes]]:
+    """The rows of READY for runs of a level, each with the number of its messages. Short runs that
+    follow each other share rows."""
+    short: list[bytes] = []
+    size = 0
+    for run in taken:
+        if run.messages >= blocks.MIN_MESSAGES:
+            yield from _shared(short)
+            short, size = [], 0
+            yield run.messages, run.value
+            continue
+        if len(short) + run.messages > blocks.MAX_MESSAGES or (
+            size + len(run.value) > blocks.MAX_BYTES
+        ):
+            yield from _shared(short)
+            short, size = [], 0
+        short += run.envelopes
+        size += len(run.value) + blocks.LENGTH_BYTES
+    yield from _shared(short)
+
+
+def _shared(envelopes: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    if len(envelopes) >= blocks.MIN_MESSAGES:
+        yield len(envelopes), blocks.pack_block(envelopes)
+    else:
+        yield from ((1, envelope) for envelope in envelopes)

@@ -19,7 +19,7 @@ from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
 from ...messages.streams.undecided import Undecided
 from ...schema.codec.envelopes import INLINE_LIMIT, pack_envelope, pack_plain
-from ...schema.codec.sinks import Attempt, SinkState, StagedRow
+from ...schema.codec.sinks import Attempt, SinkState, StagedRun
 from ...store.binding import fdb
 from ...values.content import check_headers, check_payload
 from ...values.durations import Seconds
@@ -102,7 +102,8 @@ class Sink:
         timeout: how long to wait for room, in seconds, if the queue lets producers wait.
         progress: called after each transaction with how far the sink has come.
 
-        Spans transactions of up to about 5,000 messages, which become ready as they are enqueued.
+        Spans transactions of up to about 5,000 rows, of one message or a block, and 4 MB. Messages
+        become ready as they are enqueued.
         Conflicts as ``Queue.enqueue_many``. Raises ``QueueFull`` and ``SinkBehind`` before anything
         is enqueued, ``SinkUnfinished`` later. ``publishing`` does the same one transaction at a
         time.
@@ -219,8 +220,7 @@ class Stager:
         self._options = options
         self._now_ms = sink._queue._clock.now_ms(db)
         self._name = os.urandom(staging.NAME_BYTES)
-        self._cutter = Packer()
-        self._full: list[bytes] = []
+        self._packer = Packer()
         self._written = 0
         self._size = 0
         self._inline = INLINE_LIMIT
@@ -245,7 +245,10 @@ class Stager:
             self._options.level(priority)
         checked = check_headers(headers) if headers else {}
         packed = pack_plain(payload, priority, self._now_ms, checked, self._content_type)
-        self._put(StagedRow(self._levels[priority], size, packed))
+        self._size += size
+        self._packer.add_plain(self._levels[priority], size, packed)
+        if len(self._packer.pieces) >= FLUSH_PIECES:
+            self._flush()
 
     def add(self, message: NewMessage) -> None:
         """Stage any message. Raises what ``Queue.enqueue`` raises for its arguments."""
@@ -254,35 +257,34 @@ class Stager:
         check_payload(envelope.payload, self._largest)
         level = self._options.level(envelope.priority)
         packed = pack_envelope(envelope)
-        row = StagedRow(level, envelope.size, packed, made.due_ms, made.dedup_id, False)
-        self._put(row)
+        self._size += envelope.size
+        self._packer.add(
+            StagedRun(level, 1, envelope.size, packed, made.due_ms, made.dedup_id, False)
+        )
+        if len(self._packer.pieces) >= FLUSH_PIECES:
+            self._flush()
 
     def finish(self) -> Attempt:
         """Stage the last rows; returns what to publish or discard."""
-        self._full += self._cutter.rest()
+        self._packer.close()
         self._flush()
         return self._attempt()
 
     def discard(self) -> None:
         """Give up the attempt, and remove its rows."""
-        self._full = []
+        self._packer = Packer()
         self._sink.discard(self._db, self._batch, [self._attempt()])
 
     def _attempt(self) -> Attempt:
-        rows = self._cutter.rows - self._cutter.left
+        rows = self._packer.rows
         return Attempt(self._name, self._written, rows, self._size, self._identity)
 
-    def _put(self, row: StagedRow) -> None:
-        self._size += row.size
-        self._full += self._cutter.add(row)
-        if len(self._full) >= FLUSH_PIECES:
-            self._flush()
-
     def _flush(self) -> None:
-        for begin in range(0, len(self._full), FLUSH_PIECES):
+        full, self._packer.pieces = self._packer.pieces, []
+        for begin in range(0, len(full), FLUSH_PIECES):
             if self.fixed:
                 break
-            pieces = self._full[begin : begin + FLUSH_PIECES]
+            pieces = full[begin : begin + FLUSH_PIECES]
             self._written += len(pieces)
             stage = partial(
                 _stage,
@@ -292,7 +294,6 @@ class Stager:
                 pieces=pieces,
             )
             self.fixed = not self._sink._queue._run(self._db, stage, wrote=bool)
-        self._full = []
 
 
 class _Pace:
@@ -379,7 +380,7 @@ def _step(
     if found.batch != batch:
         return found
     page = staging.page(tr, scope, sink.name, found, attempts, pace.share)
-    waiting = wakeups.reads(tr, scope.keys, len(page.rows))
+    waiting = wakeups.reads(tr, scope.keys, page.messages)
     following = staging.publish(tr, scope, sink.name, found, page, resuming)
     if following.new > found.new:
         wakeups.wake(tr, scope.keys, waiting)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from ...errors import CorruptData
 from ...store.binding import fdb
 from ...values.model import RANDOM_BYTES, Position
 from ..keys import QueueKeys
@@ -28,6 +29,9 @@ MIN_MESSAGES = 8
 MAX_MESSAGES = 1_000
 MAX_BYTES = INLINE_LIMIT
 """The most messages of a block, and bytes of their envelopes."""
+
+LENGTH_BYTES = 5
+"""The most that a block adds to an envelope."""
 
 NUMBER_BYTES = 2
 _BLOCK = bytes([BLOCK])
@@ -48,6 +52,17 @@ AnyRow = fdb.KeyValue | Row
 def pack_block(envelopes: Sequence[bytes]) -> bytes:
     """The stored form of a block, given the stored forms of its envelopes."""
     return _BLOCK + bytes(msgpack.packb(envelopes))
+
+
+def envelopes(value: bytes) -> list[bytes]:
+    """The stored envelopes in a block; raises ``CorruptData``."""
+    try:
+        found = msgpack.unpackb(memoryview(value)[1:])
+    except ValueError as error:
+        raise CorruptData(what="a block", problem=repr(error)) from None
+    if type(found) is not list or not found or set(map(type, found)) != {bytes}:
+        raise CorruptData(what="a block", problem="it is no list of envelopes")
+    return found
 
 
 def numbered(position: Position) -> bool:
@@ -133,14 +148,12 @@ def open_block(key: bytes, position: Position, value: bytes) -> Block | None:
     if value[:1] != _BLOCK:
         return None
     try:
-        envelopes = msgpack.unpackb(memoryview(value)[1:])
-    except ValueError:
+        found = envelopes(value)
+    except CorruptData:
         return None
-    if type(envelopes) is not list or not all(type(each) is bytes for each in envelopes):
+    if not numbered(position) or number(position) < len(found) - 1:
         return None
-    if not envelopes or not numbered(position) or number(position) < len(envelopes) - 1:
-        return None
-    return Block(key, position, envelopes)
+    return Block(key, position, found)
 
 
 def alone(keys: QueueKeys, rows: Iterable[AnyRow], within: slice | None = None) -> Iterator[AnyRow]:

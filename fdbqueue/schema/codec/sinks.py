@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
 from ...errors import CorruptData
-from . import pack, unpack, unpack_fields
+from . import blocks, pack, unpack, unpack_fields
+from .envelopes import peek_envelope
 
 
 class SinkState(NamedTuple):
@@ -94,31 +95,55 @@ def unpack_attempts(value: bytes) -> list[Attempt]:
     )
 
 
-class StagedRow(NamedTuple):
-    """A message to enqueue: its packed envelope, with the whole payload in it.
+class StagedRun(NamedTuple):
+    """Messages of one level to enqueue one behind the other, with their whole payloads.
 
-    size: of the payload. due_ms, dedup_id: as in a draft. plain: whether the envelope is all there
-    is to write.
+    size: of the payloads. value: as of a row of READY: the envelope of one message, or a block.
+    due_ms, dedup_id: as in a draft, of one message. plain: whether the envelopes are all there is
+    to write.
     """
 
     level: int
+    messages: int
     size: int
-    envelope: bytes
+    value: bytes
     due_ms: int | None = None
     dedup_id: str | None = None
     plain: bool = True
 
+    @property
+    def envelopes(self) -> list[bytes]:
+        """The stored envelopes; raises ``CorruptData``."""
+        return blocks.envelopes(self.value) if self.messages > 1 else [self.value]
 
-def pack_staged_row(row: StagedRow) -> bytes:
-    """The stored form of a row; those of several can be joined."""
-    return bytes(msgpack.packb(row[:3] if row.plain else row))
+    @property
+    def alone(self) -> list[StagedRun]:
+        """The same messages, one by one; raises ``CorruptData``."""
+        if self.messages == 1:
+            return [self]
+        return [
+            self._replace(messages=1, size=peek_envelope(each)[0], value=each)
+            for each in self.envelopes
+        ]
 
 
-def unpack_staged_rows(value: bytes) -> list[StagedRow]:
-    """Rows from their stored forms, joined; raises ``CorruptData``."""
+def pack_staged_run(run: StagedRun) -> bytes:
+    """The stored form of a run; those of several can be joined."""
+    return bytes(msgpack.packb(run[:4] if run.plain else run[:6]))
+
+
+def unpack_staged_runs(value: bytes) -> list[StagedRun]:
+    """Runs from their stored forms, joined; raises ``CorruptData``."""
     unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(value)), use_list=False)
     unpacker.feed(value)
     try:
-        return [StagedRow(*fields) for fields in unpacker]
+        return [_run(*fields) for fields in unpacker]
     except (ValueError, TypeError) as error:
         raise CorruptData(what="staged rows", problem=repr(error)) from None
+
+
+def _run(level: int, messages: int, size: int, value: bytes, *beside: Any) -> StagedRun:
+    if not beside:
+        return StagedRun(level, messages, size, value)
+    due_ms, dedup_id = beside
+    return StagedRun(level, messages, size, value, due_ms, dedup_id, False)

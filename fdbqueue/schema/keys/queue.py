@@ -7,7 +7,7 @@ from types import NoneType
 
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
-from ...values.model import RANDOM_BYTES, Position
+from ...values.model import Position
 from .kinds import Kind, KindKeys, unpacked, within
 from .levels import Levels
 from .once import OnceKeys
@@ -110,17 +110,6 @@ class QueueKeys:
         """(level, index, random)."""
         level = self.levels[position.level]
         return level.ready + pack_int(position.index) + pack_bytes(position.random)
-
-    def ready_keys(self, level: int, index: int, randoms: bytes) -> list[bytes]:
-        """(level, index, random) of messages that follow each other from an index on.
-
-        randoms: the random parts of all, one after the other.
-        """
-        prefix = self.levels[level].ready
-        return [
-            prefix + pack_int(n) + pack_bytes(randoms[begin : begin + RANDOM_BYTES])
-            for n, begin in enumerate(range(0, len(randoms), RANDOM_BYTES), index)
-        ]
 
     def ready_range(self) -> slice:
         """All ready messages, in the order of delivery."""
