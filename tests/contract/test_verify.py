@@ -23,10 +23,11 @@ from fdbqueue.schema.codec.consumers import (
     pack_state,
 )
 from fdbqueue.schema.codec.envelopes import unpack_envelope
-from fdbqueue.schema.codec.leases import lease_key, pack_expiry, unpack_lease
+from fdbqueue.schema.codec.leases import lease_key, pack_expiry, pack_until, unpack_lease
 from fdbqueue.schema.codec.lookup import pack_place
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import Moment
 from fdbqueue.values.model import Depth, Position
 from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -85,6 +86,21 @@ def other_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
 def no_lease(db: Database, queue: Queue, keys: QueueKeys) -> None:
     token = keys.token(bytes(16), keys.ready(Position(0, 17, bytes(8))))
     db[keys.expiry(10**15, bytes(16))] = pack_expiry(5, [token[16:]])
+
+
+def forgotten_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    place = keys.ready(Position(0, 17, bytes(8)))[keys.place_begin :]
+    db[keys.until(bytes(16))] = pack_until({place: Moment(7, 5)})
+
+
+def unreadable_end(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    token, _, _ = first_lease(db, queue)
+    db[keys.until(token[:16])] = b"\x01\x91\x93\x01\x02\xc4\x01\x00"
+
+
+def unreadable_expiry(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    version = queue._scope(db.create_transaction()).version(db.create_transaction())
+    db[keys.expiry(version, bytes(16))] = pack_expiry(5, [b"\x99"])
 
 
 def twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -225,6 +241,9 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
     (no_expiry, {"lease without expiry"}, True),
     (other_expiry, {"lease without expiry"}, True),
     (no_lease, {"expiry without lease"}, True),
+    (forgotten_end, {"end without expiry"}, True),
+    (unreadable_end, {"unreadable"}, False),
+    (unreadable_expiry, {"unreadable"}, False),
     (twice, {"ready and leased"}, False),
     (leased_twice, {"leased twice"}, False),
     (low_tail, {"tail too low"}, True),
