@@ -8,7 +8,8 @@ before a more urgent one.
 from __future__ import annotations
 
 import random
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -56,21 +57,37 @@ def reads(tr: fdb.Transaction, scope: Scope, limit: int) -> Reads:
 def pick(
     tr: fdb.Transaction, scope: Scope, reads: Reads, room: int = scan.BATCH_BYTES
 ) -> list[StoredMessage]:
-    """The messages at the place that was read, or random ones if the queue is shorter than that.
+    """The messages at the place that was read, or random ones if the queue is shorter than that, or
+    too many bytes stand before it.
 
-    One round trip. Conflicts with consumers that take the same messages, or others of the same
-    row; if the queue is empty, with any message that becomes ready.
+    One round trip, or a few for large messages. Conflicts with consumers that take the same
+    messages, or others of the same row; if the queue is empty, with any message that becomes ready.
     """
-    stored = reads.found.to_list()
-    begin = 0 if any(map(blocks.shared, stored)) else reads.place
-    rows = scan.rows(scope.keys, stored[begin:])
-    passed = list(islice(rows, reads.place - begin))
+    page = iter(reads.found)
+    before, complete = _before(page, reads.place)
+    if any(map(blocks.shared, before)):
+        rows = scan.rows(scope.keys, chain(before, page if complete else ()))
+        few = list(islice(rows, reads.place))
+    else:
+        rows, few = scan.rows(scope.keys, page if complete else ()), []
     messages = scan.fitting(scope.keys, rows, reads.limit, room)
     if not messages:
-        few = passed or list(scan.rows(scope.keys, stored))
+        few = few or list(scan.rows(scope.keys, before))
         chosen = sorted(_RANDOM.sample(few, min(reads.limit, len(few))), key=_position)
         messages = scan.fitting(scope.keys, chosen, reads.limit, min(room, SHORT_BYTES))
     if not messages:
         fulfilment.read_emptiness(tr, scope.keys)
     scan.watch(tr, scope.keys, messages)
     return messages
+
+
+def _before(page: Iterator[fdb.KeyValue], place: int) -> tuple[list[fdb.KeyValue], bool]:
+    """The rows before a place, or the first ``SHORT_BYTES`` of them; and whether these are all."""
+    found: list[fdb.KeyValue] = []
+    room = SHORT_BYTES
+    for kv in islice(page, place):
+        found.append(kv)
+        room -= len(kv.value)
+        if room < 0:
+            return found, False
+    return found, True

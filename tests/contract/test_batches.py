@@ -9,6 +9,7 @@ import pytest
 
 from fdbqueue import NewMessage, Queue, list_queues
 from fdbqueue.schema.keys import Kind
+from fdbqueue.store import client
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -31,14 +32,14 @@ def take(request: pytest.FixtureRequest, db: fdb.Database, queue: Queue) -> Take
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of values that ranges have brought, read after read."""
     sizes: list[int] = []
-    wait = fdb.impl.FutureKeyValueArray.wait
+    wait = client._Rows.wait
 
     def counting(self: Any) -> Any:
         found = wait(self)
         sizes.append(sum(len(kv.value) for kv in found[0]))
         return found
 
-    monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", counting)
+    monkeypatch.setattr(client._Rows, "wait", counting)
     return sizes
 
 
@@ -167,14 +168,14 @@ def test_leases_that_lapse_are_read_as_far_as_they_are_returned_at_once(
     assert len(queue.receive_many(db, 100)) == 100
     clock.seconds += 11
     read: list[bytes] = []
-    wait = fdb.impl.FutureKeyValueArray.wait
+    wait = client._Rows.wait
 
     def counting(page: Any) -> Any:
         found = wait(page)
         read.extend(kv.key for kv in found[0])
         return found
 
-    monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", counting)
+    monkeypatch.setattr(client._Rows, "wait", counting)
     queue.receive(db)
     leases = queue._keys.kind(Kind.LEASE)
     assert 8 <= len([key for key in read if leases.start <= key < leases.stop]) < 50

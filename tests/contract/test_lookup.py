@@ -10,6 +10,7 @@ import pytest
 from fdbqueue import MessageState, NewMessage, Queue, State
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.streams import planning
+from fdbqueue.store import client
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -31,7 +32,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What reads return from now on: a number of rows for each."""
     found: list[int] = []
     capi: Any = fdb.impl._FDBBase.capi
-    get, wait = capi.fdb_transaction_get, fdb.impl.FutureKeyValueArray.wait
+    get, wait = capi.fdb_transaction_get, client._Rows.wait
 
     def counted_get(*args: Any) -> Any:
         found.append(1)
@@ -43,7 +44,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return page
 
     monkeypatch.setattr(capi, "fdb_transaction_get", counted_get)
-    monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", counted_wait)
+    monkeypatch.setattr(client._Rows, "wait", counted_wait)
     return found
 
 

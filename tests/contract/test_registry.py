@@ -15,6 +15,7 @@ from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.schema.keys import RootKeys
 from fdbqueue.schema.scope import Scope
+from fdbqueue.store import client
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker.consumer import QueueConsumer
@@ -208,14 +209,14 @@ class Counter:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = self.mutations = 0
-        arrive = fdb.impl.FutureKeyValueArray.wait
+        arrive = client._Rows.wait
 
         def arrived(future: Any) -> Any:
             found = arrive(future)
             self.rows += found[1]
             return found
 
-        monkeypatch.setattr(fdb.impl.FutureKeyValueArray, "wait", arrived)
+        monkeypatch.setattr(client._Rows, "wait", arrived)
         self._count(monkeypatch, "get", "rows")
         for name in ("set", "clear", "clear_range", "atomic_op"):
             self._count(monkeypatch, name, "mutations")
