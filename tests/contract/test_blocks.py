@@ -11,6 +11,7 @@ import pytest
 from fdbqueue import NewMessage, Queue, verify
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
+from fdbqueue.messages.streams.table_scan import Page
 from fdbqueue.schema import once
 from fdbqueue.schema.codec import blocks
 from fdbqueue.schema.codec.envelopes import UNREADABLE, unpack_envelope
@@ -286,6 +287,10 @@ def advance(
     return external_cursors.advance(tr, queue._scope(tr), places, Limits(messages=most))
 
 
+def values(tr: fdb.Transaction, page: Page) -> tuple[list[bytes], int]:
+    return page.values, len(page)
+
+
 def test_a_place_kept_elsewhere_may_lie_among_them(db: Database, queue: Queue) -> None:
     queue.enqueue_many(db, HUNDRED)
     keys, places, seen = queue._keys, dict[int, bytes](), list[bytes]()
@@ -295,8 +300,10 @@ def test_a_place_kept_elsewhere_may_lie_among_them(db: Database, queue: Queue) -
             begin = keys.ready_from(level, places.get(level, b"\x00")).start
             within = slice(begin, keys.ready_from(level, place).start)
             for part in table_scan.split(db, keys, [within], 500):
-                pages = table_scan.pages(db, keys, part, lambda tr, rows: (rows, len(rows)), size=9)
-                seen += [unpack_envelope(kv.value).payload for page in pages for kv in page]
+                pages = table_scan.pages(
+                    db, keys, part, lambda tr, page: (page.values, len(page)), size=9
+                )
+                seen += [unpack_envelope(value).payload for page in pages for value in page]
         places = passed.places
     assert seen == HUNDRED
 

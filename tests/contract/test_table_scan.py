@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fdbqueue import Queue
 from fdbqueue.messages.streams import table_scan
-from fdbqueue.schema.codec.blocks import AnyRow
+from fdbqueue.messages.streams.table_scan import Page
 from fdbqueue.store.binding import fdb
 
-Rows = Sequence[AnyRow]
 TOO_OLD = 1007
 PAYLOAD = 1_000
 
@@ -19,9 +18,9 @@ def fill(db: fdb.Database, queue: Queue, count: int = 30) -> list[str]:
     return [queue.enqueue(db, bytes(PAYLOAD)) for _ in range(count)]
 
 
-def ids(queue: Queue) -> Callable[[fdb.Transaction, Rows], tuple[list[str], int]]:
-    def read(tr: fdb.Transaction, rows: Rows) -> tuple[list[str], int]:
-        return queue._keys.ready_ids([kv.key for kv in rows])[1], len(rows)
+def ids(queue: Queue) -> Callable[[fdb.Transaction, Page], tuple[list[str], int]]:
+    def read(tr: fdb.Transaction, page: Page) -> tuple[list[str], int]:
+        return page.places()[1], len(page)
 
     return read
 
@@ -48,10 +47,10 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
     failing = iter([False, True])
     look = ids(queue)
 
-    def read(tr: fdb.Transaction, rows: Rows) -> tuple[list[str], int]:
+    def read(tr: fdb.Transaction, page: Page) -> tuple[list[str], int]:
         if next(failing, False):
             raise fdb.FDBError(TOO_OLD)
-        return look(tr, rows)
+        return look(tr, page)
 
     pages = table_scan.pages(db, queue._keys, queue._keys.ready_range(), read, size=5 * PAYLOAD)
     seen = next(pages)
@@ -64,11 +63,31 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
 def test_a_reader_may_take_fewer_rows_than_it_is_given(db: fdb.Database, queue: Queue) -> None:
     enqueued = fill(db, queue, 7)
 
-    def two(tr: fdb.Transaction, rows: Rows) -> tuple[list[str], int]:
-        return queue._keys.ready_ids([kv.key for kv in rows[:2]])[1], min(2, len(rows))
+    def two(tr: fdb.Transaction, page: Page) -> tuple[list[str], int]:
+        return page.places()[1][:2], min(2, len(page))
 
     pages = list(table_scan.pages(db, queue._keys, queue._keys.ready_range(), two))
     assert pages == [enqueued[:2], enqueued[2:4], enqueued[4:6], enqueued[6:]]
+
+
+def test_a_page_may_end_within_a_block(db: fdb.Database, queue: Queue) -> None:
+    enqueued = queue.enqueue_many(db, [b"%d" % n for n in range(50)])
+    enqueued += fill(db, queue, 3)
+    enqueued += queue.enqueue_many(db, [b"%d" % n for n in range(50)])
+
+    def seven(tr: fdb.Transaction, page: Page) -> tuple[list[tuple[int, str, bytes]], int]:
+        levels, ids = page.places()
+        count = min(7, len(page))
+        return list(zip(levels, ids, page.keys, strict=True))[:count], count
+
+    for size in (1, 10_000):
+        pages = list(table_scan.pages(db, queue._keys, queue._keys.ready_range(), seven, size=size))
+        found = [each for page in pages for each in page]
+        assert all(len(page) <= 7 for page in pages)
+        assert [message_id for _, message_id, _ in found] == enqueued
+        for level, message_id, key in found:
+            assert queue._keys.parse_ready(key).to_id() == message_id
+            assert queue._keys.parse_ready(key).level == level
 
 
 def test_nothing_is_read_of_an_empty_range(db: fdb.Database, queue: Queue) -> None:

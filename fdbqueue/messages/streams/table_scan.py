@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ...errors import TransactionTooSlow
 from ...schema import once
 from ...schema.codec import blocks
-from ...schema.codec.blocks import AnyRow
+from ...schema.codec.blocks import Block
 from ...schema.codec.envelopes import FIELDS, unpack_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
@@ -27,6 +27,67 @@ PAGE_BYTES = 8_000_000
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
 _CHUNK_BYTES = FIELDS["chunk_bytes"]
 _NOWHERE = Position(0, 0, b"")
+
+
+class Page:
+    """Messages that were read, in the order of their keys.
+
+    values: what is stored of each: of a ready one, its envelope.
+    """
+
+    def __init__(self, keys: QueueKeys, rows: Sequence[fdb.KeyValue], within: slice) -> None:
+        self._keys = keys
+        self._parts: list[bytes | Block] = []
+        self.values: list[bytes] = []
+        if not within.start.startswith(keys.ready_prefix):
+            self._parts += [kv.key for kv in rows]
+            self.values += [kv.value for kv in rows]
+            return
+        for kv in rows:
+            key, value = kv.key, kv.value
+            block = None
+            if blocks.shared(kv):
+                block = blocks.open_block(key, keys.parse_ready(key), value)
+            if block is None:
+                self._parts.append(key)
+                self.values.append(value)
+            else:
+                block.keep(within)
+                self._parts.append(block)
+                self.values += block.left.values()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of all messages, as if each stood alone."""
+        found: list[bytes] = []
+        for part in self._parts:
+            found += [part] if isinstance(part, bytes) else part.keys
+        return found
+
+    def places(self) -> tuple[list[int], list[str]]:
+        """The levels of ready messages, and the ids that name their positions."""
+        levels: list[int] = []
+        ids: list[str] = []
+        for kind, parts in itertools.groupby(self._parts, type):
+            if kind is Block:
+                for block in cast("Iterator[Block]", parts):
+                    levels += [block.position.level] * len(block.left)
+                    ids += block.ids
+            else:
+                each = self._keys.ready_ids(cast("Iterator[bytes]", parts))
+                levels += each[0]
+                ids += each[1]
+        return levels, ids
+
+    def behind(self, count: int) -> bytes:
+        """The first key behind that of the last of ``count`` messages."""
+        if count < len(self):
+            return self.keys[count - 1] + b"\x00"
+        last = next(part for part in reversed(self._parts) if isinstance(part, bytes) or part.left)
+        return (last if isinstance(last, bytes) else last.keys[-1]) + b"\x00"
 
 
 @transactional
@@ -55,14 +116,14 @@ def pages(
     db: fdb.Database,
     keys: QueueKeys,
     within: slice,
-    read: Callable[[fdb.Transaction, Sequence[AnyRow]], tuple[R, int]],
+    read: Callable[[fdb.Transaction, Page], tuple[R, int]],
     *,
     size: int = PAGE_BYTES,
 ) -> Iterator[R]:
     """What ``read`` makes of a range, in pages of about ``size`` bytes, in key order.
 
-    read: takes rows, one for each message, may read more in the transaction, and returns its
-        result and how many rows it used, at least one. It may be called again for the same rows.
+    read: takes messages, may read more in the transaction, and returns its result and how many
+        messages it used, at least one. It may be called again for the same messages.
 
     All pages have the version of the first for the five seconds that a transaction lasts; a slower
     caller gets the rest at a later version. A message that does not move during the read appears
@@ -75,10 +136,10 @@ def pages(
     while begin is not None:
         try:
             with uncollected():
-                rows, more = _page(tr, keys, slice(begin, within.stop), size)
-                if not rows:
+                page, more = _page(tr, keys, slice(begin, within.stop), size)
+                if not page:
                     return
-                made, taken = read(tr, rows)
+                made, taken = read(tr, page)
         except fdb.FDBError as error:
             too_old += error.code == once.TOO_OLD
             if too_old == once.MAX_TOO_OLD:
@@ -86,16 +147,14 @@ def pages(
             tr.on_error(error).wait()
             continue
         too_old = 0
-        more = more or taken < len(rows)
-        begin = rows[taken - 1].key + b"\x00" if more else None
+        more = more or taken < len(page)
+        begin = page.behind(taken) if more else None
         yield made
 
 
-def _page(
-    tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int
-) -> tuple[list[AnyRow], bool]:
-    """The first rows of a range, and whether there may be more."""
-    rows: list[AnyRow] = []
+def _page(tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int) -> tuple[Page, bool]:
+    """The first messages of a range, and whether there may be more."""
+    rows: list[fdb.KeyValue] = []
     stop, more = blocks.behind(keys, within.stop), False
     mode = fdb.StreamingMode.want_all
     for kv in tr.snapshot.get_range(within.start, stop, streaming_mode=mode):
@@ -104,9 +163,7 @@ def _page(
         if size < 0:
             more = True
             break
-    if within.start.startswith(keys.ready_prefix):
-        rows = list(blocks.alone(keys, rows, within))
-    return rows, more
+    return Page(keys, rows, within), more
 
 
 def contents(

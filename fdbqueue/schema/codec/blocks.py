@@ -116,6 +116,25 @@ class Block:
         """The position of message ``n``."""
         return placed(self.position, n)
 
+    @property
+    def keys(self) -> list[bytes]:
+        """The READY keys of what is left."""
+        return [self.key(n) for n in self.left]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids that name the positions of what is left."""
+        base = self.position.to_id()
+        return [f"{base}{n:04x}" for n in self.left]
+
+    def keep(self, within: slice) -> None:
+        """Leave only what has its keys in a range."""
+        span = self.span()
+        if within.start > span.start or within.stop < span.stop:
+            for n in list(self.left):
+                if not within.start <= self.key(n) < within.stop:
+                    del self.left[n]
+
     def rows(self, most: int) -> Iterator[tuple[bytes, bytes]]:
         """The rows that hold what is left, each with at most ``most`` messages."""
         run: list[int] = []
@@ -156,20 +175,14 @@ def open_block(key: bytes, position: Position, value: bytes) -> Block | None:
     return Block(key, position, found)
 
 
-def alone(keys: QueueKeys, rows: Iterable[AnyRow], within: slice | None = None) -> Iterator[AnyRow]:
-    """Rows of READY, with a row for each message of a block, as if it stood alone.
-
-    within: the keys of the messages wanted, where a row may have others.
-    """
+def alone(keys: QueueKeys, rows: Iterable[AnyRow]) -> Iterator[AnyRow]:
+    """Rows of READY, with a row for each message of a block, as if it stood alone."""
     for kv in rows:
         block = open_block(kv.key, keys.parse_ready(kv.key), kv.value)
         if block is None:
             yield kv
             continue
-        for n, envelope in block.left.items():
-            key = block.key(n)
-            if within is None or within.start <= key < within.stop:
-                yield Row(key, envelope)
+        yield from map(Row, block.keys, block.left.values())
 
 
 def before(keys: QueueKeys, key: bytes) -> bytes:

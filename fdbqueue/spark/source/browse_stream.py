@@ -7,7 +7,7 @@ complete, except for messages that were taken in the meantime.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Self
@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 from ...errors import BrowsedLost, CheckpointMismatch, CorruptData
 from ...messages.streams import table_scan
 from ...messages.streams.planning import Limits
+from ...messages.streams.table_scan import Page
 from ...queue.queue import Queue
 from ...schema import once
-from ...schema.codec.blocks import AnyRow
 from ...schema.keys import LOWEST, QueueKeys
 from ...store.binding import fdb
 from ...subscriptions import external_cursors
@@ -182,8 +182,8 @@ def _rest(limits: Limits, messages: int, size: int) -> Limits:
     )
 
 
-def _keys_of(tr: fdb.Transaction, rows: Sequence[AnyRow]) -> tuple[list[bytes], int]:
-    return [kv.key for kv in rows], len(rows)
+def _keys_of(tr: fdb.Transaction, page: Page) -> tuple[list[bytes], int]:
+    return page.keys, len(page)
 
 
 def _counted(

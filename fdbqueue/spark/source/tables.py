@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ...errors import CorruptData, FormatTooNew
 from ...messages.streams import table_scan
+from ...messages.streams.table_scan import Page
 from ...queue.queue import Queue
-from ...schema.codec.blocks import AnyRow
 from ...schema.codec.dead_letters import open_dead
 from ...schema.codec.delayed import open_delayed
 from ...schema.codec.envelopes import FIELDS, open_envelope, open_fields
@@ -83,26 +83,26 @@ def _placed(
     return _messages(packed, ids, levels, **others)
 
 
-def _ready(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
-    levels, ids = keys.ready_ids([kv.key for kv in stored])
-    return _messages([kv.value for kv in stored], ids, levels, blocked=[False] * len(stored))
+def _ready(keys: QueueKeys, page: Page) -> Rows:
+    levels, ids = page.places()
+    return _messages(page.values, ids, levels, blocked=[False] * len(page))
 
 
-def _blocked(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
-    positions, packed = _columns(_opened(open_delayed, stored, _NOWHERE), 2)
-    return _placed(positions, packed, blocked=[True] * len(stored))
+def _blocked(keys: QueueKeys, page: Page) -> Rows:
+    positions, packed = _columns(_opened(open_delayed, page, _NOWHERE), 2)
+    return _placed(positions, packed, blocked=[True] * len(page))
 
 
-def _delayed(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
-    dues = [Due(*keys.delayed.parse(kv.key)) for kv in stored]
-    positions, packed = _columns(_opened(open_delayed, stored, _NOWHERE), 2)
+def _delayed(keys: QueueKeys, page: Page) -> Rows:
+    dues = [Due(*keys.delayed.parse(key)) for key in page.keys]
+    positions, packed = _columns(_opened(open_delayed, page, _NOWHERE), 2)
     # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
     return _placed(positions, packed, places, due_at=[due.due_ms for due in dues])
 
 
-def _leased(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
-    leases = [Lease(*each) for each in _opened(unpack_lease, stored, _NOWHERE, 0, 0, "")]
+def _leased(keys: QueueKeys, page: Page) -> Rows:
+    leases = [Lease(*each) for each in _opened(unpack_lease, page, _NOWHERE, 0, 0, "")]
     return _placed(
         [lease.position for lease in leases],
         [lease.envelope for lease in leases],
@@ -112,26 +112,29 @@ def _leased(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
     )
 
 
-def _dead(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
-    rows = _opened(open_dead, stored, _NOWHERE, None, None)
+def _dead(keys: QueueKeys, page: Page) -> Rows:
+    rows = _opened(open_dead, page, _NOWHERE, None, None)
     positions, reasons, times, packed = _columns(rows, 4)
     return _placed(positions, packed, reason=reasons, died_at=times)
 
 
-def _history(keys: QueueKeys, stored: Sequence[AnyRow]) -> Rows:
-    lines = [(keys.event_stamp(kv.key), *unpack_event(kv.value)) for kv in stored]
+def _history(keys: QueueKeys, page: Page) -> Rows:
+    lines = [
+        (keys.event_stamp(key), *unpack_event(value))
+        for key, value in zip(page.keys, page.values, strict=True)
+    ]
     columns = zip(_EVENT, _columns(lines, len(_EVENT)), strict=True)
     return Rows(columns, fields=[{}] * len(lines), packed=[b""] * len(lines))
 
 
 def _opened(
-    read: Callable[[bytes], tuple[Any, ...]], stored: Sequence[AnyRow], *instead: Any
+    read: Callable[[bytes], tuple[Any, ...]], page: Page, *instead: Any
 ) -> list[tuple[Any, ...]]:
     """What is stored. One that cannot be read is ``instead``, and all of it for an envelope."""
     try:
-        return [read(kv.value) for kv in stored]
+        return [read(value) for value in page.values]
     except (CorruptData, FormatTooNew):
-        return [_opened_one(read, kv.value, instead) for kv in stored]
+        return [_opened_one(read, value, instead) for value in page.values]
 
 
 def _opened_one(
@@ -147,7 +150,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[A
     return list(zip(*rows, strict=True)) if rows else [()] * count
 
 
-_PARTS: dict[str, Callable[[QueueKeys, Sequence[AnyRow]], Rows]] = {
+_PARTS: dict[str, Callable[[QueueKeys, Page], Rows]] = {
     "ready": _ready,
     "blocked": _blocked,
     "planned": _leased,
@@ -203,11 +206,11 @@ def batches(
     keys = queue._keys
     now_ms = queue._clock.now_ms(db) if row_filter.selector is not None else 0
 
-    def read(tr: fdb.Transaction, stored: Sequence[AnyRow]) -> tuple[Rows, int]:
+    def read(tr: fdb.Transaction, page: Page) -> tuple[Rows, int]:
         with decoding("a stored message"):
-            rows = _PARTS[part](keys, stored)
+            rows = _PARTS[part](keys, page)
             count = table_scan.fitting(rows["fields"])
-            if count < len(stored):
+            if count < len(page):
                 rows = rows.part(0, count)
             if row_filter != EVERYTHING:
                 rows = rows.chosen(_mask(rows, TIMES.get(part), row_filter, now_ms))
