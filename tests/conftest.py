@@ -10,8 +10,9 @@ import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,28 @@ def environment(store: str) -> dict[str, str]:
 def queue(db: fdb.Database, space: fdb.Subspace) -> fdbqueue.Queue:
     """A fresh queue with ten levels and two attempts."""
     return fdbqueue.Queue.create(db, "orders", root=space, max_attempts=2)
+
+
+@pytest.fixture
+def mutations(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], int]:
+    """Counts what an operation writes."""
+    capi: Any = fdb.impl._FDBBase.capi
+    written: list[str] = []
+
+    def counted(name: str, write: Any) -> Any:
+        def call(*args: Any) -> Any:
+            written.append(name)
+            return write(*args)
+
+        return call
+
+    for kind in ("set", "clear", "clear_range", "atomic_op"):
+        name = f"fdb_transaction_{kind}"
+        monkeypatch.setattr(capi, name, counted(name, getattr(capi, name)))
+
+    def count(operation: Callable[[], Any]) -> int:
+        written.clear()
+        operation()
+        return len(written)
+
+    return count

@@ -26,7 +26,7 @@ from . import administration, inspection, settlement
 from . import consume as receiving
 from .bulk import operations
 from .handle import Creating, Handle, Opening, Transactor, composed
-from .validation import draft
+from .validation import drafts
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .bulk.plans import Plans
@@ -349,19 +349,19 @@ class Queue(Handle, Generic[T]):
         more than a transaction takes. After an error nothing is written.
         """
         queue = self._patient(tr, timeout)
-        now_ms = self._clock.now_ms(tr)
-        drafts = [draft(message, now_ms, self._serializer) for message in messages]
-        if not 0 < len(drafts) <= MAX_BATCH:
+        given = drafts(messages, self._clock.now_ms(tr), self._serializer)
+        count, ready = admission.counted(given)
+        if not 0 < count <= MAX_BATCH:
             raise InvalidArgument(
                 argument="messages",
-                value=len(drafts),
+                value=count,
                 problem=f"give 1 to {MAX_BATCH:,} messages in one call",
             )
 
         def put(tr: fdb.Transaction, resuming: bool) -> admission.Admitted:
             scope = self._scope(tr)
-            waiting = wakeups.reads(tr, self._keys, sum(each.due_ms is None for each in drafts))
-            admitted = admission.admit(tr, scope, drafts, resuming)
+            waiting = wakeups.reads(tr, self._keys, ready)
+            admitted = admission.admit(tr, scope, given, resuming)
             if admitted.new:
                 wakeups.wake(tr, self._keys, waiting)
             return admitted

@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+import msgpack
+
 from ..errors import InvalidArgument
-from ..messages.enqueue.admission import Draft
-from ..schema.codec.envelopes import Envelope
+from ..messages.enqueue.admission import Draft, Plain
+from ..schema.codec.envelopes import INLINE_LIMIT, Envelope, pack_plain
 from ..values import backoff
 from ..values.backoff import MAX_DELAY_SECONDS, check_delay
 from ..values.content import check_headers, check_payload
 from ..values.durations import Seconds
 from ..values.model import NewMessage
-from ..values.options import check_attempts, check_name
-from ..values.serializers import Serializer, check_content_type, dumps
+from ..values.options import DEFAULT_PRIORITY, MAX_LEVELS, check_attempts, check_name
+from ..values.serializers import BytesSerializer, Serializer, check_content_type, dumps
 
 MIN_TTL_SECONDS = 0.001
+
+
+def drafts(
+    messages: Iterable[NewMessage | Any], now_ms: int, serializer: Serializer
+) -> Plain | list[Draft]:
+    """Valid messages, packed if all of them are plain. Raises what ``draft`` raises."""
+    plain, rest = Plain([], [], []), iter(messages)
+    priorities, sizes, packed = plain
+    pack, raw = msgpack.Packer().pack, type(serializer) is BytesSerializer
+    for message in rest:
+        payload, priority, headers, bare = message, DEFAULT_PRIORITY, None, True
+        if isinstance(message, NewMessage):
+            payload, priority, headers = message.payload, message.priority, message.headers
+            bare = _bare(message)
+        if bare and not raw:
+            payload = dumps(serializer, payload)
+        if not bare or type(payload) is not bytes or len(payload) > INLINE_LIMIT:
+            first = draft(message, now_ms, serializer)
+            return [*plain.drafts(), first, *(draft(each, now_ms, serializer) for each in rest)]
+        if headers is not None:
+            headers = check_headers(headers)
+        priorities.append(priority)
+        sizes.append(len(payload))
+        packed.append(pack_plain(payload, priority, now_ms, headers, serializer.content_type, pack))
+    return plain
+
+
+def _bare(message: NewMessage) -> bool:
+    """Whether a message has but a payload, a priority and headers."""
+    return (
+        (type(message.priority) is int and 0 <= message.priority < MAX_LEVELS)
+        and (type(message.delay) in (float, int) and not message.delay)
+        and (message.at is None and message.ttl is None and message.ttl_ends_at is None)
+        and (message.max_attempts is None and message.backoff is None)
+        and (message.dedup_id is None and message.unique is None and message.key is None)
+        and message.content_type is None
+    )
 
 
 def draft(message: NewMessage | Any, now_ms: int, serializer: Serializer) -> Draft:

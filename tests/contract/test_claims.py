@@ -31,31 +31,6 @@ def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, lease=60, clock=clock, backoff=None)
 
 
-@pytest.fixture
-def mutations(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], int]:
-    """Counts what an operation writes."""
-    capi: Any = fdb.impl._FDBBase.capi
-    written: list[str] = []
-
-    def counted(name: str, write: Any) -> Any:
-        def call(*args: Any) -> Any:
-            written.append(name)
-            return write(*args)
-
-        return call
-
-    for kind in ("set", "clear", "clear_range", "atomic_op"):
-        name = f"fdb_transaction_{kind}"
-        monkeypatch.setattr(capi, name, counted(name, getattr(capi, name)))
-
-    def count(operation: Callable[[], Any]) -> int:
-        written.clear()
-        operation()
-        return len(written)
-
-    return count
-
-
 def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
     ranges = [queue._keys.kind(kind) for kind in kinds or ENDS]
     return [len(db.get_range(every.start, every.stop)) for every in ranges]

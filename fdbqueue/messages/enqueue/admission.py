@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from ...schema.codec.envelopes import Envelope
+from ...schema.codec.envelopes import Envelope, unpack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
+from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, Position
 from ...values.records import record
 from .. import delayed, payloads
@@ -30,6 +32,22 @@ class Draft:
         return [(kind, name) for kind, name in named if name is not None]
 
 
+class Plain(NamedTuple):
+    """Messages that are to come in at once and have nothing beside their envelopes.
+
+    For each its priority, which is an int, the size of its payload, at most ``INLINE_LIMIT``, and
+    its envelope, packed.
+    """
+
+    priorities: list[int]
+    sizes: list[int]
+    packed: list[bytes]
+
+    def drafts(self) -> list[Draft]:
+        """The same messages one by one."""
+        return [Draft(unpack_envelope(each)) for each in self.packed]
+
+
 @record
 class Admitted:
     """The ids of messages in the order of their drafts, and how many of them are new."""
@@ -38,17 +56,30 @@ class Admitted:
     new: int
 
 
+def counted(given: Plain | Sequence[Draft]) -> tuple[int, int]:
+    """How many messages these are, and how many of them come in at once."""
+    if isinstance(given, Plain):
+        return len(given.packed), len(given.packed)
+    return len(given), sum(draft.due_ms is None for draft in given)
+
+
 @transactional
 def admit(
-    tr: fdb.Transaction, scope: Scope, drafts: Sequence[Draft], resuming: bool = False
+    tr: fdb.Transaction, scope: Scope, given: Plain | Sequence[Draft], resuming: bool = False
 ) -> Admitted:
     """Let messages in, in their order, except those that are there already.
 
     resuming: whether the caller was refused before, since the queue was full.
 
     One round trip of snapshot reads, but for dedup ids and unique keys. Raises
-    ``InvalidPriority``, and ``QueueFull``, before anything is written.
+    ``InvalidPriority``, ``PayloadTooLarge`` and ``QueueFull``, before anything is written.
     """
+    if not isinstance(given, Plain):
+        drafts = given
+    elif max(given.sizes) > scope.plain_bytes:
+        drafts = given.drafts()
+    else:
+        return _admit_plain(tr, scope, given)
     now_ms = scope.now_ms(tr)
     levels = {_level(scope, draft) for draft in drafts if draft.due_ms is None}
     ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
@@ -61,6 +92,8 @@ def admit(
     ids = {n: found for n, each in known.items() if (found := dedup.existing(each, now_ms))}
     twins = _twins(drafts, known, ids)
     new = [n for n in range(len(drafts)) if n not in ids and n not in twins]
+    for n in new:
+        check_payload(drafts[n].envelope.payload, scope.options.max_payload)
     entries = [(_level(scope, drafts[n]), drafts[n].envelope) for n in new]
     bounds.make_room(tr, scope, load, entries, resuming)
     for n, message in zip(new, _put(tr, scope, [drafts[n] for n in new], ends), strict=True):
@@ -72,6 +105,18 @@ def admit(
     for n, twin in twins.items():
         ids[n] = ids[twin]
     return Admitted([ids[n] for n in range(len(drafts))], len(new))
+
+
+def _admit_plain(tr: fdb.Transaction, scope: Scope, given: Plain) -> Admitted:
+    """``admit`` in a queue that stores nothing else about such messages."""
+    by_priority = {each: scope.options.level(each) for each in dict.fromkeys(given.priorities)}
+    ends = {
+        level: index_allocation.reads(tr, scope.keys, level)
+        for level in dict.fromkeys(by_priority.values())
+    }
+    levels = [by_priority[each] for each in given.priorities]
+    ids = append.append_packed(tr, scope, levels, given.sizes, given.packed, ends)
+    return Admitted(ids, len(ids))
 
 
 def _twins(drafts: Sequence[Draft], named: Iterable[int], ids: Mapping[int, str]) -> dict[int, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...schema.codec import blocks
 from ...schema.codec.envelopes import Envelope, pack_envelope
@@ -11,9 +12,6 @@ from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE, Transition
 from .. import transitions
 from . import index_allocation, ordering_keys
-
-_LENGTH_BYTES = 5
-"""The most that a block adds to an envelope."""
 
 
 @transactional
@@ -61,26 +59,65 @@ def append(
     return messages
 
 
+def append_packed(
+    tr: fdb.Transaction,
+    scope: Scope,
+    levels: Sequence[int],
+    sizes: Sequence[int],
+    packed: Sequence[bytes],
+    reads: Mapping[int, index_allocation.Reads],
+) -> list[str]:
+    """As ``append``, for messages that have nothing beside their envelopes, in a queue without a
+    history; returns their ids.
+
+    levels, sizes, packed: the level, the size of the payload and the stored envelope of each.
+    """
+    keys, found = scope.keys, [""] * len(packed)
+    runs: defaultdict[int, list[int]] = defaultdict(list)
+    for n, level in enumerate(levels):
+        runs[level].append(n)
+    tallies = {}
+    for level, run in runs.items():
+        tallies[level] = len(run), sum([sizes[n] for n in run])
+        rows = list(_rows(run, packed))
+        places = index_allocation.reserve(tr, keys, level, len(rows), reads[level])
+        for row, place in zip(rows, places, strict=True):
+            if len(row) == 1:
+                tr[keys.ready(place)] = packed[row[0]]
+                found[row[0]] = place.to_id()
+                continue
+            tr[keys.ready(blocks.placed(place, len(row) - 1))] = blocks.pack_block(
+                [packed[n] for n in row]
+            )
+            for n, message_id in zip(row, blocks.ids(place, len(row)), strict=True):
+                found[n] = message_id
+    transitions.record_counts(tr, scope, ENQUEUE, tallies)
+    return found
+
+
 def _runs(entries: Sequence[tuple[int, Envelope]], packed: Sequence[bytes]) -> Iterator[list[int]]:
     """The numbers of the messages that share a row, in the order of the rows of each level."""
-    runs: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
+    runs: defaultdict[int, list[int]] = defaultdict(list)
     for n, (level, envelope) in enumerate(entries):
-        run, size = runs.get(level), len(packed[n]) + _LENGTH_BYTES
-        full = run and (len(run) == blocks.MAX_MESSAGES or sizes[level] + size > blocks.MAX_BYTES)
-        if run and (full or not envelope.plain):
-            yield from _parted(runs.pop(level))
-            run = None
-        if not envelope.plain:
-            yield [n]
-        elif run:
-            run.append(n)
-            sizes[level] += size
+        if envelope.plain:
+            runs[level].append(n)
         else:
-            runs[level], sizes[level] = [n], size
+            yield from _rows(runs.pop(level, []), packed)
+            yield [n]
     for run in runs.values():
-        yield from _parted(run)
+        yield from _rows(run, packed)
 
 
-def _parted(run: list[int]) -> Iterable[list[int]]:
+def _rows(run: list[int], packed: Sequence[bytes]) -> Iterator[list[int]]:
+    """The rows of messages that follow each other, as few as these may be."""
+    begin = size = 0
+    for end, n in enumerate(run):
+        size += len(packed[n]) + blocks.LENGTH_BYTES
+        if end - begin == blocks.MAX_MESSAGES or (end > begin and size > blocks.MAX_BYTES):
+            yield from _parted(run[begin:end])
+            begin, size = end, len(packed[n]) + blocks.LENGTH_BYTES
+    yield from _parted(run[begin:])
+
+
+def _parted(run: list[int]) -> list[list[int]]:
     return [run] if len(run) >= blocks.MIN_MESSAGES else [[n] for n in run]

@@ -192,20 +192,13 @@ def assign(
 
     Adds a read conflict on the FENCE keys of the indexes. Only cursors that pass them write these.
     """
-    keys = scope.keys
     counts = Counter(level for level, _ in entries)
-    ends = ends or {level: reads(tr, keys, level) for level in counts}
-    randoms = os.urandom(RANDOM_BYTES * len(entries))
-    following = {}
-    for level, count in counts.items():
-        prepared = keys.levels[level]
-        following[level], _ = _begin(tr, keys, prepared, next_index(prepared, *ends[level]), count)
-    found = []
-    for n, (level, envelope) in enumerate(entries):
-        random = randoms[RANDOM_BYTES * n : RANDOM_BYTES * (n + 1)]
-        found.append(StoredMessage(Position(level, following[level], random), envelope))
-        following[level] += 1
-    return found
+    ends = ends or {level: reads(tr, scope.keys, level) for level in counts}
+    following = {
+        level: iter(reserve(tr, scope.keys, level, count, ends[level]))
+        for level, count in counts.items()
+    }
+    return [StoredMessage(next(following[level]), envelope) for level, envelope in entries]
 
 
 def reserve(
@@ -213,5 +206,8 @@ def reserve(
 ) -> list[Position]:
     """``count`` positions behind all others of a level; as ``assign``."""
     begin, _ = _begin(tr, keys, keys.levels[level], next_index(keys.levels[level], *end), count)
-    indexes = range(begin, begin + count)
-    return [Position(level, index, os.urandom(RANDOM_BYTES)) for index in indexes]
+    randoms = os.urandom(RANDOM_BYTES * count)
+    return [
+        Position(level, index, randoms[n : n + RANDOM_BYTES])
+        for index, n in enumerate(range(0, len(randoms), RANDOM_BYTES), begin)
+    ]

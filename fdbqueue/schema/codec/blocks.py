@@ -88,6 +88,12 @@ def placed(position: Position, n: int) -> Position:
     return Position(position.level, position.index, random)
 
 
+def ids(position: Position, count: int) -> list[str]:
+    """The ids of the messages of a block: those of the positions that ``placed`` gives."""
+    block = position.to_id()
+    return [f"{block}{n:0{2 * NUMBER_BYTES}x}" for n in range(count)]
+
+
 class Block:
     """The messages of one row of READY, as one transaction has read and changed them.
 

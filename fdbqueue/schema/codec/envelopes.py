@@ -6,7 +6,7 @@ and a later release can add one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -186,14 +186,18 @@ def pack_plain(
     now_ms: int,
     headers: Headers | None,
     content_type: str = BYTES,
+    pack: Callable[[object], bytes] = msgpack.packb,
 ) -> bytes:
-    """As ``pack_envelope``, for an envelope with these fields only, but much faster. Unchecked."""
+    """As ``pack_envelope``, for an envelope with these fields only, but much faster. Unchecked.
+
+    pack: as ``msgpack.packb``; that of one ``msgpack.Packer`` packs many in half of the time.
+    """
     stored: dict[int, object] = {1: payload, 2: priority, 3: now_ms}
     if headers:
         stored[4] = headers
     if content_type != BYTES:
         stored[32] = content_type
-    return _VERSION_BYTE + bytes(msgpack.packb(stored))
+    return _VERSION_BYTE + pack(stored)
 
 
 def unpack_envelope(value: bytes) -> Envelope:
