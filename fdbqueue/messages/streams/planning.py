@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ...errors import CorruptData, FormatTooNew
 from ...schema.codec import blocks
 from ...schema.codec.atomic import pack_index
+from ...schema.codec.blocks import Block
 from ...schema.codec.delayed import open_delayed
 from ...schema.codec.envelopes import peek_envelope, unpack_envelope
 from ...schema.codec.leases import pack_planned_lease
@@ -19,6 +20,7 @@ from ...schema.codec.plans import Claimed, Planned, Stage, pack_plan
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
+from ...store.client import pack_int
 from ...values.model import Position
 from ...values.records import record
 from ...values.states import LEASE, State
@@ -136,10 +138,11 @@ def fill(
     )
     if taken.leases:
         levels: dict[int, int] = {}
+        leases = scope.keys.planned.begin(claim)
         for n, (position, envelope) in enumerate(taken.leases):
             levels[position.level] = levels.get(position.level, 0) + 1
             lease = pack_planned_lease(position, opened.consumer, envelope)
-            tr[scope.keys.planned(claim, n)] = lease
+            tr[leases + pack_int(n)] = lease
         for n, message in taken.joined.items():
             place = PlannedPlace(claim, n)
             lookup.point(tr, scope.keys, replace(message, turn=None), place)
@@ -180,6 +183,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     if plan.key and not _join(tr, scope, room, plan.key, _line(tr, scope.keys, plan.key), now_ms):
         return taken
     read = 0
+    block: Block | None = None
     for row in _ahead(tr, scope, _ready(tr, scope, limits, count), silent):
         one, payload, plain, message, line = row
         value, position = one.value, one.position
@@ -188,9 +192,12 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
             return taken
         read += 1
         level = position.level
-        keys = one.block.span() if one.block else slice(one.key, one.key + b"\x00")
-        first = taken.spans[level].keys.start if level in taken.spans else keys.start
-        taken.spans[level] = Span(slice(first, keys.stop), one)
+        if one.block is None or one.block is not block:
+            block = one.block
+            keys = block.span() if block else slice(one.key, one.key + b"\x00")
+            first = taken.spans[level].keys.start if level in taken.spans else keys.start
+            span = slice(first, keys.stop)
+        taken.spans[level] = Span(span, one)
         if message is not None and not time_to_live.deliverable(message, now_ms):
             ended = taken.expired if message.envelope.opaque is None else taken.unreadable
             ended.append(message)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgpack
@@ -158,6 +159,7 @@ class Block:
         return self.key(run[-1]), value
 
 
+@cache
 def _packed(n: int) -> bytes:
     """How a READY key ends that has the number ``n``."""
     return n.to_bytes(NUMBER_BYTES, "big").replace(b"\x00", _NO_BYTE) + b"\x00"
