@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from itertools import compress
+from functools import cached_property, partial
+from itertools import accumulate, compress
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 
 from ...errors import CorruptData, InvalidOptions, InvalidSchema
 from ...schema.codec.envelopes import FIELDS, UNREADABLE
-from ...values.model import BYTES
+from ...values.model import BYTES, Headers
 from ...values.records import record
 from . import payloads
 from .settings import Options
@@ -148,6 +148,11 @@ class Rows(dict[str, Sequence[Any]]):
     enqueued. The others are columns that are not stored in envelopes.
     """
 
+    @cached_property
+    def stored(self) -> set[int]:
+        """The fields that are in any of the envelopes."""
+        return set().union(*self["fields"])
+
     def chosen(self, mask: Sequence[bool]) -> Rows:
         """The rows for which the mask is true."""
         return Rows({name: list(compress(values, mask)) for name, values in self.items()})
@@ -257,14 +262,14 @@ _MAP = pa.map_(pa.string(), pa.string())
 
 
 def _header_map(rows: Rows) -> pa.Array:
-    offsets, names = [0], []
-    values: list[str | None] = []
-    for each in rows["fields"]:
-        headers = each.get(_HEADERS)
-        if headers:
-            names.extend(headers)
-            values.extend(map(as_text, headers.values()))
-        offsets.append(len(names))
+    every: list[Headers] = [each.get(_HEADERS) or {} for each in rows["fields"]]
+    offsets = list(accumulate(map(len, every), initial=0))
+    names = [name for headers in every for name in headers]
+    values = [
+        value if type(value) is str else as_text(value)
+        for headers in every
+        for value in headers.values()
+    ]
     return pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string())
     )
@@ -301,7 +306,15 @@ def _plain(name: str, type_: str) -> Column:
     make = _times if type_ == TIME else partial(pa.array, type=to_arrow_type(_TYPES[type_]))
     if number is None:
         return lambda rows: make(rows[name])
-    return lambda rows: make([each.get(number, default) for each in rows["fields"]])
+    return lambda rows: make(_column_of(rows, number, default))
+
+
+def _column_of(rows: Rows, number: int, default: object) -> Sequence[Any]:
+    """A field of envelopes, most of which have only those that every envelope has."""
+    fields = rows["fields"]
+    if number in rows.stored:
+        return [each.get(number, default) for each in fields]
+    return [default] * len(fields)
 
 
 def _times(milliseconds: Sequence[int | None]) -> pa.Array:
