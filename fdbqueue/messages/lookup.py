@@ -25,7 +25,7 @@ from ..values.model import Death, Due, MessageState, Position, parse_id
 from ..values.records import record
 from ..values.states import State
 from . import payloads
-from .delivery import scan
+from .delivery import lease_rows, scan
 
 _CLAIMS_AT_ONCE = 50
 """Claims of plans that are searched at once."""
@@ -106,7 +106,7 @@ def find(tr: fdb.TransactionRead, scope: Scope, reads: Reads) -> Found | None:
 def read(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> Read:
     """Issue the read of a place: one row."""
     if isinstance(place, Position) and blocks.numbered(place):
-        rest = blocks.from_there_on(keys, place)
+        rest = blocks.rest(keys.ready_prefix, keys.ready(place))
         return partial(_in_row, tr.get_range(rest.start, rest.stop, limit=1), place)
     return partial(_alone, tr.get(key(keys, place)), place)
 
@@ -131,33 +131,37 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     keys, snapshot = scope.keys, tr.snapshot
     issued = reads(snapshot, keys, message_id)
     place, plans = issued.named, keys.kind(Kind.PLAN)
-    lease = snapshot.get(keys.lease_at(place)) if isinstance(place, Position) else None
+    lease = _lease(snapshot, keys, place)
     planned = snapshot.get_range(plans.start, plans.stop)
     moved = issued.moved.value
     if moved is not None:
         place = unpack_place(moved)
         if isinstance(place, PlannedPlace):
-            return _leased(tr, scope, message_id, key(keys, place))
-        lease = snapshot.get(keys.lease_at(place)) if isinstance(place, Position) else None
+            read = snapshot.get(key(keys, place))
+            return _leased(tr, scope, message_id, read.value)
+        lease = _lease(snapshot, keys, place)
     found = find(snapshot, scope, issued)
     if found is not None:
         return state(tr, scope, found)
     if lease is None or not isinstance(place, Position):
         return None
-    if lease.present():
-        return _leased(tr, scope, message_id, keys.lease_at(place))
+    if lease.value is not None:
+        return _leased(tr, scope, message_id, lease.value)
     for each in _planned(snapshot, keys, list(_claims(planned)), place):
-        leased = _leased(tr, scope, message_id, each)
+        leased = _leased(tr, scope, message_id, snapshot.get(each).value)
         if leased is not None:
             return leased
     return None
 
 
+def _lease(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> lease_rows.Read | None:
+    return lease_rows.read(tr, keys, keys.lease_at(place)) if isinstance(place, Position) else None
+
+
 def _leased(
-    tr: fdb.Transaction, scope: Scope, message_id: str, lease_key: bytes
+    tr: fdb.Transaction, scope: Scope, message_id: str, value: bytes | None
 ) -> MessageState | None:
-    """The message at a LEASE key, if it is the one with this id. Up to two round trips."""
-    value = tr.snapshot.get(lease_key).value
+    """The message of a stored lease, if it is the one with this id. Up to two round trips."""
     if value is None:
         return None
     lease = unpack_lease(value)

@@ -131,7 +131,7 @@ def test_a_receive_and_an_acknowledgement_in_transactions_of_their_own(
 ) -> None:
     busy.enqueue_many(db, [b"x"] * 10)
     held = busy.receive_many(db, 3)
-    check(lambda: busy.receive(db), 111)
+    check(lambda: busy.receive(db), 114)
     check(lambda: busy.ack(db, held.pop()), 67)
 
 
@@ -141,7 +141,7 @@ def test_a_receive_and_an_acknowledgement_in_the_callers_transaction(
     busy.enqueue_many(db, [b"x"] * 10)
     held = busy.receive_many(db, 3)
     tr = db.create_transaction()
-    check(lambda: busy.receive(tr), 192)
+    check(lambda: busy.receive(tr), 197)
     check(lambda: busy.ack(tr, held.pop()), 98)
 
 
@@ -154,4 +154,4 @@ def test_a_message_with_more_than_a_payload_is_received_on_the_same_way(
         if "key" in options:
             options = {"key": f"k{n}"}
         busy.enqueue(db, b"x", **options)
-    check(lambda: busy.receive(db), 117)
+    check(lambda: busy.receive(db), 120)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fdbqueue import Delivery, NewMessage, Queue, verify
 from fdbqueue.errors import LeaseLost
-from fdbqueue.messages.delivery import lease, lease_expiry
+from fdbqueue.messages.delivery import lease, lease_expiry, lease_rows
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -126,7 +126,7 @@ def fresh(
     db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], tuple[Queue, ManualClock]]:
     """Makes a queue for each run; few messages are many."""
-    monkeypatch.setattr(lease, "MIN_SPAN", 3)
+    monkeypatch.setattr(lease_rows, "MIN_SPAN", 3)
     monkeypatch.setattr(lease, "MAX_TOGETHER", 6)
     monkeypatch.setattr(lease_expiry, "MAX_PLACES", 7)
     monkeypatch.setattr(lease_expiry, "MAX_EXPIRED", 2)

@@ -10,7 +10,7 @@ import pytest
 
 from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
 from fdbqueue.errors import LeaseLost
-from fdbqueue.messages.delivery import lease, lease_expiry
+from fdbqueue.messages.delivery import lease, lease_expiry, lease_rows
 from fdbqueue.schema import once
 from fdbqueue.schema.codec.leases import pack_expiry
 from fdbqueue.schema.keys import Kind
@@ -32,8 +32,12 @@ def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
 
 
 def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
-    ranges = [queue._keys.kind(kind) for kind in kinds or ENDS]
-    return [len(db.get_range(every.start, every.stop)) for every in ranges]
+    counts = []
+    for kind in kinds or ENDS:
+        every = queue._keys.kind(kind)
+        rows = list(db.get_range(every.start, every.stop))
+        counts.append(len(list(lease_rows.alone(rows))) if kind is Kind.LEASE else len(rows))
+    return counts
 
 
 def payloads(found: list[Delivery]) -> list[bytes]:

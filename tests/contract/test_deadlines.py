@@ -537,6 +537,7 @@ NEEDS_PLANS = {("Plans", name) for name in ("show", "messages", "release", "rele
 
 
 @pytest.mark.parametrize(("owner", "method"), [*takers()])
+@pytest.mark.filterwarnings("ignore:Queue.looking is:DeprecationWarning")
 def test_a_call_with_a_timeout_ends_in_its_time_and_writes_nothing(
     db: fdb.Database,
     space: fdb.Subspace,
@@ -573,6 +574,7 @@ class Away:
 
 
 @pytest.mark.parametrize(("owner", "method"), [*takers()])
+@pytest.mark.filterwarnings("ignore:Queue.looking is:DeprecationWarning")
 def test_a_timeout_is_a_time_and_not_one_of_a_transaction(
     db: fdb.Database, space: fdb.Subspace, known: Known, owner: str, method: str
 ) -> None:

@@ -197,7 +197,9 @@ class Subscribed(RuleBasedStateMachine):
         to = data.draw(st.sampled_from(places))
         if isinstance(to, Position):
             browser.seek(self.db, to.to_id())
-            self.places[name][to.level] = Position(to.level, to.index, b"")
+            before = int.from_bytes(to.random, "big") - 1
+            random = before.to_bytes(len(to.random), "big") + b"\xff"
+            self.places[name][to.level] = Position(to.level, to.index, random)
             return
         browser.seek(self.db, to)
         self.places[name] = dict(self.ends) if to == "now" else {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import InvalidArgument
-from ...messages.delivery import head, lease, scan, settle
+from ...messages.delivery import head, lease, lease_rows, scan, settle
 from ...schema import once
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -71,7 +71,7 @@ def attempt(
     led, issued = returning_leader.reads(tr, access), None
     if waits or access.lined:
         issued = line.reads(tr, access.keys, first=not access.crowded)
-    leases = lease.reads(tr, access.keys, ack)
+    leases = lease_rows.reads(tr, access.keys, ack)
     if leases:
         # By then the read version is known, too.
         leases[-1].block_until_ready()
@@ -126,7 +126,7 @@ def attempt_all(
     led = returning_leader.reads(tr, access)
     round_ = fulfilment.reads(tr, keys, wanted) if led is None else led.round
     leads = tr.snapshot.get(keys.led)
-    leases = lease.reads(tr, keys, ack)
+    leases = lease_rows.reads(tr, keys, ack)
     scope = access.scope(tr)
     mode = scope.options.contention
     if mode not in ("auto", "staged"):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from ...messages.delivery import lease, scan, settle
+from ...messages.delivery import lease, lease_rows, scan, settle
 from ...schema import once
 from ...schema.codec.leases import expiries_end
 from ...schema.keys import CLAIM_BYTES
@@ -139,7 +139,7 @@ def _attempt(
     following = line = expiry = snapshot.get_key(keys.first_delayed)
     if access.delays:
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
-    ended = lease.reads(tr, keys, ack) if ack else ()
+    ended = lease_rows.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
     # An acknowledgement may make the next message of its ordering key ready: read again then.
     alone = not ack or settle.done(tr, scope, ack, ended)
@@ -172,7 +172,7 @@ def _attempt(
     room = scan.BATCH_BYTES
     if ack:
         room = max(attempt.MIN_BATCH_BYTES, room - len(ack) * keys.lease_bytes)
-    found = lease.take_plain(tr, scope, ready, terms, room)
+    found = lease.take_plain(tr, scope, ready, terms, limit, room)
     if found is None and leads:
         return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     if found is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
 
@@ -40,6 +40,7 @@ from ...store.clocks import VERSIONS_PER_SECOND, Moment
 from ...values.model import Depth, Deviation, Position
 from ...values.options import MAX_LEASE_SECONDS
 from .. import lookup
+from ..delivery import lease_rows
 
 PAGE_ROWS = 500
 PAGE_BYTES = 5_000_000
@@ -109,8 +110,13 @@ class Audit:
 
     def messages(self, kind: Kind, every: slice) -> Iterator[AnyRow]:
         """As ``whole``, with a row for each message."""
-        found = self.whole(every)
-        return blocks.alone(self.scope.keys, found) if kind is Kind.READY else found
+        return self.opened(kind, self.whole(every))
+
+    def opened(self, kind: Kind, rows: Iterable[fdb.KeyValue]) -> Iterator[AnyRow]:
+        """A row for each message of rows."""
+        if kind is Kind.READY:
+            return blocks.alone(self.scope.keys, rows)
+        return lease_rows.alone(rows) if kind is Kind.LEASE else iter(rows)
 
     def envelope(self, kind: Kind, kv: AnyRow) -> tuple[Position, Envelope] | None:
         """The message in a row; None if it is unreadable, which ``messages`` reports."""
@@ -167,7 +173,7 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     """Every envelope is readable, its chunks exist, and its index is not beyond TAIL."""
     keys = audit.scope.keys
     page, following = audit.page(kind, begin)
-    rows = list(blocks.alone(keys, page) if kind is Kind.READY else page)
+    rows = list(audit.opened(kind, page))
     tails: dict[int, fdb.Value] = {}
     reads = []
     left = PAGE_BYTES
@@ -211,7 +217,7 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.LEASE, begin)
     reads = []
     untils: dict[bytes, fdb.Value] = {}
-    for kv in rows:
+    for kv in audit.opened(Kind.LEASE, rows):
         if audit.envelope(Kind.LEASE, kv) is None:
             continue
         lease = unpack_lease(kv.value)

@@ -26,16 +26,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
+from ...errors import CorruptData, FormatTooNew
 from ...schema import counters, once
+from ...schema.codec.blocks import SHARED, Block, open_block, pack_block
 from ...schema.codec.envelopes import open_envelope, pack_envelope
 from ...schema.codec.leases import (
     Lease,
     Leasing,
-    claim_keys,
     lease_key,
     leasing,
     open_message,
@@ -55,14 +54,12 @@ from ...values.model import Delivery, LeasedMessage, Message
 from ...values.records import record
 from ...values.states import LEASE
 from .. import payloads, transitions
-from . import scan
+from . import lease_rows, scan
 
 T = TypeVar("T")
 
 MAX_TOGETHER = 1_000
 """The most leases of one claim, so that their places fit into one value."""
-MIN_SPAN = 8
-"""How many leases of one claim and level are read as a range."""
 
 
 @record
@@ -79,60 +76,6 @@ class Terms:
     consumer: str
     begins: bool = True
     in_line: bool = False
-
-
-class Read(Protocol):
-    """The read of one key, issued and perhaps not awaited."""
-
-    @property
-    def value(self) -> bytes | None:
-        """What stands there; None if nothing does."""
-
-    def block_until_ready(self) -> None:
-        """Wait for it."""
-
-
-class Span:
-    """One read of a range instead of one of each key: of some keys that stand together, with few
-    others between them. If there are many, the rest of the keys are read one by one."""
-
-    def __init__(self, tr: fdb.TransactionRead, keys: Sequence[bytes]) -> None:
-        self._tr = tr
-        self._limit = 2 * len(keys)
-        self.begin, self.end = min(keys), max(keys) + b"\x00"
-        mode = fdb.StreamingMode.want_all
-        self._range = tr.get_range(self.begin, self.end, self._limit, False, mode)
-
-    @cached_property
-    def rows(self) -> dict[bytes, bytes]:
-        """The rows by their keys."""
-        return {kv.key: kv.value for kv in self._range}
-
-    @property
-    def alone(self) -> bool:
-        """Whether only the keys stand there, given that all of them do."""
-        return 2 * len(self.rows) == self._limit
-
-    def get(self, key: bytes) -> bytes | None:
-        """What stands at a key."""
-        rows = self.rows
-        if key in rows or len(rows) < self._limit:
-            return rows.get(key)
-        return self._tr.get(key).value
-
-
-class _Row(NamedTuple):
-    """A key of a span, to be used as a ``Read``."""
-
-    span: Span
-    key: bytes
-
-    @property
-    def value(self) -> bytes | None:
-        return self.span.get(self.key)
-
-    def block_until_ready(self) -> None:
-        self.span.rows  # noqa: B018
 
 
 @transactional
@@ -153,16 +96,27 @@ def grant(
 _LEASED = counters.unit(LEASE)
 
 
+_Taken = tuple[bytes, bytes, Leasing, Message, bool, Block | None]
+"""A message to lease: its READY key, its envelope, what its lease needs, the message, whether it
+is plain, and its block."""
+
+
 def take_plain(
-    tr: fdb.Transaction, scope: Scope, found: Iterable[fdb.KeyValue], terms: Terms, room: int
+    tr: fdb.Transaction,
+    scope: Scope,
+    found: Iterable[fdb.KeyValue],
+    terms: Terms,
+    limit: int,
+    room: int,
 ) -> list[Delivery] | None:
     """Lease the first ready messages of a snapshot read, the fast way.
 
     Does what ``scan.conflicting``, ``head.first`` and ``grant`` do, with the same conflicts, but
-    opens each envelope once and stores it unchanged. Returns None, with nothing written, if there
-    is no message, the queue keeps a history, or ``open_message`` returns None for one.
+    opens each envelope once and stores it unchanged; what is taken of a block stays one. Returns
+    None, with nothing written, if there is no message, the queue keeps a history, or
+    ``open_message`` returns None for one.
 
-    room: bytes of messages that the transaction can hold.
+    limit: how many messages to take at most. room: bytes of messages that the transaction can hold.
     """
     keys, clock, levels = scope.keys, scope.clock, scope.keys.levels
     if scope.options.history_seconds is not None:
@@ -172,44 +126,102 @@ def take_plain(
     version = tried.version or once.version(tr)
     version += clock.versions_ahead() + int(seconds * VERSIONS_PER_SECOND)
     wall_ms = now_ms + int(seconds * 1000)
-    rows: list[tuple[bytes, bytes, Leasing, tuple[Message, bool]]] = []
+    taken: list[_Taken] = []
+    block, end, count = None, b"", 0
     for kv in found:
         key, value = kv.key, kv.value
-        room -= len(value) + keys.lease_bytes
-        if room < 0 and rows:
+        if value[:1] == SHARED:
+            block = open_block(key, keys.parse_ready(key), value)
+            if block is None:
+                return None
+            stored: Iterable[tuple[bytes, bytes]]
+            stored = [(block.key(n), each) for n, each in block.left.items()]
+        else:
+            block, stored = None, ((key, value),)
+        for own, envelope in stored:
+            room -= len(envelope) + keys.lease_bytes
+            if (room < 0 and count) or count == limit:
+                break
+            needs = leasing(keys, own)
+            level, index, random, _ = needs
+            message_id = f"{levels[level].label}{index:012x}-{random.hex()}"
+            opened = open_message(envelope, message_id, level, now_ms)
+            if opened is None:
+                return None
+            taken.append((own, envelope, needs, *opened, block))
+            count += 1
+            end = key
+        if room < 0 or count == limit:
             break
-        needs = leasing(keys, key)
-        level, index, random, _ = needs
-        message_id = f"{levels[level].label}{index:012x}-{random.hex()}"
-        opened = open_message(value, message_id, level, now_ms)
-        if opened is None:
-            return None
-        rows.append((key, value, needs, opened))
-    count = len(rows)
     if not count:
         return None
+    end += b"\x00"
+    tr.add_read_conflict_range(keys.ready_begin, end)
+    # Nothing else is there. A cursor relies on the gaps between messages: leave these alone then.
+    at_once = count > 1 and tried.ours and not tried.taken and not scope.subscriptions
+    if count == 1 and block is None and tried.ours and not tried.taken:
+        tr.clear(end[:-1])
+    else:
+        if at_once:
+            tr.clear_range(taken[0][0], end)
+        _leave(tr, scope, taken, tried, cleared=at_once)
+    return _lease(tr, scope, terms, taken, Moment(version, wall_ms))
+
+
+def _leave(
+    tr: fdb.Transaction,
+    scope: Scope,
+    taken: Sequence[_Taken],
+    tried: once.Attempt,
+    *,
+    cleared: bool,
+) -> None:
+    """Remove messages from READY, and write what is left of the last block."""
+    last = taken[-1][5]
+    if not cleared:
+        for key, _, _, _, _, block in taken:
+            if not tried.ours or tried.taken:
+                tried.take(tr, scope.keys, key)
+            if block is None:
+                tr.clear(key)
+        for shared in {each[5] for each in taken}:
+            if shared is not None:
+                tr.clear_range(shared.span().start, shared.span().stop)
+    if last is not None:
+        count = 0
+        for each in taken:
+            if each[5] is last:
+                del last.left[last.first + count]
+                count += 1
+        for key, value in last.rows(count):
+            tr.set(key, value)
+
+
+def _lease(
+    tr: fdb.Transaction, scope: Scope, terms: Terms, taken: Sequence[_Taken], until: Moment
+) -> list[Delivery]:
+    """Write the leases of messages that are ready no more; returns their deliveries."""
+    keys, levels, count = scope.keys, scope.keys.levels, len(taken)
+    version, wall_ms = until
     begun = terms.begins and count == 1
     totals: dict[int, int] = {}
     tops: dict[int, int] = {}
     deliveries = []
-    end = rows[-1][0] + b"\x00"
-    tr.add_read_conflict_range(keys.ready_begin, end)
-    # Nothing else is there. A cursor relies on the gaps between messages: leave these alone then.
-    at_once = count > 1 and tried.ours and not tried.taken and not scope.subscriptions
-    if at_once:
-        tr.clear_range(rows[0][0], end)
     ends, packed = wall_ms.to_bytes(8, "little"), pack_int(version)
-    claims = ((terms.claim, rows),) if count <= MAX_TOGETHER else _claims(terms.claim, rows)
+    claims = ((terms.claim, taken),) if count <= MAX_TOGETHER else _claims(terms.claim, taken)
     for claim, some in claims:
         expiry = ends
-        together = count if some is rows else len(some)
-        for key, value, (level, index, random, place), (message, plain) in some:
-            if not at_once:
-                if not tried.ours or tried.taken:
-                    tried.take(tr, keys, key)
-                tr.clear(key)
-            given = (version, wall_ms, terms.consumer, value, begun, claim, plain, together)
-            tr.set(keys.lease_prefix + place, pack_terms(level, index, random, *given))
+        together = count if some is taken else len(some)
+        run: list[bytes] = []
+        for n, (_, value, needs, message, plain, block) in enumerate(some, 1):
+            level, index, random, place = needs
+            if block is not None and n < together and some[n][5] is block:
+                run.append(value)
+            else:
+                stored = pack_block([*run, value]) if run else value
+                run = []
+                given = (version, wall_ms, terms.consumer, stored, begun, claim, plain, together)
+                tr.set(keys.lease_prefix + place, pack_terms(level, index, random, *given))
             expiry += place
             counted = _LEASED - len(message.payload) * counters.BYTE
             totals[level] = totals[level] + counted if level in totals else counted
@@ -294,170 +306,14 @@ def answer(
     ]
 
 
-def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Read]:
-    """Issue the reads of leases to settle or extend, not of their ends.
-
-    One read of each, with a conflict; of many that were leased together, one snapshot read of all.
-    """
-    # Not in a transaction of the caller, who may have turned off that snapshots see its own writes.
-    if len(deliveries) < MIN_SPAN or not once.is_ours(tr):
-        return [tr.get(lease_key(keys, one.token)) for one in deliveries]
-    return read_together(tr, keys, [one.token for one in deliveries], tr.snapshot)
-
-
-def read_together(
-    tr: fdb.TransactionRead,
-    keys: QueueKeys,
-    tokens: Sequence[bytes],
-    spans: fdb.TransactionRead | None,
-) -> list[Read]:
-    """Issue the reads of leases: one of each, or one by ``spans`` of those that were taken
-    together, if there are enough of one claim and level.
-    """
-    together: dict[bytes, list[bytes]] = {}
-    for token in () if spans is None else tokens:
-        together.setdefault(_neighbours(token), []).append(lease_key(keys, token))
-    found = {
-        which: Span(spans, some)
-        for which, some in together.items()
-        if spans is not None and len(some) >= MIN_SPAN
-    }
-    issued = list[Read]()
-    for token in tokens:
-        span, key = found.get(_neighbours(token)), lease_key(keys, token)
-        issued.append(tr.get(key) if span is None else _Row(span, key))
-    return issued
-
-
-def _neighbours(token: bytes) -> bytes:
-    """The claim and the level: leases of one claim stood together."""
-    return token[: token[CLAIM_BYTES] + CLAIM_BYTES - 0x13]
-
-
-def conflict(tr: fdb.Transaction, issued: Iterable[Read | None]) -> None:
-    """Make reads of leases conflict that do not yet."""
-    for read in issued:
-        if isinstance(read, _Row):
-            tr.add_read_conflict_key(read.key)
-
-
-def _spans(
-    tr: fdb.TransactionRead, keys: QueueKeys, deliveries: Sequence[Delivery]
-) -> dict[tuple[bytes, int], Span]:
-    """The leases by claim and level, where there are ``MIN_SPAN`` or more: one claim has messages
-    that stood together."""
-    tokens: dict[tuple[bytes, int], list[bytes]] = {}
-    for one in deliveries:
-        tokens.setdefault((one.token[:CLAIM_BYTES], one.message.level), []).append(one.token)
-    return {
-        place: Span(tr, [lease_key(keys, token) for token in some])
-        for place, some in tokens.items()
-        if len(some) >= MIN_SPAN
-    }
-
-
-def end(
-    tr: fdb.Transaction,
-    scope: Scope,
-    deliveries: Sequence[Delivery],
-    issued: Sequence[Read] | None = None,
-) -> list[StoredMessage]:
-    """End leases and return their messages; the caller records where these go.
-
-    issued: the reads of the leases, if they have been issued.
-
-    One round trip, two for extended leases. Conflicts with another settlement of the same leases
-    and with their expiry, never with an extension. Raises ``LeaseLost`` for the first lease that is
-    gone, and ``MessagePlanned`` for one of a plan, before anything is written.
-    """
-    return [message_of(each) for each in end_unread(tr, scope, deliveries, issued)]
-
-
-def end_unread(
-    tr: fdb.Transaction,
-    scope: Scope,
-    deliveries: Sequence[Delivery],
-    issued: Sequence[Read] | None = None,
-) -> list[Lease]:
-    """As ``end``, but returns the leases, with their envelopes still packed."""
-    keys = scope.keys
-    issued = issued or reads(tr, keys, deliveries)
-    leases = held(deliveries, issued)
-    claims: dict[bytes, Lease] = {}
-    left: dict[bytes, int] = {}
-    extended: dict[bytes, fdb.Value] = {}
-    for delivery, lease in zip(deliveries, leases, strict=True):
-        claim = lease.claim
-        if claim not in claims:
-            claims[claim] = lease
-            left[claim] = lease.together
-        left[claim] -= 1
-        if lease.expiry_ms != delivery.expires_at_ms and claim not in extended:
-            extended[claim] = tr.snapshot.get(keys.until(claim))
-    later = {claim: unpack_until(extended[claim].value) for claim in extended} if extended else {}
-    single: Sequence[Read | None] = issued
-    if len(issued) >= MIN_SPAN:
-        single = _clear_together(tr, issued)
-    for delivery, read in zip(deliveries, single, strict=True):
-        if read is not None:
-            tr.clear(lease_key(keys, delivery.token))
-    for claim in claims:
-        if left[claim]:
-            continue
-        lease = claims[claim]
-        until, expiry = claim_keys(keys, claim, lease.expiry_version)
-        # Also where there is none: an extension may have committed since.
-        tr.clear(until)
-        if claim not in later or len(later[claim]) < lease.together:
-            tr.clear(expiry)
-        if claim in later:
-            for version in {end.version for end in later[claim].values()}:
-                tr.clear(keys.expiry(version, claim))
-    return leases
-
-
-def held(deliveries: Sequence[Delivery], issued: Sequence[Read]) -> list[Lease]:
-    """The leases of deliveries, given their reads. Raises as ``end``."""
-    leases = []
-    for delivery, read in zip(deliveries, issued, strict=True):
-        packed = read.value
-        lease = None if packed is None else unpack_lease(packed)
-        if lease is None or lease.claim != delivery.token[:CLAIM_BYTES] or not lease.expiry_version:
-            raise _lost(delivery, lease)
-        leases.append(lease)
-    if len(leases) > 1 and len({each.token for each in deliveries}) < len(leases):
-        seen: set[bytes] = set()
-        for each in deliveries:
-            if each.token in seen:
-                raise LeaseLost(message_id=each.id)
-            seen.add(each.token)
-    return leases
-
-
-def _clear_together(tr: fdb.Transaction, issued: Sequence[Read]) -> list[Read | None]:
-    """Remove leases that are held and stand together with no others between, as a range, with a
-    conflict on it. Returns the reads of the others, with a conflict on each, and None for these."""
-    at_once = {read.span for read in issued if isinstance(read, _Row) and read.span.alone}
-    for span in at_once:
-        tr.add_read_conflict_range(span.begin, span.end)
-        tr.clear_range(span.begin, span.end)
-    left = [None if isinstance(read, _Row) and read.span in at_once else read for read in issued]
-    conflict(tr, left)
-    return left
-
-
 def witness(keys: QueueKeys, deliveries: Any) -> once.Witness:
-    """What tells whether a transaction has leased messages: the first LEASE, with the claim.
+    """What tells whether a transaction has leased messages: the last LEASE, with the claim.
 
     If the leases have expired by then, the messages are received again, as they would have been.
     """
-    token = deliveries[0].token
+    # The last message of a row has its key.
+    token = deliveries[-1].token
     return once.Witness(lease_key(keys, token), token[:CLAIM_BYTES], keys.leased_ready(token))
-
-
-def message_of(lease: Lease) -> StoredMessage:
-    """The message of a lease."""
-    return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
 
 
 def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> list[Delivery]:
@@ -467,7 +323,7 @@ def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> list[Delivery]:
     settlement.
     """
     places = unpack_until(tr.get(keys.until(claim)).value)
-    values = [tr.get(keys.lease_prefix + place) for place in places]
+    values = [lease_rows.read(tr, keys, keys.lease_prefix + place) for place in places]
     found = [
         (claim + place, unpack_lease(value.value))
         for place, value in zip(places, values, strict=True)
@@ -480,7 +336,8 @@ def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
     """The delivery that a token names; none if its lease is gone. As ``under``, but at snapshot
     isolation and with the current end of the lease."""
     claim = token[:CLAIM_BYTES]
-    read, until = tr.snapshot.get(lease_key(keys, token)), tr.snapshot.get(keys.until(claim))
+    read = lease_rows.read(tr.snapshot, keys, lease_key(keys, token))
+    until = tr.snapshot.get(keys.until(claim))
     lease = None if read.value is None else unpack_lease(read.value)
     if lease is None or lease.claim != claim:
         return []
@@ -509,12 +366,12 @@ def listed(
             break
     more = len(found) == limit or size > scan.BATCH_BYTES
     rows: list[tuple[bytes, Lease]] = []
-    for kv in found:
+    for row in lease_rows.alone(found, begin):
         try:
-            lease = unpack_lease(kv.value)
+            lease = unpack_lease(row.value)
         except (CorruptData, FormatTooNew):
             continue  # verify reports it
-        rows.append((scope.keys.leased_token(kv.key, lease.claim), lease))
+        rows.append((scope.keys.leased_token(row.key, lease.claim), lease))
     others = ends_of(tr.snapshot, scope.keys, {lease.claim for _, lease in rows})
     version, now_ms = scope.version(tr), scope.now_ms(tr)
     leases = []
@@ -559,7 +416,7 @@ def over(ends: Moment, version: int, now_ms: int) -> bool:
 def _deliveries(
     tr: fdb.Transaction, keys: QueueKeys, held: Sequence[tuple[bytes, Lease]]
 ) -> list[Delivery]:
-    messages = [message_of(lease) for _, lease in held]
+    messages = [lease_rows.message_of(lease) for _, lease in held]
     return answer(messages, payloads.reads(tr, keys, messages), held)
 
 
@@ -571,13 +428,6 @@ def _delivery(message: StoredMessage, token: bytes, lease: Lease) -> Delivery:
         expires_at_ms=lease.expiry_ms,
         begun=lease.begun,
     )
-
-
-def _lost(delivery: Delivery, lease: Lease | None) -> LeaseLost | MessagePlanned:
-    """Why a delivery cannot be settled or extended, given the lease at its position."""
-    if lease is None or lease.claim != delivery.token[:CLAIM_BYTES]:
-        return LeaseLost(message_id=delivery.id)
-    return MessagePlanned(message_id=delivery.id, consumer=lease.consumer)
 
 
 def ending(tr: fdb.Transaction, scope: Scope, seconds: float) -> Moment:

@@ -18,6 +18,7 @@ from ...schema import once
 from ...schema.codec.leases import (
     Lease,
     expiries_end,
+    lease_key,
     pack_expiry,
     pack_until,
     split_places,
@@ -30,7 +31,7 @@ from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
 from ...values.states import RECLAIM
 from ..transaction_budget import SIDE_BYTES, weight
-from . import lease, redelivery
+from . import lease, lease_rows, redelivery
 
 MAX_EXPIRED = 100
 """How many claims are read at once."""
@@ -84,10 +85,11 @@ class _Due:
 
 
 class _Held(NamedTuple):
-    """A lease that has expired, and its message."""
+    """A lease that has expired, its message, and the read of its row."""
 
     lease: Lease
     message: StoredMessage
+    row: lease_rows.Read
 
 
 @transactional
@@ -103,6 +105,7 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
     """
     keys, now_ms, over, size = scope.keys, scope.now_ms(tr), 0, 0
     verdicts: list[tuple[StoredMessage, redelivery.Verdict]] = []
+    ending: list[tuple[bytes, lease_rows.Read]] = []
     claims = _Claims(tr, scope, _over(tr, scope, reads))
     for due, n, held in claims.leases():
         if held is not None:
@@ -113,10 +116,10 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
                     tr[due.key] = pack_expiry(due.wall_ms, due.places[n:])
                 break
             size += more
-            key = keys.lease_prefix + due.places[n]
-            tr.add_read_conflict_key(key)
+            token = due.claim + due.places[n]
+            tr.add_read_conflict_key(lease_key(keys, token))
             tr.add_read_conflict_key(keys.until(due.claim))
-            del tr[key]
+            ending.append((token, held.row))
             verdict = redelivery.after_expiry(
                 scope.options, held.message.envelope, now_ms, begun=held.lease.begun
             )
@@ -124,6 +127,8 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
         if n == len(due.places) - 1:
             claims.finish(due)
             over += 1
+    tokens, rows = [token for token, _ in ending], [row for _, row in ending]
+    lease_rows.remove(tr, keys, tokens, rows, every=False)
     ended = len(verdicts) + over
     return redelivery.carry_out(tr, scope, RECLAIM, verdicts), ended, size
 
@@ -152,13 +157,13 @@ class _Claims:
             some = self._sought[read : read + count]
             new = {due.claim for due, _ in some} - self._ends.keys()
             tokens = [due.claim + due.places[n] for due, n in some]
-            rows = lease.read_together(self._reads, self._keys, tokens, self._spans)
+            rows = lease_rows.read_together(self._reads, self._keys, tokens, self._spans)
             self._ends |= lease.ends_of(self._reads, self._keys, new)
             for (due, n), row in zip(some, rows, strict=True):
                 ends = self._ends[due.claim]
                 if ends is None:
                     continue  # verify reports it; it must not block the others.
-                held = _held(due, row.value, ends)
+                held = _held(due, row, ends)
                 if held is not None:
                     size += weight(held.message.envelope)
                 yield due, n, held
@@ -182,8 +187,9 @@ class _Claims:
                 del tr[until]
 
 
-def _held(due: _Due, packed: bytes | None, ends: dict[bytes, Moment]) -> _Held | None:
+def _held(due: _Due, row: lease_rows.Read, ends: dict[bytes, Moment]) -> _Held | None:
     """The lease that was read, with its message, if it belongs to the claim and ends then."""
+    packed = row.value
     if packed is None:
         return None
     try:
@@ -192,7 +198,7 @@ def _held(due: _Due, packed: bytes | None, ends: dict[bytes, Moment]) -> _Held |
         return None  # verify reports it; it must not block the others.
     if found.claim != due.claim or found.ends(ends).version != due.version:
         return None
-    return _Held(found, lease.message_of(found))
+    return _Held(found, lease_rows.message_of(found), row)
 
 
 def _over(tr: fdb.Transaction, scope: Scope, reads: Reads) -> list[_Due]:

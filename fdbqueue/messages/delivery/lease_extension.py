@@ -10,7 +10,7 @@ from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...store.clocks import Moment
 from ...values.model import Delivery
-from . import lease
+from . import lease, lease_rows
 
 
 @transactional
@@ -23,12 +23,13 @@ def extend(
     is extended; aborts only expiries, and such extensions. Raises what ``lease.end`` raises.
     """
     keys = scope.keys
-    issued = lease.reads(tr, keys, deliveries)
+    issued = lease_rows.reads(tr, keys, deliveries)
     claims = dict.fromkeys(one.token[:CLAIM_BYTES] for one in deliveries)
     ends = {claim: tr.get(keys.until(claim)) for claim in claims}
-    lease.conflict(tr, issued)
+    leases = lease_rows.held(tr, keys, deliveries, issued)
+    lease_rows.conflict(tr, issued)
     together: dict[bytes, list[Lease]] = {}
-    for held in lease.held(deliveries, issued):
+    for held in leases:
         together.setdefault(held.claim, []).append(held)
     until = lease.ending(tr, scope, seconds)
     for claim, leases in together.items():

@@ -16,7 +16,7 @@ from ...store.binding import fdb, transactional
 from ...values.model import Delivery
 from ...values.states import ACK, DROP, RELEASE, State
 from .. import dead_letters, transitions
-from . import lease, redelivery
+from . import lease_rows, redelivery
 
 _ACKNOWLEDGED = counters.unit(ACK)
 _ONE = counters.operand(_ACKNOWLEDGED)
@@ -24,7 +24,7 @@ _ONE = counters.operand(_ACKNOWLEDGED)
 
 def ack(tr: fdb.Transaction, entry: Entry, deliveries: Sequence[Delivery]) -> None:
     """Acknowledge deliveries."""
-    reads = lease.reads(tr, entry.keys, deliveries)
+    reads = lease_rows.reads(tr, entry.keys, deliveries)
     done(tr, entry.scope(tr), deliveries, reads)
 
 
@@ -32,7 +32,7 @@ def done(
     tr: fdb.Transaction,
     scope: Scope,
     deliveries: Sequence[Delivery],
-    reads: Sequence[lease.Read],
+    reads: Sequence[lease_rows.Read],
 ) -> bool:
     """Acknowledge deliveries, given the reads of their leases.
 
@@ -42,12 +42,12 @@ def done(
     silent, levels = scope.options.history_seconds is None, scope.keys.levels
     counts: dict[int, int] = {}
     others = []
-    for each in lease.end_unread(tr, scope, deliveries, reads):
+    for each in lease_rows.end_unread(tr, scope, deliveries, reads):
         if silent and each.plain:
             level = each.position.level
             counts[level] = counts[level] + _ACKNOWLEDGED if level in counts else _ACKNOWLEDGED
         else:
-            others.append(lease.message_of(each))
+            others.append(lease_rows.message_of(each))
     for level, total in counts.items():
         tr.add(levels[level].count, _ONE if total == _ACKNOWLEDGED else counters.operand(total))
     if others:
@@ -77,7 +77,7 @@ def release(
                 scope.options, held.envelope, now_ms, failure=failure, error=error, delay=delay
             ),
         )
-        for held in lease.end(tr, scope, deliveries)
+        for held in lease_rows.end(tr, scope, deliveries)
     ]
     return redelivery.carry_out(tr, scope, RELEASE, verdicts)
 
@@ -89,7 +89,7 @@ def reject(
     """Make dead letters of messages, or drop them. The attempt failed."""
     failed = [
         StoredMessage(held.position, held.envelope.failed(reason), held.consumer)
-        for held in lease.end(tr, scope, deliveries)
+        for held in lease_rows.end(tr, scope, deliveries)
     ]
     if drop:
         transitions.record(tr, scope, DROP, failed)

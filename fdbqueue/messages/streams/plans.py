@@ -37,7 +37,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.states import ACK, RELEASE
 from .. import transitions
-from ..delivery import lease, redelivery
+from ..delivery import lease_rows, redelivery
 from ..enqueue import ordering_keys
 
 NAME_BYTES = 8
@@ -238,7 +238,7 @@ def leased(
 def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[StoredMessage]:
     # At snapshot isolation: the plan was read with a conflict, and its leases change with it.
     found = leased(tr.snapshot, scope.keys, claimed.claim, 0, claimed.messages)
-    return [lease.message_of(unpack_lease(kv.value)) for kv in found]
+    return [lease_rows.message_of(unpack_lease(kv.value)) for kv in found]
 
 
 def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -12,13 +12,14 @@ from typing import Any, TypeVar, cast
 from ...errors import TransactionTooSlow
 from ...schema import once
 from ...schema.codec import blocks
-from ...schema.codec.blocks import Block
+from ...schema.codec.blocks import AnyRow, Block
 from ...schema.codec.envelopes import FIELDS, unpack_envelope
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.model import Position
 from .. import payloads
+from ..delivery import lease_rows
 
 R = TypeVar("R")
 
@@ -40,8 +41,12 @@ class Page:
         self._parts: list[bytes | Block] = []
         self.values: list[bytes] = []
         if not within.start.startswith(keys.ready_prefix):
-            self._parts += [kv.key for kv in rows]
-            self.values += [kv.value for kv in rows]
+            each: Iterable[AnyRow] = rows
+            if _leased(keys, within):
+                each = lease_rows.alone(rows, within.start)
+            for kv in each:
+                self._parts.append(kv.key)
+                self.values.append(kv.value)
             return
         for kv in rows:
             key, value = kv.key, kv.value
@@ -88,6 +93,12 @@ class Page:
             return self.keys[count - 1] + b"\x00"
         last = next(part for part in reversed(self._parts) if isinstance(part, bytes) or part.left)
         return (last if isinstance(last, bytes) else last.keys[-1]) + b"\x00"
+
+
+def _leased(keys: QueueKeys, within: slice) -> bool:
+    """Whether a range has leases other than those of a claim of a plan."""
+    prefix = keys.lease_prefix
+    return within.start.startswith(prefix) and not within.stop.startswith(prefix + b"\x01")
 
 
 @transactional

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...consumers import promotion, wakeups
 from ...errors import PlanLost, QueueReplaced
 from ...messages import payloads
-from ...messages.delivery import lease, scan
+from ...messages.delivery import lease_rows, scan
 from ...messages.streams import planning, plans
 from ...messages.streams.planning import Limits
 from ...messages.streams.plans import OpenPlans
@@ -169,7 +169,7 @@ class Planner:
         found: list[StoredMessage] = []
         room = scan.BATCH_BYTES
         for kv in plans.leased(tr.snapshot, keys, claim, begin, end):
-            message = lease.message_of(unpack_lease(kv.value))
+            message = lease_rows.message_of(unpack_lease(kv.value))
             room -= len(kv.value) + message.envelope.chunk_bytes
             if found and room < 0:
                 break

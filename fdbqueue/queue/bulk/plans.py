@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...errors import PlanHeld, PlanNotFound
-from ...messages.delivery import lease
+from ...messages.delivery import lease_rows
 from ...messages.streams import plans
 from ...messages.streams.plans import OpenPlans
 from ...schema.codec.leases import unpack_lease
@@ -56,7 +56,7 @@ class Plans:
                 for claimed in plan.claims:
                     wanted = min(claimed.messages, limit - len(messages))
                     rows = plans.leased(tr.snapshot, scope.keys, claimed.claim, 0, wanted)
-                    held = [lease.message_of(unpack_lease(kv.value)) for kv in rows if wanted]
+                    held = [lease_rows.message_of(unpack_lease(kv.value)) for kv in rows if wanted]
                     messages += [each.envelope.properties(each.position) for each in held]
             return messages
 

@@ -21,10 +21,11 @@ from ...errors import CorruptData
 from ...store.binding import fdb
 from ...values.model import RANDOM_BYTES, Position
 from ..keys import QueueKeys
+from ..keys.kinds import unpacked
 from .envelopes import INLINE_LIMIT
 
-BLOCK = 0x42
-"""The first byte of a block; an envelope begins with its version."""
+SHARED = b"B"
+"""What a block begins with; an envelope begins with its version."""
 MIN_MESSAGES = 8
 """Fewer stand alone: consumers that take one message would only cut the block again."""
 MAX_MESSAGES = 1_000
@@ -35,7 +36,6 @@ LENGTH_BYTES = 5
 """The most that a block adds to an envelope."""
 
 NUMBER_BYTES = 2
-_BLOCK = bytes([BLOCK])
 _NO_BYTE = b"\x00\xff"
 _LAST = 2 ** (8 * NUMBER_BYTES) - 1
 
@@ -52,7 +52,7 @@ AnyRow = fdb.KeyValue | Row
 
 def pack_block(envelopes: Sequence[bytes]) -> bytes:
     """The stored form of a block, given the stored forms of its envelopes."""
-    return _BLOCK + bytes(msgpack.packb(envelopes))
+    return SHARED + bytes(msgpack.packb(envelopes))
 
 
 def envelopes(value: bytes) -> list[bytes]:
@@ -76,10 +76,35 @@ def number(position: Position) -> int:
     return int.from_bytes(position.random[RANDOM_BYTES:], "big")
 
 
-def from_there_on(keys: QueueKeys, position: Position) -> slice:
-    """The READY keys of a message and of those that follow it in its block."""
+def is_numbered(place: bytes) -> bool:
+    """As ``numbered``, for a place: what a READY key adds to its kind."""
+    try:
+        return numbered(_at(place))
+    except CorruptData:  # a token that somebody made up
+        return False
+
+
+def number_in(place: bytes) -> int:
+    """The number in a place."""
+    return number(_at(place))
+
+
+def rest(prefix: bytes, key: bytes) -> slice:
+    """The keys from that of a message on where it may share a row.
+
+    prefix: of the kind, READY or LEASE.
+    """
+    place = key[len(prefix) :]
+    if not is_numbered(place):
+        return slice(key, key + b"\x00")
+    position = _at(place)
     last = placed(replace(position, random=position.random[:RANDOM_BYTES]), _LAST)
-    return slice(keys.ready(position), keys.ready(last) + b"\x00")
+    elements = (last.level, last.index, last.random)
+    return slice(key, bytes(fdb.tuple.pack(elements, prefix)) + b"\x00")
+
+
+def _at(place: bytes) -> Position:
+    return Position(*unpacked(place, b"", int, int, bytes))
 
 
 def placed(position: Position, n: int) -> Position:
@@ -96,7 +121,7 @@ def ids(position: Position, count: int) -> list[str]:
 
 
 class Block:
-    """The messages of one row of READY, as one transaction has read and changed them.
+    """The messages of one row of READY, or LEASE, as one transaction has read and changed them.
 
     position: of the row, and so of the last message. left: the stored envelopes by number, those
     that the transaction has not removed.
@@ -167,12 +192,12 @@ def _packed(n: int) -> bytes:
 
 def shared(row: AnyRow) -> bool:
     """Whether a row of READY is a block."""
-    return row.value[:1] == _BLOCK
+    return row.value[:1] == SHARED
 
 
 def open_block(key: bytes, position: Position, value: bytes) -> Block | None:
     """The block in a row of READY; None if the row has one message, or cannot be read."""
-    if value[:1] != _BLOCK:
+    if value[:1] != SHARED:
         return None
     try:
         found = envelopes(value)
@@ -194,17 +219,21 @@ def alone(keys: QueueKeys, rows: Iterable[AnyRow]) -> Iterator[AnyRow]:
 
 
 def before(keys: QueueKeys, key: bytes) -> bytes:
-    """A key that is not among those of a block: before all of it, or else the same key."""
-    found = _numbered(keys, key)
-    if found is None:
-        return key
-    return keys.ready(replace(found, random=found.random[:RANDOM_BYTES]))
+    """A key of READY or LEASE that is not among those of a block: before all of it, or else the
+    same key."""
+    for prefix in (keys.ready_prefix, keys.lease_prefix):
+        place = key[len(prefix) :]
+        if key.startswith(prefix) and is_numbered(place):
+            at = _at(place)
+            elements = (at.level, at.index, at.random[:RANDOM_BYTES])
+            return bytes(fdb.tuple.pack(elements, prefix))
+    return key
 
 
 def behind(keys: QueueKeys, key: bytes) -> bytes:
     """As ``before``, but behind all of the block: its row belongs to a range that ends within."""
     found = _numbered(keys, key)
-    return key if found is None else from_there_on(keys, found).stop
+    return key if found is None else rest(keys.ready_prefix, keys.ready(found)).stop
 
 
 def _numbered(keys: QueueKeys, key: bytes) -> Position | None:

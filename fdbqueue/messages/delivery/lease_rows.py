@@ -1,0 +1,375 @@
+"""Rows of leases: reading leases by their keys, and removing them.
+
+A row holds one lease, or those of messages of a block that were taken together: the row of the
+last of them, with their envelopes as a block. Leases that are settled together with their row are
+one key to remove. If only some of them are, the others get rows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
+from ...schema import once
+from ...schema.codec import blocks
+from ...schema.codec.blocks import AnyRow, Block
+from ...schema.codec.envelopes import open_envelope
+from ...schema.codec.leases import (
+    Lease,
+    claim_keys,
+    lease_key,
+    pack_lease,
+    unpack_lease,
+    unpack_until,
+)
+from ...schema.keys import CLAIM_BYTES, QueueKeys
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.model import Delivery
+
+MIN_SPAN = 8
+"""How many leases of one claim and level are read as a range."""
+
+
+class Read(Protocol):
+    """The read of a lease, issued and perhaps not awaited."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The lease, as if it had a row of its own; None if there is none."""
+
+    def block_until_ready(self) -> None:
+        """Wait for it."""
+
+
+class Shared:
+    """Leases that share a row, as one transaction has read and changed it."""
+
+    __slots__ = ("block", "key", "lease")
+
+    def __init__(self, key: bytes, lease: Lease, block: Block) -> None:
+        self.key = key
+        self.lease = lease
+        self.block = block
+
+    def alone(self) -> Iterator[blocks.Row]:
+        """A row for each lease that is left."""
+        for n, envelope in self.block.left.items():
+            lease = self.lease._replace(position=self.block.place(n), envelope=envelope)
+            yield blocks.Row(self.block.key(n), pack_lease(lease))
+
+    def write(self, tr: fdb.Transaction) -> None:
+        """Replace the row by those of the leases that are left."""
+        tr.clear(self.key)
+        for key, value in self.alone():
+            tr.set(key, value)
+
+
+def shared(key: bytes, value: bytes) -> Shared | None:
+    """The leases in a row; None if it has one, or cannot be read."""
+    try:
+        lease = unpack_lease(value)
+    except (CorruptData, FormatTooNew):
+        return None
+    block = blocks.open_block(key, lease.position, lease.envelope)
+    return None if block is None else Shared(key, lease, block)
+
+
+def alone(rows: Iterable[AnyRow], begin: bytes = b"") -> Iterator[AnyRow]:
+    """Rows of LEASE, with a row for each lease that shares one, from the key ``begin`` on."""
+    for kv in rows:
+        found = shared(kv.key, kv.value)
+        if found is None:
+            yield kv
+        else:
+            yield from (each for each in found.alone() if each.key >= begin)
+
+
+class Span:
+    """One read of a range instead of one of each key: of some keys that stand together, with few
+    others between them. If there are many, the rest of the keys are read one by one."""
+
+    def __init__(self, tr: fdb.TransactionRead, keys: QueueKeys, wanted: Sequence[bytes]) -> None:
+        self._tr = tr
+        self._keys = keys
+        self._wanted = len(wanted)
+        self._limit = 2 * len(wanted)
+        self.begin = min(wanted)
+        end = blocks.rest(keys.lease_prefix, max(wanted)).stop
+        mode = fdb.StreamingMode.want_all
+        self._range = tr.get_range(self.begin, end, self._limit, False, mode)
+        self.shared: dict[bytes, Shared] = {}
+
+    @cached_property
+    def stored(self) -> list[fdb.KeyValue]:
+        """The rows that were read."""
+        return list(self._range)
+
+    @cached_property
+    def rows(self) -> dict[bytes, bytes]:
+        """The leases by their own keys."""
+        return self._open(self.stored)
+
+    @property
+    def alone(self) -> bool:
+        """Whether only the keys stand there, given that all of them do."""
+        return len(self.rows) == self._wanted and len(self.stored) < self._limit
+
+    @property
+    def end(self) -> bytes:
+        """The end of the last row."""
+        return self.stored[-1].key + b"\x00"
+
+    def get(self, key: bytes) -> bytes | None:
+        """The lease of a key."""
+        rows = self.rows
+        if key not in rows and len(self.stored) >= self._limit:
+            rest = blocks.rest(self._keys.lease_prefix, key)
+            rows |= self._open(self._tr.get_range(rest.start, rest.stop, limit=1))
+        return rows.get(key)
+
+    def _open(self, stored: Iterable[fdb.KeyValue]) -> dict[bytes, bytes]:
+        rows: dict[bytes, bytes] = {}
+        for kv in stored:
+            found = shared(kv.key, kv.value)
+            if found is None:
+                rows[kv.key] = kv.value
+                continue
+            for own, value in found.alone():
+                rows[own] = value
+                self.shared[own] = found
+        return rows
+
+
+class _InSpan(NamedTuple):
+    """A key of a span, to be used as a ``Read``."""
+
+    span: Span
+    key: bytes
+
+    @property
+    def value(self) -> bytes | None:
+        return self.span.get(self.key)
+
+    @property
+    def shared(self) -> Shared | None:
+        """The row that it shares, once it is read."""
+        return self.span.shared.get(self.key)
+
+    def block_until_ready(self) -> None:
+        self.span.stored  # noqa: B018
+
+
+def read(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Read:
+    """Issue the read of the lease with a key."""
+    if blocks.is_numbered(key[len(keys.lease_prefix) :]):
+        return _InSpan(Span(tr, keys, [key]), key)
+    return tr.get(key)
+
+
+def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Read]:
+    """Issue the reads of leases to settle or extend, not of their ends.
+
+    One read of each, with a conflict; of many that were leased together, one snapshot read of all.
+    """
+    # Not in a transaction of the caller, who may have turned off that snapshots see its own writes.
+    if len(deliveries) < MIN_SPAN or not once.is_ours(tr):
+        return [tr.get(lease_key(keys, one.token)) for one in deliveries]
+    return read_together(tr, keys, [one.token for one in deliveries], tr.snapshot)
+
+
+def read_together(
+    tr: fdb.TransactionRead,
+    keys: QueueKeys,
+    tokens: Sequence[bytes],
+    spans: fdb.TransactionRead | None,
+) -> list[Read]:
+    """Issue the reads of leases: one of each, or one by ``spans`` of those that were taken
+    together, if there are enough of one claim and level.
+    """
+    together: dict[bytes, list[bytes]] = {}
+    for token in () if spans is None else tokens:
+        together.setdefault(_neighbours(token), []).append(lease_key(keys, token))
+    found = {
+        which: Span(spans, keys, some)
+        for which, some in together.items()
+        if spans is not None and len(some) >= MIN_SPAN
+    }
+    issued = list[Read]()
+    for token in tokens:
+        span, key = found.get(_neighbours(token)), lease_key(keys, token)
+        issued.append(read(tr, keys, key) if span is None else _InSpan(span, key))
+    return issued
+
+
+def _neighbours(token: bytes) -> bytes:
+    """The claim and the level: leases of one claim stood together."""
+    return token[: token[CLAIM_BYTES] + CLAIM_BYTES - 0x13]
+
+
+def again(
+    tr: fdb.TransactionRead, keys: QueueKeys, token: bytes, first: Read, known: dict[bytes, Read]
+) -> Read:
+    """A read of a lease that was not found in a row of its own: in one that it shares.
+
+    known: the leases of such rows that were read before, by their own keys; adds those of this one.
+    """
+    key = lease_key(keys, token)
+    if isinstance(first, _InSpan) or key in known:
+        return known.get(key, first)
+    second = read(tr, keys, key)
+    if isinstance(second, _InSpan) and second.value is not None:
+        known |= {own: _InSpan(second.span, own) for own in second.span.shared}
+    return second
+
+
+def conflict(tr: fdb.Transaction, issued: Iterable[Read | None]) -> None:
+    """Make reads of leases conflict that do not yet."""
+    for one in issued:
+        if isinstance(one, _InSpan):
+            row = one.shared
+            tr.add_read_conflict_range(one.key, (row.key if row else one.key) + b"\x00")
+
+
+def remove(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    tokens: Iterable[bytes],
+    issued: Sequence[Read],
+    *,
+    every: bool,
+) -> None:
+    """Remove leases that were read and are held, with a conflict on each.
+
+    every: whether that is so of all that were read with them.
+    """
+    left: Sequence[Read | None] = issued
+    if not every:
+        conflict(tr, issued)
+    elif len(issued) >= MIN_SPAN:
+        left = _remove_spans(tr, issued)
+    changed: dict[bytes, Shared] = {}
+    for token, one in zip(tokens, left, strict=True):
+        if one is None:
+            continue
+        row = one.shared if isinstance(one, _InSpan) else None
+        if row is None:
+            tr.clear(lease_key(keys, token))
+        else:
+            row = changed.setdefault(row.key, row)
+            del row.block.left[blocks.number_in(token[CLAIM_BYTES:])]
+    for row in changed.values():
+        row.write(tr)
+
+
+def _remove_spans(tr: fdb.Transaction, issued: Sequence[Read]) -> list[Read | None]:
+    """Remove leases that stand together with no others between, as a range, with a conflict on it.
+    Returns the reads of the others, with a conflict on each, and None for these."""
+    spans = {one.span for one in issued if isinstance(one, _InSpan)}
+    at_once = {span for span in spans if span.alone}
+    for span in at_once:
+        tr.add_read_conflict_range(span.begin, span.end)
+        tr.clear_range(span.begin, span.end)
+    left = [None if isinstance(one, _InSpan) and one.span in at_once else one for one in issued]
+    conflict(tr, left)
+    return left
+
+
+# -- ending leases ----------------------------------------------------------------------------
+
+
+def message_of(lease: Lease) -> StoredMessage:
+    """The message of a lease."""
+    return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
+
+
+def end(
+    tr: fdb.Transaction,
+    scope: Scope,
+    deliveries: Sequence[Delivery],
+    issued: Sequence[Read] | None = None,
+) -> list[StoredMessage]:
+    """End leases and return their messages; the caller records where these go.
+
+    issued: the reads of the leases, if they have been issued.
+
+    One round trip, two for extended leases. Conflicts with another settlement of the same leases
+    and with their expiry, never with an extension. Raises ``LeaseLost`` for the first lease that is
+    gone, and ``MessagePlanned`` for one of a plan, before anything is written.
+    """
+    return [message_of(each) for each in end_unread(tr, scope, deliveries, issued)]
+
+
+def end_unread(
+    tr: fdb.Transaction,
+    scope: Scope,
+    deliveries: Sequence[Delivery],
+    issued: Sequence[Read] | None = None,
+) -> list[Lease]:
+    """As ``end``, but returns the leases, with their envelopes still packed."""
+    keys = scope.keys
+    issued = list(issued or reads(tr, keys, deliveries))
+    leases = held(tr, keys, deliveries, issued)
+    claims: dict[bytes, Lease] = {}
+    left: dict[bytes, int] = {}
+    extended: dict[bytes, fdb.Value] = {}
+    for delivery, lease in zip(deliveries, leases, strict=True):
+        claim = lease.claim
+        if claim not in claims:
+            claims[claim] = lease
+            left[claim] = lease.together
+        left[claim] -= 1
+        if lease.expiry_ms != delivery.expires_at_ms and claim not in extended:
+            extended[claim] = tr.snapshot.get(keys.until(claim))
+    later = {claim: unpack_until(extended[claim].value) for claim in extended} if extended else {}
+    remove(tr, keys, [each.token for each in deliveries], issued, every=True)
+    for claim in claims:
+        if left[claim]:
+            continue
+        lease = claims[claim]
+        until, expiry = claim_keys(keys, claim, lease.expiry_version)
+        # Also where there is none: an extension may have committed since.
+        tr.clear(until)
+        if claim not in later or len(later[claim]) < lease.together:
+            tr.clear(expiry)
+        if claim in later:
+            for version in {end.version for end in later[claim].values()}:
+                tr.clear(keys.expiry(version, claim))
+    return leases
+
+
+def held(
+    tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery], issued: list[Read]
+) -> list[Lease]:
+    """The leases of deliveries, given their reads. Raises as ``end``.
+
+    One more round trip for leases that share rows and were not read together; replaces their reads.
+    """
+    leases = []
+    known: dict[bytes, Read] = {}
+    for n, delivery in enumerate(deliveries):
+        packed = issued[n].value
+        lease = None if packed is None else unpack_lease(packed)
+        if lease is None or lease.envelope[:1] == blocks.SHARED:
+            issued[n] = again(tr, keys, delivery.token, issued[n], known)
+            packed = issued[n].value
+            lease = None if packed is None else unpack_lease(packed)
+        if lease is None or lease.claim != delivery.token[:CLAIM_BYTES] or not lease.expiry_version:
+            raise _lost(delivery, lease)
+        leases.append(lease)
+    if len(leases) > 1 and len({each.token for each in deliveries}) < len(leases):
+        seen: set[bytes] = set()
+        for each in deliveries:
+            if each.token in seen:
+                raise LeaseLost(message_id=each.id)
+            seen.add(each.token)
+    return leases
+
+
+def _lost(delivery: Delivery, lease: Lease | None) -> LeaseLost | MessagePlanned:
+    """Why a delivery cannot be settled or extended, given the lease at its position."""
+    if lease is None or lease.claim != delivery.token[:CLAIM_BYTES]:
+        return LeaseLost(message_id=delivery.id)
+    return MessagePlanned(message_id=delivery.id, consumer=lease.consumer)
