@@ -29,6 +29,7 @@ def drafts(
     plain, rest = Plain([], [], []), iter(messages)
     priorities, sizes, packed = plain
     pack, raw = msgpack.Packer().pack, type(serializer) is BytesSerializer
+    content_type = serializer.content_type
     for message in rest:
         payload, priority, headers, bare = message, DEFAULT_PRIORITY, None, True
         if isinstance(message, NewMessage):
@@ -43,7 +44,7 @@ def drafts(
             headers = check_headers(headers)
         priorities.append(priority)
         sizes.append(len(payload))
-        packed.append(pack_plain(payload, priority, now_ms, headers, serializer.content_type, pack))
+        packed.append(pack_plain(payload, priority, now_ms, headers, content_type, pack))
     return plain
 
 

@@ -92,3 +92,17 @@ def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, bench: Benc
     assert cases == [(50, "one"), (50, "many"), (300, "one"), (300, "many")]
     assert all(row["most_rows"] <= 3 and row["written"] == 3 for row in rows)
     assert left_behind(db) == 0
+
+
+def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
+    db: fdb.Database, bench: Bench
+) -> None:
+    done = bench("blocks", "--rounds", "1", "--messages", "1000", "--json", code=None)
+
+    found = json.loads(done.stdout)
+    mutations = {(one["operation"], one["messages"]): one["mutations"] for one in found["costs"]}
+    assert mutations["blind sets", 100] == 1
+    assert mutations["enqueue", 100] < 0.1 < mutations["enqueue, a row each", 100]
+    assert mutations["enqueue", 800] < mutations["enqueue", 100]
+    assert done.returncode == (0 if all(bar["holds"] for bar in found["bars"]) else 1)
+    assert left_behind(db) == 0

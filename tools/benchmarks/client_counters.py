@@ -26,7 +26,7 @@ class Counts:
 
     attempts: commits tried. commits: those that wrote. conflicts: those that conflicted.
     round_trips: waits for answers; requests issued together count once. rows: keys read, existing
-    or not, and rows of ranges. written: mutations.
+    or not, and rows of ranges. written: mutations. written_bytes: those of their keys and values.
     """
 
     attempts: int = 0
@@ -35,6 +35,7 @@ class Counts:
     round_trips: int = 0
     rows: int = 0
     written: int = 0
+    written_bytes: int = 0
 
     def __sub__(self, other: Counts) -> Counts:
         return Counts(*(a - b for a, b in zip(self.values(), other.values(), strict=True)))
@@ -60,7 +61,7 @@ class Meter:
         for name in ("get", "get_key", "get_read_version"):
             self._wrap(f"fdb_transaction_{name}", self._asked)
         for name in ("set", "clear", "clear_range", "atomic_op"):
-            self._wrap(f"fdb_transaction_{name}", self._wrote)
+            self._wrap_write(f"fdb_transaction_{name}")
         self._wrap("fdb_future_is_ready", self._waits)
         Future.at_hand = _AtHand(self._waits)  # type: ignore[assignment]
         ranged, rows = capi.fdb_transaction_get_range, capi.fdb_future_get_keyvalue_array
@@ -115,12 +116,19 @@ class Meter:
 
         setattr(self._capi, name, counted)
 
+    def _wrap_write(self, name: str) -> None:
+        function = getattr(self._capi, name)
+
+        def counted(transaction: Any, key: bytes, length: int, *other: Any) -> Any:
+            self.counts.written += 1
+            self.counts.written_bytes += length + (other[1] if other else 0)
+            return function(transaction, key, length, *other)
+
+        setattr(self._capi, name, counted)
+
     def _asked(self, name: str) -> None:
         self._pending.request = True
         self.counts.rows += name == "fdb_transaction_get"
-
-    def _wrote(self, _: str) -> None:
-        self.counts.written += 1
 
     def _waits(self, _: str) -> None:
         if getattr(self._pending, "request", False):

@@ -211,6 +211,42 @@ def bars(
 
 
 @app.command()
+def blocks(
+    rounds: Annotated[int, Option(min=1, help="Calls of each kind.")] = 30,
+    messages: Annotated[
+        int, Option(min=1_000, help="Messages in the queue whose storage is measured.")
+    ] = 1_000_000,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure messages of 100 bytes that are enqueued together beside blind sets of the same bytes.
+
+    The exit code is 1 if a promised figure does not hold.
+
+    \b
+    Examples:
+      tools/bench blocks
+      tools/bench blocks --rounds 10 --messages 100000
+    """
+    from . import blocks as blocks_
+    from . import report
+
+    stored = blocks_.storage(messages)  # In a new store: a file does not shrink.
+    costs = blocks_.run(rounds)
+    bars_ = blocks_.judge(costs, stored)
+    found = {"costs": [one.to_json() for one in costs], "bars": [one.to_json() for one in bars_]}
+    if as_json:
+        terminal.print_json(found)
+    else:
+        terminal.print_table(report.COST, report.costs(costs), report.COST[1:])
+        print()
+        terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
+    _write(json_file, found)
+    if not all(one.holds for one in bars_):
+        raise terminal.Exit(1)
+
+
+@app.command()
 def spark(
     only: Annotated[
         str | None, Option(metavar="GROUP,…", help="Only these of browse, write, consume.")

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from .bars import Bar
+from .blocks import Cost
 from .measure import Figures
 
 RUN = (
     "scheme", "consumers", "messages/s", "p50 ms", "p99 ms", "attempts", "commits",
     "round trips", "CPU s/1000", "most:least", "overtaken",
 )  # fmt: skip
+COST = ("", "messages", "messages/s", "mutations/message", "bytes/message")
 BAR = ("", "bar", "figure", "must be")
 
 
@@ -34,6 +36,20 @@ def rows(figures: Sequence[Figures]) -> list[tuple[str, ...]]:
             f"{one.order_violations:,}",
         )
         for one in figures
+    ]
+
+
+def costs(found: Sequence[Cost]) -> list[tuple[str, ...]]:
+    """A row for each operation, with the headers ``COST``."""
+    return [
+        (
+            each.operation,
+            str(each.messages),
+            f"{each.rate:,.0f}",
+            f"{each.mutations:.2f}",
+            f"{each.size:,.0f}",
+        )
+        for each in found
     ]
 
 

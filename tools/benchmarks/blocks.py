@@ -1,0 +1,204 @@
+"""What blocks gain: batches beside blind sets of the same bytes, and beside a row for each message.
+
+One process does every operation in turn, so that other load on the machine affects all alike.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from statistics import median
+from typing import Any
+
+from fdbqueue.cli.bench import processes
+from fdbqueue.queue.queue import Queue
+from fdbqueue.schema.codec import blocks
+from fdbqueue.store import binding
+from fdbqueue.store.binding import DEFAULT, Engine, fdb
+from fdbqueue.values.records import record
+
+from . import baselines
+from .bars import Bar
+from .client_counters import Counts, Meter
+from .measure import payload
+
+BATCH, LARGE = 100, 800
+SETS, ENQUEUE, ENQUEUE_ROWS = "blind sets", "enqueue", "enqueue, a row each"
+TAKE, TAKE_ROWS = "receive and ack", "receive and ack, a row each"
+ONE, ONE_ALONE = "receive and ack singly, from blocks", "receive and ack singly, from rows"
+KEYS, FILES = "bytes of keys and values", "bytes of the store's files"
+
+
+@record
+class Cost:
+    """What an operation costs: messages a second by the median of its calls, and what it writes
+    for each message."""
+
+    operation: str
+    messages: int
+    rate: float
+    mutations: float
+    size: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def run(rounds: int) -> list[Cost]:
+    """Measure the operations, ``rounds`` times each in turn."""
+    with processes.scratch() as space:
+        found: list[Cost] = processes.once(partial(_costs, space, rounds))
+    return found
+
+
+def storage(messages: int) -> dict[str, float]:
+    """The bytes that messages enqueued in hundreds take, for each byte of their payloads."""
+    with processes.scratch() as space:
+        found: dict[str, float] = processes.once(partial(_stored, space, messages))
+    return found
+
+
+def judge(costs: Sequence[Cost], stored: Mapping[str, float]) -> list[Bar]:
+    """The figures that blocks promise."""
+    found = {(each.operation, each.messages): each for each in costs}
+    sets = {n: found[ENQUEUE, n].rate / found[SETS, n].rate for n in (BATCH, LARGE)}
+    single = found[ONE, BATCH].rate / found[ONE_ALONE, BATCH].rate
+    mutations = found[ONE_ALONE, BATCH].mutations
+    return [
+        Bar(f"enqueue of {BATCH}: rate to that of blind sets", sets[BATCH], 1.2, False),
+        Bar(f"enqueue of {LARGE}: rate to that of blind sets", sets[LARGE], 3.0, False),
+        Bar("receive and ack one: rate from blocks to that from rows", single, 0.9, False),
+        Bar("receive and ack one: mutations", mutations, 10, True),
+        *(Bar(f"{name} to those of payloads", each, 1.3, True) for name, each in stored.items()),
+    ]
+
+
+# -- operations -----------------------------------------------------------------------------------
+
+Operation = tuple[Callable[[], object], Callable[[], object]]
+"""What is done before, and what is measured."""
+
+
+def _costs(space: bytes, rounds: int) -> list[Cost]:
+    db, root = processes.opened(space)
+    meter = Meter()
+    meter.install()
+    seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    written: defaultdict[tuple[str, int], Counts] = defaultdict(Counts)
+    operations = _operations(db, root)
+    for n in range(rounds + 1):
+        for name, (prepare, act) in operations.items():
+            prepare()
+            before, began = Counts(*meter.counts.values()), time.perf_counter()
+            act()
+            if n:  # What is learnt once is known then.
+                seconds[name].append(time.perf_counter() - began)
+                written[name] += meter.counts - before
+    return [
+        Cost(
+            *(name, count, count / median(took)),
+            written[name, count].written / count / rounds,
+            written[name, count].written_bytes / count / rounds,
+        )
+        for (name, count), took in seconds.items()
+    ]
+
+
+def _operations(db: fdb.Database, root: fdb.Subspace) -> dict[tuple[str, int], Operation]:
+    found: dict[tuple[str, int], Operation] = {}
+    for count in (BATCH, LARGE):
+        given = [payload(n) for n in range(count)]
+        shared, alone = (
+            Queue.open(db, f"{kind} {count}", root=root) for kind in ("shared", "alone")
+        )
+        found[SETS, count] = _nothing, partial(_set, db, root, given)
+        found[ENQUEUE, count] = _nothing, partial(shared.enqueue_many, db, given)
+        found[ENQUEUE_ROWS, count] = _nothing, partial(_enqueue_rows, db, alone, given)
+        found[TAKE, count] = _nothing, partial(_take, db, shared, count)
+        found[TAKE_ROWS, count] = _nothing, partial(_take, db, alone, count)
+    given = [payload(n) for n in range(BATCH)]
+    cut, single = (Queue.open(db, name, root=root) for name in ("cut", "single"))
+    fill = partial(cut.enqueue_many, db, given), partial(_enqueue_singly, db, single, given)
+    found[ONE, BATCH] = fill[0], partial(_take_singly, db, cut, BATCH)
+    found[ONE_ALONE, BATCH] = fill[1], partial(_take_singly, db, single, BATCH)
+    return found
+
+
+def _nothing() -> None:
+    pass
+
+
+def _set(db: fdb.Database, root: fdb.Subspace, given: Sequence[bytes]) -> None:
+    baselines.set_blindly(db, root, [os.urandom(28) for _ in given], given)
+
+
+def _enqueue_rows(db: fdb.Database, queue: Queue[bytes], given: Sequence[bytes]) -> None:
+    shares = blocks.MIN_MESSAGES
+    blocks.MIN_MESSAGES = blocks.MAX_MESSAGES + 1
+    try:
+        queue.enqueue_many(db, given)
+    finally:
+        blocks.MIN_MESSAGES = shares
+
+
+def _enqueue_singly(db: fdb.Database, queue: Queue[bytes], given: Sequence[bytes]) -> None:
+    for each in given:
+        queue.enqueue(db, each)
+
+
+def _take(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
+    held = queue.receive_many(db, count)
+    _check(len(held), count)
+    queue.ack_many(db, held)
+
+
+def _take_singly(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
+    for _ in range(count):
+        held = queue.receive(db)
+        if held is None:
+            raise processes.BenchmarkFailed(problem="a message is missing")
+        queue.ack(db, held)
+
+
+def _check(found: int, expected: int) -> None:
+    if found != expected:
+        raise processes.BenchmarkFailed(problem=f"{found} messages instead of {expected}")
+
+
+# -- storage --------------------------------------------------------------------------------------
+
+
+def _stored(space: bytes, messages: int) -> dict[str, float]:
+    before = _file_bytes()
+    db, root = processes.opened(space)
+    queue = Queue.open(db, "stored", root=root)
+    given = [payload(n) for n in range(BATCH)]
+    for _ in range(messages // BATCH):
+        queue.enqueue_many(db, given)
+    payloads = messages // BATCH * sum(map(len, given))
+    found = {KEYS: _row_bytes(db, root) / payloads}
+    if before is not None:
+        found[FILES] = ((_file_bytes() or 0) - before) / payloads
+    return found
+
+
+def _row_bytes(db: fdb.Database, root: fdb.Subspace) -> int:
+    total, every = 0, root.range()
+    begin = every.start
+    while found := db.get_range(begin, every.stop, limit=1_000):
+        total += sum(len(kv.key) + len(kv.value) for kv in found)
+        begin = found[-1].key + b"\x00"
+    return total
+
+
+def _file_bytes() -> int | None:
+    """The size of the file of an embedded store, with all that is in the store."""
+    if DEFAULT.path is None or DEFAULT.engine is not Engine.EMBEDDED:
+        return None
+    binding.close(binding.open())
+    return os.path.getsize(DEFAULT.path)
