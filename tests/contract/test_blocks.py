@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import NewMessage, Queue, verify
+from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.planning import Limits
 from fdbqueue.messages.streams.table_scan import Page
@@ -18,6 +19,7 @@ from fdbqueue.schema.codec.envelopes import UNREADABLE, unpack_envelope
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.subscriptions import external_cursors
+from fdbqueue.testing import ManualClock
 from fdbqueue.values.states import State
 from tests.interleaving import Operation, explore
 
@@ -250,6 +252,73 @@ def test_pages_of_any_size_show_each_once(db: Database, queue: Queue) -> None:
     assert [each.id for each in queue.peek(db, 5)] == ids[:5]
 
 
+# -- leased together ---------------------------------------------------------------------------
+
+
+def test_what_is_taken_of_a_block_is_one_lease_and_each_is_found(
+    db: Database, queue: Queue
+) -> None:
+    ids = queue.enqueue_many(db, HUNDRED)
+    for _ in range(2):  # The first ones also look for what has expired.
+        queue.receive_many(db, 5)
+    before = len(rows(db, queue, Kind.LEASE))
+    held = queue.receive_many(db, 5, consumer="me")
+    assert len(rows(db, queue, Kind.LEASE)) == before + 1
+    for each in held:
+        found = queue.get(db, each.id)
+        assert found is not None
+        assert (found.message.payload, found.consumer) == (each.payload, "me")
+        again = queue.delivery(db, each.token)
+        assert again is not None
+        assert again.payload == each.payload
+    listed = [lease.delivery.id for lease in queue.leases(db) if lease.consumer == "me"]
+    assert listed == ids[10:15]
+    clean(db, queue)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_some_of_a_lease_are_settled_each_in_its_way(db: Database, queue: Queue, own: bool) -> None:
+    queue.ack_many(db, [])
+    queue.enqueue_many(db, HUNDRED)
+    held = queue.receive_many(db, 50)
+
+    def settle(tr: Any) -> None:
+        queue.ack(tr, held[0])
+        queue.ack_many(tr, held[10:30])
+        queue.reject(tr, held[5], "bad")
+        queue.release_many(tr, held[40:])
+        queue.extend_many(tr, [held[7]], 600)
+
+    if own:
+        settle(db)
+    else:
+        fdb.transactional(settle)(db)
+    depth = queue.depth(db)
+    assert (depth.done, depth.dead, depth.leased, depth.ready) == (21, 1, 18, 60)
+    clean(db, queue)
+    with pytest.raises(LeaseLost):
+        queue.ack_many(db, held)
+    queue.ack_many(db, [*held[1:5], *held[6:10], *held[30:40]])
+    assert rows(db, queue, Kind.LEASE) == []
+    assert waiting(db, queue) == HUNDRED[40:]
+    clean(db, queue)
+
+
+def test_what_is_left_of_a_lease_comes_back(db: Database, space: fdb.Subspace) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "lapsing", root=space, clock=clock, lease=30)
+    queue.enqueue_many(db, HUNDRED)
+    held = queue.receive_many(db, 100)
+    queue.ack_many(db, held[20:90])
+    queue.extend_many(db, held[95:], 600)
+    clock.seconds += 31
+    queue.sweep(db)
+    assert waiting(db, queue) == [*HUNDRED[:20], *HUNDRED[90:95]]
+    clean(db, queue)
+    queue.ack_many(db, held[95:])
+    clean(db, queue)
+
+
 # -- those who only look ----------------------------------------------------------------------
 
 
@@ -460,3 +529,44 @@ def test_blocks_that_are_enqueued_at_once_beside_a_cursor_are_all_seen(
         ], check
 
     assert explore(db, start) >= 6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("against", ["settlement", "end"])
+def test_a_settlement_of_some_of_a_lease_against_another_and_its_end(
+    db: Database, space: fdb.Subspace, fresh: Callable[..., Queue], against: str
+) -> None:
+    def start() -> Start:
+        # Given a lease of several messages that is over
+        queue = fresh(lease=10, contention="first")
+        given = [b"%d" % n for n in range(8)]
+        queue.enqueue_many(db, given)
+        held = queue.receive_many(db, 8)
+        later = Queue(queue.name, space, clock=ManualClock(seconds=60))
+
+        def check(results: list[Any]) -> None:
+            # Then each message is done or comes back, and never both
+            acked, other = results
+            done = [] if isinstance(acked, LeaseLost) else given[3:6]
+            if against == "settlement":
+                assert other is None
+                done = [given[0], *done]
+                assert len(done) == 4
+            queue.release_many(db, [each.delivery for each in queue.leases(db)], delay=0)
+            later.sweep(db)
+            assert waiting(db, later) == [each for each in given if each not in done]
+            clean(db, queue)
+
+        def settle(db: Any) -> object:
+            return queue.ack(db, held[0])
+
+        def look(db: Any) -> object:
+            return later.receive(db)
+
+        # When some of them are acknowledged, while another is, or while somebody looks
+        return [
+            lambda db: queue.ack_many(db, held[3:6]),
+            settle if against == "settlement" else look,
+        ], check
+
+    assert explore(db, start) >= 3

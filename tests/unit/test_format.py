@@ -13,6 +13,7 @@ import pytest
 
 from fdbqueue.consumers.leader import AWAY, away
 from fdbqueue.errors import CorruptData, FormatTooNew
+from fdbqueue.messages.delivery import lease_rows
 from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
 from fdbqueue.schema.codec import blocks
@@ -246,6 +247,18 @@ VECTORS: dict[str, Vector] = {
         pack_lease(LEASE),
         (lambda key: QUEUE.leased_token(key, CLAIM), TOKEN),
         (unpack_lease, LEASE),
+    ),
+    "LEASE, block": Vector(
+        QUEUE.lease_at(THIRD),
+        pack_lease(LEASE._replace(position=THIRD, envelope=blocks.pack_block([PACKED, PACKED]))),
+        None,
+        (
+            lambda value: [
+                unpack_lease(each.value).position
+                for each in lease_rows.alone([blocks.Row(QUEUE.lease_at(THIRD), value)])
+            ],
+            [SECOND, THIRD],
+        ),
     ),
     "LEASE, planned": Vector(
         QUEUE.planned(CLAIM, 1),
