@@ -154,4 +154,4 @@ def test_a_message_with_more_than_a_payload_is_received_on_the_same_way(
         if "key" in options:
             options = {"key": f"k{n}"}
         busy.enqueue(db, b"x", **options)
-    check(lambda: busy.receive(db), 120)
+    check(lambda: busy.receive(db), 125)
