@@ -2,6 +2,8 @@
 
 Every operation takes one round trip, and conflicts only with another settlement of the same
 lease, or with its expiry: exactly one of them commits. An extension makes no settlement fail.
+Messages that were enqueued and received together share a row until the first of them is settled
+without the others; that one settlement conflicts with others of the row.
 All raise ``InvalidArgument`` for anything but a delivery, such as a message, and ``LeaseLost``
 if a lease is gone: then nothing is written, and the effect of the delivery must not be
 committed. The ``_many`` operations settle all deliveries or none.

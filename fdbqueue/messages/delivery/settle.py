@@ -2,7 +2,8 @@
 
 Each function ends the leases of all its deliveries, or raises ``LeaseLost`` for the first that is
 gone, before anything is written. One round trip, two for extended leases. Conflicts only with
-another settlement of the same leases, and with their expiry: exactly one succeeds.
+another settlement of the same leases, and with their expiry: exactly one succeeds. While leases
+share a row, also with a settlement of others of that row; the first of them gives each its own.
 """
 
 from __future__ import annotations
