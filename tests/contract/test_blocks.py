@@ -319,6 +319,21 @@ def test_what_is_left_of_a_lease_comes_back(db: Database, space: fdb.Subspace) -
     clean(db, queue)
 
 
+def test_a_lease_that_two_expiries_name_comes_back_once(db: Database, space: fdb.Subspace) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "shortened", root=space, clock=clock, lease=30)
+    queue.enqueue_many(db, HUNDRED)
+    held = queue.receive_many(db, 100)
+    # Some end before the others, and both ends are over
+    queue.extend_many(db, held[:10], 15)
+    clock.seconds += 31
+    queue.sweep(db)
+    depth = queue.depth(db)
+    assert (depth.ready, depth.leased) == (100, 0)
+    assert waiting(db, queue) == HUNDRED
+    clean(db, queue)
+
+
 # -- those who only look ----------------------------------------------------------------------
 
 

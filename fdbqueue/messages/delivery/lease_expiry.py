@@ -105,10 +105,12 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
     """
     keys, now_ms, over, size = scope.keys, scope.now_ms(tr), 0, 0
     verdicts: list[tuple[StoredMessage, redelivery.Verdict]] = []
-    ending: list[tuple[bytes, lease_rows.Read]] = []
+    ending: dict[bytes, lease_rows.Read] = {}
     claims = _Claims(tr, scope, _over(tr, scope, reads))
     for due, n, held in claims.leases():
-        if held is not None:
+        token = due.claim + due.places[n]
+        # Two expiries may name a lease, and it is removed only in the end.
+        if held is not None and token not in ending:
             more = weight(held.message.envelope)
             if verdicts and size + more > SIDE_BYTES:
                 if n:
@@ -116,10 +118,9 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
                     tr[due.key] = pack_expiry(due.wall_ms, due.places[n:])
                 break
             size += more
-            token = due.claim + due.places[n]
             tr.add_read_conflict_key(lease_key(keys, token))
             tr.add_read_conflict_key(keys.until(due.claim))
-            ending.append((token, held.row))
+            ending[token] = held.row
             verdict = redelivery.after_expiry(
                 scope.options, held.message.envelope, now_ms, begun=held.lease.begun
             )
@@ -127,8 +128,7 @@ def return_expired(tr: fdb.Transaction, scope: Scope, reads: Reads) -> tuple[int
         if n == len(due.places) - 1:
             claims.finish(due)
             over += 1
-    tokens, rows = [token for token, _ in ending], [row for _, row in ending]
-    lease_rows.remove(tr, keys, tokens, rows, every=False)
+    lease_rows.remove(tr, keys, ending, list(ending.values()), every=False)
     ended = len(verdicts) + over
     return redelivery.carry_out(tr, scope, RECLAIM, verdicts), ended, size
 
