@@ -40,18 +40,17 @@ def append(
     runs = list(_runs(entries, packed))
     placed = index_allocation.assign(tr, scope, [entries[run[0]] for run in runs], reads)
     alone = [message for run, message in zip(runs, placed, strict=True) if len(run) == 1]
-    if lines:
-        alone = ordering_keys.line_up(tr, scope, alone, lines)
-    for message in alone:
-        if message.turn is None:
-            tr[scope.keys.ready(message.position)] = pack_envelope(message.envelope)
-    waiting, added = iter(alone), dict[int, StoredMessage]()
-    for run, message in zip(runs, placed, strict=True):
+    waiting = iter(ordering_keys.line_up(tr, scope, alone, lines) if lines else alone)
+    added: dict[int, StoredMessage] = {}
+    for run, first in zip(runs, placed, strict=True):
         if len(run) == 1:
-            added[run[0]] = next(waiting)
+            (n,) = run
+            added[n] = message = next(waiting)
+            if message.turn is None:
+                tr[scope.keys.ready(message.position)] = packed[n]
             continue
         for number, n in enumerate(run):
-            position = blocks.placed(message.position, number)
+            position = blocks.placed(first.position, number)
             added[n] = StoredMessage(position, entries[n][1])
         tr[scope.keys.ready(position)] = blocks.pack_block([packed[n] for n in run])
     messages = [added[n] for n in range(len(entries))]
@@ -89,7 +88,7 @@ def append_packed(
             tr[keys.ready(blocks.placed(place, len(row) - 1))] = blocks.pack_block(
                 [packed[n] for n in row]
             )
-            for n, message_id in zip(row, blocks.ids(place, len(row)), strict=True):
+            for n, message_id in zip(row, blocks.ids(place, range(len(row))), strict=True):
                 found[n] = message_id
     transitions.record_counts(tr, scope, ENQUEUE, tallies)
     return found

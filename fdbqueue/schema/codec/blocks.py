@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgpack
 
@@ -114,10 +114,10 @@ def placed(position: Position, n: int) -> Position:
     return Position(position.level, position.index, random)
 
 
-def ids(position: Position, count: int) -> list[str]:
-    """The ids of the messages of a block: those of the positions that ``placed`` gives."""
+def ids(position: Position, numbers: Iterable[int]) -> list[str]:
+    """The ids of messages of a block: those of the positions that ``placed`` gives."""
     block = position.to_id()
-    return [f"{block}{n:0{2 * NUMBER_BYTES}x}" for n in range(count)]
+    return [f"{block}{n:0{2 * NUMBER_BYTES}x}" for n in numbers]
 
 
 class Block:
@@ -156,8 +156,7 @@ class Block:
     @property
     def ids(self) -> list[str]:
         """The ids that name the positions of what is left."""
-        base = self.position.to_id()
-        return [f"{base}{n:04x}" for n in self.left]
+        return ids(self.position, self.left)
 
     def keep(self, within: slice) -> None:
         """Leave only what has its keys in a range."""
@@ -232,17 +231,7 @@ def before(keys: QueueKeys, key: bytes) -> bytes:
 
 def behind(keys: QueueKeys, key: bytes) -> bytes:
     """As ``before``, but behind all of the block: its row belongs to a range that ends within."""
-    found = _numbered(keys, key)
-    return key if found is None else rest(keys.ready_prefix, keys.ready(found)).stop
-
-
-def _numbered(keys: QueueKeys, key: bytes) -> Position | None:
-    """The position of a message of a block that a READY key names, or stands right behind."""
-    if not key.startswith(keys.ready_begin[:-1]):
-        return None
-    found: tuple[Any, ...] = ()
-    if key.endswith(b"\x00"):
-        found = fdb.tuple.unpack(key, len(keys.ready_prefix))
-    if len(found) < 3 or len(found[2]) != RANDOM_BYTES + NUMBER_BYTES:
-        return None
-    return Position(*found[:3])
+    prefix = keys.ready_prefix
+    at = key[:-1] if key.endswith(b"\x00\x00") else key  # Ends behind a message, or at one.
+    within = at.startswith(prefix) and is_numbered(at[len(prefix) :])
+    return rest(prefix, at).stop if within else key
