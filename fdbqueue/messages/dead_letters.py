@@ -29,7 +29,8 @@ from ..values.states import (
     State,
 )
 from . import lookup, payloads, transitions
-from .delivery.scan import BATCH_BYTES, PAGE
+from .delivery import scan
+from .delivery.scan import BATCH_BYTES
 from .enqueue import append, index_allocation
 from .transaction_budget import STEP_BYTES, fitting
 
@@ -96,7 +97,7 @@ def read(
         begin = lookup.key(scope.keys, found.place) + b"\x00"
     rows: list[tuple[Position, DeadLetter]] = []
     room = BATCH_BYTES
-    mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
+    mode = scan.mode(limit)
     for kv in tr.snapshot.get_range(begin, records.stop, limit=limit, streaming_mode=mode):
         row = unpack_dead(kv.value)
         room -= len(kv.value) + row[1].envelope.chunk_bytes

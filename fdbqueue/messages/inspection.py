@@ -13,7 +13,7 @@ from ..values.model import Due, MessageState, Position, parse_id
 from ..values.states import State
 from . import lookup, payloads
 from .delivery import scan
-from .delivery.scan import BATCH_BYTES, PAGE
+from .delivery.scan import BATCH_BYTES
 from .lookup import Found
 
 KINDS = {"ready": Kind.READY, "delayed": Kind.DELAYED, "waiting": Kind.GROUP}
@@ -31,10 +31,9 @@ def page(
     """
     every = scope.keys.kind(KINDS[state])
     begin = begin or every.start
-    mode = fdb.StreamingMode.exact if limit <= PAGE else fdb.StreamingMode.want_all
     found: list[Found] = []
     room = BATCH_BYTES
-    rows = tr.snapshot.get_range(begin, every.stop, limit=limit, streaming_mode=mode)
+    rows = tr.snapshot.get_range(begin, every.stop, limit=limit, streaming_mode=scan.mode(limit))
     for key, size, one in opened(scope, KINDS[state], rows, begin):
         room -= size + one.message.envelope.chunk_bytes
         if (room < 0 and found) or len(found) == limit:

@@ -69,15 +69,15 @@ def receive_many(
     ack: deliveries to acknowledge in the same transaction, which saves a consumer in a loop
         one of two commits. Raises ``LeaseLost``, and writes nothing, if a lease is gone.
 
-    Returns expired leases to the queue first. One round trip (two if there are any, and one
-    more for payloads in chunks). Stops at 8 MB, in line at 1 MB, but always returns at least
-    one message if the queue has any. A message whose lease has expired before comes alone, so
-    that the message that kills its consumers is found: an expired lease is a failed attempt
-    only of a message that was handed over by itself. With a transaction, or with
-    ``contention="first"``, conflicts as ``dequeue``. With a database it may stand in line (see
-    ``QueueOptions``): then its request conflicts only with a change of the leader, and its
-    answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``,
-    ``InvalidOptions``, ``InvalidName``.
+    Returns expired leases to the queue first. One round trip (two if there are any, one more for
+    payloads in chunks, and more for what is larger than some 80 kB). Stops at 8 MB, in line at 1
+    MB, but always returns at least one message if the queue has any. A message whose lease has
+    expired before comes alone, so that the message that kills its consumers is found: an expired
+    lease is a failed attempt only of a message that was handed over by itself. With a transaction,
+    or with ``contention="first"``, conflicts as ``dequeue``. With a database it may stand in line
+    (see ``QueueOptions``): then its request conflicts only with a change of the leader, and its
+    answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``,
+    ``InvalidName``.
     """
     queue = queue._bounded(tr, timeout)
     wait = seconds(wait)

@@ -132,7 +132,7 @@ def _attempt(
     """
     leads = lined and access.lead is not None
     keys, snapshot, limit = access.keys, tr.snapshot, demand.max_messages
-    mode = _EXACT if limit <= scan.PAGE else _WANT_ALL
+    mode = _EXACT if limit == 1 else _WANT_ALL
     ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
     # The first of the delayed messages, the line and the expiries; if there were some of the first
     # two the last time, also those behind them.

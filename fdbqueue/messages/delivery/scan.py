@@ -18,16 +18,17 @@ from .. import payloads
 
 BATCH_BYTES = 8_000_000
 """The most envelopes and payloads of a batch; a transaction takes 10,000,000 bytes."""
-PAGE = 100
-"""How many messages to read at once; a larger read stops at the size of a batch."""
 
 
 def first(tr: fdb.Transaction, keys: QueueKeys, limit: int) -> fdb.FDBRange:
     """Issue a snapshot read of as many rows; it reads on as it is iterated."""
     ready = keys.ready_range()
-    # A row may be a block of 90 kB.
-    mode = fdb.StreamingMode.exact if limit == 1 else fdb.StreamingMode.want_all
-    return tr.snapshot.get_range(ready.start, ready.stop, limit=limit, streaming_mode=mode)
+    return tr.snapshot.get_range(ready.start, ready.stop, limit, streaming_mode=mode(limit))
+
+
+def mode(limit: int) -> int:
+    """How to read rows of messages: one may have 90 kB, so perhaps not all of them at once."""
+    return fdb.StreamingMode.exact if limit == 1 else fdb.StreamingMode.want_all
 
 
 class Ready(NamedTuple):
