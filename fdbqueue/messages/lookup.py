@@ -137,18 +137,17 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     if moved is not None:
         place = unpack_place(moved)
         if isinstance(place, PlannedPlace):
-            read = snapshot.get(key(keys, place))
-            return _leased(tr, scope, message_id, read.value)
+            return _leased(tr, scope, message_id, snapshot.get(key(keys, place)))
         lease = _lease(snapshot, keys, place)
     found = find(snapshot, scope, issued)
     if found is not None:
         return state(tr, scope, found)
     if lease is None or not isinstance(place, Position):
         return None
-    if lease.value is not None:
-        return _leased(tr, scope, message_id, lease.value)
+    if lease_rows.leased(lease) is not None:
+        return _leased(tr, scope, message_id, lease)
     for each in _planned(snapshot, keys, list(_claims(planned)), place):
-        leased = _leased(tr, scope, message_id, snapshot.get(each).value)
+        leased = _leased(tr, scope, message_id, snapshot.get(each))
         if leased is not None:
             return leased
     return None
@@ -159,12 +158,13 @@ def _lease(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> lease_rows
 
 
 def _leased(
-    tr: fdb.Transaction, scope: Scope, message_id: str, value: bytes | None
+    tr: fdb.Transaction, scope: Scope, message_id: str, read: lease_rows.Read
 ) -> MessageState | None:
-    """The message of a stored lease, if it is the one with this id. Up to two round trips."""
-    if value is None:
+    """The message of the lease that was read, if it is the one with this id. Up to two round
+    trips."""
+    lease = lease_rows.leased(read)
+    if lease is None:
         return None
-    lease = unpack_lease(value)
     message = StoredMessage(lease.position, open_envelope(lease.envelope))
     if message.id != message_id:
         return None

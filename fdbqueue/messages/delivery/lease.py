@@ -323,13 +323,10 @@ def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> list[Delivery]:
     settlement.
     """
     places = unpack_until(tr.get(keys.until(claim)).value)
-    values = [lease_rows.read(tr, keys, keys.lease_prefix + place) for place in places]
-    found = [
-        (claim + place, unpack_lease(value.value))
-        for place, value in zip(places, values, strict=True)
-        if value.value is not None
-    ]
-    return _deliveries(tr, keys, [(token, lease) for token, lease in found if lease.claim == claim])
+    reads = [lease_rows.read(tr, keys, keys.lease_prefix + place) for place in places]
+    leases = zip(places, map(lease_rows.leased, reads), strict=True)
+    found = [(claim + place, one) for place, one in leases if one and one.claim == claim]
+    return _deliveries(tr, keys, found)
 
 
 def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
@@ -338,7 +335,7 @@ def named(tr: fdb.Transaction, keys: QueueKeys, token: bytes) -> list[Delivery]:
     claim = token[:CLAIM_BYTES]
     read = lease_rows.read(tr.snapshot, keys, lease_key(keys, token))
     until = tr.snapshot.get(keys.until(claim))
-    lease = None if read.value is None else unpack_lease(read.value)
+    lease = lease_rows.leased(read)
     if lease is None or lease.claim != claim:
         return []
     (found,) = _deliveries(tr, keys, [(token, lease)])

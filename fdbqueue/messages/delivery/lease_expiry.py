@@ -23,7 +23,6 @@ from ...schema.codec.leases import (
     pack_until,
     split_places,
     unpack_expiry,
-    unpack_lease,
 )
 from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
@@ -189,14 +188,11 @@ class _Claims:
 
 def _held(due: _Due, row: lease_rows.Read, ends: dict[bytes, Moment]) -> _Held | None:
     """The lease that was read, with its message, if it belongs to the claim and ends then."""
-    packed = row.value
-    if packed is None:
-        return None
     try:
-        found = unpack_lease(packed)
+        found = lease_rows.leased(row)
     except (CorruptData, FormatTooNew):
         return None  # verify reports it; it must not block the others.
-    if found.claim != due.claim or found.ends(ends).version != due.version:
+    if found is None or found.claim != due.claim or found.ends(ends).version != due.version:
         return None
     return _Held(found, lease_rows.message_of(found), row)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias, final
 
 from ...errors import CorruptData, FormatTooNew, LeaseLost, MessagePlanned
 from ...schema import once
@@ -33,17 +33,6 @@ MIN_SPAN = 8
 """How many leases of one claim and level are read as a range."""
 
 
-class Read(Protocol):
-    """The read of a lease, issued and perhaps not awaited."""
-
-    @property
-    def value(self) -> bytes | None:
-        """The lease, as if it had a row of its own; None if there is none."""
-
-    def block_until_ready(self) -> None:
-        """Wait for it."""
-
-
 class Shared:
     """Leases that share a row, as one transaction has read and changed it."""
 
@@ -54,11 +43,18 @@ class Shared:
         self.lease = lease
         self.block = block
 
+    def leases(self) -> Iterator[tuple[bytes, Lease]]:
+        """The leases that are left, with the keys of their own."""
+        block, shared = self.block, self.lease
+        _, version, wall_ms, consumer, _, begun, claim, plain, together = shared
+        for n, envelope in block.left.items():
+            ends = (version, wall_ms, consumer)
+            own = Lease(block.place(n), *ends, envelope, begun, claim, plain, together)
+            yield block.key(n), own
+
     def alone(self) -> Iterator[blocks.Row]:
         """A row for each lease that is left."""
-        for n, envelope in self.block.left.items():
-            lease = self.lease._replace(position=self.block.place(n), envelope=envelope)
-            yield blocks.Row(self.block.key(n), pack_lease(lease))
+        return (blocks.Row(key, pack_lease(lease)) for key, lease in self.leases())
 
     def write(self, tr: fdb.Transaction) -> None:
         """Replace the row by those of the leases that are left."""
@@ -95,7 +91,8 @@ class Span:
         self._tr = tr
         self._keys = keys
         self._wanted = len(wanted)
-        self._limit = 2 * len(wanted)
+        # Of one key, the row that has it: another would be one more to conflict with.
+        self._limit = 2 * len(wanted) if len(wanted) > 1 else 1
         self.begin = min(wanted)
         end = blocks.rest(keys.lease_prefix, max(wanted)).stop
         mode = fdb.StreamingMode.want_all
@@ -108,50 +105,48 @@ class Span:
         return list(self._range)
 
     @cached_property
-    def rows(self) -> dict[bytes, bytes]:
-        """The leases by their own keys."""
+    def leases(self) -> dict[bytes, Lease | bytes]:
+        """The leases by their own keys; those that share no row are still packed."""
         return self._open(self.stored)
 
     @property
     def alone(self) -> bool:
         """Whether only the keys stand there, given that all of them do."""
-        return len(self.rows) == self._wanted and len(self.stored) < self._limit
+        return len(self.leases) == self._wanted and len(self.stored) < self._limit
 
     @property
     def end(self) -> bytes:
         """The end of the last row."""
         return self.stored[-1].key + b"\x00"
 
-    def get(self, key: bytes) -> bytes | None:
-        """The lease of a key."""
-        rows = self.rows
-        if key not in rows and len(self.stored) >= self._limit:
+    def get(self, key: bytes) -> Lease | None:
+        """The lease of a key. Raises ``CorruptData`` and ``FormatTooNew``."""
+        leases = self.leases
+        if key not in leases and 1 < self._limit <= len(self.stored):
             rest = blocks.rest(self._keys.lease_prefix, key)
-            rows |= self._open(self._tr.get_range(rest.start, rest.stop, limit=1))
-        return rows.get(key)
+            leases |= self._open(self._tr.get_range(rest.start, rest.stop, limit=1))
+        found = leases.get(key)
+        return unpack_lease(found) if isinstance(found, bytes) else found
 
-    def _open(self, stored: Iterable[fdb.KeyValue]) -> dict[bytes, bytes]:
-        rows: dict[bytes, bytes] = {}
+    def _open(self, stored: Iterable[fdb.KeyValue]) -> dict[bytes, Lease | bytes]:
+        leases: dict[bytes, Lease | bytes] = {}
         for kv in stored:
             found = shared(kv.key, kv.value)
             if found is None:
-                rows[kv.key] = kv.value
+                leases[kv.key] = kv.value
                 continue
-            for own, value in found.alone():
-                rows[own] = value
+            for own, lease in found.leases():
+                leases[own] = lease
                 self.shared[own] = found
-        return rows
+        return leases
 
 
+@final
 class _InSpan(NamedTuple):
-    """A key of a span, to be used as a ``Read``."""
+    """A key of a span."""
 
     span: Span
     key: bytes
-
-    @property
-    def value(self) -> bytes | None:
-        return self.span.get(self.key)
 
     @property
     def shared(self) -> Shared | None:
@@ -159,7 +154,20 @@ class _InSpan(NamedTuple):
         return self.span.shared.get(self.key)
 
     def block_until_ready(self) -> None:
-        self.span.stored  # noqa: B018
+        """Wait for the span."""
+        len(self.span.stored)
+
+
+Read: TypeAlias = "fdb.Value | _InSpan"
+"""The read of a lease, issued and perhaps not awaited."""
+
+
+def leased(read: Read) -> Lease | None:
+    """The lease that was read; None if there is none. Raises ``CorruptData``, ``FormatTooNew``."""
+    if type(read) is _InSpan:
+        return read.span.get(read.key)
+    value = read.value
+    return None if value is None else unpack_lease(value)
 
 
 def read(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Read:
@@ -220,7 +228,7 @@ def again(
     if isinstance(first, _InSpan) or key in known:
         return known.get(key, first)
     second = read(tr, keys, key)
-    if isinstance(second, _InSpan) and second.value is not None:
+    if isinstance(second, _InSpan) and leased(second) is not None:
         known |= {own: _InSpan(second.span, own) for own in second.span.shared}
     return second
 
@@ -350,12 +358,10 @@ def held(
     leases = []
     known: dict[bytes, Read] = {}
     for n, delivery in enumerate(deliveries):
-        packed = issued[n].value
-        lease = None if packed is None else unpack_lease(packed)
+        lease = leased(issued[n])
         if lease is None or lease.envelope[:1] == blocks.SHARED:
             issued[n] = again(tr, keys, delivery.token, issued[n], known)
-            packed = issued[n].value
-            lease = None if packed is None else unpack_lease(packed)
+            lease = leased(issued[n])
         if lease is None or lease.claim != delivery.token[:CLAIM_BYTES] or not lease.expiry_version:
             raise _lost(delivery, lease)
         leases.append(lease)
