@@ -17,7 +17,7 @@ from ..schema.codec.leases import lease_key
 from ..store.binding import fdb
 from ..values.content import check_count
 from ..values.durations import Seconds
-from ..values.model import Depth, Event, LeasedMessage, Message, MessageState, renamed
+from ..values.model import Depth, Event, LeasedMessage, Message, MessageState, old_name
 from .handle import Handle, Transactor
 
 MAX_LISTED = 10_000
@@ -112,31 +112,8 @@ def iter_messages(
             return
 
 
-def look(
-    queue: Handle,
-    tr: Transactor,
-    state: str = "ready",
-    limit: int = 100,
-    after: str | None = None,
-    *,
-    timeout: Seconds | None = None,
-) -> list[MessageState]:
-    """The old name of ``messages``."""
-    found = messages(queue, tr, state, limit, after, timeout=timeout)
-    return renamed("Queue.look", "messages", found)
-
-
-def looking(
-    queue: Handle,
-    db: fdb.Database,
-    state: str = "ready",
-    after: str | None = None,
-    *,
-    timeout: Seconds | None = None,
-) -> Iterator[MessageState]:
-    """The old name of ``iter_messages``."""
-    found = iter_messages(queue, db, state, after, timeout=timeout)
-    return renamed("Queue.looking", "iter_messages", found)
+look = old_name("Queue.look", messages)
+looking = old_name("Queue.looking", iter_messages)
 
 
 def browse(

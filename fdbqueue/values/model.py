@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec
 
 from ..errors import InvalidArgument
 from .durations import Seconds
@@ -29,12 +30,24 @@ Headers = Mapping[str, HeaderValue]
 
 RANDOM_BYTES = 8
 R = TypeVar("R")
+P = ParamSpec("P")
 
 
 def renamed(old: str, new: str, value: R) -> R:
     """What was asked for by an old name, with a warning that tells the new one."""
     warnings.warn(f"{old} is {new} now", DeprecationWarning, stacklevel=3)
     return value
+
+
+def old_name(old: str, function: Callable[P, R]) -> Callable[P, R]:
+    """A function by its old name, with a warning that tells the new one."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        return renamed(old, function.__name__, function(*args, **kwargs))
+
+    called.__doc__ = f"The old name of ``{function.__name__}``."
+    return called
 
 
 BYTES = "application/octet-stream"

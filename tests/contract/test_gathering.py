@@ -13,7 +13,7 @@ import pytest
 
 from fdbqueue import Delivery, Queue, verify
 from fdbqueue.consumers.receiving import gathering
-from fdbqueue.errors import LeaseLost, QueueError
+from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
@@ -175,3 +175,18 @@ def test_a_process_forked_in_a_turn_has_turns_of_its_own(db: fdb.Database, queue
         os._exit(queue._access.taken)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     queue._access.taken = False
+
+
+def test_a_thread_waits_for_its_turn_no_longer_than_its_call_may_take(
+    db: fdb.Database, queue: Queue
+) -> None:
+    # Given a thread that has the turn and does not give it up
+    queue.enqueue(db, b"0")
+    bounded = queue.within(0.05)
+    bounded._access.taken = True
+    # When another one asks
+    with pytest.raises(OperationTimedOut):
+        bounded.receive(db)
+    # Then it stands in nobody's way
+    bounded._access.taken = False
+    assert payloads(bounded.receive_many(db, 1)) == [b"0"]

@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 
-from ...errors import QueueError
+from ...errors import OperationTimedOut, QueueError
 from ...schema import once
 from ...store.binding import FAILURES, fdb
 from .. import line
@@ -33,7 +33,11 @@ def ask(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> Outcome
         access.calls.append(call)
     try:
         pass_on(access)  # Whoever had the turn may have given it up before it saw this call.
-        call.turn.wait()
+        seconds = access.keys.once.timeout
+        if not call.turn.wait(seconds) and _leave(access, call):
+            call.error, call.done = OperationTimedOut(seconds=seconds), True
+        else:
+            call.turn.wait()
         if not call.done:
             _lead(access, call, alone)
     except BaseException:
