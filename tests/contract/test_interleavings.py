@@ -463,6 +463,14 @@ def served(db: fdb.Database, queue: Queue, result: list[Delivery] | Ticket) -> l
     return payloads(result)
 
 
+def served_all(db: fdb.Database, queue: Queue, *, leased: int, done: int) -> None:
+    """Nobody waits in line, and the queue is clean, with so many messages leased and done."""
+    assert requests(db, queue) == 0
+    depth = queue.depth(db)
+    assert (depth.leased, depth.done) == (leased, done)
+    clean(db, queue)
+
+
 def test_a_leader_that_returns_while_others_join_and_leave(
     db: fdb.Database, away: Callable[[], tuple[Queue, list[Delivery], Operation]]
 ) -> None:
@@ -479,10 +487,7 @@ def test_a_leader_that_returns_while_others_join_and_leave(
             taken = payloads(withdrawn) + served(db, queue, returned) + served(db, queue, joined)
             assert sorted(taken) == [b"2", b"3", b"4"][: 2 + len(withdrawn)]
             # And nobody is left in line
-            assert requests(db, queue) == 0
-            depth = queue.depth(db)
-            assert (depth.leased, depth.done) == (len(taken), 2)
-            clean(db, queue)
+            served_all(db, queue, leased=len(taken), done=2)
 
         # When it returns while one joins and the other leaves
         return [come_back, queue.request, lambda db: queue.withdraw(db, waiter)], check
@@ -498,21 +503,15 @@ def test_a_leader_that_returns_while_another_takes_the_lead(
         queue, _, come_back = away()
         first, second = queue.request(db), queue.request(db)
 
-        def take_over(db: Any) -> list[Delivery] | Ticket:
-            return lead_in_line(db, queue, second)
-
         def check(results: list[Any]) -> None:
             # Then each has one of the first messages, and those that waited have the first two
             returned, taken = results
             found = [served(db, queue, each) for each in (first, taken, returned)]
             assert found == [[b"2"], [b"3"], [b"4"]]
-            assert requests(db, queue) == 0
-            depth = queue.depth(db)
-            assert (depth.leased, depth.done) == (3, 2)
-            clean(db, queue)
+            served_all(db, queue, leased=3, done=2)
 
         # When it returns while one of them is tired of waiting
-        return [come_back, take_over], check
+        return [come_back, partial(lead_in_line, queue=queue, ticket=second)], check
 
     assert explore(db, start) >= 6
 
@@ -565,21 +564,15 @@ def test_a_leader_that_takes_for_itself_alone_while_another_takes_the_lead(
             access.common, access.lead, access.served = False, lead, float("inf")
             return queue.receive_many(db, 1, ack=held)
 
-        def take_over(db: Any) -> list[Delivery] | Ticket:
-            return lead_in_line(db, queue, waiter)
-
         def check(results: list[Any]) -> None:
             # Then each has one of the first messages
             alone, taken = results
             found = [served(db, queue, each) for each in (alone, taken)]
             assert sorted(found) == [[b"2"], [b"3"]]
-            assert requests(db, queue) == 0
-            depth = queue.depth(db)
-            assert (depth.leased, depth.done) == (2, 2)
-            clean(db, queue)
+            served_all(db, queue, leased=2, done=2)
 
         # When it takes a message for itself while the other one is tired of waiting
-        return [take_alone, take_over], check
+        return [take_alone, partial(lead_in_line, queue=queue, ticket=waiter)], check
 
     assert explore(db, start) >= 4
 

@@ -241,6 +241,26 @@ class Life(RuleBasedStateMachine):
             return
         if dedup_id:
             self.dedup[dedup_id] = (message_id, self.now + int(WINDOW * 1000))
+        self.added(message_id, payload, priority, delay=delay, ttl=ttl, unique=unique)
+
+    @rule(priorities=st.lists(st.sampled_from([3, 4, 6]), min_size=2, max_size=6))
+    def enqueue_some(self, priorities: list[int]) -> None:
+        """Together: those of one level share a row."""
+        payloads = [b"%d" % next(self.names) for _ in priorities]
+        ids = self.queue.enqueue_many(self.db, list(map(NewMessage, payloads, priorities)))
+        for message_id, payload, priority in zip(ids, payloads, priorities, strict=True):
+            self.added(message_id, payload, priority)
+
+    def added(
+        self,
+        message_id: str,
+        payload: bytes,
+        priority: int,
+        *,
+        delay: int = 0,
+        ttl: int | None = None,
+        unique: str | None = None,
+    ) -> None:
         self.counts["enqueued"] += 1
         self.records.append(
             Record(
@@ -255,24 +275,6 @@ class Life(RuleBasedStateMachine):
                 placed=not delay,
             )
         )
-
-    @rule(priorities=st.lists(st.sampled_from([3, 4, 6]), min_size=2, max_size=6))
-    def enqueue_some(self, priorities: list[int]) -> None:
-        """Together: those of one level share a row."""
-        payloads = [b"%d" % next(self.names) for _ in priorities]
-        ids = self.queue.enqueue_many(self.db, list(map(NewMessage, payloads, priorities)))
-        for message_id, payload, priority in zip(ids, payloads, priorities, strict=True):
-            self.counts["enqueued"] += 1
-            self.records.append(
-                Record(
-                    id=message_id,
-                    payload=payload,
-                    level={3: 2, 4: 1, 6: 0}[priority],
-                    state=State.READY,
-                    order=next(self.orders),
-                    placed=True,
-                )
-            )
 
     # -- consuming ---------------------------------------------------------------------------
 

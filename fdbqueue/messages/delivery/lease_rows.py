@@ -293,32 +293,22 @@ def message_of(lease: Lease) -> StoredMessage:
     return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
 
 
-def end(
-    tr: fdb.Transaction,
-    scope: Scope,
-    deliveries: Sequence[Delivery],
-    issued: Sequence[Read] | None = None,
-) -> list[StoredMessage]:
+def end(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> list[StoredMessage]:
     """End leases and return their messages; the caller records where these go.
-
-    issued: the reads of the leases, if they have been issued.
 
     One round trip, two for extended leases. Conflicts with another settlement of the same leases
     and with their expiry, never with an extension. Raises ``LeaseLost`` for the first lease that is
     gone, and ``MessagePlanned`` for one of a plan, before anything is written.
     """
+    issued = reads(tr, scope.keys, deliveries)
     return [message_of(each) for each in end_unread(tr, scope, deliveries, issued)]
 
 
 def end_unread(
-    tr: fdb.Transaction,
-    scope: Scope,
-    deliveries: Sequence[Delivery],
-    issued: Sequence[Read] | None = None,
+    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], issued: Sequence[Read]
 ) -> list[Lease]:
-    """As ``end``, but returns the leases, with their envelopes still packed."""
-    keys = scope.keys
-    issued = list(issued or reads(tr, keys, deliveries))
+    """As ``end``, given the issued reads; returns the leases, with their envelopes still packed."""
+    keys, issued = scope.keys, list(issued)
     leases = held(tr, keys, deliveries, issued)
     claims: dict[bytes, Lease] = {}
     left: dict[bytes, int] = {}
