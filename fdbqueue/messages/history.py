@@ -1,57 +1,72 @@
-"""Delivery history: one line for each transition, if the queue's options say so.
+"""Delivery history: a line for each transition, if the queue's options say so.
 
-The key of a line is the versionstamp of its commit, so lines are in the order of commits, and
-writing one neither reads nor conflicts.
+Messages that made it together share a line, and each is an event. The key of a line is the
+versionstamp of its commit, so lines are in the order of commits, and writing one neither reads nor
+conflicts.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ..schema.codec.history import pack_event, unpack_event
+from ..schema.codec.history import Moved, pack_line, unpack_line
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
 from ..values.model import Event
 from ..values.states import State, Transition
 
+MAX_EVENTS = 500
+"""The most events of a line."""
+
 # Orders the lines of one transaction.
-_numbers = itertools.count()
+_lines = itertools.count()
 
 
 @transactional
 def record(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Sequence[StoredMessage]
 ) -> None:
-    """Write one line for each message that made a transition. Writes blindly.
+    """Write an event for each message that made a transition. Writes blindly.
 
     Taking messages also removes lines that are too old.
     """
     if transition.source is State.READY:
         trim(tr, scope)
     now_ms = scope.now_ms(tr)
-    for message in messages:
-        line = pack_event(
-            transition.name,
-            message.id,
-            message.position.level,
-            message.envelope.attempts,
-            message.consumer,
-            now_ms,
-            "" if message.turn else message.position.to_id(),
-        )
-        tr.set_versionstamped_key(scope.keys.new_event(next(_numbers)), line)
+    for consumer, some in _lines_of(messages):
+        number = next(_lines) * MAX_EVENTS + len(some) - 1
+        line = pack_line(transition.name, consumer, now_ms, map(_moved, some))
+        tr.set_versionstamped_key(scope.keys.new_line(number), line)
+
+
+def _lines_of(messages: Sequence[StoredMessage]) -> Iterator[tuple[str, list[StoredMessage]]]:
+    """Messages of one consumer that stand together, as many as a line has."""
+    for consumer, together in itertools.groupby(messages, key=lambda each: each.consumer):
+        while some := list(itertools.islice(together, MAX_EVENTS)):
+            yield consumer, some
+
+
+def _moved(message: StoredMessage) -> Moved:
+    place = "" if message.turn else message.position.to_id()
+    return Moved(message.id, message.position.level, message.envelope.attempts, place)
 
 
 @transactional
 def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Event]:
-    """Lines of history, oldest first. A snapshot read, no conflicts."""
-    lines = scope.keys.events_after(after)
-    return [
-        Event(scope.keys.event_stamp(kv.key), *unpack_event(kv.value))
-        for kv in tr.snapshot.get_range(lines.start, lines.stop, limit=limit)
-    ]
+    """Events, oldest first. A snapshot read, no conflicts."""
+    lines = scope.keys.lines_after(after)
+    mode = fdb.StreamingMode.want_all
+    found: list[Event] = []
+    for kv in tr.snapshot.get_range(lines.start, lines.stop, limit=limit, streaming_mode=mode):
+        events = unpack_line(kv.value)
+        stamps = scope.keys.stamps(kv.key, len(events))
+        each = zip(stamps, events, strict=True)
+        found += [Event(stamp, *fields) for stamp, fields in each if stamp > after]
+        if len(found) >= limit:
+            break
+    return found[:limit]
 
 
 @transactional
@@ -60,5 +75,5 @@ def trim(tr: fdb.Transaction, scope: Scope) -> None:
     kept = scope.options.history_seconds
     if kept is not None:
         oldest = scope.version(tr) - int(kept * VERSIONS_PER_SECOND)
-        lines = scope.keys.events_before(max(0, oldest))
+        lines = scope.keys.lines_before(max(0, oldest))
         tr.clear_range(lines.start, lines.stop)

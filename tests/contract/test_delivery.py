@@ -12,6 +12,8 @@ import tenacity
 from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
 from fdbqueue.consumers.receiving import waiting as standing
 from fdbqueue.errors import InvalidArgument, InvalidInput, InvalidOptions, LeaseLost, QueueNotFound
+from fdbqueue.messages import history
+from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -524,6 +526,30 @@ def test_history_tells_where_messages_stand(
     # And a message that waits for others of its key stands nowhere
     waiting = [(e.id, e.transition) for e in events if not e.place]
     assert waiting == [(second, "enqueue")]
+
+
+def test_messages_that_are_handled_together_have_one_line_of_history(
+    db: Database, space: Subspace, clock: ManualClock
+) -> None:
+    queue = Queue.create(db, "q", root=space, clock=clock, history_seconds=1000)
+    count = history.MAX_EVENTS + 10
+    ids = queue.enqueue_many(db, [b"%d" % n for n in range(count)])
+    held = queue.receive_many(db, count, consumer="me")
+    queue.ack_many(db, held)
+    lines = queue._keys.kind(Kind.EVENT)
+    assert len(db.get_range(lines.start, lines.stop)) == 6
+    events = queue.history(db, 10_000)
+    told = [(e.transition, e.id, e.consumer) for e in events]
+    assert told == [
+        *(("enqueue", each, "") for each in ids),
+        *(("lease", each, "me") for each in ids),
+        *(("ack", each, "me") for each in ids),
+    ]
+    # Also page by page, beginning anywhere in a line
+    assert len({e.stamp for e in events}) == len(events)
+    assert events == sorted(events, key=lambda e: e.stamp)
+    for n in (0, 1, 499, 500, 700):
+        assert queue.history(db, 20, after=events[n].stamp) == events[n + 1 : n + 21]
 
 
 def test_a_queue_without_history_has_none(db: Database, queue: Queue) -> None:

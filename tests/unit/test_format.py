@@ -46,7 +46,7 @@ from fdbqueue.schema.codec.envelopes import (
     pack_envelope,
     unpack_envelope,
 )
-from fdbqueue.schema.codec.history import pack_event, unpack_event
+from fdbqueue.schema.codec.history import EventFields, Moved, pack_line, unpack_line
 from fdbqueue.schema.codec.leases import (
     Lease,
     lease_key,
@@ -200,9 +200,15 @@ def staged(value: bytes) -> object:
     return packing.runs([value])
 
 
+def line(*events: EventFields) -> bytes:
+    """The stored line of events that differ in the message alone."""
+    transition, _, _, _, consumer, at_ms, _ = events[0]
+    return pack_line(transition, consumer, at_ms, [Moved(*e[1:4], e[6]) for e in events])
+
+
 def event_key(n: int) -> bytes:
-    """The key of an event, once its commit has put the versionstamp into the operand."""
-    operand = QUEUE.new_event(n)
+    """The key of a line, once its commit has put the versionstamp into the operand."""
+    operand = QUEUE.new_line(n)
     key, at = operand[:-4], int.from_bytes(operand[-4:], "little")
     return key[:at] + STAMP + key[at + len(STAMP) :]
 
@@ -357,9 +363,9 @@ VECTORS: dict[str, Vector] = {
     "CHUNK": Vector(
         QUEUE.chunk(bytes(range(12)), 1), b"tea", (QUEUE.chunk.parse, (bytes(range(12)), 1))
     ),
-    "EVENT": Vector(event_key(7), pack_event(*EVENT), None, (unpack_event, EVENT)),
-    "EVENT, moved": Vector(
-        event_key(7), pack_event(*MOVED_EVENT), None, (unpack_event, MOVED_EVENT)
+    "EVENT": Vector(event_key(7), line(EVENT), None, (unpack_line, [EVENT])),
+    "EVENT, of two messages": Vector(
+        event_key(8), line(EVENT, MOVED_EVENT), None, (unpack_line, [EVENT, MOVED_EVENT])
     ),
     **{
         f"MOVED, {name}": Vector(

@@ -1,40 +1,50 @@
-"""Lines of history."""
+"""Lines of history: a transition of messages, and each of them as an event."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from ...errors import CorruptData
 from . import pack, unpack
 
 
-def pack_event(
-    transition: str,
-    message_id: str,
-    level: int,
-    attempt: int,
-    consumer: str,
-    at_ms: int,
-    place: str,
-) -> bytes:
-    """The stored form of one line of history, without its stamp."""
-    fields = (transition, message_id, level, attempt, consumer, at_ms)
+class Moved(NamedTuple):
+    """A message in a line.
+
+    attempt: how many deliveries it had. place: the id that names where it stands; empty while it
+    waits for others of its ordering key.
+    """
+
+    id: str
+    level: int
+    attempt: int
+    place: str
+
+
+EventFields = tuple[str, str, int, int, str, int, str]
+"""An event without its stamp: transition, id, level, attempt, consumer, at ms, place."""
+
+
+def pack_line(transition: str, consumer: str, at_ms: int, moved: Iterable[Moved]) -> bytes:
+    """The stored form of a line, without its stamp."""
     # The id of most messages names their place.
-    return pack(fields if place == message_id else (*fields, place))
+    each = [one if one.place != one.id else one[:3] for one in moved]
+    return pack((transition, consumer, at_ms, each))
 
 
-def unpack_event(value: bytes) -> tuple[str, str, int, int, str, int, str]:
-    """What ``pack_event`` stored."""
-    fields = unpack(value, "an event")
-    if isinstance(fields, list) and len(fields) == 6:
-        fields = [*fields, fields[1]]
-    match fields:
-        case [
-            str(transition),
-            str(message_id),
-            int(level),
-            int(attempt),
-            str(consumer),
-            int(at),
-            str(place),
-        ]:
+def unpack_line(value: bytes) -> list[EventFields]:
+    """The events in a line."""
+    match unpack(value, "a line of history"):
+        case [str(transition), str(consumer), int(at), [_, *_] as moved]:
+            return [_event(transition, consumer, at, one) for one in moved]
+    raise CorruptData(what="a line of history", problem="it has other fields")
+
+
+def _event(transition: str, consumer: str, at: int, moved: object) -> EventFields:
+    match moved:
+        case [str(message_id), int(level), int(attempt)]:
+            return transition, message_id, level, attempt, consumer, at, message_id
+        case [str(message_id), int(level), int(attempt), str(place)]:
             return transition, message_id, level, attempt, consumer, at, place
     raise CorruptData(what="an event", problem="it has other fields")

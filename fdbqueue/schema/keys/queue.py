@@ -261,20 +261,22 @@ class QueueKeys:
     EVENT_VERSION = slice(1, 9)
     """Where in an event's stamp the version of its commit stands, the highest byte first."""
 
-    def new_event(self, n: int) -> bytes:
-        """(versionstamp, n), the operand of SET_VERSIONSTAMPED_KEY."""
-        return fdb.tuple.pack_with_versionstamp((fdb.tuple.Versionstamp(), n), self._event)
+    def new_line(self, last: int) -> bytes:
+        """(versionstamp, n of the last event), the operand of SET_VERSIONSTAMPED_KEY."""
+        return fdb.tuple.pack_with_versionstamp((fdb.tuple.Versionstamp(), last), self._event)
 
-    def event_stamp(self, key: bytes) -> bytes:
-        """What an EVENT key adds to its kind: its place in history."""
-        return key[len(self._event) :]
+    def stamps(self, key: bytes, events: int) -> list[bytes]:
+        """The stamps of the events in a line: what an EVENT key of each would add to its kind."""
+        commit, last = unpacked(key, self._event, fdb.tuple.Versionstamp, int)
+        first = last - events + 1
+        return [fdb.tuple.pack((commit, n)) for n in range(first, last + 1)]
 
-    def events_after(self, stamp: bytes) -> slice:
-        """The history that follows a stamp; all of it after an empty one."""
-        events = within(self._event)
-        return slice(self._event + stamp + b"\x00" if stamp else events.start, events.stop)
+    def lines_after(self, stamp: bytes) -> slice:
+        """The lines with events that follow a stamp; all lines after an empty one."""
+        lines = within(self._event)
+        return slice(self._event + stamp + b"\x00" if stamp else lines.start, lines.stop)
 
-    def events_before(self, version: int) -> slice:
+    def lines_before(self, version: int) -> slice:
         """The history that was committed before a version."""
         stamp = fdb.tuple.Versionstamp(version.to_bytes(8, "big") + bytes(2))
         return slice(within(self._event).start, fdb.tuple.pack((stamp,), self._event))

@@ -14,7 +14,7 @@ from ...queue.queue import Queue
 from ...schema.codec.dead_letters import open_dead
 from ...schema.codec.delayed import open_delayed
 from ...schema.codec.envelopes import FIELDS, open_envelope, open_fields
-from ...schema.codec.history import unpack_event
+from ...schema.codec.history import unpack_line
 from ...schema.codec.leases import Lease, unpack_lease
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
@@ -119,12 +119,13 @@ def _dead(keys: QueueKeys, page: Page) -> Rows:
 
 
 def _history(keys: QueueKeys, page: Page) -> Rows:
-    lines = [
-        (keys.event_stamp(key), *unpack_event(value))
-        for key, value in zip(page.keys, page.values, strict=True)
-    ]
-    columns = zip(_EVENT, _columns(lines, len(_EVENT)), strict=True)
-    return Rows(columns, fields=[{}] * len(lines), packed=[b""] * len(lines))
+    events = []
+    for key, value in zip(page.keys, page.values, strict=True):
+        line = unpack_line(value)
+        each = zip(keys.stamps(key, len(line)), line, strict=True)
+        events += [(stamp, *fields) for stamp, fields in each]
+    columns = zip(_EVENT, _columns(events, len(_EVENT)), strict=True)
+    return Rows(columns, fields=[{}] * len(events), packed=[b""] * len(events))
 
 
 def _opened(
@@ -209,7 +210,8 @@ def batches(
     def read(tr: fdb.Transaction, page: Page) -> tuple[Rows, int]:
         with decoding("a stored message"):
             rows = _PARTS[part](keys, page)
-            count = table_scan.fitting(rows["fields"])
+            # A line of history has several events, and no chunks.
+            count = min(table_scan.fitting(rows["fields"]), len(page))
             if count < len(page):
                 rows = rows.part(0, count)
             if row_filter != EVERYTHING:
