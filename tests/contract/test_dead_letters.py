@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Depth, NewMessage, Queue, verify
+from fdbqueue import Depth, NewMessage, Queue, State, verify
 from fdbqueue.errors import InvalidArgument, InvalidSelector, QueueNotFound
 from fdbqueue.messages import dead_letters
+from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import Death
 
@@ -54,6 +55,39 @@ def test_a_selector_a_function_or_ids_say_which(db: Database, queue: Queue) -> N
     assert queue.dead.list(db) == []
     assert queue.dead.purge(db) == 0
     assert queue.depth(db) == Depth(enqueued=5, ready=3, purged=2, ready_bytes=3)
+
+
+def test_letters_that_are_redriven_together_share_a_row_and_keep_their_ids(
+    db: Database, queue: Queue
+) -> None:
+    ids = queue.enqueue_many(db, [b"%d" % n for n in range(20)])
+    queue.reject_many(db, queue.receive_many(db, 20), "broken")
+    # When they are redriven
+    assert queue.dead.redrive(db) == 20
+    # Then they are one row, and each is found by its id
+    ready = queue._keys.ready_range()
+    assert len(db.get_range(ready.start, ready.stop)) == 1
+    assert [message.id for message in queue.peek(db, 20)] == ids
+    for n in (0, 7, 19):
+        state = queue.get(db, ids[n])
+        assert state is not None
+        assert (state.state, state.message.payload) == (State.READY, b"%d" % n)
+    # When one is cancelled, some are acknowledged with others of the queue, and some return
+    assert queue.cancel(db, ids[3])
+    new = queue.enqueue_many(db, [b"new%d" % n for n in range(10)])
+    held = queue.receive_many(db, 25)
+    assert [each.id for each in held] == [*ids[:3], *ids[4:], *new[:6]]
+    leased = queue.get(db, ids[10])
+    assert leased is not None
+    assert leased.state is State.LEASED
+    queue.release_many(db, held[5:7])
+    queue.ack_many(db, [*held[:5], *held[7:]])
+    queue.ack_many(db, queue.receive_many(db, 10))
+    # Then nothing is left of them
+    assert verify(db, queue).ok
+    assert queue.depth(db) == Depth(enqueued=30, done=29, purged=1)
+    moved = queue._keys.kind(Kind.MOVED)
+    assert db.get_range(moved.start, moved.stop) == []
 
 
 def test_many_letters_are_redriven_in_bounded_transactions(

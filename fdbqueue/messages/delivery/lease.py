@@ -215,7 +215,7 @@ def _lease(
         run: list[bytes] = []
         for n, (_, value, needs, message, plain, block) in enumerate(some, 1):
             level, index, random, place = needs
-            if block is not None and n < together and some[n][5] is block:
+            if block and n < together and some[n][5] is block and some[n][4] == plain:
                 run.append(value)
             else:
                 stored = pack_block([*run, value]) if run else value

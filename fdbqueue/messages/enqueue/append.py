@@ -26,8 +26,8 @@ def append(
 
     Returns them with their positions, in the same order, at consecutive indexes. Several of one
     level that follow each other form a block, which takes one index. One with side records stands
-    alone, and one with an ordering key waits in the line of its key while another of the key is
-    out.
+    alone, unless these are only the place that its id leads to. One with an ordering key waits in
+    the line of its key while another of the key is out.
 
     One round trip of snapshot reads, ``reads`` by level if the caller has issued them: the last
     READY key of each level, and TAIL. Adds a read conflict on the FENCE keys of the indexes that it
@@ -98,7 +98,7 @@ def _runs(entries: Sequence[tuple[int, Envelope]], packed: Sequence[bytes]) -> I
     """The numbers of the messages that share a row, in the order of the rows of each level."""
     runs: defaultdict[int, list[int]] = defaultdict(list)
     for n, (level, envelope) in enumerate(entries):
-        if envelope.plain:
+        if envelope.shareable:
             runs[level].append(n)
         else:
             yield from _rows(runs.pop(level, []), packed)

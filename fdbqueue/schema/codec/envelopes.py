@@ -120,9 +120,15 @@ class Envelope:
     @property
     def plain(self) -> bool:
         """Whether nothing belongs to the message elsewhere."""
+        return not self.id and self.shareable
+
+    @property
+    def shareable(self) -> bool:
+        """Whether it may stand in a block: nothing belongs to it elsewhere but, if it has an id of
+        its own, what leads from that to its place."""
         if self.opaque is not None or self.expires_at_ms is not None:
             return False
-        return not (self.id or self.unique or self.chunks or self.key)
+        return not (self.unique or self.chunks or self.key)
 
     @property
     def suspect(self) -> bool:
