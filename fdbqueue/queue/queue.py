@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from ..consumers import wakeups
-from ..errors import InvalidArgument, InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
-from ..messages.enqueue import admission, back_pressure, index_allocation
-from ..messages.enqueue.back_pressure import TIMEOUT_SECONDS
+from ..errors import InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
 from ..schema import catalogue
 from ..schema.keys import DEFAULT_ROOT, RootKeys
 from ..store.binding import fdb
 from ..store.clocks import SYSTEM_CLOCK, Clock
-from ..values import backoff as backoffs
 from ..values import compression, durations, serializers
-from ..values.content import check_headers
 from ..values.durations import Seconds
-from ..values.model import Delivery, Enqueued, Headers, Message, NewMessage, T
-from ..values.options import DEFAULT_PRIORITY, Options, QueueOptions
-from ..values.serializers import BytesSerializer, Serializer
+from ..values.model import Delivery, Message, T
+from ..values.options import Options, QueueOptions
+from ..values.serializers import Serializer
 from . import administration, inspection, settlement
 from . import consume as receiving
 from .bulk import operations
-from .handle import Creating, Handle, Opening, Transactor, composed
-from .validation import drafts
+from .enqueue import Enqueuing
+from .handle import Creating, Opening, Transactor, composed
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .bulk.plans import Plans
@@ -38,13 +32,8 @@ S = TypeVar("S")
 _Bytes = Literal["bytes"]
 _Named = str | Serializer[Any]
 
-MAX_BATCH = 10_000
-LEAST_SECONDS = 5.0
-"""What a transaction may take at least where ``timeout`` is the time to wait for room: as long as
-FoundationDB lets one last."""
 
-
-class Queue(Handle, Generic[T]):
+class Queue(Enqueuing[T]):
     """A light handle on one queue: its name and cached options, no connection.
 
     Threads can share it, and it can be pickled. A method that takes ``tr`` composes: given a
@@ -89,8 +78,7 @@ class Queue(Handle, Generic[T]):
         clock: Clock = SYSTEM_CLOCK,
         serializer: str | Serializer[Any] = "bytes",
     ) -> None:
-        super().__init__(name, root, clock)
-        self._serializer = serializers.find(serializer)
+        super().__init__(name, root, clock, serializers.find(serializer))
 
     def __reduce__(self) -> tuple[Callable[..., Queue], tuple[object, ...]]:
         terms = self._root.key(), self._clock, self._serializer, self._keys.once.timeout
@@ -235,151 +223,6 @@ class Queue(Handle, Generic[T]):
         """Delete the queue and everything in it. Raises ``QueueNotFound``."""
         keys = self._bounded(tr, timeout)._root_keys
         composed(tr, keys.once, catalogue.delete, keys, self.name)
-
-    # -- producing ---------------------------------------------------------------------------
-
-    def enqueue(
-        self,
-        tr: Transactor,
-        payload: T,
-        *,
-        priority: int = DEFAULT_PRIORITY,
-        headers: Headers | None = None,
-        delay: Seconds = 0.0,
-        at: datetime | None = None,
-        ttl: Seconds | None = None,
-        max_attempts: int | None = None,
-        backoff: backoffs.Given = None,
-        dedup_id: str | None = None,
-        unique: str | None = None,
-        key: str | None = None,
-        timeout: Seconds = TIMEOUT_SECONDS,
-    ) -> str:
-        """Enqueue one message; returns its id.
-
-        payload: bytes, or whatever the serializer takes; at most ``max_payload`` bytes. More than
-            90 kB are stored in chunks.
-        priority: 0 to 9, the higher the more urgent (0 to levels - 1 if there are more than ten).
-        headers: names to str, int, float, bool or None.
-        delay, at: deliver it no sooner than after so many seconds, or than a moment with a time
-            zone; at most ten years ahead. It takes its place in the queue then.
-        ttl: seconds until it expires: it is not delivered any more, and the queue's option
-            ``expired`` decides what happens to it.
-        max_attempts, backoff: its own redelivery policy, instead of the queue's.
-        dedup_id: a name of up to 200 characters. If the queue remembers an enqueue with the same
-            one (option ``dedup_window``), nothing is written, and that message's id is returned.
-        unique: a name of the same kind. If a message with the same one is ready, delayed or
-            leased, nothing is written, and that message's id is returned.
-        key: an ordering key, also a name. Messages of one key are delivered one at a time, in the
-            order of their enqueues whatever their priorities: the next one becomes ready when the
-            one before is done, dead or gone. Different keys do not wait for each other.
-        timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
-            given. Each of its transactions may take as long, but five seconds at least. Your own
-            transaction does not wait, and has its own limits.
-
-        One round trip of snapshot reads. Conflicts with no other enqueue and no dequeue, however
-        many there are; only with a change of the queue's options, and with enqueues of the same
-        dedup id, unique key or ordering key. Of two messages of one level, the one whose enqueue
-        returned before the other began is delivered first. Raises
-        ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
-        ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
-        """
-        plain = (
-            (at is None and ttl is None and dedup_id is None and unique is None and key is None)
-            and (max_attempts is None and backoff is None and timeout is TIMEOUT_SECONDS)
-            and (type(delay) is float and delay == 0.0)
-        )
-        message_id = self._enqueue_plain(tr, payload, priority, headers) if plain else None
-        if message_id is not None:
-            return message_id
-        message = NewMessage(
-            payload,
-            priority,
-            headers,
-            delay=delay,
-            at=at,
-            ttl=ttl,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            dedup_id=dedup_id,
-            unique=unique,
-            key=key,
-        )
-        return self.enqueue_many(tr, [message], timeout=timeout)[0]
-
-    def _enqueue_plain(
-        self, tr: Transactor, value: T, priority: int, headers: Headers | None
-    ) -> str | None:
-        """Enqueue a message that has nothing beside its envelope; None where the queue asks for
-        more."""
-        serializer = self._serializer
-        payload: Any = value
-        if type(value) is not bytes or type(serializer) is not BytesSerializer:
-            payload = serializers.dumps(serializer, value)
-        known = self._entry.known
-        if known is not None and len(payload) > known.plain_bytes:
-            return None
-        return composed(
-            tr,
-            self._keys.once,
-            index_allocation.append_plain,
-            self._entry,
-            payload,
-            priority,
-            None if headers is None else check_headers(headers),
-            serializer.content_type,
-            self._clock.now_ms(tr),
-            wrote=bool,
-        )
-
-    def enqueue_many(
-        self,
-        tr: Transactor,
-        messages: Iterable[NewMessage[T] | T],
-        *,
-        timeout: Seconds = TIMEOUT_SECONDS,
-    ) -> Enqueued:
-        """Enqueue several messages in one transaction; returns their ids, in the same order.
-
-        A message is a ``NewMessage``, or just its payload. The result also says how many messages
-        are ``new``: the others were known by their dedup ids or unique keys.
-
-        One round trip for all; conflicts as in ``enqueue``. Raises what ``enqueue`` raises,
-        ``InvalidArgument`` for no messages at all, and with a database ``TransactionTooLarge`` for
-        more than a transaction takes. After an error nothing is written.
-        """
-        queue = self._patient(tr, timeout)
-        given = drafts(messages, self._clock.now_ms(tr), self._serializer)
-        count, ready = admission.counted(given)
-        if not 0 < count <= MAX_BATCH:
-            raise InvalidArgument(
-                argument="messages",
-                value=count,
-                problem=f"give 1 to {MAX_BATCH:,} messages in one call",
-            )
-
-        def put(tr: fdb.Transaction, resuming: bool) -> admission.Admitted:
-            scope = self._scope(tr)
-            waiting = wakeups.reads(tr, self._keys, ready)
-            admitted = admission.admit(tr, scope, given, resuming)
-            if admitted.new:
-                wakeups.wake(tr, self._keys, waiting)
-            return admitted
-
-        def attempt(resuming: bool) -> Enqueued:
-            body = partial(put, resuming=resuming)
-            admitted = queue._run(tr, body, wrote=lambda admitted: admitted.new > 0)
-            return Enqueued(admitted.ids, admitted.new)
-
-        return back_pressure.patiently(attempt, 0.0 if isinstance(tr, fdb.Transaction) else timeout)
-
-    def _patient(self, tr: Transactor, timeout: Seconds) -> Self:
-        """The handle for a call that waits for room up to ``timeout``: so that 0 means not to wait,
-        and still is enough for the store."""
-        given = timeout is not TIMEOUT_SECONDS and not isinstance(tr, fdb.Transaction)
-        if not given or self._keys.once.timeout is not None:
-            return self
-        return self._bounded(tr, max(durations.patience("timeout", timeout), LEAST_SECONDS))
 
     # -- consuming ---------------------------------------------------------------------------
 

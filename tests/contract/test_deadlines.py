@@ -21,7 +21,7 @@ from fdbqueue.errors import (
     TransactionTooLarge,
     TransactionTooSlow,
 )
-from fdbqueue.queue import queue as queues
+from fdbqueue.queue import enqueue
 from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink, sinks
 from fdbqueue.queue.dead_letters import DeadLetters
@@ -546,7 +546,7 @@ def test_a_call_with_a_timeout_ends_in_its_time_and_writes_nothing(
     method: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queues, "LEAST_SECONDS", 0.1)
+    monkeypatch.setattr(enqueue, "LEAST_SECONDS", 0.1)
     # Given a store in which nothing commits; where the answer is an error, nothing is read either
     store = blocked(db)
     if (owner, method) in NEEDS_PLANS:
