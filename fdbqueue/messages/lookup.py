@@ -15,7 +15,7 @@ from ..schema.codec import blocks
 from ..schema.codec.dead_letters import unpack_dead
 from ..schema.codec.delayed import unpack_delayed
 from ..schema.codec.envelopes import open_envelope
-from ..schema.codec.leases import unpack_lease, unpack_until
+from ..schema.codec.leases import Lease, unpack_until
 from ..schema.codec.lookup import DeadRecord, Place, PlannedPlace, Turn, pack_place, unpack_place
 from ..schema.codec.plans import Claimed, unpack_plan
 from ..schema.keys import Kind, QueueKeys
@@ -137,17 +137,19 @@ def current(tr: fdb.Transaction, scope: Scope, message_id: str) -> MessageState 
     if moved is not None:
         place = unpack_place(moved)
         if isinstance(place, PlannedPlace):
-            return _leased(tr, scope, message_id, snapshot.get(key(keys, place)))
+            alone = lease_rows.leased(snapshot.get(key(keys, place)))
+            return _leased(tr, scope, message_id, alone)
         lease = _lease(snapshot, keys, place)
     found = find(snapshot, scope, issued)
     if found is not None:
         return state(tr, scope, found)
     if lease is None or not isinstance(place, Position):
         return None
-    if lease_rows.leased(lease) is not None:
-        return _leased(tr, scope, message_id, lease)
+    held = lease_rows.leased(lease)
+    if held is not None:
+        return _leased(tr, scope, message_id, held)
     for each in _planned(snapshot, keys, list(_claims(planned)), place):
-        leased = _leased(tr, scope, message_id, snapshot.get(each))
+        leased = _leased(tr, scope, message_id, each)
         if leased is not None:
             return leased
     return None
@@ -158,11 +160,9 @@ def _lease(tr: fdb.TransactionRead, keys: QueueKeys, place: Place) -> lease_rows
 
 
 def _leased(
-    tr: fdb.Transaction, scope: Scope, message_id: str, read: lease_rows.Read
+    tr: fdb.Transaction, scope: Scope, message_id: str, lease: Lease | None
 ) -> MessageState | None:
-    """The message of the lease that was read, if it is the one with this id. Up to two round
-    trips."""
-    lease = lease_rows.leased(read)
+    """The message of a lease, if it is the one with this id. Up to two round trips."""
     if lease is None:
         return None
     message = StoredMessage(lease.position, open_envelope(lease.envelope))
@@ -189,8 +189,8 @@ def _claims(plans: Iterable[fdb.KeyValue]) -> Iterator[Claimed]:
 
 def _planned(
     tr: fdb.TransactionRead, keys: QueueKeys, claims: Sequence[Claimed], wanted: Position
-) -> Iterator[bytes]:
-    """The LEASE keys of plans that have a message that stood at a position.
+) -> Iterator[Lease]:
+    """The leases of plans that have a message that stood at a position.
 
     The leases of a claim are in the order of the positions, but for those that joined it.
     """
@@ -201,18 +201,24 @@ def _planned(
         ]
         while ordered:
             middles = [
-                tr.get(keys.planned(claim, numbers[len(numbers) // 2]))
-                for claim, numbers in ordered
+                _row(tr, keys, claim, numbers[len(numbers) // 2]) for claim, numbers in ordered
             ]
             halves = []
             for (claim, numbers), read in zip(ordered, middles, strict=True):
-                middle, value = len(numbers) // 2, read.value
-                position = wanted if value is None else unpack_lease(value).position
-                if position == wanted:
-                    yield keys.planned(claim, numbers[middle])
-                elif half := numbers[:middle] if wanted < position else numbers[middle + 1 :]:
-                    halves.append((claim, half))
-            ordered = halves
+                middle = len(numbers) // 2
+                leases = [lease for _, lease in lease_rows.opened(keys, read)]
+                yield from (lease for lease in leases if lease.position == wanted)
+                if leases and wanted < leases[0].position:
+                    halves.append((claim, numbers[:middle]))
+                elif leases and wanted > leases[-1].position:
+                    halves.append((claim, numbers[middle + 1 :]))
+            ordered = [(claim, numbers) for claim, numbers in halves if numbers]
+
+
+def _row(tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, n: int) -> fdb.FDBRange:
+    """Issue a read of the row that has a lease of a plan."""
+    rest = blocks.rest(keys.lease_prefix, keys.planned(claim, n))
+    return tr.get_range(rest.start, rest.stop, limit=1)
 
 
 def state(tr: fdb.Transaction, scope: Scope, found: Found) -> MessageState:

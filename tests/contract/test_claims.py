@@ -36,7 +36,9 @@ def stored(db: fdb.Database, queue: Queue, *kinds: Kind) -> list[int]:
     for kind in kinds or ENDS:
         every = queue._keys.kind(kind)
         rows = list(db.get_range(every.start, every.stop))
-        counts.append(len(list(lease_rows.alone(rows))) if kind is Kind.LEASE else len(rows))
+        counts.append(
+            len(list(lease_rows.alone(queue._keys, rows))) if kind is Kind.LEASE else len(rows)
+        )
     return counts
 
 

@@ -7,7 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdbqueue import Delivery, NewMessage, Queue, verify
-from fdbqueue.queue.bulk.planner import Mark, Planner
+from fdbqueue.messages.streams import table_scan
+from fdbqueue.messages.streams.table_scan import Page
+from fdbqueue.queue.bulk.planner import Mark, Piece, Planner
+from fdbqueue.schema.codec.envelopes import unpack_envelope
 from fdbqueue.store.binding import fdb
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -16,6 +19,11 @@ Database = fdb.Database
 Steps = list[tuple[str, int]]
 
 CONSUMERS = ("one", "two")
+
+
+def values(tr: fdb.Transaction, page: Page) -> tuple[list[bytes], int]:
+    """Up to three messages of a page."""
+    return page.values[:3], min(3, len(page))
 
 
 class Stream:
@@ -42,9 +50,27 @@ class Stream:
         self.hand = end, found
 
     def read(self, end: Mark) -> list[bytes]:
-        pieces = self.run.pieces(self.db, self.done, end, 2)
-        pages = [page for piece in pieces for page in self.run.read(self.db, piece)]
-        return [each.envelope.message(each.position).payload for page in pages for each in page]
+        """What the batch has, however it is divided and read."""
+        found = []
+        for parts in (1, 2, 5):
+            pieces = self.run.pieces(self.db, self.done, end, parts)
+            pages = [page for piece in pieces for page in self.run.read(self.db, piece)]
+            read = [each.envelope.message(each.position).payload for page in pages for each in page]
+            assert read == [each for piece in pieces for each in self.scan(piece)]
+            assert len(read) == sum(piece.messages for piece in pieces)
+            found.append(read)
+        assert found[0] == found[1] == found[2]
+        return found[0]
+
+    def scan(self, piece: Piece) -> list[bytes]:
+        """As tasks of Spark read."""
+        planned = self.queue._keys.planned
+        found: list[bytes] = []
+        for claim, first, end in piece.spans:
+            within = slice(planned(claim, first), planned(claim, end))
+            for page in table_scan.pages(self.db, self.queue._keys, within, values, size=100):
+                found += [unpack_envelope(each).payload for each in page]
+        return found
 
     def finish(self, seen: list[bytes], how: int) -> None:
         """The sink has the batch: it is acknowledged now, or when the next one is asked for."""
@@ -69,9 +95,12 @@ class Stream:
     steps=st.lists(
         st.tuples(
             st.sampled_from(
-                ("enqueue", "next", "next", "finish", "finish", "crash", "back", "receive")
+                (
+                    *("enqueue", "next", "next", "finish", "finish", "crash", "back"),
+                    *("receive", "bury", "redrive"),
+                )
             ),
-            st.integers(1, 6),
+            st.integers(1, 9),
         ),
         max_size=30,
     )
@@ -92,7 +121,8 @@ def ordering(payload: bytes) -> str | None:
 def play(db: Database, queue: Queue, steps: Steps) -> None:
     streams = [Stream(db, queue, name) for name in CONSUMERS]
     seen: list[bytes] = []
-    sent = 0
+    sent: dict[str, bytes] = {}
+    keyed: set[bytes] = set()
 
     def receive(count: int) -> list[Delivery]:
         held = queue.receive_many(db, count)
@@ -104,20 +134,19 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
         stream = streams[n % 2]
         match step:
             case "enqueue":
-                fresh = [b"%d" % each for each in range(sent, sent + number)]
-                queue.enqueue_many(
-                    db,
-                    [
-                        NewMessage(
-                            each,
-                            priority=3 + n % 4,
-                            unique=each.decode() if n % 3 else None,
-                            key=ordering(each),
-                        )
-                        for each in fresh
-                    ],
-                )
-                sent += number
+                # Two calls of three with keys; the third makes blocks.
+                fresh = [b"%d" % each for each in range(len(sent), len(sent) + number)]
+                given = [
+                    NewMessage(
+                        each,
+                        priority=3 + n % 4,
+                        unique=each.decode() if n % 3 == 1 else None,
+                        key=ordering(each) if n % 3 else None,
+                    )
+                    for each in fresh
+                ]
+                sent |= zip(queue.enqueue_many(db, given), fresh, strict=True)
+                keyed |= {each for each in fresh if n % 3}
             case "next":
                 stream.next(number)
             case "finish":
@@ -128,16 +157,34 @@ def play(db: Database, queue: Queue, steps: Steps) -> None:
                 stream.give_back()
             case "receive":
                 receive(number)
+            case "bury":
+                for each in queue.receive_many(db, number):
+                    if each.payload in keyed:
+                        queue.release(db, each, delay=0)
+                    else:
+                        queue.reject(db, each, "bad")
+            case "redrive":
+                queue.dead.redrive(db)
+    in_hand = [each for stream in streams if stream.hand for each in stream.hand[1]]
+    held = {each.delivery.id: each.consumer for each in queue.leases(db)}
+    for message_id, payload in sent.items():
+        found = queue.get(db, message_id)
+        assert (found.consumer if found else "") == held.get(message_id, "")
+        assert found is not None or payload in seen
+        assert found is None or found.message.payload == payload
+        assert payload not in in_hand or message_id in held
+    assert not verify(db, queue).deviations
     for stream in streams:
         stream.finish(seen, 1)
         stream.run.acknowledge(db, stream.done)
+    queue.dead.redrive(db)
     while receive(10):
         pass
-    assert sorted(seen) == sorted(b"%d" % each for each in range(sent))
+    assert sorted(seen) == sorted(sent.values())
     for key in "kl":
-        of_key = [int(each) for each in seen if ordering(each) == key]
+        of_key = [int(each) for each in seen if each in keyed and ordering(each) == key]
         assert of_key == sorted(of_key)
     depth = queue.depth(db)
-    assert (depth.enqueued, depth.done) == (sent, sent)
+    assert (depth.enqueued, depth.done) == (len(sent), len(sent))
     result = verify(db, queue)
     assert not result.deviations, result

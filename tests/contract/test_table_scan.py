@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 
-from fdbqueue import Queue
+import pytest
+
+from fdbqueue import NewMessage, Queue
 from fdbqueue.messages.streams import table_scan
 from fdbqueue.messages.streams.table_scan import Page
+from fdbqueue.schema.codec.envelopes import unpack_envelope
+from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 
 TOO_OLD = 1007
@@ -18,8 +23,8 @@ def fill(db: fdb.Database, queue: Queue, count: int = 30) -> list[str]:
     return [queue.enqueue(db, bytes(PAYLOAD)) for _ in range(count)]
 
 
-def ids(queue: Queue) -> Callable[[fdb.Transaction, Page], tuple[list[str], int]]:
-    def read(tr: fdb.Transaction, page: Page) -> tuple[list[str], int]:
+def ids(queue: Queue) -> Callable[[fdb.Transaction, Page], tuple[list[str | None], int]]:
+    def read(tr: fdb.Transaction, page: Page) -> tuple[list[str | None], int]:
         return page.places()[1], len(page)
 
     return read
@@ -47,7 +52,7 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
     failing = iter([False, True])
     look = ids(queue)
 
-    def read(tr: fdb.Transaction, page: Page) -> tuple[list[str], int]:
+    def read(tr: fdb.Transaction, page: Page) -> tuple[list[str | None], int]:
         if next(failing, False):
             raise fdb.FDBError(TOO_OLD)
         return look(tr, page)
@@ -63,7 +68,7 @@ def test_what_outlasts_a_transaction_goes_on_at_a_later_version_behind_what_was_
 def test_a_reader_may_take_fewer_rows_than_it_is_given(db: fdb.Database, queue: Queue) -> None:
     enqueued = fill(db, queue, 7)
 
-    def two(tr: fdb.Transaction, page: Page) -> tuple[list[str], int]:
+    def two(tr: fdb.Transaction, page: Page) -> tuple[list[str | None], int]:
         return page.places()[1][:2], min(2, len(page))
 
     pages = list(table_scan.pages(db, queue._keys, queue._keys.ready_range(), two))
@@ -75,7 +80,9 @@ def test_a_page_may_end_within_a_block(db: fdb.Database, queue: Queue) -> None:
     enqueued += fill(db, queue, 3)
     enqueued += queue.enqueue_many(db, [b"%d" % n for n in range(50)])
 
-    def seven(tr: fdb.Transaction, page: Page) -> tuple[list[tuple[int, str, bytes]], int]:
+    def seven(
+        tr: fdb.Transaction, page: Page
+    ) -> tuple[list[tuple[int | None, str | None, bytes]], int]:
         levels, ids = page.places()
         count = min(7, len(page))
         return list(zip(levels, ids, page.keys, strict=True))[:count], count
@@ -114,3 +121,73 @@ def test_payloads_elsewhere_bound_a_page_too() -> None:
     assert table_scan.fitting(fields, 100) == 2, "one at least, and what costs nothing"
     assert table_scan.fitting([{36: 900}], 100) == 1
     assert table_scan.fitting([], 100) == 0
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3, 30])
+def test_a_range_may_end_within_a_block_that_is_cut(
+    db: fdb.Database, queue: Queue, taken: int
+) -> None:
+    # Given two parts of a block, and whoever takes some of its first messages cuts the rest
+    enqueued = queue.enqueue_many(db, [b"%d" % n for n in range(50)])
+    every = queue._keys.ready_range()
+    middle = page_keys(db, queue, every)[20]
+    if taken:
+        queue.receive_many(db, taken)
+    # When both are read, then no message is in both
+    parts = [slice(every.start, middle), slice(middle, every.stop)]
+    pages = [table_scan.pages(db, queue._keys, part, ids(queue)) for part in parts]
+    first, second = ([each for page in found for each in page] for found in pages)
+    assert first == enqueued[taken:20]
+    assert second == enqueued[max(taken, 20) :]
+
+
+def page_keys(db: fdb.Database, queue: Queue, every: slice) -> list[bytes]:
+    pages = table_scan.pages(db, queue._keys, every, lambda tr, page: (page.keys, len(page)))
+    return [key for page in pages for key in page]
+
+
+@pytest.mark.parametrize("size", [1, 700, 1_000_000])
+def test_leases_of_rows_of_all_kinds_are_each_in_one_part(
+    db: fdb.Database, queue: Queue, small_blocks: None, size: int
+) -> None:
+    # Given leases of plans and of receivers, of blocks and of messages that stand alone
+    given = [NewMessage(bytes(60), priority=n % 3, key=f"{n % 5}") for n in range(20)]
+    given += [NewMessage(bytes(60), priority=n % 3) for n in range(60)]
+    enqueued = queue.enqueue_many(db, given)
+    taken = queue.receive_many(db, 10)
+    for n in range(4):
+        run = queue.plans.planner(f"stream {n}")
+        run.next(db, run.begin(db), messages=17)
+    queue.ack_many(db, taken[::2])
+    leased = {each.delivery.id for each in queue.leases(db)}
+    assert len(leased) == queue.depth(db).leased > 60
+
+    # When they are read part by part and page by page
+    found = []
+    every = queue._keys.kind(Kind.LEASE)
+    for part in table_scan.split(db, queue._keys, [every], size):
+        for page in table_scan.pages(db, queue._keys, part, held(queue), size=size):
+            found += page
+
+    # Then each message is there once, with its consumer
+    assert Counter(message_id for message_id, _ in found) == Counter(leased)
+    assert {consumer for _, consumer in found} == {"", *(f"stream {n}" for n in range(4))}
+    assert leased <= set(enqueued)
+
+
+def held(
+    queue: Queue,
+) -> Callable[[fdb.Transaction, Page], tuple[list[tuple[str | None, str]], int]]:
+    """Messages and who holds them, of a page at most five."""
+
+    def read(tr: fdb.Transaction, page: Page) -> tuple[list[tuple[str | None, str]], int]:
+        named = [
+            unpack_envelope(value).id or place
+            for value, place in zip(page.values, page.places()[1], strict=True)
+        ]
+        return [
+            (message_id, lease.consumer)
+            for message_id, lease in zip(named, page.leases, strict=True)
+        ][:5], min(5, len(page))
+
+    return read

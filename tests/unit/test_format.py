@@ -261,7 +261,7 @@ VECTORS: dict[str, Vector] = {
         (
             lambda value: [
                 unpack_lease(each.value).position
-                for each in lease_rows.alone([blocks.Row(QUEUE.lease_at(THIRD), value)])
+                for each in lease_rows.alone(QUEUE, [blocks.Row(QUEUE.lease_at(THIRD), value)])
             ],
             [SECOND, THIRD],
         ),
@@ -271,6 +271,21 @@ VECTORS: dict[str, Vector] = {
         pack_planned_lease(POSITION, "billing", PACKED),
         None,
         (unpack_lease, PLANNED),
+    ),
+    "LEASE, planned block": Vector(
+        QUEUE.planned(CLAIM, 2),
+        pack_planned_lease(THIRD, "billing", blocks.pack_block([PACKED, PACKED])),
+        None,
+        (
+            lambda value: [
+                (each.key, unpack_lease(each.value))
+                for each in lease_rows.alone(QUEUE, [blocks.Row(QUEUE.planned(CLAIM, 2), value)])
+            ],
+            [
+                (QUEUE.planned(CLAIM, 1), PLANNED._replace(position=SECOND)),
+                (QUEUE.planned(CLAIM, 2), PLANNED._replace(position=THIRD)),
+            ],
+        ),
     ),
     "EXPIRY": Vector(
         QUEUE.expiry(90_000_000, CLAIM),

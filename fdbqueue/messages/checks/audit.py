@@ -116,7 +116,7 @@ class Audit:
         """A row for each message of rows."""
         if kind is Kind.READY:
             return blocks.alone(self.scope.keys, rows)
-        return lease_rows.alone(rows) if kind is Kind.LEASE else iter(rows)
+        return lease_rows.alone(self.scope.keys, rows) if kind is Kind.LEASE else iter(rows)
 
     def envelope(self, kind: Kind, kv: AnyRow) -> tuple[Position, Envelope] | None:
         """The message in a row; None if it is unreadable, which ``messages`` reports."""

@@ -6,6 +6,7 @@ import os
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
+from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import Lease, pack_expiry, pack_lease, unpack_lease
 from ...schema.codec.plans import unpack_plan
 from ...schema.keys import CLAIM_BYTES, Kind
@@ -17,31 +18,33 @@ def leases(audit: Audit, begin: bytes) -> bytes:
     """Every lease that never expires belongs to a plan."""
     keys = audit.scope.keys
     rows, following = audit.page(Kind.LEASE, begin)
-    planned: list[tuple[bytes, Lease]] = []
+    planned: list[tuple[AnyRow, Lease, AnyRow]] = []
     for kv in rows:
-        if audit.envelope(Kind.LEASE, kv) is None:
-            continue
-        lease = unpack_lease(kv.value)
-        if lease.planned:
-            planned.append((kv.key, lease))
+        for each in audit.opened(Kind.LEASE, [kv]):
+            try:
+                lease = unpack_lease(each.value)
+            except (CorruptData, FormatTooNew):
+                continue  # reported by ``audit.messages``
+            if lease.planned:
+                planned.append((each, lease, kv))
     reads = {
         name: plans.reads(audit.reads, keys, name)
-        for name in sorted({lease.consumer for _, lease in planned})
+        for name in sorted({lease.consumer for _, lease, _ in planned})
     }
     claims: set[bytes] = set()
-    for each in reads.values():
-        for kv in each.plans:
+    for read in reads.values():
+        for kv in read.plans:
             try:
                 claims.update(claimed.claim for claimed in unpack_plan(kv.value).claims)
             except (CorruptData, FormatTooNew):
                 return following  # reported by ``complete``; any lease may belong to it
-    for key, lease in planned:
-        if keys.planned.parse(key)[0] not in claims:
+    for each, lease, row in planned:
+        if keys.planned.parse(each.key)[0] not in claims:
             audit.report(
                 "lease without plan",
                 lease.position.to_id(),
                 f"{lease.consumer!r} holds it forever, but has no plan with it",
-                partial(_expire, audit, key, lease),
+                partial(_expire, audit, row.key, lease),
             )
     return following
 
@@ -58,7 +61,7 @@ def complete(audit: Audit, begin: bytes) -> bytes:
             continue
         listed = sum(claimed.messages for claimed in plan.claims)
         found = sum(
-            sum(1 for _ in audit.whole(keys.planned.under(claimed.claim)))
+            sum(1 for _ in audit.messages(Kind.LEASE, keys.planned.under(claimed.claim)))
             for claimed in plan.claims
         )
         if found != listed:
@@ -68,12 +71,15 @@ def complete(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def _expire(audit: Audit, key: bytes, lease: Lease) -> None:
-    """Turn a lease of a plan into an expired one; the next receive returns the message."""
+def _expire(audit: Audit, row: bytes, lease: Lease) -> None:
+    """Turn a lease of a plan into an expired one; the next receive returns the message.
+
+    row: the key of its row, whose other leases have no plan either.
+    """
     keys = audit.scope.keys
     version, now_ms = audit.scope.version(audit.tr), audit.scope.now_ms(audit.tr)
     claim = os.urandom(CLAIM_BYTES)
     over = lease._replace(expiry_version=version, expiry_ms=now_ms, begun=False, claim=claim)
-    del audit.tr[key]
+    del audit.tr[row]
     audit.tr[keys.lease_at(lease.position)] = pack_lease(over)
     audit.tr[keys.expiry(version, claim)] = pack_expiry(now_ms, [over.place])

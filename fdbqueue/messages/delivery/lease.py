@@ -363,7 +363,7 @@ def listed(
             break
     more = len(found) == limit or size > scan.BATCH_BYTES
     rows: list[tuple[bytes, Lease]] = []
-    for row in lease_rows.alone(found, begin):
+    for row in lease_rows.alone(scope.keys, found, begin):
         try:
             lease = unpack_lease(row.value)
         except (CorruptData, FormatTooNew):

@@ -63,24 +63,45 @@ class Shared:
             tr.set(key, value)
 
 
-def shared(key: bytes, value: bytes) -> Shared | None:
+def shared(keys: QueueKeys, key: bytes, value: bytes) -> Shared | None:
     """The leases in a row; None if it has one, or cannot be read."""
     try:
         lease = unpack_lease(value)
+        block = block_of(keys, key, lease)
     except (CorruptData, FormatTooNew):
         return None
-    block = blocks.open_block(key, lease.position, lease.envelope)
     return None if block is None else Shared(key, lease, block)
 
 
-def alone(rows: Iterable[AnyRow], begin: bytes = b"") -> Iterator[AnyRow]:
+def block_of(keys: QueueKeys, key: bytes, lease: Lease) -> Block | None:
+    """The block in a row of LEASE; None if it has one lease. Raises ``CorruptData``."""
+    if lease.planned:
+        return blocks.open_planned(keys, key, lease.position, lease.envelope)
+    return blocks.open_block(key, lease.position, lease.envelope)
+
+
+def alone(keys: QueueKeys, rows: Iterable[AnyRow], begin: bytes = b"") -> Iterator[AnyRow]:
     """Rows of LEASE, with a row for each lease that shares one, from the key ``begin`` on."""
     for kv in rows:
-        found = shared(kv.key, kv.value)
+        found = shared(keys, kv.key, kv.value)
         if found is None:
             yield kv
         else:
             yield from (each for each in found.alone() if each.key >= begin)
+
+
+def opened(
+    keys: QueueKeys, rows: Iterable[AnyRow], begin: bytes = b""
+) -> Iterator[tuple[bytes, Lease]]:
+    """The leases in rows of LEASE with the keys of their own, from the key ``begin`` on.
+
+    Raises ``CorruptData`` and ``FormatTooNew``.
+    """
+    for kv in rows:
+        lease = unpack_lease(kv.value)
+        block = block_of(keys, kv.key, lease)
+        each = [(kv.key, lease)] if block is None else Shared(kv.key, lease, block).leases()
+        yield from ((own, one) for own, one in each if own >= begin)
 
 
 class Span:
@@ -131,7 +152,7 @@ class Span:
     def _open(self, stored: Iterable[fdb.KeyValue]) -> dict[bytes, Lease | bytes]:
         leases: dict[bytes, Lease | bytes] = {}
         for kv in stored:
-            found = shared(kv.key, kv.value)
+            found = shared(self._keys, kv.key, kv.value)
             if found is None:
                 leases[kv.key] = kv.value
                 continue
@@ -172,7 +193,7 @@ def leased(read: Read) -> Lease | None:
 
 def read(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Read:
     """Issue the read of the lease with a key."""
-    if blocks.is_numbered(key[len(keys.lease_prefix) :]):
+    if blocks.may_share(key[len(keys.lease_prefix) :]):
         return _InSpan(Span(tr, keys, [key]), key)
     return tr.get(key)
 

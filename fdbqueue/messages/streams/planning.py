@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import NamedTuple
 
 from ...errors import CorruptData, FormatTooNew
@@ -13,7 +12,7 @@ from ...schema.codec import blocks
 from ...schema.codec.atomic import pack_index
 from ...schema.codec.blocks import Block
 from ...schema.codec.delayed import open_delayed
-from ...schema.codec.envelopes import peek_envelope, unpack_envelope
+from ...schema.codec.envelopes import payload_sizes, peek_envelope, unpack_envelope
 from ...schema.codec.leases import pack_planned_lease
 from ...schema.codec.lookup import PlannedPlace, Turn
 from ...schema.codec.plans import Claimed, Planned, Stage, pack_plan
@@ -63,26 +62,35 @@ class Limits:
 
 
 class Span(NamedTuple):
-    """What was read of a level: its keys, and the last message."""
+    """What was read of a level: its keys, the last message, and the block that it stands in."""
 
     keys: slice
-    last: scan.Ready
+    last: Position
+    block: Block | None
+
+
+class Row(NamedTuple):
+    """Leases that share a row: the position of the last message, and all envelopes."""
+
+    position: Position
+    envelopes: list[bytes]
 
 
 @dataclass(slots=True)
 class Taken:
     """Messages that one transaction has read in order to take them.
 
-    leases: positions and stored envelopes of those for the plan, of ``size`` bytes with chunks.
-    spans: what was read, by level. tallies: by level, the
-    number and payload bytes of those to count only; the others are ``watched``, ``expired`` or
-    ``unreadable``. turns: the keys of those that waited for their ordering keys. joined: by number,
+    rows: those for the plan, with ``count`` messages of ``size`` bytes with chunks. spans: what was
+    read, by level. tallies: by level, the number and payload bytes of those to count only; the
+    others are ``watched``, ``expired`` or ``unreadable``. turns: the keys of those that waited for
+    their ordering keys. joined: by number,
     the leases that continue the ordering key of the one before. key: the ordering key of the last,
     if more messages wait for it. plain: whether none has side records. ended: whether no more
     messages exist, or fit.
     """
 
-    leases: list[tuple[Position, bytes]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    count: int = 0
     size: int = 0
     spans: dict[int, Span] = field(default_factory=dict)
     tallies: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -136,18 +144,19 @@ def fill(
     transitions.record(
         tr, scope, LEASE, [replace(each, consumer=opened.consumer) for each in taken.watched]
     )
-    if taken.leases:
+    if taken.rows:
         levels: dict[int, int] = {}
-        leases = scope.keys.planned.begin(claim)
-        for n, (position, envelope) in enumerate(taken.leases):
-            levels[position.level] = levels.get(position.level, 0) + 1
-            lease = pack_planned_lease(position, opened.consumer, envelope)
-            tr[leases + pack_int(n)] = lease
+        leases, n = scope.keys.planned.begin(claim), 0
+        for position, envelopes in taken.rows:
+            levels[position.level] = levels.get(position.level, 0) + len(envelopes)
+            n += len(envelopes)
+            value = envelopes[0] if len(envelopes) == 1 else blocks.pack_block(envelopes)
+            tr[leases + pack_int(n - 1)] = pack_planned_lease(position, opened.consumer, value)
         for n, message in taken.joined.items():
             place = PlannedPlace(claim, n)
             lookup.point(tr, scope.keys, replace(message, turn=None), place)
         plan = plan._replace(
-            messages=plan.messages + len(taken.leases),
+            messages=plan.messages + taken.count,
             size=plan.size + taken.size,
             claims=(*plan.claims, Claimed(claim, levels, taken.plain, _bits(taken.joined))),
         )
@@ -161,14 +170,6 @@ def fill(
     return taken.ended or full
 
 
-def _weigh(value: bytes) -> tuple[int, bool]:
-    """As ``peek_envelope``; an unreadable envelope does not count as plain."""
-    try:
-        return peek_envelope(value)
-    except (CorruptData, FormatTooNew):
-        return 0, False
-
-
 def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_most: int) -> Taken:
     """Read as many of the first messages as fit, at snapshot isolation."""
     taken = Taken()
@@ -176,44 +177,49 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
         taken.ended = True
         return taken
     now_ms = scope.now_ms(tr)
-    silent = scope.options.history_seconds is None
     count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
     each = _LEASE_BYTES + _PREFIXES * len(scope.keys.all().start)
     room = _Room(taken, limits, plan, count, each)
     if plan.key and not _join(tr, scope, room, plan.key, _line(tr, scope.keys, plan.key), now_ms):
         return taken
     read = 0
-    block: Block | None = None
-    for row in _ahead(tr, scope, _ready(tr, scope, limits, count), silent):
-        one, payload, plain, message, line = row
-        value, position = one.value, one.position
-        size = len(value) + (message.envelope.chunk_bytes if message else 0)
-        if room.full or not room.takes(len(value), size):
+    for part, line in _ahead(tr, scope, _ready(tr, scope, limits, count)):
+        message = part.message
+        chunk_bytes = message.envelope.chunk_bytes if message else 0
+        fits = room.fitting(part.values, chunk_bytes)
+        if not fits:
             return taken
-        read += 1
-        level = position.level
-        if one.block is None or one.block is not block:
-            block = one.block
-            keys = block.span() if block else slice(one.key, one.key + b"\x00")
-            first = taken.spans[level].keys.start if level in taken.spans else keys.start
-            span = slice(first, keys.stop)
-        taken.spans[level] = Span(span, one)
-        if message is not None and not time_to_live.deliverable(message, now_ms):
+        read += fits
+        last = part.last if fits == len(part.values) else part.first(fits)
+        _pass(taken, part, last)
+        if message is None:
+            number, payloads = taken.tallies.get(last.level, (0, 0))
+            taken.tallies[last.level] = number + fits, payloads + sum(part.payloads[:fits])
+            room.add(last, part.values[:fits])
+            if fits < len(part.values):
+                return taken
+            continue
+        if not time_to_live.deliverable(message, now_ms):
             ended = taken.expired if message.envelope.opaque is None else taken.unreadable
             ended.append(message)
             continue
-        room.add(position, value, size, plain)
-        if message is None:
-            number, payloads = taken.tallies.get(level, (0, 0))
-            taken.tallies[level] = number + 1, payloads + payload
-            continue
+        room.add(last, part.values, message)
         taken.watched.append(message)
-        room.weight += 1 if plain else WEIGHT
+        room.weight += 1 if part.plain else WEIGHT
         ordering = message.envelope.key
         if ordering and not _join(tr, scope, room, ordering, line, now_ms):
             return taken
     taken.ended = read < count
     return taken
+
+
+def _pass(taken: Taken, part: _Part, last: Position) -> None:
+    """Note that the messages up to a position were read."""
+    keys = part.keys
+    before = taken.spans.get(last.level)
+    if before is not None:
+        keys = slice(before.keys.start, keys.stop)
+    taken.spans[last.level] = Span(keys, last, part.block)
 
 
 class _Room:
@@ -228,32 +234,58 @@ class _Room:
         self._left = count
         self._bytes = CLAIM_BYTES
         self._any = False
+        self._row_bytes = 0
 
-    @property
-    def full(self) -> bool:
-        """Whether no message fits."""
-        return self._left <= 0 or self.weight >= CLAIM_WATCHED
+    def fitting(self, values: Sequence[bytes], chunk_bytes: int = 0) -> int:
+        """How many of the first messages with these envelopes fit.
 
-    def takes(self, length: int, size: int) -> bool:
-        """Whether a message fits: ``length`` bytes of envelope, ``size`` bytes with its chunks."""
-        taken = self.taken
-        if self._limit is not None and taken.size + size > self._limit:
-            taken.ended = self._begun or bool(taken.leases)
-            if taken.ended:
-                return False
-        self._bytes -= length + self._each
-        if self._bytes < 0 and self._any:
+        chunk_bytes: of a message that comes alone.
+        """
+        if self._left <= 0 or self.weight >= CLAIM_WATCHED:
+            return 0
+        taken, size = self.taken, self.taken.size
+        for fits, value in enumerate(values[: self._left]):
+            size += len(value) + chunk_bytes
+            if self._limit is not None and size > self._limit:
+                taken.ended = self._begun or taken.count > 0 or fits > 0
+                if taken.ended:
+                    return fits
+            self._bytes -= len(value) + self._each
+            if self._bytes < 0 and self._any:
+                return fits
+            self._any = True
+        return min(len(values), self._left)
+
+    def add(
+        self, position: Position, values: Sequence[bytes], message: StoredMessage | None = None
+    ) -> None:
+        """Add messages that fit: plain ones of a block up to a position, or one that was opened."""
+        taken, size = self.taken, sum(map(len, values))
+        envelope = message.envelope if message else None
+        shares = envelope is None or envelope.shareable
+        if shares and self._goes_on(position, len(values), size):
+            envelopes = taken.rows.pop().envelopes
+        else:
+            envelopes, self._row_bytes = [], 0
+        envelopes += values
+        taken.rows.append(Row(position, envelopes))
+        # Nothing follows in the row of a message that may not stand in a block.
+        self._row_bytes += size if shares else blocks.MAX_BYTES
+        taken.count += len(values)
+        taken.size += size + (envelope.chunk_bytes if envelope else 0)
+        taken.plain = taken.plain and (envelope is None or envelope.plain)
+        self._left -= len(values)
+
+    def _goes_on(self, position: Position, count: int, size: int) -> bool:
+        """Whether messages of a block go on with those of the last row, and fit there."""
+        rows = self.taken.rows
+        if not rows or self._row_bytes + size > blocks.MAX_BYTES:
             return False
-        self._any = True
-        return True
-
-    def add(self, position: Position, value: bytes, size: int, plain: bool) -> None:
-        """Add a message."""
-        taken = self.taken
-        taken.leases.append((position, value))
-        taken.size += size
-        taken.plain = taken.plain and plain
-        self._left -= 1
+        last, envelopes = rows[-1]
+        if len(envelopes) + count > blocks.MAX_MESSAGES or not blocks.numbered(position):
+            return False
+        before = blocks.number(position) - count
+        return before >= 0 and last == blocks.placed(blocks.base(position), before)
 
 
 def _line(tr: fdb.Transaction, keys: QueueKeys, ordering: str) -> fdb.FDBRange:
@@ -281,8 +313,7 @@ def _join(
             envelope = unpack_envelope(value)
         except (CorruptData, FormatTooNew):
             return True  # it is dealt with once it is ready
-        size = len(value) + envelope.chunk_bytes
-        if room.full or not room.takes(len(value), size):
+        if not room.fitting([value], envelope.chunk_bytes):
             taken.key = ordering
             return False
         taken.turns.append(kv.key)
@@ -290,31 +321,79 @@ def _join(
         if envelope.expired(now_ms):
             taken.expired.append(waited)
             continue
-        taken.joined[len(taken.leases)] = waited
-        room.add(replace(position, index=0), value, size, False)
+        taken.joined[taken.count] = waited
+        room.add(replace(position, index=0), [value], waited)
         taken.watched.append(waited)
         room.weight += WEIGHT
     return True
 
 
-_Row = tuple[scan.Ready, int, bool, StoredMessage | None, Iterable[fdb.KeyValue]]
+class _Part(NamedTuple):
+    """Ready messages that are taken alike: all of a block, of which only the sizes are needed; or
+    one.
+
+    keys: where they stand. payloads: the sizes of the payloads. message: the one, opened, if more
+    of it is needed. plain: whether none has side records.
+    """
+
+    keys: slice
+    last: Position
+    block: Block | None
+    values: Sequence[bytes]
+    payloads: Sequence[int]
+    message: StoredMessage | None = None
+    plain: bool = True
+
+    def first(self, count: int) -> Position:
+        """The position of the last of the first ``count`` messages of the block."""
+        assert self.block is not None
+        return self.block.place(self.block.first + count - 1)
 
 
-def _ahead(
-    tr: fdb.Transaction, scope: Scope, rows: Iterable[scan.Ready], silent: bool
-) -> Iterator[_Row]:
-    """Ready messages with the lines of their ordering keys, which are read ahead."""
-    ahead: deque[_Row] = deque()
-    for one in rows:
+def _parts(scope: Scope, row: fdb.KeyValue) -> Iterator[_Part]:
+    """The messages of a row of READY."""
+    keys, position = scope.keys, scope.keys.parse_ready(row.key)
+    silent = scope.options.history_seconds is None
+    block = blocks.open_block(row.key, position, row.value) if silent else None
+    if block is not None:
+        values = list(block.left.values())
+        sizes = payload_sizes(values)
+        if sizes is not None:
+            yield _Part(block.span(), position, block, values, sizes)
+            return
+    for one in scan.rows(keys, [row]):
         payload, plain = _weigh(one.value)
-        message: StoredMessage | None = None
+        yield _Part(
+            one.block.span() if one.block else slice(one.key, one.key + b"\x00"),
+            one.position,
+            one.block,
+            [one.value],
+            [payload],
+            None if plain and silent else scan.message(one),
+            plain,
+        )
+
+
+def _weigh(value: bytes) -> tuple[int, bool]:
+    """As ``peek_envelope``; an unreadable envelope does not count as plain."""
+    try:
+        return peek_envelope(value)
+    except (CorruptData, FormatTooNew):
+        return 0, False
+
+
+_Ahead = tuple[_Part, Iterable[fdb.KeyValue]]
+
+
+def _ahead(tr: fdb.Transaction, scope: Scope, parts: Iterable[_Part]) -> Iterator[_Ahead]:
+    """Ready messages with the lines of their ordering keys, which are read ahead."""
+    ahead: deque[_Ahead] = deque()
+    for part in parts:
         line: Iterable[fdb.KeyValue] = ()
-        if not (plain and silent):
-            message = scan.message(one)
-        if message and message.envelope.key:
-            line = _line(tr, scope.keys, message.envelope.key)
-        ahead.append((one, payload, plain, message, line))
-        if plain or len(ahead) > LOOK_AHEAD:
+        if part.message and part.message.envelope.key:
+            line = _line(tr, scope.keys, part.message.envelope.key)
+        ahead.append((part, line))
+        if part.plain or len(ahead) > LOOK_AHEAD:
             yield ahead.popleft()
     yield from ahead
 
@@ -331,10 +410,10 @@ def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
         tr.add_read_conflict_range(span.keys.start, span.keys.stop)
         tr.clear_range(span.keys.start, span.keys.stop)
         # As in ``scan.remove``: the index is never used again.
-        tr.max(scope.keys.tail(level), pack_index(span.last.position.index))
-        block = span.last.block
+        tr.max(scope.keys.tail(level), pack_index(span.last.index))
+        block = span.block
         if block is not None:
-            for n in range(block.first, blocks.number(span.last.position) + 1):
+            for n in range(block.first, blocks.number(span.last) + 1):
                 del block.left[n]
             for key, value in block.rows(blocks.MAX_MESSAGES):
                 tr[key] = value
@@ -344,20 +423,22 @@ def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
         del tr[turn]
 
 
-def _ready(tr: fdb.Transaction, scope: Scope, limits: Limits, count: int) -> Iterator[scan.Ready]:
-    """Up to ``count`` of the first ready messages, not beyond the ends."""
+def _ready(tr: fdb.Transaction, scope: Scope, limits: Limits, count: int) -> Iterator[_Part]:
+    """The first ready messages, at least ``count`` if there are so many, not beyond the ends."""
     keys, mode = scope.keys, fdb.StreamingMode.want_all
     begin, end = keys.ready_range().start, keys.ready_range().stop
-    while count:
+    while count > 0:
         behind = None
-        found = tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode)
-        for one in islice(scan.rows(keys, found), count):
-            position = one.position
+        for row in tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode):
+            position = keys.parse_ready(row.key)
             if limits.ends is not None and position.index >= limits.ends[position.level]:
                 behind = position.level
                 break
-            count -= 1
-            yield one
+            for part in _parts(scope, row):
+                count -= len(part.values)
+                yield part
+            if count <= 0:
+                return
         if behind is None:
             return
         # The rest of the level came later: continue with the next one.

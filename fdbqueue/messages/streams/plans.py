@@ -15,13 +15,14 @@ returns fails.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
 from ...errors import PlanTaken
-from ...schema.codec.leases import unpack_lease
+from ...schema.codec import blocks
+from ...schema.codec.leases import Lease
 from ...schema.codec.plans import (
     Claimed,
     Planned,
@@ -229,16 +230,21 @@ def read_all(tr: fdb.TransactionRead, keys: QueueKeys) -> list[OpenPlans]:
 
 def leased(
     tr: fdb.TransactionRead, keys: QueueKeys, claim: bytes, begin: int, end: int
-) -> fdb.FDBRange:
-    """Issue a read of a claim's leases, from number ``begin`` to before ``end``."""
-    first, last = keys.planned(claim, begin), keys.planned(claim, end)
-    return tr.get_range(first, last, streaming_mode=fdb.StreamingMode.want_all)
+) -> Iterator[Lease]:
+    """A claim's leases, from number ``begin`` to before ``end``. One round trip."""
+    first, stop = keys.planned(claim, begin), keys.planned(claim, end)
+    # A row has the number of its last lease.
+    last = blocks.behind(keys, stop)
+    for row in tr.get_range(first, last, streaming_mode=fdb.StreamingMode.want_all):
+        yield from (lease for key, lease in lease_rows.opened(keys, [row], first) if key < stop)
+        if row.key >= stop:
+            return
 
 
 def _messages(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> list[StoredMessage]:
     # At snapshot isolation: the plan was read with a conflict, and its leases change with it.
     found = leased(tr.snapshot, scope.keys, claimed.claim, 0, claimed.messages)
-    return [lease_rows.message_of(unpack_lease(kv.value)) for kv in found]
+    return [lease_rows.message_of(each) for each in found]
 
 
 def _clear(tr: fdb.Transaction, scope: Scope, claimed: Claimed) -> None:

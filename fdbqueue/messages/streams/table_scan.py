@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from ...errors import TransactionTooSlow
+from ...errors import CorruptData, FormatTooNew, TransactionTooSlow
 from ...schema import once
 from ...schema.codec import blocks
-from ...schema.codec.blocks import AnyRow, Block
+from ...schema.codec.blocks import Block
 from ...schema.codec.envelopes import FIELDS, unpack_envelope
+from ...schema.codec.leases import Lease, unpack_lease
 from ...schema.keys import QueueKeys
 from ...schema.scope import StoredMessage
 from ...store.binding import fdb, transactional
@@ -27,39 +28,56 @@ PAGE_BYTES = 8_000_000
 """How much of a range is read at once."""
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
 _CHUNK_BYTES = FIELDS["chunk_bytes"]
-_NOWHERE = Position(0, 0, b"")
+NOWHERE = Position(0, 0, b"")
+"""Of a message whose position cannot be read."""
 
 
 class Page:
     """Messages that were read, in the order of their keys.
 
-    values: what is stored of each: of a ready one, its envelope.
+    values: what is stored of each: of a ready or leased one, its envelope. leases: the leases of
+    the rows that leased ones are in, for each message.
     """
 
     def __init__(self, keys: QueueKeys, rows: Sequence[fdb.KeyValue], within: slice) -> None:
         self._keys = keys
-        self._parts: list[bytes | Block] = []
+        self._parts: list[bytes | Block | _Alone] = []
         self.values: list[bytes] = []
-        if not within.start.startswith(keys.ready_prefix):
-            each: Iterable[AnyRow] = rows
-            if _leased(keys, within):
-                each = lease_rows.alone(rows, within.start)
-            for kv in each:
-                self._parts.append(kv.key)
-                self.values.append(kv.value)
-            return
+        self.leases: list[Lease] = []
+        if within.start.startswith(keys.ready_prefix):
+            self._read_ready(rows, within)
+        elif within.start.startswith(keys.lease_prefix):
+            self._read_leased(rows, within)
+        else:
+            self._parts += [kv.key for kv in rows]
+            self.values += [kv.value for kv in rows]
+
+    def _read_ready(self, rows: Sequence[fdb.KeyValue], within: slice) -> None:
         for kv in rows:
             key, value = kv.key, kv.value
             block = None
             if blocks.shared(kv):
-                block = blocks.open_block(key, keys.parse_ready(key), value)
-            if block is None:
+                block = blocks.open_block(key, self._keys.parse_ready(key), value)
+            if block is not None:
+                self._add(block, within)
+            elif key < within.stop:
                 self._parts.append(key)
                 self.values.append(value)
-            else:
-                block.keep(within)
-                self._parts.append(block)
-                self.values += block.left.values()
+
+    def _read_leased(self, rows: Sequence[fdb.KeyValue], within: slice) -> None:
+        for kv in rows:
+            try:
+                lease = unpack_lease(kv.value)
+                block = lease_rows.block_of(self._keys, kv.key, lease)
+            except (CorruptData, FormatTooNew):
+                lease, block = Lease(NOWHERE, 0, 0, "", kv.value), None
+            self.leases += [lease] * self._add(block or _Alone(kv.key, lease), within)
+
+    def _add(self, part: Block | _Alone, within: slice) -> int:
+        part.keep(within)
+        self._parts.append(part)
+        self.values += part.left.values()
+        return len(part.left)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -72,19 +90,20 @@ class Page:
             found += [part] if isinstance(part, bytes) else part.keys
         return found
 
-    def places(self) -> tuple[list[int], list[str]]:
-        """The levels of ready messages, and the ids that name their positions."""
-        levels: list[int] = []
-        ids: list[str] = []
-        for kind, parts in itertools.groupby(self._parts, type):
-            if kind is Block:
-                for block in cast("Iterator[Block]", parts):
-                    levels += [block.position.level] * len(block.left)
-                    ids += block.ids
-            else:
+    def places(self) -> tuple[list[int | None], list[str | None]]:
+        """The levels of ready or leased messages, and the ids that name their positions; None for
+        those of a lease that cannot be read."""
+        levels: list[int | None] = []
+        ids: list[str | None] = []
+        for stored, parts in itertools.groupby(self._parts, lambda part: isinstance(part, bytes)):
+            if stored:
                 each = self._keys.ready_ids(cast("Iterator[bytes]", parts))
                 levels += each[0]
                 ids += each[1]
+                continue
+            for part in cast("Iterator[Block | _Alone]", parts):
+                levels += [part.level] * len(part.left)
+                ids += part.ids
         return levels, ids
 
     def behind(self, count: int) -> bytes:
@@ -95,10 +114,32 @@ class Page:
         return (last if isinstance(last, bytes) else last.keys[-1]) + b"\x00"
 
 
-def _leased(keys: QueueKeys, within: slice) -> bool:
-    """Whether a range has leases other than those of a claim of a plan."""
-    prefix = keys.lease_prefix
-    return within.start.startswith(prefix) and not within.stop.startswith(prefix + b"\x01")
+class _Alone:
+    """A row of LEASE with one lease, as if it were a block."""
+
+    __slots__ = ("_key", "_position", "left")
+
+    def __init__(self, key: bytes, lease: Lease) -> None:
+        self._key = key
+        self._position = lease.position
+        self.left = {0: lease.envelope}
+
+    @property
+    def level(self) -> int | None:
+        return None if self._position is NOWHERE else self._position.level
+
+    @property
+    def keys(self) -> list[bytes]:
+        return [self._key] * len(self.left)
+
+    @property
+    def ids(self) -> list[str | None]:
+        each = None if self._position is NOWHERE else self._position.to_id()
+        return [each] * len(self.left)
+
+    def keep(self, within: slice) -> None:
+        if not within.start <= self._key < within.stop:
+            self.left.clear()
 
 
 @transactional
@@ -170,6 +211,8 @@ def _page(tr: fdb.Transaction, keys: QueueKeys, within: slice, size: int) -> tup
     mode = fdb.StreamingMode.want_all
     for kv in tr.snapshot.get_range(within.start, stop, streaming_mode=mode):
         rows.append(kv)
+        if kv.key >= within.stop:
+            break
         size -= len(kv.key) + len(kv.value)
         if size < 0:
             more = True
@@ -194,7 +237,7 @@ def contents(
     special = [n for n, each in enumerate(fields) if _RAW_SIZE in each]
     if special:
         messages = [
-            StoredMessage(_NOWHERE, replace(unpack_envelope(packed[n]), id=ids[n] or ""))
+            StoredMessage(NOWHERE, replace(unpack_envelope(packed[n]), id=ids[n] or ""))
             for n in special
         ]
         loaded = payloads.load(messages, payloads.reads(tr, keys, messages))

@@ -16,7 +16,6 @@ from ...messages.delivery import lease_rows, scan
 from ...messages.streams import planning, plans
 from ...messages.streams.planning import Limits
 from ...messages.streams.plans import OpenPlans
-from ...schema.codec.leases import unpack_lease
 from ...schema.codec.plans import Planned, Stage
 from ...schema.keys import CLAIM_BYTES
 from ...schema.scope import Scope, StoredMessage
@@ -168,9 +167,9 @@ class Planner:
         end = min(end, begin + PAGE)
         found: list[StoredMessage] = []
         room = scan.BATCH_BYTES
-        for kv in plans.leased(tr.snapshot, keys, claim, begin, end):
-            message = lease_rows.message_of(unpack_lease(kv.value))
-            room -= len(kv.value) + message.envelope.chunk_bytes
+        for lease in plans.leased(tr.snapshot, keys, claim, begin, end):
+            message = lease_rows.message_of(lease)
+            room -= len(lease.envelope) + message.envelope.chunk_bytes
             if found and room < 0:
                 break
             found.append(message)

@@ -9,7 +9,6 @@ from ...errors import PlanHeld, PlanNotFound
 from ...messages.delivery import lease_rows
 from ...messages.streams import plans
 from ...messages.streams.plans import OpenPlans
-from ...schema.codec.leases import unpack_lease
 from ...schema.codec.plans import Planned
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -56,7 +55,7 @@ class Plans:
                 for claimed in plan.claims:
                     wanted = min(claimed.messages, limit - len(messages))
                     rows = plans.leased(tr.snapshot, scope.keys, claimed.claim, 0, wanted)
-                    held = [lease_rows.message_of(unpack_lease(kv.value)) for kv in rows if wanted]
+                    held = [lease_rows.message_of(each) for each in rows if wanted]
                     messages += [each.envelope.properties(each.position) for each in held]
             return messages
 

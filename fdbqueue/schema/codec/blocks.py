@@ -11,7 +11,6 @@ the order of delivery stays that of the keys.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -19,9 +18,10 @@ import msgpack
 
 from ...errors import CorruptData
 from ...store.binding import fdb
+from ...store.client import pack_bytes, pack_int
 from ...values.model import RANDOM_BYTES, Position
 from ..keys import QueueKeys
-from ..keys.kinds import unpacked
+from ..keys.kinds import unpacked, within
 from .envelopes import INLINE_LIMIT
 
 SHARED = b"B"
@@ -37,6 +37,8 @@ LENGTH_BYTES = 5
 
 NUMBER_BYTES = 2
 _NO_BYTE = b"\x00\xff"
+_BYTES = b"\x01"
+"""How a packed byte string begins."""
 _LAST = 2 ** (8 * NUMBER_BYTES) - 1
 
 
@@ -76,10 +78,10 @@ def number(position: Position) -> int:
     return int.from_bytes(position.random[RANDOM_BYTES:], "big")
 
 
-def is_numbered(place: bytes) -> bool:
-    """As ``numbered``, for a place: what a READY key adds to its kind."""
+def may_share(place: bytes) -> bool:
+    """Whether a message may share a row, given what its key adds to its kind, READY or LEASE."""
     try:
-        return numbered(_at(place))
+        return bool(_claim(place)) if _of_plan(place) else numbered(_at(place))
     except CorruptData:  # a token that somebody made up
         return False
 
@@ -95,16 +97,33 @@ def rest(prefix: bytes, key: bytes) -> slice:
     prefix: of the kind, READY or LEASE.
     """
     place = key[len(prefix) :]
-    if not is_numbered(place):
+    if not may_share(place):
         return slice(key, key + b"\x00")
+    if _of_plan(place):
+        return slice(key, within(prefix + pack_bytes(_claim(place))).stop)
     position = _at(place)
-    last = placed(replace(position, random=position.random[:RANDOM_BYTES]), _LAST)
+    last = placed(base(position), _LAST)
     elements = (last.level, last.index, last.random)
     return slice(key, bytes(fdb.tuple.pack(elements, prefix)) + b"\x00")
 
 
 def _at(place: bytes) -> Position:
     return Position(*unpacked(place, b"", int, int, bytes))
+
+
+def _of_plan(place: bytes) -> bool:
+    """Whether a key of LEASE is that of a plan: it begins with a claim."""
+    return place[:1] == _BYTES
+
+
+def _claim(place: bytes) -> bytes:
+    claim, _ = unpacked(place, b"", bytes, int)
+    return bytes(claim)
+
+
+def base(position: Position) -> Position:
+    """The position of a block, given that of one of its messages: without its number."""
+    return Position(position.level, position.index, position.random[:RANDOM_BYTES])
 
 
 def placed(position: Position, n: int) -> Position:
@@ -133,15 +152,15 @@ class Block:
         self.last = number(position)
         self.first = self.last - len(envelopes) + 1
         self.left = dict(enumerate(envelopes, self.first))
-        self.position = Position(position.level, position.index, position.random[:RANDOM_BYTES])
+        self.position = base(position)
         self._head = key[: -len(_packed(self.last))]
 
     def key(self, n: int) -> bytes:
-        """The READY key of message ``n``."""
+        """The key of message ``n``, as if it stood alone."""
         return self._head + _packed(n)
 
     def span(self) -> slice:
-        """The READY keys of its messages: no other message can stand among them."""
+        """The keys of its messages: no other message can stand among them."""
         return slice(self.key(self.first), self.key(self.last) + b"\x00")
 
     def place(self, n: int) -> Position:
@@ -149,8 +168,13 @@ class Block:
         return placed(self.position, n)
 
     @property
+    def level(self) -> int:
+        """The level of its messages."""
+        return self.position.level
+
+    @property
     def keys(self) -> list[bytes]:
-        """The READY keys of what is left."""
+        """The keys of what is left."""
         return [self.key(n) for n in self.left]
 
     @property
@@ -183,6 +207,25 @@ class Block:
         return self.key(run[-1]), value
 
 
+class Planned(Block):
+    """The leases of one row of a plan. They are numbered in their claim: the row has the number of
+    the last."""
+
+    __slots__ = ("_ahead",)
+
+    def __init__(
+        self, keys: QueueKeys, key: bytes, position: Position, envelopes: Sequence[bytes]
+    ) -> None:
+        super().__init__(b"", position, envelopes)
+        claim, last = keys.planned.parse(key)
+        self._head = keys.planned.begin(claim)
+        self._ahead = last - self.last
+
+    def key(self, n: int) -> bytes:
+        """The LEASE key of message ``n``."""
+        return self._head + pack_int(n + self._ahead)
+
+
 @cache
 def _packed(n: int) -> bytes:
     """How a READY key ends that has the number ``n``."""
@@ -195,7 +238,18 @@ def shared(row: AnyRow) -> bool:
 
 
 def open_block(key: bytes, position: Position, value: bytes) -> Block | None:
-    """The block in a row of READY; None if the row has one message, or cannot be read."""
+    """The block in a row of READY or LEASE; None if it has one message, or cannot be read."""
+    found = _opened(position, value)
+    return None if found is None else Block(key, position, found)
+
+
+def open_planned(keys: QueueKeys, key: bytes, position: Position, value: bytes) -> Planned | None:
+    """As ``open_block``, for a row of a plan."""
+    found = _opened(position, value)
+    return None if found is None else Planned(keys, key, position, found)
+
+
+def _opened(position: Position, value: bytes) -> list[bytes] | None:
     if value[:1] != SHARED:
         return None
     try:
@@ -204,7 +258,7 @@ def open_block(key: bytes, position: Position, value: bytes) -> Block | None:
         return None
     if not numbered(position) or number(position) < len(found) - 1:
         return None
-    return Block(key, position, found)
+    return found
 
 
 def alone(keys: QueueKeys, rows: Iterable[AnyRow]) -> Iterator[AnyRow]:
@@ -222,7 +276,9 @@ def before(keys: QueueKeys, key: bytes) -> bytes:
     same key."""
     for prefix in (keys.ready_prefix, keys.lease_prefix):
         place = key[len(prefix) :]
-        if key.startswith(prefix) and is_numbered(place):
+        if key.startswith(prefix) and may_share(place):
+            if _of_plan(place):
+                return prefix + pack_bytes(_claim(place))
             at = _at(place)
             elements = (at.level, at.index, at.random[:RANDOM_BYTES])
             return bytes(fdb.tuple.pack(elements, prefix))
@@ -231,7 +287,8 @@ def before(keys: QueueKeys, key: bytes) -> bytes:
 
 def behind(keys: QueueKeys, key: bytes) -> bytes:
     """As ``before``, but behind all of the block: its row belongs to a range that ends within."""
-    prefix = keys.ready_prefix
     at = key[:-1] if key.endswith(b"\x00\x00") else key  # Ends behind a message, or at one.
-    within = at.startswith(prefix) and is_numbered(at[len(prefix) :])
-    return rest(prefix, at).stop if within else key
+    for prefix in (keys.ready_prefix, keys.lease_prefix):
+        if at.startswith(prefix) and may_share(at[len(prefix) :]):
+            return bytes(rest(prefix, at).stop)
+    return key

@@ -278,6 +278,20 @@ def open_fields(values: Sequence[bytes]) -> list[dict[int, Any]]:
     return [_open_fields(value) for value in values]
 
 
+def payload_sizes(values: Sequence[bytes]) -> list[int] | None:
+    """``peek_envelope`` of many, at a third of the cost: the sizes of the payloads of messages that
+    have nothing beside them. None if one has, or cannot be read."""
+    try:
+        sizes = [
+            stored[_RAW_SIZE] if _RAW_SIZE in stored else len(stored[_PAYLOAD])
+            for stored in open_fields(values)
+            if BESIDE.isdisjoint(stored)
+        ]
+    except TypeError:
+        return None
+    return sizes if len(sizes) == len(values) else None
+
+
 def _open_fields(value: bytes) -> dict[int, Any]:
     try:
         unpack_envelope(value)

@@ -64,7 +64,7 @@ class ConsumeReader(StreamReader):
         planned = queue._keys.planned
         for claim, first, end in partition.piece.spans:
             within = slice(planned(claim, first), planned(claim, end))
-            for messages, batch in tables.batches(db, queue, decoder, "planned", within):
+            for messages, batch in tables.batches(db, queue, decoder, "leased", within):
                 count += messages
                 yield batch
         if count != partition.piece.messages:

@@ -9,13 +9,12 @@ import pyarrow as pa
 
 from ...errors import CorruptData, FormatTooNew
 from ...messages.streams import table_scan
-from ...messages.streams.table_scan import Page
+from ...messages.streams.table_scan import NOWHERE, Page
 from ...queue.queue import Queue
 from ...schema.codec.dead_letters import open_dead
 from ...schema.codec.delayed import open_delayed
 from ...schema.codec.envelopes import FIELDS, open_envelope, open_fields
 from ...schema.codec.history import unpack_line
-from ...schema.codec.leases import Lease, unpack_lease
 from ...schema.keys import Kind, QueueKeys
 from ...store.binding import fdb
 from ...values.model import Due, Position
@@ -28,8 +27,6 @@ TIMES = {"delayed": "due_at", "dead": "died_at", HISTORY: "at"}
 """The columns of the tables' own times, if these are not the times of the enqueues."""
 _BATCH_ROWS = 10_000
 _ID, _ENQUEUED_AT = FIELDS["id"], FIELDS["enqueued_at_ms"]
-_NOWHERE = Position(0, 0, b"")
-"""Of a message whose position cannot be read either."""
 _EVENT = ("stamp", "transition", "id", "level", "attempt", "consumer", "at", "place")
 
 
@@ -78,8 +75,8 @@ def _placed(
     **others: Any,
 ) -> Rows:
     """Messages with these positions. places: what their ids name, if not the positions."""
-    ids = [None if each is _NOWHERE else each.to_id() for each in places or positions]
-    levels = [None if each is _NOWHERE else each.level for each in positions]
+    ids = [None if each is NOWHERE else each.to_id() for each in places or positions]
+    levels = [None if each is NOWHERE else each.level for each in positions]
     return _messages(packed, ids, levels, **others)
 
 
@@ -89,31 +86,32 @@ def _ready(keys: QueueKeys, page: Page) -> Rows:
 
 
 def _blocked(keys: QueueKeys, page: Page) -> Rows:
-    positions, packed = _columns(_opened(open_delayed, page, _NOWHERE), 2)
+    positions, packed = _columns(_opened(open_delayed, page, NOWHERE), 2)
     return _placed(positions, packed, blocked=[True] * len(page))
 
 
 def _delayed(keys: QueueKeys, page: Page) -> Rows:
     dues = [Due(*keys.delayed.parse(key)) for key in page.keys]
-    positions, packed = _columns(_opened(open_delayed, page, _NOWHERE), 2)
+    positions, packed = _columns(_opened(open_delayed, page, NOWHERE), 2)
     # A scheduled message never had a position: its id names when it is due.
     places = [at if at.index else due for at, due in zip(positions, dues, strict=True)]
     return _placed(positions, packed, places, due_at=[due.due_ms for due in dues])
 
 
 def _leased(keys: QueueKeys, page: Page) -> Rows:
-    leases = [Lease(*each) for each in _opened(unpack_lease, page, _NOWHERE, 0, 0, "")]
-    return _placed(
-        [lease.position for lease in leases],
-        [lease.envelope for lease in leases],
-        consumer=[lease.consumer for lease in leases],
-        lease_expires_at=[None if lease.planned else lease.expiry_ms for lease in leases],
-        blocked=[False] * len(leases),
+    levels, ids = page.places()
+    return _messages(
+        page.values,
+        ids,
+        levels,
+        consumer=[lease.consumer for lease in page.leases],
+        lease_expires_at=[None if lease.planned else lease.expiry_ms for lease in page.leases],
+        blocked=[False] * len(page),
     )
 
 
 def _dead(keys: QueueKeys, page: Page) -> Rows:
-    rows = _opened(open_dead, page, _NOWHERE, None, None)
+    rows = _opened(open_dead, page, NOWHERE, None, None)
     positions, reasons, times, packed = _columns(rows, 4)
     return _placed(positions, packed, reason=reasons, died_at=times)
 
@@ -154,14 +152,13 @@ def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Sequence[Sequence[A
 _PARTS: dict[str, Callable[[QueueKeys, Page], Rows]] = {
     "ready": _ready,
     "blocked": _blocked,
-    "planned": _leased,
     "delayed": _delayed,
     "leased": _leased,
     "dead": _dead,
     HISTORY: _history,
 }
 """Readers of parts of tables. ``blocked`` is the part of ``ready`` that waits for others of its
-ordering key; ``planned`` is what a stream has taken."""
+ordering key. ``leased`` is also what a stream has taken."""
 
 
 # -- reading ----------------------------------------------------------------------------------
