@@ -11,12 +11,13 @@ from typing import Any, cast
 import pytest
 
 from fdbqueue import Delivery, Depth, Queue, Ticket
-from fdbqueue.consumers import fulfilment, line, wakeups
+from fdbqueue.consumers import fulfilment, leader, line, wakeups
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema import once
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import VERSIONS_PER_SECOND
 from fdbqueue.testing import ManualClock
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
@@ -493,6 +494,8 @@ def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(returning_leader, "MAX_ROUNDS", 2)
+    # However slow the store is, no lead ends before it is passed on
+    monkeypatch.setattr(leader, "_LEADS_VERSIONS", 600 * VERSIONS_PER_SECOND)
     first, second, third = queue, *(Queue(queue.name, space, clock=clock) for _ in range(2))
     held: dict[Queue, list[Delivery]] = {first: [away], second: [], third: []}
 
