@@ -6,9 +6,11 @@ One process does every operation in turn, so that other load on the machine affe
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from statistics import median
@@ -30,7 +32,8 @@ BATCH, LARGE = 100, 800
 SETS, ENQUEUE, ENQUEUE_ROWS = "blind sets", "enqueue", "enqueue, a row each"
 TAKE, TAKE_ROWS = "receive and ack", "receive and ack, a row each"
 ONE, ONE_ALONE = "receive and ack singly, from blocks", "receive and ack singly, from rows"
-KEYS, FILES = "bytes of keys and values", "bytes of the store's files"
+KEYS, FILES = "bytes of keys and values", "bytes of the store's file"
+REMEMBERED_SECONDS, COMMITS_TO_FORGET = 11, 300
 
 
 @record
@@ -183,6 +186,7 @@ def _stored(space: bytes, messages: int) -> dict[str, float]:
     payloads = messages // BATCH * sum(map(len, given))
     found = {KEYS: _row_bytes(db, root) / payloads}
     if before is not None:
+        _forget_commits(db, root)
         found[FILES] = ((_file_bytes() or 0) - before) / payloads
     return found
 
@@ -196,9 +200,22 @@ def _row_bytes(db: fdb.Database, root: fdb.Subspace) -> int:
     return total
 
 
+def _forget_commits(db: fdb.Database, root: fdb.Subspace) -> None:
+    """Let the embedded engine forget what each commit of the last seconds wrote. It does so once in
+    some hundred commits, and uses the space again."""
+    time.sleep(REMEMBERED_SECONDS)
+    for n in range(COMMITS_TO_FORGET):
+        db[root.pack(("forget",))] = b"%d" % n
+
+
 def _file_bytes() -> int | None:
-    """The size of the file of an embedded store, with all that is in the store."""
+    """How much of the file of an embedded store is in use, with all that is in the store."""
     if DEFAULT.path is None or DEFAULT.engine is not Engine.EMBEDDED:
         return None
     binding.close(binding.open())
-    return os.path.getsize(DEFAULT.path)
+    with closing(sqlite3.connect(f"file:{DEFAULT.path}?mode=ro", uri=True)) as file:
+        size, pages, free = (
+            file.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_size", "page_count", "freelist_count")
+        )
+    return int(size * (pages - free))
