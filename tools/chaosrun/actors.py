@@ -17,8 +17,8 @@ from fdbqueue.store.embedded import StoreFull
 from .history import Recorder
 from .place import BROWSERS, FILTERS, LEASE, QUEUES, REGIONS, STREAMED, TAKEN, Job, Place
 
-BATCH = 20
-DEEP = 400
+DEEP = 20
+"""Batches in a queue before producers let consumers keep up: a long queue tells less."""
 FULL_SECONDS = 0.1
 """How long to let be a store that has no room."""
 
@@ -82,7 +82,7 @@ class Producer(Actor):
         if name != "watched" and self._deep(name):
             time.sleep(0.005)
             return
-        count = self.random.choice([1, 1, BATCH // 2, BATCH])
+        count = self.random.choice([1, 1, self.job.batch // 2, self.job.batch])
         if name == "watched":
             count = 1
         serial = time.monotonic_ns()
@@ -127,9 +127,9 @@ class Producer(Actor):
         )
 
     def _deep(self, name: str) -> bool:
-        """Whether to let consumers keep up: a long queue tells less than a short one."""
+        """Whether to let consumers keep up."""
         try:
-            return self.queue(name).depth(self.db).ready >= DEEP
+            return self.queue(name).depth(self.db).ready >= DEEP * self.job.batch
         except (QueueError, *FAILURES):
             return False
 
@@ -151,7 +151,7 @@ class Consumer(Actor):
         if self.job.role == "plain" and self.random.random() < 0.1:
             self.dequeue(name)
             return
-        limit = BATCH if self.job.role == "batch" else self.random.choice([1, 1, 3])
+        limit = self.job.batch if self.job.role == "batch" else self.random.choice([1, 1, 3])
         # Whoever waits is served by the line, in the order of the moment at which its leader read;
         # without it, order must hold at the very commit (see ``replay``).
         wait = 0.0 if name == "first" else self.random.choice([0.0, 0.0, 0.2])
@@ -264,7 +264,7 @@ class Browser(Actor):
             def both(tr: fdb.Transaction) -> int:
                 if self.place.marked(tr, self.who, n) is not None:
                     return -1
-                seen = [row(message) for message in subscription.browse(tr, BATCH)]
+                seen = [row(message) for message in subscription.browse(tr, self.job.batch)]
                 if seen:
                     self.place.log(tr, name, seen)
                     self.place.mark(tr, self.who, n, len(seen))

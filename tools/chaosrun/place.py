@@ -49,6 +49,7 @@ class Job:
     skew_ms: int = 0
     buggify: bool = False
     pace: float = 0.0
+    batch: int = 20
     streamed: bool = False
 
     def to_text(self) -> str:

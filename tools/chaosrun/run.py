@@ -60,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--faults", type=float, default=0.01, help="share of store calls that fail")
     parser.add_argument("--every", type=float, default=0.8, help="seconds between two disturbances")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between two operations")
+    parser.add_argument("--batch", type=int, default=20, help="messages of a batch")
     parser.add_argument("--strike-server", action="store_true", help="also disturb tools/fdbserver")
     parser.add_argument("--spark", action="store_true", help="include a Spark query")
     parser.add_argument("--history", help="keep the histories in this directory")
@@ -151,6 +152,7 @@ class Run:
             skew_ms=self.random.randint(-MAX_SKEW_MS, MAX_SKEW_MS),
             buggify=not self.embedded and self.options.faults > 0,
             pace=self.options.pace,
+            batch=self.options.batch,
             streamed=self.options.spark,
         )
         environment = {**os.environ, "FDBQUEUE_STORE": self.store}
