@@ -327,8 +327,6 @@ class Operation(Generic[R]):
 
     def _give_up(self, last: fdb.FDBError) -> None:
         """Done if an attempt has committed; raises if none has."""
-        if last.code != _TIMED_OUT and self._too_old < MAX_TOO_OLD:
-            raise last
         if self._unknown:
             for witness, result in self._witnesses:
                 value = _settle(self.db, witness.key, witness.read)
@@ -342,7 +340,9 @@ class Operation(Generic[R]):
                 return
         if last.code == _TIMED_OUT:
             raise OperationTimedOut(seconds=self.keys.timeout) from last
-        raise TransactionTooSlow(times=self._too_old) from last
+        if self._too_old == MAX_TOO_OLD:
+            raise TransactionTooSlow(times=self._too_old) from last
+        raise last
 
     def _look_back(self) -> None:
         """Done if an earlier attempt has committed. The reads conflict with one in flight."""

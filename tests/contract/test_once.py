@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
@@ -12,11 +12,13 @@ from fdbqueue import Depth, Queue
 from fdbqueue.errors import OutcomeUnknown
 from fdbqueue.schema import once
 from fdbqueue.store.binding import fdb
+from fdbqueue.store.clocks import SYSTEM_CLOCK
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
 Subspace = fdb.Subspace
 
+CANCELLED = 1101
 FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
 PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
 
@@ -60,6 +62,36 @@ def test_the_result_is_that_of_the_attempt_that_committed(db: Database, queue: Q
         flaky(db, [CONFLICT, UNKNOWN_COMMITTED]), queue._keys.once, lambda tr: next(numbers)
     )
     assert result == 1
+
+
+@pytest.mark.parametrize("fault", [UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_an_error_that_cannot_be_retried_leaves_no_outcome_open(
+    db: Database, queue: Queue, fault: str
+) -> None:
+    # Given a commit with an unknown outcome, behind which no retry is possible
+    SYSTEM_CLOCK.now_ms(db)  # which takes a transaction of its own the first time
+    troubled = FlakyDatabase(db, [fault])
+    create = troubled.create_transaction
+
+    def last(error: fdb.FDBError) -> NoReturn:
+        raise fdb.FDBError(CANCELLED)
+
+    def first() -> fdb.Transaction:
+        tr = create()
+        tr.on_error = last  # type: ignore[method-assign,assignment]
+        troubled.create_transaction = create  # type: ignore[method-assign]
+        return tr
+
+    troubled.create_transaction = first  # type: ignore[method-assign]
+    # Then the call ends as the commit did
+    if fault == UNKNOWN_COMMITTED:
+        message_id = queue.enqueue(cast("Database", troubled), b"x")
+        assert [m.id for m in queue.peek(db, 9)] == [message_id]
+    else:
+        with pytest.raises(fdb.FDBError) as raised:
+            queue.enqueue(cast("Database", troubled), b"x")
+        assert raised.value.code == CANCELLED
+        assert queue.depth(db) == Depth()
 
 
 @pytest.mark.parametrize("minutes", [once.KEPT_MINUTES, -1], ids=["later", "back in time"])
