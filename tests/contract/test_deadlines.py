@@ -426,8 +426,8 @@ WAITS_FOR_ROOM = {"enqueue", "enqueue_many", "publish", "publishing", "finish", 
 def takers() -> Iterator[tuple[str, str]]:
     """The public methods that may be given a database."""
     for owner in CLASSES:
-        for name, method in vars(owner).items():
-            if name.startswith("_") or not inspect.isfunction(method):
+        for name, method in inspect.getmembers(owner, inspect.isfunction):
+            if name.startswith("_"):
                 continue
             given = inspect.signature(method).parameters
             kinds = [str(given[each].annotation) for each in ("tr", "db") if each in given]
