@@ -24,6 +24,7 @@ _NAMES = {
     "consumers.credit": "Credit",
     "consumers.line": "Ticket",
     "queue.bulk.imports": "Import",
+    "queue.bulk.producer": "Producer",
     "queue.bulk.sinks": "Sink",
     "queue.overview": "list_queues survey",
     "queue.queue": "Queue",

@@ -394,6 +394,43 @@ class ImportMoved(QueueError):
     text = "another process has continued import {name!r}: read its position again"
 
 
+class ProducerError(QueueError):
+    """Raised when a producer cannot take or store messages."""
+
+    text = "the producer cannot be used"
+
+
+class ProducerFull(ProducerError, TimeoutError):
+    """Raised when a producer holds as many messages as it may, and none was stored in time.
+
+    The message was not taken.
+    """
+
+    text = (
+        "the producer is full: it holds {messages:,} messages (at most {max_messages:,}) of "
+        "{size:,} bytes (at most {max_bytes:,}) that are not stored yet"
+    )
+
+    messages: int
+    max_messages: int
+
+
+class ProducerClosed(ProducerError):
+    """Raised when a message is sent to a closed producer, and set on one that it had not begun to
+    store when its time to close was over. The message is not stored."""
+
+    text = "the producer is closed: the message is not stored"
+
+
+class ProducerUnfinished(ProducerError, TimeoutError):
+    """Raised when messages were not stored within the time for ``flush`` or ``close``.
+
+    ``messages`` of them are under way; their futures tell what becomes of them.
+    """
+
+    text = "{messages:,} messages are not stored yet; their futures tell what becomes of them"
+
+
 class SinkError(QueueError):
     """Raised when rows from many tasks cannot be published as one batch."""
 

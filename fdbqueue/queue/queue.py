@@ -24,6 +24,7 @@ from .handle import Creating, Opening, Transactor, composed
 
 if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .bulk.plans import Plans
+    from .bulk.producer import Producer, Producing
     from .dead_letters import DeadLetters
     from .subscription import Subscription
     from .subscriptions import Subscriptions, Terms
@@ -223,6 +224,20 @@ class Queue(Enqueuing[T]):
         """Delete the queue and everything in it. Raises ``QueueNotFound``."""
         keys = self._bounded(tr, timeout)._root_keys
         composed(tr, keys.once, catalogue.delete, keys, self.name)
+
+    # -- producing ---------------------------------------------------------------------------
+
+    def producer(
+        self, db: fdb.Database, *, timeout: Seconds | None = None, **terms: Unpack[Producing]
+    ) -> Producer[T]:
+        """A producer: threads send messages one by one, and share transactions.
+
+        timeout: as in ``Producer``. terms: ``linger``, ``max_batch``, ``max_pending`` and
+            ``max_pending_bytes``, as there. Raises what ``Producer`` raises.
+        """
+        from .bulk.producer import Producer
+
+        return Producer(self._bounded(db, timeout), db, **terms)
 
     # -- consuming ---------------------------------------------------------------------------
 

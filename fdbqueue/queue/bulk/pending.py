@@ -1,0 +1,202 @@
+"""What a producer holds: messages in the order in which they were sent, within bounds.
+
+Threads put messages in, first come, first served. One thread takes them out, batch by batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from ...errors import ProducerClosed, ProducerFull
+from ...messages.enqueue.admission import Draft, Plain
+from ...messages.transaction_budget import STEP_BYTES
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """One message that was sent: ``given`` holds it alone, and takes ``size`` bytes.
+
+    at: when it was taken in, in seconds of the monotonic clock. refused: whether the producer was
+    closed while its sender waited for room.
+    """
+
+    given: Plain | list[Draft]
+    size: int
+    future: Future[str] = field(default_factory=Future)
+    at: float = 0.0
+    entered: threading.Event | None = None
+    refused: bool = False
+
+
+class Pending:
+    """Messages that were sent and are neither stored nor failed.
+
+    linger: seconds that a message waits for others. max_batch: messages in a batch.
+    max_messages, max_bytes: what is held at most; a single message of any size is held if there is
+    no other.
+    """
+
+    def __init__(self, linger: float, max_batch: int, max_messages: int, max_bytes: int) -> None:
+        self.linger = linger
+        self.max_batch = max_batch
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.messages = self.size = 0
+        """What is held, with the batch that was taken out and is not done."""
+        self.closed = False
+        """Whether no message is taken in any more."""
+        self.given_up = False
+        """Whether no message is to be stored any more."""
+        self._waiting: deque[Sent] = deque()
+        self._waiting_size = 0
+        self._line: deque[Sent] = deque()
+        """Messages for which there was no room, in their order."""
+        self._entered = self._done = 0
+        """How many messages were ever taken in, and how many are done: the first ones."""
+        self._wanted = 0
+        """Up to which of them somebody waits for."""
+        self._sleeping = False
+        """Whether the thread that takes sleeps, because there is too little."""
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._ended = threading.Condition(self._lock)
+
+    def put(self, sent: Sent, timeout: float) -> None:
+        """Take a message in; waits for room.
+
+        Raises ``ProducerFull`` after ``timeout`` seconds, and ``ProducerClosed``.
+        """
+        with self._lock:
+            if self.closed:
+                raise ProducerClosed
+            if not self._line and self._fits(sent):
+                self._enter(sent)
+                return
+            if timeout <= 0:
+                raise self._full()
+            sent.entered = threading.Event()
+            self._line.append(sent)
+            self._rouse()
+        try:
+            sent.entered.wait(min(timeout, threading.TIMEOUT_MAX))
+        finally:
+            # Also after an interrupt.
+            with self._lock:
+                outside = not sent.entered.is_set()
+                if outside:
+                    self._line.remove(sent)
+                    self._admit()
+        if outside:
+            raise self._full()
+        if sent.refused:
+            raise ProducerClosed
+
+    def take(self) -> list[Sent]:
+        """The next batch, once it is due; empty when the producer is closed and nothing is left."""
+        with self._lock:
+            while (seconds := self._due()) > 0:
+                self._sleeping = True
+                self._arrived.wait(None if seconds == float("inf") else seconds)
+            self._sleeping = False
+            batch: list[Sent] = []
+            room = STEP_BYTES
+            while self._waiting and len(batch) < self.max_batch:
+                room -= self._waiting[0].size
+                if batch and room < 0:
+                    break
+                batch.append(self._waiting.popleft())
+            self._waiting_size -= sum(sent.size for sent in batch)
+            return batch
+
+    def done(self, batch: Sequence[Sent]) -> None:
+        """What was taken out is stored, or has failed: there is room for others."""
+        with self._lock:
+            self._done += len(batch)
+            self.messages -= len(batch)
+            self.size -= sum(sent.size for sent in batch)
+            self._admit()
+            self._ended.notify_all()
+
+    def wait(self, timeout: float | None) -> int:
+        """Wait until all that is held now is done; returns how many messages are not."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            wanted = self._entered
+            self._wanted = max(self._wanted, wanted)
+            self._rouse()
+            while self.messages if self.given_up else self._done < wanted:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._ended.wait(left)
+            return self.messages if self.given_up else max(0, wanted - self._done)
+
+    def close(self) -> None:
+        """Take in no more; who waits for room is refused."""
+        with self._lock:
+            self.closed = True
+            while self._line:
+                sent = self._line.popleft()
+                sent.refused = True
+                assert sent.entered is not None
+                sent.entered.set()
+            self._rouse()
+
+    def give_up(self) -> list[Sent]:
+        """Close, and take out what was not begun: nothing more is to be stored."""
+        self.close()
+        with self._lock:
+            self.given_up = True
+            left, self._waiting = list(self._waiting), deque()
+            self._waiting_size = 0
+            return left
+
+    def _due(self) -> float:
+        """In how many seconds the next batch is due."""
+        if not self._waiting:
+            return 0.0 if self.closed else float("inf")
+        full = len(self._waiting) >= self.max_batch or self._waiting_size >= STEP_BYTES
+        if full or self.closed or self._line or self._done < self._wanted:
+            return 0.0
+        return self._waiting[0].at + self.linger - time.monotonic()
+
+    def _fits(self, sent: Sent) -> bool:
+        return not self.messages or (
+            self.messages < self.max_messages and self.size + sent.size <= self.max_bytes
+        )
+
+    def _enter(self, sent: Sent) -> None:
+        sent.at = time.monotonic()
+        self._waiting.append(sent)
+        self._waiting_size += sent.size
+        self._entered += 1
+        self.messages += 1
+        self.size += sent.size
+        self._rouse()
+
+    def _admit(self) -> None:
+        """Let in those for whom there is room now, in their order."""
+        while self._line and self._fits(self._line[0]):
+            sent = self._line.popleft()
+            self._enter(sent)
+            assert sent.entered is not None
+            sent.entered.set()
+
+    def _rouse(self) -> None:
+        """Wake the thread that takes, if there is enough for it."""
+        if self._sleeping and (len(self._waiting) == 1 or self._due() <= 0):
+            self._sleeping = False
+            self._arrived.notify()
+
+    def _full(self) -> ProducerFull:
+        return ProducerFull(
+            messages=self.messages,
+            max_messages=self.max_messages,
+            size=self.size,
+            max_bytes=self.max_bytes,
+        )

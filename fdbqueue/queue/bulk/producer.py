@@ -1,0 +1,393 @@
+"""A producer: messages that threads send one by one, enqueued together.
+
+One thread of its own enqueues what was sent meanwhile, in one transaction after another. So the
+messages of many threads share commits, and rows.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import cache
+from typing import Generic, Self, TypedDict
+from weakref import WeakSet
+
+from ...errors import (
+    CorruptData,
+    InvalidArgument,
+    InvalidInput,
+    OperationTimedOut,
+    PayloadTooLarge,
+    ProducerClosed,
+    ProducerUnfinished,
+    QueueError,
+    QueueFull,
+    TransactionTooLarge,
+    TransactionTooSlow,
+)
+from ...messages.enqueue.admission import Draft, Plain
+from ...messages.enqueue.back_pressure import TIMEOUT_SECONDS
+from ...messages.transaction_budget import weight
+from ...store import binding
+from ...store.binding import FAILURES, fdb
+from ...values import durations
+from ...values.content import check_count
+from ...values.durations import Seconds
+from ...values.model import NewMessage, T
+from ...values.options import QueueOptions
+from ..enqueue import MAX_BATCH, Enqueuing
+from ..validation import drafts
+from .pending import Pending, Sent
+
+log = logging.getLogger("fdbqueue.producer")
+
+LINGER_SECONDS = 0.0
+BATCH = 1_000
+PENDING = 10_000
+PENDING_BYTES = 64_000_000
+_ENVELOPE_BYTES = 1_000
+"""What a message takes in memory besides its bytes."""
+
+_PARTIAL = (InvalidInput, QueueFull, TransactionTooLarge, TransactionTooSlow, CorruptData)
+"""Errors that a part of a batch may have caused; nothing of it was written."""
+
+
+class Producing(TypedDict, total=False):
+    """What ``Queue.producer`` takes besides the database and a deadline."""
+
+    linger: Seconds
+    max_batch: int
+    max_pending: int
+    max_pending_bytes: int
+
+
+class Producer(Generic[T]):
+    """Enqueues messages that threads send one by one; threads share commits.
+
+    A context manager; at its end it is closed. All threads of a process can share one::
+
+        with queue.producer(db) as producer:
+            futures = [producer.send(payload) for payload in payloads]
+        ids = [future.result() for future in futures]
+
+    db: where to enqueue; a transaction of yours takes ``Queue.enqueue``.
+    linger: seconds that a message waits for others to share its transaction, 0 to 60. Even with 0,
+        messages that are sent during a commit share the next one.
+    max_batch: messages in one transaction at most, 1 to 10,000; it also ends at 4 MB.
+    max_pending, max_pending_bytes: how many messages that are not stored yet are held in memory at
+        most, and how many bytes, with 1,000 for each message. A single message of any size is held
+        if there is no other.
+    timeout: seconds that a message waits for its transaction at most. The transaction, with its
+        retries, may take as long again. None for the deadline of the handle, or 30.
+
+    Exactly once: a message whose future has its id is stored once, even if the outcome of a commit
+    was unknown. One whose future has an error is not stored; only ``OutcomeUnknown`` leaves that
+    open. If the process is killed, each message whose future was not done is stored once or not
+    at all.
+
+    Order: if one ``send`` returned before another began, in the same thread or in another, its
+    message goes first. So each thread's messages of one level are delivered in the order in which
+    it sent them, if all are stored. Producers know nothing of each other.
+
+    A forked process has the producer without the messages sent before the fork. At the end of the
+    interpreter, a producer that was not closed is.
+
+    Raises ``QueueNotFound``, ``InvalidArgument``, ``OperationTimedOut``.
+    """
+
+    def __init__(
+        self,
+        queue: Enqueuing[T],
+        db: fdb.Database,
+        *,
+        linger: Seconds = LINGER_SECONDS,
+        max_batch: int = BATCH,
+        max_pending: int = PENDING,
+        max_pending_bytes: int = PENDING_BYTES,
+        timeout: Seconds | None = None,
+    ) -> None:
+        if isinstance(db, fdb.Transaction):
+            raise InvalidArgument(
+                argument="db", value=db, problem="must be a database: a producer has transactions"
+            )
+        own = queue._keys.once.timeout
+        seconds = durations.limit("timeout", timeout)
+        if seconds is None:
+            seconds = TIMEOUT_SECONDS if own is None else own
+        self._timeout = seconds
+        self._queue = queue.within(seconds)
+        self._db = db
+        wait = durations.within(linger, 0.0, 60.0)
+        if wait is None:
+            raise InvalidArgument(argument="linger", value=linger, problem="must be 0 to 60 s")
+        self._bounds = (
+            wait,
+            check_count("max_batch", max_batch, MAX_BATCH),
+            check_count("max_pending", max_pending, 2**31),
+            check_count("max_pending_bytes", max_pending_bytes, 2**63),
+        )
+        self._options = self._read_options()
+        self._begin()
+        _close_at_exit()
+        with _finding:
+            _producers.add(self)
+
+    def _begin(self) -> None:
+        self._pending = Pending(*self._bounds)
+        self._failed = 0
+        self._error: Exception | None = None
+        self._starting, self._storing = threading.Lock(), threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._storer = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Producer({self._queue!r})"
+
+    @property
+    def pending(self) -> int:
+        """How many messages were sent and are neither stored nor failed."""
+        return self._pending.messages
+
+    def send(self, message: NewMessage[T] | T, *, timeout: Seconds | None = None) -> Future[str]:
+        """Send one message; returns a future of its id.
+
+        message: a ``NewMessage``, or just a payload. Delays and times to live count from now.
+        timeout: seconds to wait while the producer holds as much as it may; None for its own.
+
+        The future's ``result`` waits until the message is stored. Its ``cancel`` succeeds until the
+        message's transaction begins. Its callbacks run in the producer's thread, which waits for
+        them; there ``send`` does not wait.
+
+        Usually no round trip. Conflicts as ``Queue.enqueue``. Raises ``ProducerFull``,
+        ``ProducerClosed``, and for its arguments what ``Queue.enqueue`` raises for them; the future
+        raises ``QueueFull``, ``OperationTimedOut``, ``OutcomeUnknown``, ``ProducerClosed`` and the
+        like.
+        """
+        binding.check_process()
+        patience = self._timeout if timeout is None else durations.patience("timeout", timeout)
+        given = drafts((message,), self._queue._clock.now_ms(self._db), self._queue._serializer)
+        try:
+            _check(self._options, given)
+        except InvalidInput:
+            # The options may have changed since they were read.
+            self._options = self._read_options()
+            _check(self._options, given)
+        if self._thread is None:
+            self._start()
+        sent = Sent(given, _size(given))
+        self._pending.put(sent, 0.0 if self._called_back() else patience)
+        return sent.future
+
+    def flush(self, timeout: Seconds | None = None) -> None:
+        """Wait until all messages sent before are stored, or have failed; they do not linger.
+
+        timeout: seconds; None for as long as it takes. Raises ``ProducerUnfinished``. Errors of
+        messages are in their futures.
+        """
+        limit = durations.limit("timeout", timeout)
+        left = 0 if self._called_back() else self._pending.wait(limit)
+        if left:
+            raise ProducerUnfinished(messages=left)
+
+    def close(self, timeout: Seconds | None = None) -> None:
+        """Take no more messages, and wait until all are stored, or have failed.
+
+        timeout: seconds; None for as long as it takes, which each message's own deadline bounds.
+            After that, messages whose transaction has not begun fail with ``ProducerClosed``, and
+            the call raises ``ProducerUnfinished``.
+
+        Errors of messages are in their futures. May be called again.
+        """
+        limit = durations.limit("timeout", timeout)
+        self._pending.close()
+        try:
+            self.flush(limit)
+        except ProducerUnfinished:
+            left = self._pending.give_up()
+            _fail([sent for sent in left if _begins(sent)], ProducerClosed())
+            self._pending.done(left)
+            raise
+        with _finding:
+            _producers.discard(self)
+
+    def _read_options(self) -> QueueOptions:
+        return self._queue._read(self._db, self._queue._options)
+
+    def _called_back(self) -> bool:
+        """Whether this is the producer's thread, in a callback of a future: it cannot wait for
+        itself."""
+        return threading.get_ident() == self._storer
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                # A daemon: the end of the interpreter closes the producer.
+                name = f"fdbqueue-producer-{self._queue.name}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _run(self) -> None:
+        """Store one batch after another until the producer is closed."""
+        pending = self._pending
+        if not self._storing.acquire(blocking=False):
+            return  # Whoever started the other thread was interrupted.
+        self._storer = threading.get_ident()
+        while batch := pending.take():
+            self._settle(batch)
+            pending.done(batch)
+            del batch  # Nothing of it stays in memory while there is no other.
+
+    def _settle(self, batch: Sequence[Sent]) -> None:
+        """Let each future of a batch know what became of its message."""
+        begun = [sent for sent in batch if _begins(sent)]
+        try:
+            self._store(begun)
+        except BaseException as error:
+            log.exception("%s: the producer met an error it does not know", self._queue.name)
+            _fail(begun, error)
+        if self._failed:
+            what = self._queue.name, self._failed, self._error
+            log.warning("%s: %d messages were not stored: %s", *what)
+            self._failed, self._error = 0, None
+
+    def _store(self, batch: Sequence[Sent]) -> None:
+        """Store messages in their order. What cannot be stored together is tried in halves."""
+        batch = self._timely(batch)
+        if not batch:
+            return
+        if self._pending.given_up:
+            self._lose(batch, ProducerClosed())
+            return
+        # A message alone may wait for room; the first of several finds out whether there is any.
+        alone = len(batch) == 1
+        room = max(0.0, batch[0].at + self._timeout - time.monotonic()) if alone else 0.0
+        queue = self._queue
+        try:
+            ids = queue._admit(self._db, _together(batch), room, queue._keys.once)
+        except _PARTIAL as error:
+            if alone:
+                self._lose(batch, error)
+                return
+        except (QueueError, *FAILURES) as error:
+            self._lose(batch, error)
+            return
+        else:
+            for sent, message_id in zip(batch, ids, strict=True):
+                _tell(sent.future, message_id)
+            return
+        middle = len(batch) // 2
+        self._store(batch[:middle])
+        self._store(batch[middle:])
+
+    def _timely(self, batch: Sequence[Sent]) -> Sequence[Sent]:
+        """The messages that have not waited for too long; the others fail."""
+        since = time.monotonic() - self._timeout
+        late = [sent for sent in batch if sent.at < since]
+        if not late:
+            return batch
+        self._lose(late, OperationTimedOut(seconds=self._timeout))
+        return [sent for sent in batch if sent.at >= since]
+
+    def _lose(self, batch: Sequence[Sent], error: Exception) -> None:
+        self._failed, self._error = self._failed + len(batch), error
+        _fail(batch, error)
+
+
+def _check(options: QueueOptions, given: Plain | Sequence[Draft]) -> None:
+    """Raise ``InvalidInput`` if a queue with these options takes no such message."""
+    if isinstance(given, Plain):
+        (priority,), (size,) = given.priorities, given.sizes
+    else:
+        (each,) = given
+        priority, size = each.envelope.priority, len(each.envelope.payload)
+    options.level(priority)
+    if size > options.max_payload:
+        raise PayloadTooLarge(size=size, limit=options.max_payload)
+
+
+def _size(given: Plain | Sequence[Draft]) -> int:
+    """How many bytes a message takes, in memory and in a transaction."""
+    if isinstance(given, Plain):
+        return len(given.packed[0]) + _ENVELOPE_BYTES
+    return weight(given[0].envelope)
+
+
+def _together(batch: Sequence[Sent]) -> Plain | list[Draft]:
+    """The messages of a batch as those of one call."""
+    plain = [sent.given for sent in batch if isinstance(sent.given, Plain)]
+    if len(plain) == len(batch):
+        return Plain(
+            [each.priorities[0] for each in plain],
+            [each.sizes[0] for each in plain],
+            [each.packed[0] for each in plain],
+        )
+    every: list[Draft] = []
+    for sent in batch:
+        every += sent.given.drafts() if isinstance(sent.given, Plain) else sent.given
+    return every
+
+
+def _begins(sent: Sent) -> bool:
+    """Whether a message is to be stored; else it was cancelled. From now on it cannot be."""
+    try:
+        return sent.future.set_running_or_notify_cancel()
+    except Exception:  # Somebody else has set its result.
+        return False
+
+
+def _tell(future: Future[str], message_id: str) -> None:
+    # A callback may raise anything.
+    with suppress(BaseException):
+        future.set_result(message_id)
+
+
+def _fail(batch: Sequence[Sent], error: BaseException) -> None:
+    for sent in batch:
+        if not sent.future.done():
+            with suppress(BaseException):
+                # Each its own: to raise an error adds to its traceback, whose frames hold messages.
+                own = copy.copy(error) if isinstance(error, QueueError) else error
+                sent.future.set_exception(own.with_traceback(None))
+
+
+_finding = threading.Lock()
+_producers: WeakSet[Producer] = WeakSet()
+
+
+@cache
+def _close_at_exit() -> None:
+    # Once a database is open: the client's handler, which stops it, then runs later.
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for producer in list(_producers):
+        try:
+            producer.close(producer._timeout)
+        except QueueError as error:
+            log.warning("%r at the end of the process: %s", producer, error)
+
+
+def _after_fork() -> None:
+    """A forked process has none of the threads, and sends nothing for the other process."""
+    global _finding
+    _finding = threading.Lock()
+    for producer in list(_producers):
+        producer._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,921 @@
+"""A producer: what threads send one by one is stored together, in order, and once."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from functools import partial
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import NewMessage, Producer, Queue, verify
+from fdbqueue.errors import (
+    InvalidArgument,
+    InvalidHeaders,
+    InvalidPayload,
+    InvalidPriority,
+    OperationTimedOut,
+    OutcomeUnknown,
+    PayloadTooLarge,
+    ProducerClosed,
+    ProducerFull,
+    ProducerUnfinished,
+    QueueError,
+    QueueFull,
+    QueueNotFound,
+    StoreForked,
+)
+from fdbqueue.store import binding
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from tests.flaky import (
+    CONFLICT,
+    TIMED_OUT_COMMITTED,
+    TIMED_OUT_LOST,
+    UNKNOWN_COMMITTED,
+    UNKNOWN_LOST,
+    CuttableDatabase,
+    FlakyDatabase,
+)
+from tests.patience import DEADLINE
+
+Database = fdb.Database
+FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
+TIMED_OUT = (TIMED_OUT_COMMITTED, TIMED_OUT_LOST)
+PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
+
+
+class HeldDatabase:
+    """The database, where commits of producers can be held up, and meet ``planned`` faults."""
+
+    def __init__(self, db: Database) -> None:
+        self.planned: list[str | None] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.asked = threading.Semaphore(0)
+        """Released by each commit that begins while they are held up."""
+        self._flaky = FlakyDatabase(db, self._faults(), self._before)
+
+    @property
+    def db(self) -> Database:
+        return cast("Database", self._flaky)
+
+    @property
+    def commits(self) -> int:
+        return self._flaky.commits
+
+    def _faults(self) -> Iterator[str | None]:
+        while True:
+            yield self.planned.pop(0) if self.planned and _is_producer() else None
+
+    def _before(self) -> None:
+        if _is_producer() and not self.open.is_set():
+            self.asked.release()
+            assert self.open.wait(DEADLINE)
+
+    def hold(self) -> None:
+        """Hold up commits from now on."""
+        self.open.clear()
+
+    def begun(self) -> None:
+        """Wait until a commit is held up."""
+        assert self.asked.acquire(timeout=DEADLINE)
+
+
+def _is_producer() -> bool:
+    return threading.current_thread().name.startswith("fdbqueue-producer")
+
+
+@pytest.fixture
+def held(db: Database) -> Iterator[HeldDatabase]:
+    held = HeldDatabase(db)
+    yield held
+    held.open.set()
+
+
+def payloads(db: Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.browse(db)]
+
+
+def stored(db: Database, queue: Queue) -> dict[str, bytes]:
+    return {message.id: message.payload for message in queue.browse(db)}
+
+
+def results(futures: Sequence[Future[str]]) -> list[str | type[BaseException]]:
+    """What became of messages: their ids, or the types of their errors."""
+
+    def one(future: Future[str]) -> str | type[BaseException]:
+        try:
+            return future.result(DEADLINE)
+        except (QueueError, CancelledError, fdb.FDBError) as error:
+            return type(error)
+
+    return [one(future) for future in futures]
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % n for n in range(start, start + count)]
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def in_thread(work: Callable[[], object]) -> Future[Any]:
+    """What a thread returns, or raises."""
+    future: Future[Any] = Future()
+
+    def body() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=body, daemon=True).start()
+    return future
+
+
+def clean(db: Database, queue: Queue) -> None:
+    found = verify(db, queue)
+    assert found.ok, found.deviations
+
+
+# -- together ---------------------------------------------------------------------------------
+
+
+def test_what_is_sent_during_a_commit_shares_the_next_one(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    with queue.producer(held.db) as producer:
+        # Given a commit under way
+        held.hold()
+        first = producer.send(b"first")
+        held.begun()
+        before = held.commits
+        # When messages are sent meanwhile
+        futures = [producer.send(payload) for payload in numbers(100)]
+        held.open.set()
+        # Then one commit stores them
+        ids = [future.result(DEADLINE) for future in futures]
+        assert held.commits == before + 1
+    assert stored(db, queue) == dict(
+        zip([first.result(), *ids], [b"first", *numbers(100)], strict=True)
+    )
+    assert payloads(db, queue) == [b"first", *numbers(100)]
+    clean(db, queue)
+
+
+def test_sixty_four_threads_share_commits_and_each_keeps_its_order(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    sent: list[dict[bytes, Future[str]]] = [{} for _ in range(64)]
+    held.hold()
+    with Producer(queue, held.db, max_batch=500) as producer:
+
+        def work(n: int) -> None:
+            for payload in [b"%d:%d" % (n, i) for i in range(50)]:
+                sent[n][payload] = producer.send(payload, timeout=DEADLINE)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(64)]
+        for thread in threads:
+            thread.start()
+        held.begun()
+        held.open.set()
+        for thread in threads:
+            thread.join(DEADLINE)
+            assert not thread.is_alive()
+    found = stored(db, queue)
+    assert found == {f.result(): payload for each in sent for payload, f in each.items()}
+    order = payloads(db, queue)
+    for n, each in enumerate(sent):
+        assert [payload for payload in order if payload.startswith(b"%d:" % n)] == list(each)
+    assert held.commits < 64 * 50 / 2
+    assert queue.depth(db).enqueued == 64 * 50
+    clean(db, queue)
+
+
+def test_what_one_thread_waits_for_goes_before_what_another_then_sends(
+    db: Database, queue: Queue
+) -> None:
+    with queue.producer(db, max_batch=3) as producer:
+        for payload in numbers(20):
+            in_thread(partial(producer.send, payload)).result(DEADLINE)
+    assert payloads(db, queue) == numbers(20)
+
+
+def test_messages_of_all_kinds_are_stored_as_enqueue_stores_them(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "all", root=space, history_seconds=86_400)
+    given: list[Any] = [
+        b"plain",
+        NewMessage(b"urgent", priority=9, headers={"a": 1}),
+        NewMessage(b"large" * 40_000),
+        NewMessage(b"unique", unique="u"),
+        NewMessage(b"once", dedup_id="d"),
+        NewMessage(b"mortal", ttl=60),
+        NewMessage(b"key 1", key="k"),
+        NewMessage(b"key 2", key="k"),
+        NewMessage(b"late", delay=3600),
+        bytearray(b"bytes that may change"),
+        NewMessage(b"<a/>", content_type="text/xml"),
+    ]
+    with queue.producer(db) as producer:
+        futures = [producer.send(message) for message in given]
+        given[9][:] = b"bytes that have changed"
+        same = [
+            producer.send(NewMessage(b"x", unique="u")),
+            producer.send(NewMessage(b"y", dedup_id="d")),
+        ]
+    ids = [future.result() for future in futures]
+    assert [future.result() for future in same] == [ids[3], ids[4]]
+    messages = [queue.get(db, each) for each in ids]
+    assert all(each is not None for each in messages)
+    told = [each.message for each in messages if each is not None]
+    assert told[0].payload == b"plain"
+    assert told[1].priority == 9
+    assert told[1].headers == {"a": 1}
+    assert told[3].unique == "u"
+    assert told[5].expires_at_ms == told[5].enqueued_at_ms + 60_000
+    assert [each.key for each in told[6:8]] == ["k", "k"]
+    assert told[9].payload == b"bytes that may change"
+    assert told[10].content_type == "text/xml"
+    depth = queue.depth(db)
+    assert (depth.enqueued, depth.delayed) == (len(given), 1)
+    enqueued = [
+        event.id for event in queue.history(db) if event.transition in ("enqueue", "schedule")
+    ]
+    assert sorted(enqueued) == sorted(ids)
+    clean(db, queue)
+
+
+def test_a_serializer_works_in_the_sender(db: Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "json", root=space, serializer="json")
+    with queue.producer(db) as producer:
+        value = {"a": [1]}
+        future = producer.send(value)
+        value["a"].append(2)
+        with pytest.raises(InvalidPayload):
+            producer.send({"a": object()})
+    found = queue.get(db, future.result())
+    assert found is not None
+    assert queue.value(found.message) == {"a": [1]}
+
+
+def test_a_batch_has_so_many_messages_and_bytes_at_most(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    with Producer(queue, held.db, max_batch=10) as producer:
+        held.hold()
+        futures = [producer.send(b"first")]
+        held.begun()
+        before = held.commits
+        futures += [producer.send(payload) for payload in numbers(25)]
+        held.open.set()
+        producer.flush(DEADLINE)
+        assert held.commits == before + 3
+        # More than a transaction takes
+        held.hold()
+        futures += [producer.send(b"next")]
+        held.begun()
+        before = held.commits
+        futures += [producer.send(b"x" * 2_500_000) for _ in range(6)]
+        held.open.set()
+        producer.flush(DEADLINE)
+        assert held.commits == before + 6
+    assert len(stored(db, queue)) == len({future.result() for future in futures}) == 33
+    clean(db, queue)
+
+
+def test_a_message_lingers_until_the_batch_is_full_or_somebody_waits_for_all(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    with Producer(queue, held.db, linger=60, max_batch=5) as producer:
+        before = held.commits
+        for _ in range(3):
+            for payload in numbers(4):
+                producer.send(payload)
+            producer.flush(DEADLINE)
+        assert held.commits == before + 3
+        full = [producer.send(payload) for payload in numbers(5)]
+        wait(full, 30)  # as ``linger`` is longer, only a full batch is stored by then
+        assert all(future.done() for future in full)
+        producer.send(b"last")
+    assert held.commits == before + 5
+    assert len(stored(db, queue)) == 18
+
+
+# -- once -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=", ".join)
+def test_every_message_is_stored_once_whatever_becomes_of_commits(
+    db: Database, queue: Queue, held: HeldDatabase, plan: Sequence[str]
+) -> None:
+    with queue.producer(held.db, max_batch=7) as producer:
+        held.hold()
+        futures = [producer.send(b"0")]
+        held.begun()
+        futures += [producer.send(payload) for payload in numbers(20, 1)]
+        held.planned += [None, *plan]
+        held.open.set()
+    ids = [future.result() for future in futures]
+    assert list(stored(db, queue).items()) == list(zip(ids, numbers(21), strict=True))
+    clean(db, queue)
+
+
+@pytest.mark.parametrize("fault", [TIMED_OUT_COMMITTED, TIMED_OUT_LOST])
+def test_a_commit_that_timed_out_is_told_as_it_ended_and_hits_no_other(
+    db: Database, queue: Queue, held: HeldDatabase, fault: str
+) -> None:
+    with queue.producer(held.db) as producer:
+        held.planned += [fault]
+        first = producer.send(b"first")
+        assert results([first]) == (
+            [OperationTimedOut] if fault == TIMED_OUT_LOST else [*stored(db, queue)]
+        )
+        second = producer.send(b"second")
+    assert stored(db, queue)[second.result()] == b"second"
+    assert len(stored(db, queue)) == (1 if fault == TIMED_OUT_LOST else 2)
+
+
+def test_an_outcome_that_nobody_can_tell_is_an_error_and_nothing_is_sent_again(
+    db: Database, queue: Queue
+) -> None:
+    cuttable = CuttableDatabase(db)
+    with queue.producer(cast("Database", cuttable)) as producer:
+        producer.send(b"first").result(DEADLINE)
+        cuttable.cut = True
+        # The store is gone after the transaction began: its outcome stays unknown.
+        error = producer.send(b"second").exception(DEADLINE)
+        assert isinstance(error, OutcomeUnknown | fdb.FDBError)
+        cuttable.cut = False
+        producer.send(b"third").result(DEADLINE)
+    assert payloads(db, queue) == [b"first", b"third"]
+
+
+def test_messages_that_waited_for_too_long_are_not_tried_any_more(
+    db: Database, queue: Queue, held: HeldDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = 0.0
+    monkeypatch.setattr("fdbqueue.queue.bulk.pending.time", _Later(lambda: late))
+    monkeypatch.setattr("fdbqueue.queue.bulk.producer.time", _Later(lambda: late))
+    with queue.producer(held.db, timeout=1000) as producer:
+        # Given messages behind a slow commit
+        held.hold()
+        first = producer.send(b"first")
+        held.begun()
+        old = [producer.send(payload) for payload in numbers(3)]
+        late = 1001.0
+        young = producer.send(b"young")
+        # When it ends
+        held.open.set()
+        # Then those that waited for too long are refused, and the others stored
+        assert results(old) == [OperationTimedOut] * 3
+        ids = [first.result(DEADLINE), young.result(DEADLINE)]
+    assert stored(db, queue) == dict(zip(ids, [b"first", b"young"], strict=True))
+
+
+class _Later:
+    """The module ``time`` at a later moment."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._seconds()
+
+
+# -- one bad message --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (NewMessage(b"x", priority=10), InvalidPriority),
+        (NewMessage(b"x", priority=cast("int", "high")), InvalidPriority),
+        (b"x" * 101, PayloadTooLarge),
+        (NewMessage(b"x" * 101, unique="u"), PayloadTooLarge),
+        (cast("bytes", "text"), InvalidPayload),
+        (NewMessage(b"x", headers=cast("Any", {"a": object()})), InvalidHeaders),
+        (NewMessage(b"x", delay=-1), InvalidArgument),
+        (NewMessage(b"x", ttl=0), InvalidArgument),
+    ],
+)
+def test_an_invalid_message_is_refused_at_once_and_no_other(
+    db: Database, space: fdb.Subspace, message: Any, error: type[Exception]
+) -> None:
+    queue = Queue.create(db, "small", root=space, max_payload=100)
+    with queue.producer(db) as producer:
+        first = producer.send(b"first")
+        with pytest.raises(error):
+            producer.send(message)
+        second = producer.send(b"second")
+    assert stored(db, queue) == {first.result(): b"first", second.result(): b"second"}
+
+
+def test_what_the_queue_takes_now_is_taken_and_what_it_took_before_fails_alone(
+    db: Database, space: fdb.Subspace, held: HeldDatabase
+) -> None:
+    queue = Queue.create(db, "small", root=space, max_payload=100)
+    with queue.producer(held.db) as producer:
+        queue.set_options(db, max_payload=1000)
+        large = producer.send(b"x" * 1000)
+        producer.flush(DEADLINE)
+        held.hold()
+        futures = [producer.send(b"first")]
+        held.begun()
+        # The producer does not know yet.
+        queue.set_options(db, max_payload=10)
+        futures += [producer.send(b"y" * size) for size in (5, 11, 6, 7, 12, 8)]
+        held.open.set()
+        told = results(futures)
+    assert large.result() in stored(db, queue)
+    assert [each is PayloadTooLarge for each in told] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert payloads(db, queue)[1:] == [b"first", *(b"y" * size for size in (5, 6, 7, 8))]
+    clean(db, queue)
+
+
+def test_a_full_queue_takes_the_first_messages_and_refuses_the_others(
+    db: Database, space: fdb.Subspace, held: HeldDatabase
+) -> None:
+    queue = Queue.create(db, "full", root=space, max_messages=10)
+    with queue.producer(held.db) as producer:
+        held.hold()
+        futures = [producer.send(b"0")]
+        held.begun()
+        futures += [producer.send(payload) for payload in numbers(29, 1)]
+        held.open.set()
+        told = results(futures)
+    assert told[10:] == [QueueFull] * 20
+    assert list(stored(db, queue).items()) == list(zip(told[:10], numbers(10), strict=True))
+    clean(db, queue)
+
+
+def test_a_message_that_is_too_large_for_a_queue_does_not_keep_out_smaller_ones(
+    db: Database, space: fdb.Subspace, held: HeldDatabase
+) -> None:
+    queue = Queue.create(db, "full", root=space, max_bytes=100, when_full="block")
+    with queue.producer(held.db) as producer:
+        held.hold()
+        futures = [producer.send(b"0")]
+        held.begun()
+        futures += [producer.send(b"x" * size) for size in (10, 101, 20)]
+        held.open.set()
+        told = results(futures)
+    assert [each is QueueFull for each in told] == [False, False, True, False]
+    assert [len(each) for each in payloads(db, queue)] == [1, 10, 20]
+
+
+def test_a_producer_waits_for_room_and_keeps_the_order(db: Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "full", root=space, max_messages=10, when_full="block", resume_at=0.5)
+    with queue.producer(db, timeout=DEADLINE) as producer:
+        futures = [producer.send(payload) for payload in numbers(60)]
+        taken: list[bytes] = []
+        while len(taken) < 60:
+            found = queue.receive_many(db, 5, wait=1)
+            queue.ack_many(db, found)
+            taken += [each.payload for each in found]
+            assert queue.depth(db).ready <= 10
+        assert results(futures) == [future.result() for future in futures]
+    assert taken == numbers(60)
+
+
+def test_a_queue_that_drops_its_oldest_keeps_the_last_of_many(
+    db: Database, space: fdb.Subspace
+) -> None:
+    queue = Queue.create(db, "latest", root=space, max_messages=10, when_full="drop-oldest")
+    with queue.producer(db) as producer:
+        futures = [producer.send(payload) for payload in numbers(60)]
+    assert len({future.result() for future in futures}) == 60
+    assert payloads(db, queue) == numbers(10, 50)
+    clean(db, queue)
+
+
+def test_a_queue_that_is_gone_is_an_error_of_each_message(
+    db: Database, space: fdb.Subspace, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(QueueNotFound):
+        Queue("nowhere", space).producer(db)
+    with queue.producer(db) as producer:
+        producer.send(b"x").result(DEADLINE)
+        queue.delete(db)
+        with caplog.at_level(logging.WARNING, "fdbqueue.producer"):
+            futures = [producer.send(b"x") for _ in range(9)]
+            assert results(futures) == [QueueNotFound] * 9
+            producer.flush(DEADLINE)
+        assert len({id(future.exception()) for future in futures}) == 9
+        assert "9 messages were not stored: there is no queue 'orders'" in caplog.text
+        Queue.create(db, "orders", root=space)
+        assert producer.send(b"again").result(DEADLINE)
+
+
+# -- bounds -----------------------------------------------------------------------------------
+
+
+def test_a_sender_waits_while_the_producer_is_full(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    with queue.producer(held.db, max_pending=3) as producer:
+        # Given a producer that holds as much as it may
+        held.hold()
+        producer.send(b"0")
+        held.begun()
+        producer.send(b"1")
+        producer.send(b"2")
+        # When more is sent, then it is an error after a while, or waits
+        with pytest.raises(ProducerFull, match="holds 3 messages") as full:
+            producer.send(b"x", timeout=0.01)
+        assert (full.value.messages, full.value.max_messages) == (3, 3)
+        assert isinstance(full.value, TimeoutError)
+        with pytest.raises(ProducerFull):
+            producer.send(b"x", timeout=0)
+        waiting = []
+        for payload in numbers(5, 3):
+            waiting.append(in_thread(partial(producer.send, payload)))
+            until(lambda: len(producer._pending._line) == len(waiting))
+        assert producer.pending == 3
+        held.open.set()
+        for each in waiting:
+            each.result(DEADLINE).result(DEADLINE)
+    # First come, first served
+    assert payloads(db, queue) == numbers(8)
+    assert producer.pending == 0
+
+
+def test_the_bytes_of_a_producer_are_bounded_but_for_a_single_message(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    with queue.producer(held.db, max_pending_bytes=5_000) as producer:
+        assert producer.send(b"x" * 100_000).result(DEADLINE)
+        held.hold()
+        producer.send(b"0" * 2_000)
+        held.begun()
+        with pytest.raises(ProducerFull):
+            producer.send(b"x" * 2_000, timeout=0)
+        producer.send(b"1")
+        # A large message that waits is not overtaken by small ones that would fit.
+        large = in_thread(lambda: producer.send(b"2" * 3_000))
+        until(lambda: producer._pending._line)
+        small = in_thread(lambda: producer.send(b"3"))
+        until(lambda: len(producer._pending._line) == 2)
+        held.open.set()
+        for each in (large, small):
+            each.result(DEADLINE).result(DEADLINE)
+    assert [each[:1] for each in payloads(db, queue)] == [b"x", b"0", b"1", b"2", b"3"]
+
+
+def test_a_large_message_that_gives_up_lets_smaller_ones_in(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    with queue.producer(held.db, max_pending_bytes=5_000) as producer:
+        held.hold()
+        producer.send(b"0" * 2_000)
+        held.begun()
+        large = in_thread(lambda: producer.send(b"2" * 3_000, timeout=0.2))
+        until(lambda: producer._pending._line)
+        small = in_thread(lambda: producer.send(b"3"))
+        with pytest.raises(ProducerFull):
+            large.result(DEADLINE)
+        future = small.result(DEADLINE)  # while the store is still held up
+        held.open.set()
+        future.result(DEADLINE)
+    assert [each[:1] for each in payloads(db, queue)] == [b"0", b"3"]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"linger": -1},
+        {"linger": 61},
+        {"linger": "soon"},
+        {"max_batch": 0},
+        {"max_batch": 10_001},
+        {"max_pending": 0},
+        {"max_pending_bytes": 0},
+        {"timeout": -1},
+    ],
+    ids=str,
+)
+def test_terms_are_checked(db: Database, queue: Queue, terms: Any) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(terms))):
+        queue.producer(db, **terms)
+    with pytest.raises(InvalidArgument, match="must be a database"):
+        Producer(queue, cast("Database", db.create_transaction()))
+
+
+# -- the end ----------------------------------------------------------------------------------
+
+
+def test_closing_stores_everything_and_then_refuses(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    producer = queue.producer(held.db, linger=60, max_pending=3)
+    held.hold()
+    futures = [producer.send(payload) for payload in numbers(3)]
+    blocked = in_thread(lambda: producer.send(b"x"))
+    until(lambda: producer._pending._line)
+    closing = [in_thread(producer.close) for _ in range(2)]
+    with pytest.raises(ProducerClosed):
+        blocked.result(DEADLINE)
+    with pytest.raises(ProducerClosed):
+        producer.send(b"x")
+    held.open.set()
+    for each in closing:
+        each.result(DEADLINE)
+    producer.close()
+    assert [future.result(0) for future in futures] == [*stored(db, queue)]
+    assert payloads(db, queue) == numbers(3)
+
+
+def test_closing_within_a_time_fails_what_was_not_begun(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    producer = queue.producer(held.db, max_batch=2)
+    held.hold()
+    futures = [producer.send(b"0")]
+    held.begun()
+    futures += [producer.send(payload) for payload in numbers(5, 1)]
+    assert futures[-1].cancel()
+    with pytest.raises(ProducerUnfinished, match="6 messages") as open_:
+        producer.close(0.01)
+    assert isinstance(open_.value, TimeoutError)
+    assert results(futures[1:]) == [ProducerClosed] * 4 + [CancelledError]
+    # What was begun is told as it ends.
+    assert not futures[0].done()
+    held.open.set()
+    producer.close(DEADLINE)
+    assert stored(db, queue) == {futures[0].result(0): b"0"}
+
+
+def test_closing_ends_a_batch_of_which_only_a_part_was_tried(
+    db: Database, space: fdb.Subspace, held: HeldDatabase
+) -> None:
+    queue = Queue.create(db, "full", root=space, max_messages=1)
+    producer = queue.producer(held.db)
+    held.hold()
+    futures = [producer.send(payload) for payload in numbers(6)]
+    held.begun()
+    with pytest.raises(ProducerUnfinished):
+        producer.close(0.01)
+    held.open.set()
+    producer.close(DEADLINE)
+    told = results(futures)
+    assert [each for each in told if isinstance(each, str)] == [*stored(db, queue)] == told[:1]
+    assert {*told[1:]} <= {QueueFull, ProducerClosed}
+    assert told[-1] is ProducerClosed
+
+
+def test_an_exception_in_the_block_does_not_lose_what_was_sent(db: Database, queue: Queue) -> None:
+    def fail(producer: Producer[Any]) -> None:
+        with producer:
+            producer.send(b"sent")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail(queue.producer(db, linger=60))
+    assert payloads(db, queue) == [b"sent"]
+
+
+def test_flushing_waits_for_what_was_sent_before_only(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    with queue.producer(held.db, max_batch=1) as producer:
+        producer.flush(0)
+        held.hold()
+        first = producer.send(b"first")
+        held.begun()
+        with pytest.raises(ProducerUnfinished, match="1 messages"):
+            producer.flush(0.01)
+        flushing = in_thread(lambda: producer.flush(DEADLINE))
+        until(lambda: producer._pending._wanted == 1)
+        producer.send(b"second")
+        held.open.set()
+        flushing.result(DEADLINE)
+        assert first.done()
+    assert payloads(db, queue) == [b"first", b"second"]
+
+
+def test_a_message_is_cancelled_until_its_transaction_begins(
+    db: Database, queue: Queue, held: HeldDatabase
+) -> None:
+    with queue.producer(held.db) as producer:
+        held.hold()
+        begun = producer.send(b"begun")
+        held.begun()
+        futures = [producer.send(payload) for payload in numbers(4)]
+        assert not begun.cancel()
+        assert futures[1].cancel()
+        held.open.set()
+    assert results(futures)[1] is CancelledError
+    assert payloads(db, queue) == [b"begun", b"0", b"2", b"3"]
+    assert queue.depth(db).enqueued == 4
+
+
+def test_callbacks_can_send_and_never_block_or_stop_the_producer(
+    db: Database, queue: Queue
+) -> None:
+    told: list[object] = []
+    with queue.producer(db, max_pending=1) as producer:
+
+        def again(future: Future[str]) -> None:
+            try:
+                producer.send(b"no room: the first is not done yet", timeout=DEADLINE)
+            except ProducerFull as error:
+                told.append(type(error))
+            producer.flush()
+            told.append(future.result(0))
+            raise SystemExit
+
+        future = producer.send(b"first")
+        future.add_done_callback(again)
+        future.result(DEADLINE)
+        producer.flush(DEADLINE)
+        producer.send(b"second").add_done_callback(lambda _: producer.close())
+        producer.flush(DEADLINE)
+        with pytest.raises(ProducerClosed):
+            producer.send(b"third")
+    assert told == ([ProducerFull, future.result()] if told else [])
+    assert payloads(db, queue) == [b"first", b"second"]
+
+
+def test_a_fork_after_the_client_was_opened_is_a_clear_error(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with queue.producer(db) as producer:
+        monkeypatch.setattr(binding, "forked", True)
+        with pytest.raises(StoreForked):
+            producer.send(b"x")
+
+
+# -- time -------------------------------------------------------------------------------------
+
+
+def test_delays_and_times_to_live_count_from_the_moment_of_sending(
+    db: Database, space: fdb.Subspace, held: HeldDatabase
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "timed", root=space, clock=clock)
+    with queue.producer(held.db) as producer:
+        held.hold()
+        producer.send(b"first")
+        held.begun()
+        mortal = producer.send(NewMessage(b"mortal", ttl=50))
+        late = producer.send(NewMessage(b"late", delay=50))
+        clock.seconds += 30
+        held.open.set()
+        producer.flush(DEADLINE)
+    for future in (mortal, late):
+        assert queue.get(db, future.result()) is not None
+    clock.seconds += 21
+    assert [each.payload for each in queue.receive_many(db, 9)] == [b"first", b"late"]
+
+
+@pytest.mark.parametrize("seconds", [-86_400.0, 86_400.0])
+def test_a_wrong_wall_clock_is_not_believed(
+    db: Database, space: fdb.Subspace, seconds: float
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "timed", root=space, clock=clock)
+    with queue.producer(db) as producer:
+        right = producer.send(NewMessage(b"right", ttl=600))
+        producer.flush(DEADLINE)
+        if not clock.told(db.create_transaction()):
+            pytest.skip("the database does not tell its time")
+        clock.wall_only = seconds
+        wrong = producer.send(NewMessage(b"wrong", ttl=600))
+    both = [queue.get(db, future.result()) for future in (right, wrong)]
+    times = [each.message.enqueued_at_ms for each in both if each is not None]
+    assert len(times) == 2
+    assert abs(times[1] - times[0]) < 300_000
+    assert len(queue.receive_many(db, 9)) == 2
+
+
+# -- a model ----------------------------------------------------------------------------------
+
+KINDS = ("plain", "urgent", "large", "keyed", "unique", "cancelled", "late")
+STEPS = st.lists(
+    st.one_of(
+        st.sampled_from(KINDS),
+        st.sampled_from(["flush", "hold", "go", "shrink"]),
+        st.sampled_from([(fault,) for fault in (*FAULTS, *TIMED_OUT)]),
+    ),
+    max_size=40,
+)
+LIMIT = 50
+
+
+@settings(
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    steps=STEPS,
+    max_batch=st.integers(1, 9),
+    room=st.sampled_from([None, 5, 12]),
+    history=st.booleans(),
+)
+def test_whatever_is_sent_is_stored_once_in_order_or_told_as_an_error(
+    db: Database, steps: list[Any], max_batch: int, room: int | None, history: bool
+) -> None:
+    space = fdb.Subspace((f"model-{time.time_ns()}",))
+    kept = 86_400 if history else None
+    queue = Queue.create(db, "model", root=space, max_messages=room, history_seconds=kept)
+    held = HeldDatabase(db)
+    sent: list[tuple[str, bytes, Future[str]]] = []
+    shrunk = lost = False
+    try:
+        with Producer(queue, held.db, max_batch=max_batch, timeout=DEADLINE) as producer:
+            for n, step in enumerate(steps):
+                payload = b"%d" % n
+                match step:
+                    case "flush":
+                        held.open.set()
+                        producer.flush(DEADLINE)
+                    case "hold":
+                        held.hold()
+                    case "go":
+                        held.open.set()
+                    case "shrink":
+                        shrunk = True
+                        queue.set_options(db, max_payload=LIMIT)
+                    case (fault,):
+                        # After a timeout, the next commit finds out what became of it.
+                        held.planned += [fault, None] if fault in TIMED_OUT else [fault]
+                        lost = lost or fault == TIMED_OUT_LOST
+                    case kind:
+                        message = {
+                            "plain": NewMessage(payload),
+                            "urgent": NewMessage(payload, priority=9),
+                            "large": NewMessage(payload.ljust(2 * LIMIT, b".")),
+                            "keyed": NewMessage(payload, key="k"),
+                            "unique": NewMessage(payload, unique="u"),
+                            "cancelled": NewMessage(payload),
+                            "late": NewMessage(payload, delay=3600),
+                        }[kind]
+                        try:
+                            future = producer.send(message)
+                        except PayloadTooLarge:
+                            assert shrunk
+                            assert kind == "large"
+                            continue
+                        if kind == "cancelled":
+                            future.cancel()
+                        sent.append((kind, message.payload, future))
+            held.open.set()
+        # Each future is done, with an id or with an error that has a reason.
+        told = results([future for _, _, future in sent])
+        reasons: dict[Any, bool] = {
+            CancelledError: True,
+            PayloadTooLarge: shrunk,
+            QueueFull: room is not None,
+            OperationTimedOut: lost,
+        }
+        for (kind, _, _), outcome in zip(sent, told, strict=True):
+            assert isinstance(outcome, str) or reasons[outcome]
+            assert outcome is not CancelledError or kind == "cancelled"
+            assert outcome is not PayloadTooLarge or kind == "large"
+        # What has an id is stored once, and nothing else is.
+        depth = queue.depth(db)
+        ids = [outcome for outcome in told if isinstance(outcome, str)]
+        uniques = [
+            outcome
+            for (kind, _, _), outcome in zip(sent, told, strict=True)
+            if kind == "unique" and isinstance(outcome, str)
+        ]
+        assert len({*uniques}) <= 1
+        assert depth.enqueued == len({*ids}) == len(ids) - max(0, len(uniques) - 1)
+        # Each level has its messages in the order in which they were sent.
+        expected: dict[bool, list[bytes]] = {True: [], False: []}
+        keyed, known = False, set[str]()
+        for (kind, payload, _), outcome in zip(sent, told, strict=True):
+            if isinstance(outcome, str) and kind != "late":
+                if kind == "keyed" and keyed:
+                    continue  # It waits for its turn.
+                keyed = keyed or kind == "keyed"
+                if kind == "unique" and outcome in known:
+                    continue  # The first one is there.
+                known.add(outcome)
+                expected[kind == "urgent"].append(payload)
+        assert payloads(db, queue) == expected[True] + expected[False]
+        clean(db, queue)
+    finally:
+        held.open.set()
+        queue.delete(db)
