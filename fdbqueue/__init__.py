@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "consumers.credit": "Credit",
     "consumers.line": "Ticket",
+    "queue.batch": "Batch",
     "queue.bulk.imports": "Import",
     "queue.bulk.producer": "Producer",
     "queue.bulk.sinks": "Sink",
@@ -39,7 +40,8 @@ _NAMES = {
     "values.selector": "Selector",
     "values.serializers": "Serializer",
     "values.states": "State",
-    "worker": "Reject Retry Snooze Worker",
+    "values.verdicts": "Reject Retry Snooze",
+    "worker": "Worker",
 }
 """The public names, by the module that defines them."""
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}

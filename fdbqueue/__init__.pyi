@@ -6,6 +6,7 @@ from . import metrics as metrics
 from . import spark as spark
 from .consumers.credit import Credit as Credit
 from .consumers.line import Ticket as Ticket
+from .queue.batch import Batch as Batch
 from .queue.bulk.imports import Import as Import
 from .queue.bulk.producer import Producer as Producer
 from .queue.bulk.sinks import Sink as Sink
@@ -35,9 +36,9 @@ from .values.options import QueueOptions as QueueOptions
 from .values.selector import Selector as Selector
 from .values.serializers import Serializer as Serializer
 from .values.states import State as State
-from .worker import Reject as Reject
-from .worker import Retry as Retry
-from .worker import Snooze as Snooze
+from .values.verdicts import Reject as Reject
+from .values.verdicts import Retry as Retry
+from .values.verdicts import Snooze as Snooze
 from .worker import Worker as Worker
 
 __all__: list[str]

@@ -366,12 +366,17 @@ class LeaseLost(QueueError):
     """Raised when a lease has expired or was settled already. Nothing was written.
 
     The message is settled, or was or will be delivered again: do not commit an effect that
-    belongs to this delivery.
+    belongs to this delivery. ``lost`` has the ids of all messages whose leases are gone, of those
+    that were to be settled together; ``message_id`` is the first.
     """
 
     text = "the lease of message {message_id} is gone: it expired or was settled already"
 
     message_id: str
+    lost: tuple[str, ...]
+
+    def __init__(self, **attributes: object) -> None:
+        super().__init__(**{"lost": (attributes.get("message_id"),), **attributes})
 
 
 class QueueFull(QueueError):

@@ -64,7 +64,7 @@ class Served:
         server's process last; none if the queue is exhausted.
     """
 
-    answers: dict[bytes, list[Delivery]]
+    answers: dict[bytes, Sequence[Delivery]]
     unserved: list[Waiter]
     demand: int
     exhausted: bool
@@ -119,7 +119,7 @@ def serve(
     waiting, behind = waiting[:room], waiting[room:]
     demand = sum(one.request.max_messages for one in waiting)
     found, bounded = _gather(tr, scope, reads, demand)
-    answers: dict[bytes, list[Delivery]] = {}
+    answers: dict[bytes, Sequence[Delivery]] = {}
     given: list[tuple[lease.Terms, list[StoredMessage]]] = []
     unserved: list[Waiter] = []
     returning: list[bytes] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 from ..consumers import line, promotion, receiving
 from ..consumers.line import Ticket
@@ -12,9 +13,13 @@ from ..messages.delivery import head
 from ..store.binding import fdb
 from ..values.durations import Seconds, patience, seconds
 from ..values.model import Delivery, Message
-from .handle import Handle, Transactor, check_deliveries, check_transaction
+from .batch import Batch
+from .enqueue import Enqueuing
+from .handle import Handle, Transactor, check_transaction, checked
 from .housekeeping import past_backlog
 from .settlement import extend_many
+
+T = TypeVar("T")
 
 _ONE = line.Demand(1, None)
 
@@ -79,13 +84,26 @@ def receive_many(
     answer with nothing. Raises ``QueueNotFound``, ``InvalidArgument``, ``InvalidOptions``,
     ``InvalidName``.
     """
+    found = _receive(queue, tr, max_messages, lease, wait, consumer, ack, timeout)
+    return found if isinstance(found, list) else list(found)
+
+
+def _receive(
+    queue: Handle,
+    tr: Transactor,
+    max_messages: int,
+    lease: Seconds | None,
+    wait: Seconds,
+    consumer: str,
+    ack: Sequence[Delivery],
+    timeout: Seconds | None,
+) -> Sequence[Delivery]:
     queue = queue._bounded(tr, timeout)
-    wait = seconds(wait)
-    check_deliveries(ack)
+    wait, done = seconds(wait), checked(ack)
     demand = receiving.checked_demand(max_messages, lease, consumer, wait)
     if not isinstance(tr, fdb.Transaction):
         return past_backlog(
-            queue, tr, lambda: receiving.receive(tr, queue._access, demand, wait, ack)
+            queue, tr, lambda: receiving.receive(tr, queue._access, demand, wait, done)
         )
     if wait:
         raise InvalidArgument(
@@ -93,7 +111,29 @@ def receive_many(
             value=wait,
             problem="waiting spans transactions: call receive with a database",
         )
-    return receiving.receive_in(tr, queue._access, demand, ack)
+    return receiving.receive_in(tr, queue._access, demand, done)
+
+
+def receive_batch(
+    queue: Enqueuing[T],
+    tr: Transactor,
+    max_messages: int,
+    *,
+    lease: Seconds | None = None,
+    wait: Seconds = 0.0,
+    consumer: str = "",
+    ack: Sequence[Delivery] = (),
+    timeout: Seconds | None = None,
+) -> Batch[T]:
+    """Lease up to ``max_messages`` first messages to the caller, to be settled together.
+
+    The batch is empty, and false, if the queue is. Messages that were enqueued together cost next
+    to nothing each, until they are looked at. Arguments, round trips, conflicts and errors as
+    ``receive_many``.
+    """
+    found = _receive(queue, tr, max_messages, lease, wait, consumer, ack, timeout)
+    db = None if isinstance(tr, fdb.Transaction) else tr
+    return Batch(queue._bounded(tr, timeout), db, found, queue._serializer)
 
 
 def consume(
@@ -178,10 +218,10 @@ def collect(
     wait = None if wait is None else patience("wait", wait)
     found = receiving.collect(db, queue._access, ticket, wait)
     if found is not None:
-        return found
+        return list(found)
     if ticket.waits and wait is None:
         return collect(queue, db, _join(queue, db, ticket.demand, ticket.waits))
-    return receiving.receive(db, queue._access, ticket.demand, wait or 0.0)
+    return list(receiving.receive(db, queue._access, ticket.demand, wait or 0.0))
 
 
 def withdraw(
@@ -192,7 +232,7 @@ def withdraw(
     One round trip; conflicts with the fulfilment of the request. Raises ``QueueNotFound``.
     """
     queue = queue._bounded(tr, timeout)
-    return receiving.withdraw(tr, queue._access, ticket)
+    return list(receiving.withdraw(tr, queue._access, ticket))
 
 
 def dequeue(queue: Handle, tr: fdb.Transaction) -> Message | None:

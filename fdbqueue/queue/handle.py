@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Self, TypeVar, TypeVarTuple
 
 from ..consumers.receiving import Access
 from ..errors import InvalidArgument
+from ..messages.delivery.batch import Together
+from ..messages.delivery.lease_rows import Held
 from ..schema import catalogue, once
 from ..schema.keys import OnceKeys, QueueKeys, RootKeys
 from ..schema.scope import Scope
@@ -132,8 +134,10 @@ class Handle:
         return self._entry.scope(tr)
 
 
-def check_deliveries(given: object) -> None:
-    """Raise ``InvalidArgument`` for anything but deliveries."""
+def checked(given: Sequence[Delivery]) -> Sequence[Held]:
+    """What is to be settled, of deliveries; raises ``InvalidArgument`` for anything else."""
+    if isinstance(given, Together):
+        return given.held
     if isinstance(given, Delivery) or not isinstance(given, Collection):
         raise InvalidArgument(
             argument="deliveries", value=type(given).__name__, problem="give a list of deliveries"
@@ -150,6 +154,7 @@ def check_deliveries(given: object) -> None:
                 value = getattr(each, "id", type(each).__name__)
                 problem = f"is a {type(each).__name__}; give the Delivery that receive returned"
         raise InvalidArgument(argument="delivery", value=value, problem=problem)
+    return given
 
 
 def finished(steps: Iterable[R], progress: Callable[[R], object] | None, so_far: N) -> R | N:

@@ -243,6 +243,7 @@ class Queue(Enqueuing[T]):
 
     receive = receiving.receive
     receive_many = receiving.receive_many
+    receive_batch = receiving.receive_batch
     consume = receiving.consume
     request = receiving.request
     collect = receiving.collect

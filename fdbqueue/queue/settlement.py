@@ -11,19 +11,22 @@ committed. The ``_many`` operations settle all deliveries or none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
 from ..messages.delivery import lease as leases
-from ..messages.delivery import lease_extension, settle
+from ..messages.delivery import lease_extension
+from ..messages.delivery import settle as settling
+from ..messages.delivery.settle import Refuse, Return, Verdict
 from ..store.binding import fdb
 from ..values.backoff import check_delay
 from ..values.durations import Seconds
 from ..values.model import Delivery
 from ..values.options import check_lease
-from .handle import Handle, Transactor, check_deliveries, composed
+from ..values.verdicts import Reject, Retry, Snooze, text
+from .handle import Handle, Transactor, checked, composed
 
 MAX_REASON_CHARACTERS = 500
 
@@ -52,8 +55,8 @@ def ack(
     if timeout is not None:
         queue = queue._bounded(tr, timeout)
     if type(delivery) is not Delivery:
-        check_deliveries([delivery])
-    composed(tr, queue._keys.once, settle.ack, queue._entry, (delivery,))
+        checked([delivery])
+    composed(tr, queue._keys.once, settling.ack, queue._entry, (delivery,))
 
 
 def ack_many(
@@ -61,8 +64,7 @@ def ack_many(
 ) -> None:
     """Acknowledge several deliveries. As ``ack``."""
     queue = queue._bounded(tr, timeout)
-    check_deliveries(deliveries)
-    queue._run(tr, settle.ack, queue._entry, deliveries)
+    queue._run(tr, settling.ack, queue._entry, checked(deliveries))
 
 
 def extend(
@@ -90,17 +92,30 @@ def extend_many(
     timeout: Seconds | None = None,
 ) -> list[Delivery]:
     """Let several leases end later. As ``extend``."""
+    ends = extended_until(queue, tr, deliveries, lease, timeout=timeout)
+    return [replace(delivery, expires_at_ms=ends) for delivery in deliveries]
+
+
+def extended_until(
+    queue: Handle,
+    tr: Transactor,
+    deliveries: Sequence[Delivery],
+    lease: Seconds | None,
+    *,
+    timeout: Seconds | None,
+) -> int:
+    """Let several leases end later; returns when, in milliseconds of the wall clock."""
     queue = queue._bounded(tr, timeout)
-    check_deliveries(deliveries)
+    checked(deliveries)
+    each = list(deliveries)
     wanted = None if lease is None else check_lease("lease", lease)
 
     def extend(tr: fdb.Transaction) -> int:
         scope = queue._scope(tr)
         seconds = scope.options.lease if wanted is None else wanted
-        return lease_extension.extend(tr, scope, deliveries, seconds)
+        return lease_extension.extend(tr, scope, each, seconds)
 
-    expires_at_ms = queue._run(tr, extend)
-    return [replace(delivery, expires_at_ms=expires_at_ms) for delivery in deliveries]
+    return queue._run(tr, extend)
 
 
 def release(
@@ -138,20 +153,9 @@ def release_many(
     timeout: Seconds | None = None,
 ) -> None:
     """Give several messages back. As ``release``."""
-    queue = queue._bounded(tr, timeout)
-    check_deliveries(deliveries)
     rest = None if delay is None else check_delay("delay", delay)
-    if error is not None:
-        error = _text("error", error)
-
-    def release(tr: fdb.Transaction) -> None:
-        scope = queue._scope(tr)
-        waiting = wakeups.reads(tr, queue._keys, max(1, len(deliveries)))
-        # Also for what rests: who waits must learn when to look again.
-        settle.release(tr, scope, deliveries, rest, error)
-        wakeups.wake(tr, queue._keys, waiting)
-
-    queue._run(tr, release)
+    verdict = Return(rest, None if error is None else _text("error", error))
+    carry_out(queue._bounded(tr, timeout), tr, deliveries, {}, verdict)
 
 
 def reject(
@@ -181,10 +185,76 @@ def reject_many(
     timeout: Seconds | None = None,
 ) -> None:
     """Refuse several messages for good. As ``reject``."""
-    queue = queue._bounded(tr, timeout)
-    check_deliveries(deliveries)
-    why = _text("reason", reason)
-    queue._run(tr, lambda tr: settle.reject(tr, queue._scope(tr), deliveries, why, drop))
+    verdict = Refuse(_text("reason", reason), drop)
+    carry_out(queue._bounded(tr, timeout), tr, deliveries, {}, verdict)
+
+
+def settle(
+    queue: Handle,
+    tr: Transactor,
+    deliveries: Sequence[Delivery],
+    verdicts: Mapping[str, BaseException],
+    *,
+    timeout: Seconds | None = None,
+) -> None:
+    """Settle several deliveries, each by its verdict; acknowledge those that have none.
+
+    verdicts: by message id, what a handler of a worker would raise.
+    """
+    if not verdicts:
+        ack_many(queue, tr, deliveries, timeout=timeout)
+        return
+    unknown = verdicts.keys() - {each.id for each in deliveries}
+    if unknown:
+        raise InvalidArgument(
+            argument="verdicts", value=min(unknown), problem="is the id of no message of the batch"
+        )
+    meant = {each: judged(error) for each, error in verdicts.items()}
+    carry_out(queue._bounded(tr, timeout), tr, deliveries, meant)
+
+
+def judged(error: BaseException, delay: float | None = None) -> Verdict:
+    """What becomes of a message, given its verdict. delay: after a failure, where that says none.
+
+    Raises ``InvalidArgument`` for anything but an exception.
+    """
+    match error:
+        case Snooze():
+            return Return(error.seconds)
+        case Reject():
+            return Refuse(_text("reason", text(error)), error.drop)
+        case Retry() if error.seconds is not None:
+            return Return(error.seconds, _text("error", text(error)))
+        case BaseException():
+            return Return(delay, _text("error", text(error)))
+    raise InvalidArgument(
+        argument="verdicts", value=error, problem="a verdict is an exception, such as Reject"
+    )
+
+
+def carry_out(
+    queue: Handle,
+    tr: Transactor,
+    deliveries: Sequence[Delivery],
+    verdicts: Mapping[str, Verdict],
+    others: Verdict | None = None,
+) -> None:
+    """Settle several deliveries by their verdicts, given by message id.
+
+    others: the verdict of all others; None if they are done.
+    """
+    held = checked(deliveries)
+    returned = len(deliveries) if isinstance(others, Return) else len(verdicts)
+
+    def settle(tr: fdb.Transaction) -> None:
+        scope = queue._scope(tr)
+        # Also for what rests: who waits must learn when to look again.
+        waiting = wakeups.reads(tr, queue._keys, returned) if returned else None
+        settling.settle(tr, scope, held, verdicts, others)
+        if waiting is not None:
+            wakeups.wake(tr, queue._keys, waiting)
+
+    queue._run(tr, settle)
 
 
 def _text(argument: str, text: object) -> str:

@@ -8,14 +8,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..errors import HandlerTooSlow, LeaseLost
+from ..messages.delivery.settle import Refuse
+from ..queue import settlement
 from ..queue.queue import Queue
 from ..schema import once
 from ..store.binding import fdb
 from ..values import backoff
 from ..values.model import Delivery
 from ..values.states import Outcome
+from ..values.verdicts import Retry, Snooze, text
 from . import tracing
-from .handlers import Handler, Reject, Retry, Snooze
+from .handlers import Handler
 from .prefetch import Policy
 
 log = logging.getLogger("fdbqueue.worker")
@@ -64,7 +67,7 @@ def attempt(
                 "handling %d messages of %s failed, so each is handled by itself: %s",
                 len(deliveries),
                 queue.name,
-                _text(error),
+                text(error),
             )
             return None
         return failed(db, queue, policy, deliveries, error)
@@ -84,32 +87,24 @@ def failed(
     error: BaseException,
 ) -> Ended:
     """Give messages back for another attempt, or reject them."""
-    reason = _text(error)
+    reason = text(error)
     ended: Ended = []
     for delivery in deliveries:
-        last = policy.max_attempts is not None and delivery.attempt >= policy.max_attempts
+        delay = backoff.seconds(policy.backoff, delivery.attempt) if policy.backoff else None
+        verdict = settlement.judged(error, delay)
+        if policy.max_attempts is not None and delivery.attempt >= policy.max_attempts:
+            verdict = Refuse(reason)
         about = {"queue": queue.name, "message_id": delivery.id, "attempt": delivery.attempt}
-        if isinstance(error, Reject) or last:
+        if isinstance(verdict, Refuse):
             log.error("message %s is rejected: %s", delivery.id, reason, extra=about)
-            refuse = partial(queue.reject_many, db, reason=reason)
-            ended += _settle([delivery], Outcome.REJECTED, refuse)
-            continue
-        traced = None if isinstance(error, Retry) else error
-        log.warning("handling %s failed: %s", delivery.id, reason, extra=about, exc_info=traced)
-        delay = error.seconds if isinstance(error, Retry) else None
-        if delay is None and policy.backoff is not None:
-            delay = backoff.seconds(policy.backoff, delivery.attempt)
-        again = partial(queue.release_many, db, delay=delay, error=reason)
-        ended += _settle([delivery], Outcome.FAILED, again)
+            outcome = Outcome.REJECTED
+        else:
+            traced = None if isinstance(error, Retry) else error
+            log.warning("handling %s failed: %s", delivery.id, reason, extra=about, exc_info=traced)
+            outcome = Outcome.FAILED
+        settle = partial(settlement.carry_out, queue, db, verdicts={}, others=verdict)
+        ended += _settle([delivery], outcome, settle)
     return ended
-
-
-def _text(error: BaseException) -> str:
-    """An error in words; its own text may fail, too."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
 
 
 def _with_ack(

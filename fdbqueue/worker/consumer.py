@@ -174,7 +174,7 @@ class QueueConsumer:
         found = self._run(take, wrote=_wrote)
         if found is None:
             demand = self._demand(room, begins)
-            first = receiving.receive(self.db, self.queue._access, demand, 0.0)
+            first = [*receiving.receive(self.db, self.queue._access, demand, 0.0)]
             left = credit
             for delivery in first:
                 left = left.taken(len(delivery.payload))
@@ -259,7 +259,7 @@ class QueueConsumer:
                 credit = credit.settled(len(delivery.payload))
             room = credit.room(most)
         fitting = self._fitting(tr, credit, room)
-        found = []
+        found: Sequence[Delivery] = []
         if fitting:
             demand = self._demand(fitting, begins)
             found = receiving.receive_in(tr, self.queue._access, demand, finished)
@@ -282,7 +282,7 @@ class QueueConsumer:
         if guards:
             registry.evict_waiters(tr, scope)
         fetched = Fetched(
-            found,
+            list(found),
             asleep=not (full or alone or more),
             returned=returned,
             seconds=next_event.next_event_seconds(tr, scope, coming) if guards else None,

@@ -7,45 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..values.backoff import check_delay
-from ..values.durations import Seconds
 from ..values.model import Message
 from ..values.records import record
 
 MAX_BATCH = 1_000
-
-
-class Reject(Exception):
-    """Raise it in a handler to reject the message: it becomes a dead letter."""
-
-
-class Retry(Exception):
-    """Raise it in a handler to fail the attempt and retry the message.
-
-    seconds: how long the message waits, 0 to ten years; by the backoff where None.
-
-    Raises ``InvalidArgument``.
-    """
-
-    def __init__(
-        self, reason: str = "the handler asks for a retry", *, seconds: Seconds | None = None
-    ):
-        super().__init__(reason)
-        self.seconds = None if seconds is None else check_delay("seconds", seconds)
-
-
-class Snooze(Exception):
-    """Raise it in a handler to see the message again later, without a failed attempt. A batch is
-    snoozed as a whole.
-
-    seconds: how long the message waits, 0 to ten years.
-
-    Raises ``InvalidArgument``.
-    """
-
-    def __init__(self, seconds: Seconds):
-        self.seconds = check_delay("seconds", seconds)
-        super().__init__(f"the handler waits for {self.seconds:g} s")
 
 
 @record

@@ -1,15 +1,17 @@
-"""Claims against a model: each message of a claim is settled, extended and lost by itself."""
+"""Claims against a model: each message of a claim is settled, extended and lost by itself, and a
+batch is settled whole or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue import Batch, Delivery, NewMessage, Queue, Snooze, verify
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.delivery import lease, lease_expiry, lease_rows
 from fdbqueue.schema.keys import Kind
@@ -30,7 +32,10 @@ class Held:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ("enqueue", "receive", "receive", "ack", "ack", "extend", "extend", "release", "wait")
+            (
+                *("enqueue", "receive", "receive", "batch", "batch", "settle", "settle"),
+                *("ack", "ack", "extend", "extend", "release", "wait"),
+            )
         ),
         st.integers(1, 12),
         st.integers(0, 2**16 - 1),
@@ -40,6 +45,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("contention", ["first", "staged"])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
@@ -53,6 +59,7 @@ def test_each_message_of_a_claim_has_a_life_of_its_own(
     ready: set[str] = set()
     held: dict[str, Held] = {}
     gone: list[Delivery] = []
+    batches: list[Batch[Any]] = []
     done = 0
     order: dict[str, int] = {}
     for step, number, chosen, own in steps:
@@ -69,17 +76,38 @@ def test_each_message_of_a_claim_has_a_life_of_its_own(
                 ids = queue.enqueue_many(db, drafts)
                 ready |= {*ids}
                 order = {each: n for n, each in enumerate(sorted({*order, *ids}))}
-            case "receive":
+            case "receive" | "batch":
                 for each in [each for each, one in held.items() if one.until <= clock.seconds]:
                     gone.append(held.pop(each).delivery)
                     ready.add(each)
                 queue.sweep(db)
-                found = queue.receive_many(db, number)
+                if step == "batch":
+                    batches.append(queue.receive_batch(db, number))
+                    found = [*batches[-1]]
+                else:
+                    found = queue.receive_many(db, number)
                 got = [one.id for one in found]
                 assert got == sorted(ready, key=order.__getitem__)[: len(got)]
                 assert got or not ready
                 ready -= {*got}
                 held |= {one.id: Held(one, clock.seconds + LEASE) for one in found}
+            case "settle" if batches:
+                batch = batches.pop(chosen % len(batches))
+                lost = {
+                    each.id
+                    for each in batch
+                    if each.id not in held or held[each.id].delivery.token != each.token
+                }
+                verdicts = {each.id: Snooze(0) for each in batch[1:number:2]} if own else {}
+                if lost:
+                    with pytest.raises(LeaseLost) as raised:
+                        batch.settle(db, verdicts)
+                    assert {*raised.value.lost} == lost
+                else:
+                    batch.settle(db, verdicts)
+                    gone += [held.pop(each.id).delivery for each in batch]
+                    ready |= verdicts.keys()
+                    done += len(batch) - len(verdicts)
             case "ack":
                 tr = db.create_transaction() if own else None
                 queue.ack_many(tr or db, given)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -27,9 +28,16 @@ from tests.flaky import (
     UNKNOWN_LOST,
     FlakyDatabase,
 )
-from tests.patience import DEADLINE, eventually
+from tests.patience import DEADLINE
 
 Database = fdb.Database
+
+
+def eventually(true: Callable[[], object]) -> None:
+    until = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < until, "it never became true"
+        time.sleep(0.005)
 
 
 class Together:

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...messages.delivery import lease
+from ...messages.delivery.lease_rows import Held
 from ...schema.catalogue import Entry
 from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Demand, Ticket
 
-Outcome = list[Delivery] | Ticket
+Outcome = Sequence[Delivery] | Ticket
 
 
 class Call:
@@ -28,7 +29,7 @@ class Call:
     __slots__ = ("ack", "db", "demand", "done", "error", "leads", "outcome", "turn", "waits")
 
     def __init__(
-        self, db: fdb.Database, demand: Demand, ack: Sequence[Delivery], *, waits: bool
+        self, db: fdb.Database, demand: Demand, ack: Sequence[Held], *, waits: bool
     ) -> None:
         self.db = db
         self.demand = demand

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...errors import InvalidArgument
 from ...messages.delivery import head, lease, lease_rows, scan, settle
+from ...messages.delivery.lease_rows import Held
 from ...schema import once
 from ...schema.scope import Scope
 from ...store.binding import fdb
@@ -60,8 +61,8 @@ def attempt(
     *,
     waits: bool,
     crowded: bool,
-    ack: Sequence[Delivery] = (),
-) -> list[Delivery] | Ticket:
+    ack: Sequence[Held] = (),
+) -> Sequence[Delivery] | Ticket:
     """Lease what is ready, or join the line.
 
     crowded: whether earlier attempts met conflicts.
@@ -98,7 +99,7 @@ def settled_attempt(
     settled: int,
     *,
     waits: bool,
-) -> list[Delivery] | Ticket:
+) -> Sequence[Delivery] | Ticket:
     """As ``attempt``, in a known scope, after ``settled`` leases were settled."""
     led = returning_leader.reads(tr, access)
     if led is not None:
@@ -113,10 +114,10 @@ def attempt_all(
     tr: fdb.Transaction,
     access: Access,
     asked: Sequence[Asked],
-    ack: Sequence[Delivery],
+    ack: Sequence[Held],
     *,
     crowded: bool,
-) -> list[list[Delivery] | Ticket] | None:
+) -> list[Sequence[Delivery] | Ticket] | None:
     """As ``attempt`` for several consumers of one process, in their order.
 
     None, with nothing written, if the queue's mode does not serve several at once.
@@ -172,7 +173,7 @@ def _take_or_join(
     *,
     waits: bool,
     crowded: bool = False,
-) -> list[Delivery] | Ticket:
+) -> Sequence[Delivery] | Ticket:
     """Take what is ready, or join the line, after ``settled`` leases were settled.
 
     issued: the reads of the line, if they were issued.
@@ -215,7 +216,7 @@ def take(
     claim: bytes,
     settled: int = 0,
     issued: Reads | None = None,
-) -> list[Delivery]:
+) -> Sequence[Delivery]:
     """Lease what is ready, without a line. The conflicts are those of the queue's mode.
 
     settled: how many leases the same transaction settles.
@@ -254,7 +255,7 @@ def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) 
     def release(tr: fdb.Transaction) -> None:
         scope = access.scope(tr)
         sleepers = wakeups.reads(tr, scope.keys, len(deliveries))
-        settle.release(tr, scope, deliveries, 0.0, None)
+        settle.settle(tr, scope, deliveries, {}, settle.Return(0.0))
         wakeups.wake(tr, scope.keys, sleepers)
 
     if deliveries:

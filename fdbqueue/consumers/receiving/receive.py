@@ -1,6 +1,6 @@
 """Receiving: take messages at once, or through the line if the queue is crowded.
 
-A common receive passes only this module and ``lease.take_plain``. Its first reads, one round trip,
+A common receive passes only this module and ``lease.take_one``. Its first reads, one round trip,
 show that there is no line and that nothing is due, and bring the messages. Any other receive goes
 through ``attempt``.
 """
@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from ...messages.delivery import lease, lease_rows, scan, settle
+from ...messages.delivery import batch, lease, lease_rows, scan, settle
+from ...messages.delivery.lease_rows import Held
 from ...schema import once
 from ...schema.codec.leases import expiries_end
 from ...schema.keys import CLAIM_BYTES
@@ -33,8 +34,8 @@ def receive(
     access: Access,
     demand: Demand,
     wait: float,
-    ack: Sequence[Delivery] = (),
-) -> list[Delivery]:
+    ack: Sequence[Held] = (),
+) -> Sequence[Delivery]:
     """Lease what is ready, or becomes ready within ``wait`` seconds.
 
     ack: deliveries to acknowledge in the transaction of the first attempt.
@@ -56,7 +57,7 @@ def receive(
                 access.taken = False
                 if access.calls:
                     gathering.pass_on(access)
-        found: list[Delivery] | None
+        found: Sequence[Delivery] | None
         if type(outcome) is Ticket:
             left = max(0.0, deadline - time.monotonic()) if outcome.waits else None
             found = collect(db, access, outcome, left)
@@ -74,7 +75,7 @@ def _alone(access: Access, call: Call) -> Outcome:
 
 
 def _ask(
-    db: fdb.Database, access: Access, demand: Demand, ack: Sequence[Delivery], waits: bool
+    db: fdb.Database, access: Access, demand: Demand, ack: Sequence[Held], waits: bool
 ) -> Outcome:
     """Lease what is ready, or join the line, in one transaction."""
     if not access.common:
@@ -90,7 +91,7 @@ def _ask(
                 found = attempt.attempt(
                     tr, access, demand, claim, waits=waits, crowded=failed > 1, ack=ack
                 )
-            taken = type(found) is list and not ack
+            taken = type(found) is not Ticket and not ack
             operation.commit(found, bool(found or ack), access.witness if taken else None)
         except fdb.FDBError as error:
             operation.recover(error)
@@ -101,8 +102,8 @@ def _ask(
 
 
 def receive_in(
-    tr: fdb.Transaction, access: Access, demand: Demand, ack: Sequence[Delivery] = ()
-) -> list[Delivery]:
+    tr: fdb.Transaction, access: Access, demand: Demand, ack: Sequence[Held] = ()
+) -> Sequence[Delivery]:
     """As ``receive``, in the caller's transaction, which joins no line."""
     claim = os.urandom(CLAIM_BYTES)
     if access.common:
@@ -121,11 +122,11 @@ def _attempt(
     access: Access,
     demand: Demand,
     claim: bytes,
-    ack: Sequence[Delivery],
+    ack: Sequence[Held],
     *,
     lined: bool,
     waits: bool,
-) -> list[Delivery] | Ticket:
+) -> Sequence[Delivery] | Ticket:
     """Lease what is ready, or join the line if ``lined`` allows it.
 
     A leader that is away takes what is ready, and serves the line if it finds anything else.
@@ -169,10 +170,12 @@ def _attempt(
         return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     seconds = options.lease if demand.seconds is None else demand.seconds
     terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
-    room = scan.BATCH_BYTES
-    if ack:
-        room = max(attempt.MIN_BATCH_BYTES, room - len(ack) * keys.lease_bytes)
-    found = lease.take_plain(tr, scope, ready, terms, limit, room)
+    found: Sequence[Delivery] | None
+    if limit == 1:
+        found = lease.take_one(tr, scope, ready, terms)
+    else:
+        room = max(attempt.MIN_BATCH_BYTES, scan.BATCH_BYTES - len(ack) * keys.lease_bytes)
+        found = batch.take(tr, scope, ready, terms, limit, room)
     if found is None and leads:
         return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     if found is None:

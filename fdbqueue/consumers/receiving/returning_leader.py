@@ -67,7 +67,7 @@ def serve(
     scope: Scope,
     own: Sequence[Waiter],
     issued: Reads,
-) -> list[list[Delivery] | Ticket] | None:
+) -> list[Sequence[Delivery] | Ticket] | None:
     """Serve the line, and the caller's own requests behind all others; pass the lead on.
 
     Returns what each is given; a ticket if it must wait in line, which the first of these leads;
@@ -112,10 +112,10 @@ def answers(
     served: fulfilment.Served,
     *,
     leads: bool,
-) -> list[list[Delivery] | Ticket]:
+) -> list[Sequence[Delivery] | Ticket]:
     """What own requests are given. Those without an answer join the line, and the first of them
     leads it if ``leads``."""
-    found: list[list[Delivery] | Ticket] = []
+    found: list[Sequence[Delivery] | Ticket] = []
     for one in own:
         answer = served.answers.get(one.claim)
         if answer is None:

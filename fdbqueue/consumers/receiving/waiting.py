@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, repeat
 from typing import TypeVar
@@ -45,7 +45,7 @@ LEAD_SECONDS = 0.05
 
 def collect(
     db: fdb.Database, access: Access, ticket: Ticket, seconds: float | None
-) -> list[Delivery] | None:
+) -> Sequence[Delivery] | None:
     """Wait in line until the request is answered, for at most ``seconds`` (None: no limit).
 
     None if the consumer was taken for dead, and must ask again.
@@ -60,13 +60,15 @@ def collect(
         raise
 
 
-def withdraw(db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket) -> list[Delivery]:
+def withdraw(
+    db: fdb.Database | fdb.Transaction, access: Access, ticket: Ticket
+) -> Sequence[Delivery]:
     """Leave the line; returns the messages if the request was answered before.
 
     One transaction. Conflicts with the request's fulfilment.
     """
 
-    def leave(tr: fdb.Transaction) -> list[Delivery]:
+    def leave(tr: fdb.Transaction) -> Sequence[Delivery]:
         scope = access.scope(tr)
         leads, issued = tr.get(scope.keys.leader), fulfilment.reads(tr, scope.keys)
         status = line.status(tr, scope.keys, ticket)
@@ -94,7 +96,7 @@ class _Round:
     """
 
     step: Step
-    answer: list[Delivery] | None = None
+    answer: Sequence[Delivery] | None = None
     dead: bool = False
     deposed: bool = False
     others: int = 0
@@ -129,7 +131,7 @@ class _Waiter:
 
     # -- waiting -----------------------------------------------------------------------------
 
-    def collect(self) -> list[Delivery] | None:
+    def collect(self) -> Sequence[Delivery] | None:
         """The answer; None if the consumer was taken for dead."""
         try:
             found = self._look()
@@ -147,7 +149,7 @@ class _Waiter:
     def _withdraw(self, tr: fdb.Transaction) -> None:
         wakeups.withdraw(tr, self.keys, ConsumerRef(self.ticket.claim))
 
-    def _look(self) -> list[Delivery] | None:
+    def _look(self) -> Sequence[Delivery] | None:
         """Look for the answer of a request that nothing watches; watch it if there is none soon."""
         if self.leads or self.watch is not None:
             return None
@@ -163,7 +165,7 @@ class _Waiter:
             nap = max(MIN_NAP_SECONDS, access.answered / 4)
         return self._run(partial(self._check, overdue=False), wrote=lambda _: False)
 
-    def _poll(self) -> list[Delivery] | None:
+    def _poll(self) -> Sequence[Delivery] | None:
         """Sleep and check until there is an answer; None if the time is over."""
         for patience in chain((FIRST_PATIENCE, SECOND_PATIENCE), repeat(LATER_PATIENCE)):
             self._sleep(patience * random.uniform(1.0, 1.5))
@@ -181,7 +183,7 @@ class _Waiter:
         if self.watch is not None and not self.leads:
             wakeups.wait((self.watch,), max(0.0, min(patience, self._left())))
 
-    def _step(self) -> list[Delivery] | None:
+    def _step(self) -> Sequence[Delivery] | None:
         """Check the request, and lead if nobody else does."""
         if not self.leads:
             found = self._answer() or self._run(self._check, wrote=lambda _: False)
@@ -189,7 +191,7 @@ class _Waiter:
                 return found
         return self._lead()
 
-    def _answer(self) -> list[Delivery] | None:
+    def _answer(self) -> Sequence[Delivery] | None:
         """The messages leased to the request: usually all that there is to check."""
         tr, claim = once.transaction(self.db, self.keys.once), self.ticket.claim
         try:
@@ -199,13 +201,13 @@ class _Waiter:
         except fdb.FDBError:
             return None
 
-    def _accept(self, found: list[Delivery], leads: fdb.Value) -> list[Delivery]:
+    def _accept(self, found: Sequence[Delivery], leads: fdb.Value) -> Sequence[Delivery]:
         """The answer; with it the consumer may have become the leader, who is away."""
         if leads.value == self.ticket.claim + leader.AWAY:
             self.access.take_lead(self.ticket.claim)
         return found
 
-    def _check(self, tr: fdb.Transaction, overdue: bool = True) -> list[Delivery] | None:
+    def _check(self, tr: fdb.Transaction, overdue: bool = True) -> Sequence[Delivery] | None:
         """The answer; without one, stay in line, and lead if the leader's return is overdue."""
         leads, status = tr.snapshot.get(self.keys.leader), line.status(tr, self.keys, self.ticket)
         if status.held:
@@ -224,9 +226,9 @@ class _Waiter:
 
     # -- leading -----------------------------------------------------------------------------
 
-    def _lead(self) -> list[Delivery] | None:
+    def _lead(self) -> Sequence[Delivery] | None:
         """Serve the line, round after round; None if the own request is still unanswered."""
-        answer: list[Delivery] | None = None
+        answer: Sequence[Delivery] | None = None
         rounds, answered_at = 0, 0.0
         while True:
             waits = 0.0 if answer is None else time.monotonic() - answered_at
@@ -320,7 +322,7 @@ class _Waiter:
 
     # -- leaving -----------------------------------------------------------------------------
 
-    def _last_call(self, tr: fdb.Transaction) -> list[Delivery] | None:
+    def _last_call(self, tr: fdb.Transaction) -> Sequence[Delivery] | None:
         """The time is over: serve the line up to the own request, whoever leads. So the answer is
         a message, or that the queue was empty. None if the line is too long for one transaction."""
         scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
@@ -330,7 +332,7 @@ class _Waiter:
         if promotion.promote(tr, scope, due).ready:
             issued = fulfilment.reads(tr, keys)
         if status.request is None:
-            found: list[Delivery] | None = status.held or take(
+            found: Sequence[Delivery] | None = status.held or take(
                 tr, scope, self.ticket.demand, line.new_claim()
             )
             unserved = fulfilment.others(tr, scope, issued, me)

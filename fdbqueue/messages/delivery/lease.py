@@ -30,11 +30,10 @@ from typing import Any, TypeVar
 
 from ...errors import CorruptData, FormatTooNew
 from ...schema import counters, once
-from ...schema.codec.blocks import SHARED, Block, open_block, pack_block
+from ...schema.codec.blocks import SHARED, open_block
 from ...schema.codec.envelopes import open_envelope, pack_envelope
 from ...schema.codec.leases import (
     Lease,
-    Leasing,
     lease_key,
     leasing,
     open_message,
@@ -50,7 +49,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.client import pack_bytes, pack_int
 from ...store.clocks import VERSIONS_PER_SECOND, Moment
-from ...values.model import Delivery, LeasedMessage, Message
+from ...values.model import Delivery, LeasedMessage
 from ...values.records import record
 from ...values.states import LEASE
 from .. import payloads, transitions
@@ -96,146 +95,57 @@ def grant(
 _LEASED = counters.unit(LEASE)
 
 
-_Taken = tuple[bytes, bytes, Leasing, Message, bool, Block | None]
-"""A message to lease: its READY key, its envelope, what its lease needs, the message, whether it
-is plain, and its block."""
-
-
-def take_plain(
-    tr: fdb.Transaction,
-    scope: Scope,
-    found: Iterable[fdb.KeyValue],
-    terms: Terms,
-    limit: int,
-    room: int,
+def take_one(
+    tr: fdb.Transaction, scope: Scope, found: Iterable[fdb.KeyValue], terms: Terms
 ) -> list[Delivery] | None:
-    """Lease the first ready messages of a snapshot read, the fast way.
+    """Lease the first ready message of a snapshot read, the fast way.
 
-    Does what ``scan.conflicting``, ``head.first`` and ``grant`` do, with the same conflicts, but
-    opens each envelope once and stores it unchanged; what is taken of a block stays one. Returns
-    None, with nothing written, if there is no message, the queue keeps a history, or
-    ``open_message`` returns None for one.
-
-    limit: how many messages to take at most. room: bytes of messages that the transaction can hold.
+    As ``batch.take``, for one. If it stands in a block, the rest is cut into single messages.
     """
     keys, clock, levels = scope.keys, scope.clock, scope.keys.levels
     if scope.options.history_seconds is not None:
         return None
+    kv = next(iter(found), None)
+    if kv is None:
+        return None
     now_ms, tried = clock.now_ms(tr), once.attempt(tr)
-    seconds = terms.seconds
+    key, value, block = kv.key, kv.value, None
+    if value[:1] == SHARED:
+        block = open_block(key, keys.parse_ready(key), value)
+        if block is None:
+            return None
+        key, value = block.key(block.first), block.left[block.first]
+    level, index, random, place = leasing(keys, key)
+    message_id = f"{levels[level].label}{index:012x}-{random.hex()}"
+    opened = open_message(value, message_id, level, now_ms)
+    if opened is None:
+        return None
+    message, plain = opened
+    tr.add_read_conflict_range(keys.ready_begin, kv.key + b"\x00")
+    if not tried.ours or tried.taken:
+        tried.take(tr, keys, key)
+    if block is None:
+        tr.clear(key)
+    else:
+        span = block.span()
+        tr.clear_range(span.start, span.stop)
+        del block.left[block.first]
+        for left, rest in block.rows(1):
+            tr.set(left, rest)
+    seconds, claim, begun = terms.seconds, terms.claim, terms.begins
     version = tried.version or once.version(tr)
     version += clock.versions_ahead() + int(seconds * VERSIONS_PER_SECOND)
     wall_ms = now_ms + int(seconds * 1000)
-    taken: list[_Taken] = []
-    block, end, count = None, b"", 0
-    for kv in found:
-        key, value = kv.key, kv.value
-        if value[:1] == SHARED:
-            block = open_block(key, keys.parse_ready(key), value)
-            if block is None:
-                return None
-            stored: Iterable[tuple[bytes, bytes]]
-            stored = [(block.key(n), each) for n, each in block.left.items()]
-        else:
-            block, stored = None, ((key, value),)
-        for own, envelope in stored:
-            room -= len(envelope) + keys.lease_bytes
-            if (room < 0 and count) or count == limit:
-                break
-            needs = leasing(keys, own)
-            level, index, random, _ = needs
-            message_id = f"{levels[level].label}{index:012x}-{random.hex()}"
-            opened = open_message(envelope, message_id, level, now_ms)
-            if opened is None:
-                return None
-            taken.append((own, envelope, needs, *opened, block))
-            count += 1
-            end = key
-        if room < 0 or count == limit:
-            break
-    if not count:
-        return None
-    end += b"\x00"
-    tr.add_read_conflict_range(keys.ready_begin, end)
-    # Nothing else is there. A cursor relies on the gaps between messages: leave these alone then.
-    at_once = count > 1 and tried.ours and not tried.taken and not scope.subscriptions
-    if count == 1 and block is None and tried.ours and not tried.taken:
-        tr.clear(end[:-1])
-    else:
-        if at_once:
-            tr.clear_range(taken[0][0], end)
-        _leave(tr, scope, taken, tried, cleared=at_once)
-    return _lease(tr, scope, terms, taken, Moment(version, wall_ms))
-
-
-def _leave(
-    tr: fdb.Transaction,
-    scope: Scope,
-    taken: Sequence[_Taken],
-    tried: once.Attempt,
-    *,
-    cleared: bool,
-) -> None:
-    """Remove messages from READY, and write what is left of the last block."""
-    last = taken[-1][5]
-    if not cleared:
-        for key, _, _, _, _, block in taken:
-            if not tried.ours or tried.taken:
-                tried.take(tr, scope.keys, key)
-            if block is None:
-                tr.clear(key)
-        for shared in {each[5] for each in taken}:
-            if shared is not None:
-                tr.clear_range(shared.span().start, shared.span().stop)
-    if last is not None:
-        count = 0
-        for each in taken:
-            if each[5] is last:
-                del last.left[last.first + count]
-                count += 1
-        for key, value in last.rows(count):
-            tr.set(key, value)
-
-
-def _lease(
-    tr: fdb.Transaction, scope: Scope, terms: Terms, taken: Sequence[_Taken], until: Moment
-) -> list[Delivery]:
-    """Write the leases of messages that are ready no more; returns their deliveries."""
-    keys, levels, count = scope.keys, scope.keys.levels, len(taken)
-    version, wall_ms = until
-    begun = terms.begins and count == 1
-    totals: dict[int, int] = {}
-    tops: dict[int, int] = {}
-    deliveries = []
-    ends, packed = wall_ms.to_bytes(8, "little"), pack_int(version)
-    claims = ((terms.claim, taken),) if count <= MAX_TOGETHER else _claims(terms.claim, taken)
-    for claim, some in claims:
-        expiry = ends
-        together = count if some is taken else len(some)
-        run: list[bytes] = []
-        for n, (_, value, needs, message, plain, block) in enumerate(some, 1):
-            level, index, random, place = needs
-            if block and n < together and some[n][5] is block and some[n][4] == plain:
-                run.append(value)
-            else:
-                stored = pack_block([*run, value]) if run else value
-                run = []
-                given = (version, wall_ms, terms.consumer, stored, begun, claim, plain, together)
-                tr.set(keys.lease_prefix + place, pack_terms(level, index, random, *given))
-            expiry += place
-            counted = _LEASED - len(message.payload) * counters.BYTE
-            totals[level] = totals[level] + counted if level in totals else counted
-            tops[level] = index
-            token = claim + place
-            deliveries.append(Delivery(message, token, message.attempts + 1, wall_ms, begun))
-        tr.set(keys.expiry_prefix + packed + pack_bytes(claim), expiry)
-    for level in totals:
-        total, prepared = totals[level], levels[level]
-        # As ``scan.remove``: its index is never used again.
-        tr.max(prepared.tail, tops[level].to_bytes(8, "little"))
-        operand = (total % counters.MODULUS).to_bytes(counters.OPERAND_BYTES, "little")
-        tr.add(prepared.count, operand)
-    return deliveries
+    given = (version, wall_ms, terms.consumer, value, begun, claim, plain, 1)
+    tr.set(keys.lease_prefix + place, pack_terms(level, index, random, *given))
+    expiry = keys.expiry_prefix + pack_int(version) + pack_bytes(claim)
+    tr.set(expiry, wall_ms.to_bytes(8, "little") + place)
+    prepared, total = levels[level], _LEASED - len(message.payload) * counters.BYTE
+    # As ``scan.remove``: its index is never used again.
+    tr.max(prepared.tail, index.to_bytes(8, "little"))
+    operand = (total % counters.MODULUS).to_bytes(counters.OPERAND_BYTES, "little")
+    tr.add(prepared.count, operand)
+    return [Delivery(message, claim + place, message.attempts + 1, wall_ms, begun)]
 
 
 def assign(

@@ -26,7 +26,7 @@ def extend(
     issued = lease_rows.reads(tr, keys, deliveries)
     claims = dict.fromkeys(one.token[:CLAIM_BYTES] for one in deliveries)
     ends = {claim: tr.get(keys.until(claim)) for claim in claims}
-    leases = lease_rows.held(tr, keys, deliveries, issued)
+    leases = lease_rows.all_held(tr, keys, deliveries, issued)
     lease_rows.conflict(tr, issued)
     together: dict[bytes, list[Lease]] = {}
     for held in leases:

@@ -183,6 +183,41 @@ Read: TypeAlias = "fdb.Value | _InSpan"
 """The read of a lease, issued and perhaps not awaited."""
 
 
+@final
+class WholeRow(NamedTuple):
+    """A row as it was written when its messages were taken: unchanged, it has the leases of all.
+
+    expiry_version, expiry_ms: when they end by what the row says. expires_at_ms: when they end, as
+    far as the holder knows. of: the deliveries among which are its own, from begin to end.
+    """
+
+    key: bytes
+    value: bytes
+    claim: bytes
+    expiry_version: int
+    expiry_ms: int
+    expires_at_ms: int
+    level: int
+    plain: bool
+    together: int
+    of: Sequence[Delivery]
+    begin: int
+    end: int
+
+    @property
+    def deliveries(self) -> Sequence[Delivery]:
+        """The deliveries of its messages."""
+        return self.of[self.begin : self.end]
+
+    def leases(self, keys: QueueKeys) -> list[Lease]:
+        """The leases of its messages."""
+        return [lease for _, lease in opened(keys, [blocks.Row(self.key, self.value)])]
+
+
+Held: TypeAlias = Delivery | WholeRow
+"""What is settled at once: a delivery, or all of a row."""
+
+
 def leased(read: Read) -> Lease | None:
     """The lease that was read; None if there is none. Raises ``CorruptData``, ``FormatTooNew``."""
     if type(read) is _InSpan:
@@ -198,15 +233,20 @@ def read(tr: fdb.TransactionRead, keys: QueueKeys, key: bytes) -> Read:
     return tr.get(key)
 
 
-def reads(tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery]) -> list[Read]:
+def reads(tr: fdb.Transaction, keys: QueueKeys, held: Sequence[Held]) -> list[Read]:
     """Issue the reads of leases to settle or extend, not of their ends.
 
     One read of each, with a conflict; of many that were leased together, one snapshot read of all.
     """
     # Not in a transaction of the caller, who may have turned off that snapshots see its own writes.
-    if len(deliveries) < MIN_SPAN or not once.is_ours(tr):
-        return [tr.get(lease_key(keys, one.token)) for one in deliveries]
-    return read_together(tr, keys, [one.token for one in deliveries], tr.snapshot)
+    if len(held) < MIN_SPAN or not once.is_ours(tr):
+        return [
+            tr.get(one.key if type(one) is WholeRow else lease_key(keys, one.token)) for one in held
+        ]
+    singly = iter(
+        read_together(tr, keys, [o.token for o in held if type(o) is not WholeRow], tr.snapshot)
+    )
+    return [tr.get(one.key) if type(one) is WholeRow else next(singly) for one in held]
 
 
 def read_together(
@@ -314,24 +354,37 @@ def message_of(lease: Lease) -> StoredMessage:
     return StoredMessage(lease.position, open_envelope(lease.envelope), lease.consumer)
 
 
-def end(tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery]) -> list[StoredMessage]:
+def end(tr: fdb.Transaction, scope: Scope, held: Sequence[Held]) -> list[StoredMessage]:
     """End leases and return their messages; the caller records where these go.
 
     One round trip, two for extended leases. Conflicts with another settlement of the same leases
-    and with their expiry, never with an extension. Raises ``LeaseLost`` for the first lease that is
-    gone, and ``MessagePlanned`` for one of a plan, before anything is written.
+    and with their expiry, never with an extension. Raises ``LeaseLost`` that names all leases that
+    are gone, and ``MessagePlanned`` for one of a plan, before anything is written.
     """
-    issued = reads(tr, scope.keys, deliveries)
-    return [message_of(each) for each in end_unread(tr, scope, deliveries, issued)]
+    leases, rows = end_unread(tr, scope, held, reads(tr, scope.keys, held))
+    leases += [lease for row in rows for lease in row.leases(scope.keys)]
+    return [message_of(each) for each in leases]
 
 
 def end_unread(
-    tr: fdb.Transaction, scope: Scope, deliveries: Sequence[Delivery], issued: Sequence[Read]
-) -> list[Lease]:
-    """As ``end``, given the issued reads; returns the leases, with their envelopes still packed."""
-    keys, issued = scope.keys, list(issued)
-    leases = held(tr, keys, deliveries, issued)
-    claims: dict[bytes, Lease] = {}
+    tr: fdb.Transaction, scope: Scope, held: Sequence[Held], issued: Sequence[Read]
+) -> tuple[list[Lease], Sequence[WholeRow]]:
+    """As ``end``, given the issued reads; returns the leases that have ended, with their envelopes
+    still packed, but those of whole rows as rows.
+
+    A second round trip if a row has changed: to tell which of its leases are gone.
+    """
+    keys = scope.keys
+    rows: list[WholeRow] = []
+    deliveries: Sequence[Delivery]
+    for each in held:
+        if type(each) is WholeRow:
+            deliveries, left_reads = _divided(tr, keys, held, issued, rows)
+            break
+    else:
+        deliveries, left_reads = held, list(issued)  # type: ignore[assignment]
+    leases = all_held(tr, keys, deliveries, left_reads)
+    claims: dict[bytes, Lease | WholeRow] = {}
     left: dict[bytes, int] = {}
     extended: dict[bytes, fdb.Value] = {}
     for delivery, lease in zip(deliveries, leases, strict=True):
@@ -342,40 +395,81 @@ def end_unread(
         left[claim] -= 1
         if lease.expiry_ms != delivery.expires_at_ms and claim not in extended:
             extended[claim] = tr.snapshot.get(keys.until(claim))
+    for row in rows:
+        claim = row.claim
+        claims.setdefault(claim, row)
+        left[claim] = left.get(claim, row.together) - (row.end - row.begin)
+        if row.expiry_ms != row.expires_at_ms and claim not in extended:
+            extended[claim] = tr.snapshot.get(keys.until(claim))
     later = {claim: unpack_until(extended[claim].value) for claim in extended} if extended else {}
-    remove(tr, keys, [each.token for each in deliveries], issued, every=True)
+    remove(tr, keys, [each.token for each in deliveries], left_reads, every=True)
+    for row in rows:
+        tr.clear(row.key)
     for claim in claims:
         if left[claim]:
             continue
-        lease = claims[claim]
-        until, expiry = claim_keys(keys, claim, lease.expiry_version)
+        one = claims[claim]
+        until, expiry = claim_keys(keys, claim, one.expiry_version)
         # Also where there is none: an extension may have committed since.
         tr.clear(until)
-        if claim not in later or len(later[claim]) < lease.together:
+        if claim not in later or len(later[claim]) < one.together:
             tr.clear(expiry)
         if claim in later:
             for version in {end.version for end in later[claim].values()}:
                 tr.clear(keys.expiry(version, claim))
-    return leases
+    return leases, rows
 
 
-def held(
+def _divided(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    held: Sequence[Held],
+    issued: Sequence[Read],
+    rows: list[WholeRow],
+) -> tuple[list[Delivery], list[Read]]:
+    """Put the rows that nobody has changed into ``rows``; returns the deliveries that are not of
+    them, and the reads of their leases."""
+    deliveries: list[Delivery] = []
+    left: list[Read] = []
+    changed: list[WholeRow] = []
+    for one, found in zip(held, issued, strict=True):
+        if type(one) is not WholeRow:
+            deliveries.append(one)
+            left.append(found)
+        elif type(found) is not _InSpan and found.value == one.value:
+            rows.append(one)
+        else:
+            changed.append(one)
+    if changed:
+        others = [delivery for row in changed for delivery in row.deliveries]
+        deliveries += others
+        left += reads(tr, keys, others)
+    return deliveries, left
+
+
+def all_held(
     tr: fdb.Transaction, keys: QueueKeys, deliveries: Sequence[Delivery], issued: list[Read]
 ) -> list[Lease]:
-    """The leases of deliveries, given their reads. Raises as ``end``.
+    """The leases of deliveries, all of them held, given their reads. Raises as ``end``.
 
     One more round trip for leases that share rows and were not read together; replaces their reads.
     """
-    leases = []
+    leases: list[Lease] = []
+    lost: list[str] = []
     known: dict[bytes, Read] = {}
     for n, delivery in enumerate(deliveries):
         lease = leased(issued[n])
         if lease is None or lease.envelope[:1] == blocks.SHARED:
             issued[n] = again(tr, keys, delivery.token, issued[n], known)
             lease = leased(issued[n])
-        if lease is None or lease.claim != delivery.token[:CLAIM_BYTES] or not lease.expiry_version:
-            raise _lost(delivery, lease)
-        leases.append(lease)
+        if lease is None or lease.claim != delivery.token[:CLAIM_BYTES]:
+            lost.append(delivery.id)
+        elif not lease.expiry_version:
+            raise MessagePlanned(message_id=delivery.id, consumer=lease.consumer)
+        else:
+            leases.append(lease)
+    if lost:
+        raise LeaseLost(message_id=lost[0], lost=tuple(lost))
     if len(leases) > 1 and len({each.token for each in deliveries}) < len(leases):
         seen: set[bytes] = set()
         for each in deliveries:
@@ -383,10 +477,3 @@ def held(
                 raise LeaseLost(message_id=each.id)
             seen.add(each.token)
     return leases
-
-
-def _lost(delivery: Delivery, lease: Lease | None) -> LeaseLost | MessagePlanned:
-    """Why a delivery cannot be settled or extended, given the lease at its position."""
-    if lease is None or lease.claim != delivery.token[:CLAIM_BYTES]:
-        return LeaseLost(message_id=delivery.id)
-    return MessagePlanned(message_id=delivery.id, consumer=lease.consumer)

@@ -6,7 +6,7 @@ A place is what a READY key adds to its kind: the packed elements level, index a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -112,14 +112,19 @@ def split_places(places: bytes) -> list[bytes]:
 
 
 _VERSION = bytes([VERSION])
-_OPENED = {
-    FIELDS[name]
-    for name in (
-        *("payload", "priority", "enqueued_at_ms"),
-        *("headers", "attempts", "id", "expires_at_ms", "max_attempts", "backoff", "last_error"),
-        *("unique", "content_type", "key", "released", "former_key"),
-    )
+NEEDED_FIELDS = tuple(FIELDS[name] for name in ("payload", "priority", "enqueued_at_ms"))
+"""The fields that every envelope has."""
+MESSAGE_FIELDS = {
+    *NEEDED_FIELDS,
+    *(
+        FIELDS[name]
+        for name in (
+            *("headers", "attempts", "id", "expires_at_ms", "max_attempts", "backoff"),
+            *("last_error", "unique", "content_type", "key", "released", "former_key"),
+        )
+    ),
 }
+"""The fields of envelopes that ``message_of`` opens."""
 _HEADERS, _ATTEMPTS, _ID, _EXPIRES = (
     FIELDS[name] for name in ("headers", "attempts", "id", "expires_at_ms")
 )
@@ -145,34 +150,43 @@ def open_message(value: bytes, place: str, level: int, now_ms: int) -> tuple[Mes
             return None
         if len(stored) == 3:
             return Message(place, payload, {}, stored[2], level, 0, stored[3]), True
-        if not stored.keys() <= _OPENED:
+        if not stored.keys() <= MESSAGE_FIELDS or has_expired(stored, now_ms):
             return None
-        field = stored.get
-        expires_at_ms = field(_EXPIRES)
-        if expires_at_ms is not None and expires_at_ms <= now_ms:
-            return None
-        attempts = field(_ATTEMPTS, 0)
-        found = Message(
-            field(_ID, place),
-            payload,
-            field(_HEADERS, {}),
-            stored[2],
-            level,
-            attempts,
-            stored[3],
-            expires_at_ms,
-            field(_LAST_ERROR),
-            None,
-            field(_CONTENT_TYPE, BYTES),
-            attempts > 0,
-            field(_MAX_ATTEMPTS),
-            field(_BACKOFF),
-            field(_UNIQUE),
-            field(_KEY),
-        )
+        return message_of(stored, place, level), BESIDE.isdisjoint(stored)
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
-    return found, BESIDE.isdisjoint(stored)
+
+
+def has_expired(stored: Mapping[int, Any], now_ms: int) -> bool:
+    """Whether the time to live of a message is over, by the fields of its envelope."""
+    expires_at_ms = stored.get(_EXPIRES)
+    return expires_at_ms is not None and expires_at_ms <= now_ms
+
+
+def message_of(stored: Mapping[int, Any], place: str, level: int) -> Message:
+    """The message of an envelope that has but ``MESSAGE_FIELDS``, and all ``NEEDED_FIELDS``."""
+    if len(stored) == 3:
+        return Message(place, stored[1], {}, stored[2], level, 0, stored[3])
+    field = stored.get
+    attempts = field(_ATTEMPTS, 0)
+    return Message(
+        field(_ID, place),
+        stored[1],
+        field(_HEADERS, {}),
+        stored[2],
+        level,
+        attempts,
+        stored[3],
+        field(_EXPIRES),
+        field(_LAST_ERROR),
+        None,
+        field(_CONTENT_TYPE, BYTES),
+        attempts > 0,
+        field(_MAX_ATTEMPTS),
+        field(_BACKOFF),
+        field(_UNIQUE),
+        field(_KEY),
+    )
 
 
 def pack_lease(lease: Lease) -> bytes:

@@ -1,0 +1,54 @@
+"""Verdicts: what is to become of a delivery that is not done.
+
+A handler raises one. For the messages of a batch, several are given at once.
+"""
+
+from __future__ import annotations
+
+from .backoff import check_delay
+from .durations import Seconds
+
+
+class Reject(Exception):
+    """The message becomes a dead letter, or is gone if ``drop``."""
+
+    def __init__(self, reason: str = "", *, drop: bool = False):
+        super().__init__(*([reason] if reason else []))
+        self.drop = drop
+
+
+class Retry(Exception):
+    """The attempt failed, and the message is to be tried again.
+
+    seconds: how long the message waits, 0 to ten years; by the backoff where None.
+
+    Raises ``InvalidArgument``.
+    """
+
+    def __init__(
+        self, reason: str = "the handler asks for a retry", *, seconds: Seconds | None = None
+    ):
+        super().__init__(reason)
+        self.seconds = None if seconds is None else check_delay("seconds", seconds)
+
+
+class Snooze(Exception):
+    """The message is handled later, without a failed attempt. Raised by a handler of a batch, it is
+    for the whole batch.
+
+    seconds: how long the message waits, 0 to ten years.
+
+    Raises ``InvalidArgument``.
+    """
+
+    def __init__(self, seconds: Seconds):
+        self.seconds = check_delay("seconds", seconds)
+        super().__init__(f"the handler waits for {self.seconds:g} s")
+
+
+def text(error: BaseException) -> str:
+    """An error in words; its own text may fail, too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

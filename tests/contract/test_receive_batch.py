@@ -1,0 +1,456 @@
+"""A batch: messages that are received together, and settled whole or each by its verdict."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, State, verify
+from fdbqueue.errors import InvalidArgument, LeaseLost
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from tests.interleaving import Operation, explore
+
+Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
+
+HUNDRED = [b"%02d" % n for n in range(100)]
+LONG = bytes(100_000)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: fdb.Database, space: fdb.Subspace, clock: ManualClock) -> Queue[bytes]:
+    return Queue.create(
+        db, "orders", root=space, lease=60, clock=clock, max_attempts=2, backoff=None, levels=2
+    )
+
+
+def clean(db: fdb.Database, queue: Queue[Any]) -> None:
+    found = verify(db, queue)
+    assert found.ok, found.deviations
+
+
+def rows(db: fdb.Database, queue: Queue[Any], *kinds: Kind) -> int:
+    ranges = [queue._keys.kind(kind) for kind in kinds or (Kind.LEASE, Kind.UNTIL, Kind.EXPIRY)]
+    return sum(len(list(db.get_range(every.start, every.stop))) for every in ranges)
+
+
+def states(db: fdb.Database, queue: Queue[Any], batch: Batch[Any]) -> list[State | None]:
+    found = [queue.get(db, each.id) for each in batch]
+    return [each and each.state for each in found]
+
+
+# -- what it is -----------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_sequence_of_deliveries(db: fdb.Database, queue: Queue[bytes]) -> None:
+    ids = queue.enqueue_many(db, HUNDRED)
+    batch = queue.receive_batch(db, 70, consumer="me")
+    assert len(batch) == 70
+    assert [each.id for each in batch] == ids[:70]
+    assert [batch[n] for n in range(70)] == list(batch)
+    assert (batch[-1].payload, batch[69].attempt) == (b"69", 1)
+    assert batch.payloads == batch.values == HUNDRED[:70]
+    assert batch[1] in batch
+    with pytest.raises(IndexError):
+        batch[70]
+    some = batch[10:20]
+    assert isinstance(some, Batch)
+    assert some.payloads == HUNDRED[10:20]
+    assert batch.expires_at_ms == batch[0].expires_at_ms
+    assert repr(batch) == "<Batch of 70 messages of orders>"
+    found = queue.delivery(db, batch[3].token)
+    assert found is not None
+    assert found.message == batch[3].message
+    queue.ack_many(db, [*batch])
+    assert rows(db, queue) == 0
+
+
+def test_an_empty_queue_gives_an_empty_batch(db: fdb.Database, queue: Queue[bytes]) -> None:
+    batch = queue.receive_batch(db, 5)
+    assert not batch
+    assert (batch.payloads, batch.expires_at_ms) == ([], None)
+    batch.ack(db)
+    batch.release(db)
+    with batch:
+        pass
+
+
+def test_values_are_decoded_by_the_serializer(db: fdb.Database, space: fdb.Subspace) -> None:
+    queue = Queue.create(db, "numbers", root=space, serializer="json")
+    queue.enqueue_many(db, [*range(20)])
+    assert queue.receive_batch(db, 15).values == [*range(15)]
+
+
+# -- settled whole --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_hundred_messages_are_taken_and_settled_by_a_dozen_writes(
+    db: fdb.Database,
+    queue: Queue[bytes],
+    mutations: Callable[[Callable[[], Any]], int],
+    own: bool,
+) -> None:
+    held: list[Batch[bytes]] = []
+
+    def take(tr: Any) -> None:
+        held.append(queue.receive_batch(tr, 100))
+
+    def settle(tr: Any) -> None:
+        held.pop().ack(tr)
+
+    for counted in (False, True):
+        queue.enqueue_many(db, HUNDRED)
+        count = 0
+        for act in (take, settle):
+            run = fdb.transactional(act) if own else act
+            count += mutations(lambda run=run: run(db))  # type: ignore[misc]
+        assert not counted or count <= 12
+    assert queue.depth(db).done == 200
+    assert rows(db, queue) == 0
+
+
+@pytest.mark.parametrize("history", [None, 60])
+def test_a_batch_of_blocks_and_single_messages_of_all_kinds(
+    db: fdb.Database, queue: Queue[bytes], history: int | None
+) -> None:
+    queue.set_options(db, history_seconds=history)
+    queue.enqueue_many(db, HUNDRED[:20])
+    for n in range(3):
+        queue.enqueue(db, b"%d" % n, priority=9 * (n % 2))
+    queue.enqueue_many(db, [NewMessage(b"key", key="k"), NewMessage(b"next", key="k")])
+    queue.enqueue(db, b"short", ttl=50, unique="u")
+    queue.enqueue(db, LONG)
+    queue.enqueue_many(db, [NewMessage(each, 9, {"n": 1}) for each in HUNDRED[:30]])
+    with queue.receive_batch(db, 1_000) as batch:
+        assert len(batch) == 56
+        assert batch.payloads[0] == b"1"
+        assert batch.payloads[-1] == LONG
+    (left,) = queue.receive_batch(db, 5)
+    assert left.payload == b"next"
+    queue.ack(db, left)
+    assert queue.depth(db).done == 57
+    assert rows(db, queue) == 0
+    assert rows(db, queue, Kind.CHUNK, Kind.UNIQUE, Kind.MORTAL, Kind.GROUP, Kind.GROUP_HEAD) == 0
+    if history:
+        assert sum(each.transition == "ack" for each in queue.history(db)) == 57
+    clean(db, queue)
+
+
+def test_a_batch_is_acknowledged_with_the_next_request(
+    db: fdb.Database, queue: Queue[bytes]
+) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    done: Sequence[Delivery] = ()
+    seen = []
+    while batch := queue.receive_batch(db, 30, ack=done):
+        seen += batch.payloads
+        done = batch
+    assert seen == HUNDRED
+    assert queue.depth(db).done == 100
+    assert rows(db, queue) == 0
+
+
+def test_an_extended_batch_is_settled_by_what_it_was_and_what_it_is(
+    db: fdb.Database, queue: Queue[bytes], clock: ManualClock
+) -> None:
+    for knows in (True, False):
+        queue.enqueue_many(db, HUNDRED)
+        batch = queue.receive_batch(db, 100)
+        longer = batch.extend(db, 600)
+        assert longer.expires_at_ms is not None
+        assert batch.expires_at_ms is not None
+        assert longer.expires_at_ms > batch.expires_at_ms
+        clock.seconds += 100
+        queue.sweep(db)
+        (longer if knows else batch).ack(db)
+        # What the holder does not know of is removed when it falls due.
+        clock.seconds += 0 if knows else 1_000
+        queue.sweep(db)
+        assert rows(db, queue) == 0
+        clean(db, queue)
+    assert queue.depth(db).done == 200
+
+
+@pytest.mark.parametrize("how", ["ack", "release", "reject", "settle", "extend"])
+def test_what_is_lost_is_named_and_nothing_is_written(
+    db: fdb.Database, queue: Queue[bytes], clock: ManualClock, how: str
+) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    batch = queue.receive_batch(db, 50)
+    queue.ack(db, batch[7])
+    batch[20:23].reject(db, "bad")
+    settle: dict[str, Callable[[Batch[bytes]], object]] = {
+        "ack": lambda some: some.ack(db),
+        "release": lambda some: some.release(db),
+        "reject": lambda some: some.reject(db, "no", drop=True),
+        "settle": lambda some: some.settle(db, {some[0].id: Snooze(5)}),
+        "extend": lambda some: some.extend(db),
+    }
+    before = queue.depth(db)
+    with pytest.raises(LeaseLost) as raised:
+        settle[how](batch)
+    gone = [batch[n].id for n in (7, 20, 21, 22)]
+    assert [*raised.value.lost] == gone
+    assert raised.value.message_id == gone[0]
+    assert queue.depth(db) == before
+    rest = batch.without(raised.value.lost)
+    assert len(rest) == 46
+    settle[how](rest)
+    clean(db, queue)
+    if how == "extend":
+        rest.ack(db)
+    clock.seconds += 1_000
+    queue.sweep(db)
+    assert rows(db, queue) == 0
+
+
+def test_nothing_is_settled_twice_at_once(db: fdb.Database, queue: Queue[bytes]) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    batch = queue.receive_batch(db, 50)
+
+    @fdb.transactional
+    def twice(tr: fdb.Transaction) -> None:
+        batch.ack(tr)
+        queue.ack(tr, batch[3])
+
+    with pytest.raises(LeaseLost):
+        twice(db)
+    assert queue.depth(db).leased == 50
+    batch.ack(db)
+    with pytest.raises(LeaseLost) as raised:
+        batch.ack(db)
+    assert len(raised.value.lost) == 50
+    clean(db, queue)
+
+
+# -- by verdicts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_each_message_is_settled_by_its_verdict(
+    db: fdb.Database, queue: Queue[bytes], own: bool
+) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    batch = queue.receive_batch(db, 80)
+    verdicts: dict[int, BaseException] = {
+        0: Reject("no address"),
+        1: Reject("twice", drop=True),
+        2: Retry("busy", seconds=30),
+        3: Retry("again"),
+        4: Snooze(40),
+        5: Snooze(0),
+        6: ValueError("broken"),
+    }
+    named = {batch[n].id: verdict for n, verdict in verdicts.items()}
+
+    def settle(tr: Any) -> None:
+        batch.settle(tr, named)
+
+    (fdb.transactional(settle) if own else settle)(db)
+    delayed, ready = State.DELAYED, State.READY
+    found = states(db, queue, batch)
+    assert found[:8] == [State.DEAD, None, delayed, ready, delayed, ready, ready, None]
+    assert set(found[8:]) == {None}
+    depth = queue.depth(db)
+    assert (depth.done, depth.dead, depth.purged, depth.delayed) == (73, 1, 1, 2)
+    (letter,) = queue.dead.list(db)
+    assert letter.death.reason == "Reject: no address"
+    again = [queue.get(db, batch[n].id) for n in (3, 5, 6)]
+    kept = [(each.message.attempts, each.message.last_error) for each in again if each]
+    assert kept == [(1, "Retry: again"), (0, None), (1, "ValueError: broken")]
+    assert rows(db, queue) == 0
+    clean(db, queue)
+
+
+def test_a_failure_at_the_last_attempt_makes_a_dead_letter(
+    db: fdb.Database, queue: Queue[bytes]
+) -> None:
+    queue.enqueue_many(db, HUNDRED[:10])
+    for _ in range(2):
+        batch = queue.receive_batch(db, 10)
+        batch.settle(db, {each.id: RuntimeError("down") for each in batch if each.payload == b"03"})
+    assert [letter.message.payload for letter in queue.dead.list(db)] == [b"03"]
+    assert queue.depth(db).done == 9
+
+
+def test_only_exceptions_for_its_own_messages_are_verdicts(
+    db: fdb.Database, queue: Queue[bytes]
+) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    batch = queue.receive_batch(db, 20)
+    wrong: list[dict[str, Any]] = [
+        {"somebody else's": Reject()},
+        {batch[0].id: "reject"},
+    ]
+    for verdicts in wrong:
+        with pytest.raises(InvalidArgument, match="verdicts"):
+            batch.settle(db, verdicts)
+    assert queue.depth(db).leased == 20
+
+
+# -- the with-statement ---------------------------------------------------------------------------
+
+
+def test_a_block_that_raises_gives_back_what_is_not_settled(
+    db: fdb.Database, queue: Queue[bytes]
+) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    batch = queue.receive_batch(db, 10)
+    queue.ack(db, batch[4])
+    with pytest.raises(ZeroDivisionError), batch:
+        raise ZeroDivisionError
+    depth = queue.depth(db)
+    assert (depth.done, depth.ready) == (1, 99)
+    assert [each.attempt for each in queue.receive_many(db, 9)] == [1] * 9
+
+
+def test_a_block_that_settles_itself_is_left_alone(db: fdb.Database, queue: Queue[bytes]) -> None:
+    queue.enqueue_many(db, HUNDRED)
+    with queue.receive_batch(db, 10) as batch:
+        batch.settle(db, {batch[0].id: Snooze(0)})
+    assert queue.depth(db).done == 9
+    tr = db.create_transaction()
+    with pytest.raises(InvalidArgument, match="transaction of yours"), queue.receive_batch(tr, 9):
+        pass
+
+
+# -- beside others --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[[], Queue[bytes]]:
+    """Makes a queue of its own for every interleaving."""
+    numbers = itertools.count()
+    options: dict[str, Any] = {"lease": 10, "contention": "first", "backoff": None}
+    return lambda: Queue.create(db, f"q{next(numbers)}", root=space, **options)
+
+
+def later(queue: Queue[bytes]) -> Queue[bytes]:
+    """The queue when the leases are over."""
+    return Queue(queue.name, queue._root, clock=ManualClock(seconds=60))
+
+
+def settled_at_last(db: fdb.Database, queue: Queue[bytes]) -> list[bytes]:
+    """What comes back when every lease is over; then nothing is left of the leases."""
+    much_later = Queue(queue.name, queue._root, clock=ManualClock(seconds=1_000))
+    much_later.sweep(db)
+    back = []
+    while found := much_later.receive_many(db, 10):
+        back += [each.payload for each in found]
+        much_later.ack_many(db, found)
+    assert rows(db, queue) == 0
+    clean(db, queue)
+    return back
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("verdict", [False, True])
+def test_a_batch_is_settled_or_lapses(
+    db: fdb.Database, fresh: Callable[[], Queue[bytes]], verdict: bool, half: bool
+) -> None:
+    def start() -> Start:
+        # Given a batch that is over, whole, or with one message done
+        queue = fresh()
+        queue.enqueue_many(db, HUNDRED[:9])
+        batch = queue.receive_batch(db, 9)
+        if half:
+            queue.ack(db, batch[8])
+            batch = batch[:8]
+        verdicts: dict[str, BaseException] = {batch[2].id: Snooze(0)} if verdict else {}
+
+        def check(results: list[Any]) -> None:
+            # Then all of it is settled, or all of it comes back
+            settled, found = results
+            assert settled is None or isinstance(settled, LeaseLost)
+            back = [b"02"] if verdict else []
+            if settled is not None:
+                assert len(settled.lost) == len(batch)
+                back = batch.payloads
+            if found is not None:
+                back.remove(found.payload)
+                queue.ack(db, found)
+            assert settled_at_last(db, queue) == back
+
+        # When it is settled while another looks for messages
+        other = later(queue)
+        return [
+            lambda db: batch.settle(db, verdicts),
+            other.receive,
+        ], check
+
+    assert explore(db, start) >= 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("whole", ["ack", "settle", "extend"])
+def test_a_batch_of_which_another_settles_one(
+    db: fdb.Database, fresh: Callable[[], Queue[bytes]], whole: str
+) -> None:
+    def start() -> Start:
+        # Given a batch
+        queue = fresh()
+        queue.enqueue_many(db, HUNDRED[:9])
+        batch = queue.receive_batch(db, 9)
+        verdicts: dict[str, BaseException] = {batch[2].id: Snooze(0)}
+
+        def settle(db: Any) -> object:
+            match whole:
+                case "ack":
+                    return batch.ack(db)
+                case "settle":
+                    return batch.settle(db, verdicts)
+            return batch.extend(db, 100).expires_at_ms
+
+        def check(results: list[Any]) -> None:
+            # Then only one of the two settles, and an extension makes no settlement fail
+            all_of_it, one = results
+            lost = isinstance(all_of_it, LeaseLost)
+            assert not lost or all_of_it.lost == (batch[4].id,)
+            if whole == "extend":
+                assert one is None
+            else:
+                assert lost == (one is None)
+                assert lost or isinstance(one, LeaseLost)
+            back = [each for each in HUNDRED[:9] if one is not None or each != b"04"]
+            if whole != "extend" and not lost:
+                back = [b"02"] if whole == "settle" else []
+            assert settled_at_last(db, queue) == back
+
+        # When it is settled or extended while somebody settles one of its messages
+        return [settle, lambda db: queue.ack(db, batch[4])], check
+
+    assert explore(db, start) >= 3
+
+
+@pytest.mark.long
+def test_a_batch_is_settled_while_it_is_extended(
+    db: fdb.Database, fresh: Callable[[], Queue[bytes]]
+) -> None:
+    def start() -> Start:
+        # Given a batch
+        queue = fresh()
+        queue.enqueue_many(db, HUNDRED[:9])
+        batch = queue.receive_batch(db, 9)
+
+        def check(results: list[Any]) -> None:
+            # Then the settlement never fails
+            settled, extended = results
+            assert settled is None
+            assert isinstance(extended, LeaseLost | int)
+            assert settled_at_last(db, queue) == []
+
+        # When it is acknowledged while it is extended
+        return [batch.ack, lambda db: batch.extend(db, 100).expires_at_ms], check
+
+    assert explore(db, start) >= 3
