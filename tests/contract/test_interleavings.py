@@ -437,7 +437,7 @@ def away(
         assert lead is not None
         demand, claim = line.Demand(1, None), line.new_claim()
 
-        def come_back(tr: fdb.Transaction) -> list[Delivery] | Ticket:
+        def come_back(tr: fdb.Transaction) -> Sequence[Delivery] | Ticket:
             access.lead, access.returns = lead, True
             return attempt.attempt(tr, access, demand, claim, waits=False, crowded=True, ack=held)
 
@@ -446,7 +446,7 @@ def away(
     return make
 
 
-def lead_in_line(db: Any, queue: Queue, ticket: Ticket) -> list[Delivery] | Ticket:
+def lead_in_line(db: Any, queue: Queue, ticket: Ticket) -> Sequence[Delivery] | Ticket:
     """Look for the answer of a ticket, and serve the line if nobody does."""
     waiter = waiting._Waiter(db, queue._access, ticket, None)
     found = waiter._run(waiter._check, wrote=lambda _: False)
@@ -456,7 +456,7 @@ def lead_in_line(db: Any, queue: Queue, ticket: Ticket) -> list[Delivery] | Tick
     return found or ticket
 
 
-def served(db: fdb.Database, queue: Queue, result: list[Delivery] | Ticket) -> list[bytes]:
+def served(db: fdb.Database, queue: Queue, result: Sequence[Delivery] | Ticket) -> list[bytes]:
     """What a consumer has, or gets if it waits."""
     if isinstance(result, Ticket):
         result = queue.collect(db, result, wait=0)
@@ -588,7 +588,7 @@ def test_threads_that_ask_together_while_another_process_takes_a_message(
         other = Queue(queue.name, queue._root)
         asked = [attempt.Asked(line.new_claim(), line.Demand(1, None), False) for _ in range(2)]
 
-        def ask(tr: fdb.Transaction) -> list[list[Delivery] | Ticket] | None:
+        def ask(tr: fdb.Transaction) -> list[Sequence[Delivery] | Ticket] | None:
             return attempt.attempt_all(tr, queue._access, asked, held, crowded=False)
 
         def check(results: list[Any]) -> None:

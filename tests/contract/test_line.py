@@ -503,7 +503,7 @@ def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
         access, claim = one._access, line.new_claim()
         access.returns, access.rests = True, max(0, access.rests - 1)
 
-        def body(tr: fdb.Transaction) -> list[Delivery] | Ticket:
+        def body(tr: fdb.Transaction) -> Sequence[Delivery] | Ticket:
             demand = line.Demand(1, None)
             return attempt.attempt(
                 tr, access, demand, claim, waits=False, crowded=False, ack=held[one]

@@ -45,7 +45,7 @@ def rows(db: fdb.Database, queue: Queue[Any], *kinds: Kind) -> int:
 
 def states(db: fdb.Database, queue: Queue[Any], batch: Batch[Any]) -> list[State | None]:
     found = [queue.get(db, each.id) for each in batch]
-    return [each and each.state for each in found]
+    return [None if each is None else each.state for each in found]
 
 
 # -- what it is -----------------------------------------------------------------------------------
@@ -407,10 +407,12 @@ def test_a_batch_of_which_another_settles_one(
         def settle(db: Any) -> object:
             match whole:
                 case "ack":
-                    return batch.ack(db)
+                    batch.ack(db)
                 case "settle":
-                    return batch.settle(db, verdicts)
-            return batch.extend(db, 100).expires_at_ms
+                    batch.settle(db, verdicts)
+                case _:
+                    return batch.extend(db, 100).expires_at_ms
+            return None
 
         def check(results: list[Any]) -> None:
             # Then only one of the two settles, and an extension makes no settlement fail
