@@ -244,6 +244,12 @@ class _Room:
         if self._left <= 0 or self.weight >= CLAIM_WATCHED:
             return 0
         taken, size = self.taken, self.taken.size
+        length = sum(map(len, values))
+        rest = self._bytes - length - len(values) * self._each
+        within = self._limit is None or size + length + chunk_bytes <= self._limit
+        if len(values) <= self._left and within and rest >= 0:
+            self._bytes, self._any = rest, True
+            return len(values)
         for fits, value in enumerate(values[: self._left]):
             size += len(value) + chunk_bytes
             if self._limit is not None and size > self._limit:

@@ -282,12 +282,17 @@ def payload_sizes(values: Sequence[bytes]) -> list[int] | None:
     """``peek_envelope`` of many, at a third of the cost: the sizes of the payloads of messages that
     have nothing beside them. None if one has, or cannot be read."""
     try:
+        fields = [
+            msgpack.unpackb(value[1:], strict_map_key=False)
+            for value in values
+            if value[0] == VERSION
+        ]
         sizes = [
             stored[_RAW_SIZE] if _RAW_SIZE in stored else len(stored[_PAYLOAD])
-            for stored in open_fields(values)
+            for stored in fields
             if BESIDE.isdisjoint(stored)
         ]
-    except TypeError:
+    except (ValueError, TypeError, LookupError):
         return None
     return sizes if len(sizes) == len(values) else None
 
