@@ -27,7 +27,14 @@ from fdbqueue.errors import (
 pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import BinaryType, BooleanType, IntegerType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from fdbqueue.spark import stores
 from fdbqueue.spark.source import batch, browse_stream, consume_stream
@@ -93,6 +100,61 @@ def test_the_calls_of_a_stream_that_takes(
     assert latest(reader, second) == second
     assert reader.partitions(second, second) == []
     assert queue.depth(db) == Depth(enqueued=6, done=6)
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 7, 100])
+def test_batches_of_blocks_are_divided_anywhere_and_read_again_as_they_were(
+    db: fdb.Database, queue: Queue, source: dict[str, str], partitions: int
+) -> None:
+    # Given blocks on several levels, and among them messages with payloads in chunks and keys
+    def given(n: int) -> NewMessage:
+        payload = b"%d" % n + bytes(120_000 if n % 97 == 0 else 10)
+        return NewMessage(payload, priority=n // 150, key="k" if n % 50 == 7 else None)
+
+    sent = [given(n) for n in range(600)]
+    ids = queue.enqueue_many(db, sent)
+    texts = {**source, "mode": "consume", "consumer": "stream", "partitions": str(partitions)}
+    texts |= {"maxMessagesPerBatch": "230"}
+    schema = StructType(
+        [
+            StructField("id", StringType()),
+            StructField("payload", BinaryType()),
+            StructField("level", IntegerType()),
+            StructField("priority", IntegerType()),
+        ]
+    )
+    reader = consume_stream.ConsumeReader.of(texts, schema)
+
+    # When each batch is read twice, the second time by another driver
+    offset, seen = reader.initialOffset(), []
+    while (end := latest(reader, offset)) != offset:
+        parts = reader.partitions(offset, end)
+        assert len(parts) <= partitions
+        found = [made for part in parts for made in fresh(reader).read(part)]
+        rows = [row for made in found for row in made.to_pylist()]
+        reader = consume_stream.ConsumeReader.of(texts, schema)
+        assert latest(reader, offset) == end
+        again = [
+            row
+            for part in reader.partitions(offset, end)
+            for made in reader.read(part)
+            for row in made.to_pylist()
+        ]
+        assert rows == again
+        assert len(rows) <= 230
+        seen += rows
+        offset = end
+
+    # Then each message was in one of them, as it was sent
+    sent_as = dict(zip(ids, sent, strict=True))
+    assert sorted(row["id"] for row in seen) == sorted(ids)
+    for row in seen:
+        wanted = sent_as[row["id"]]
+        assert row["payload"] == wanted.payload
+        assert (row["priority"], row["level"]) == (wanted.priority, 9 - wanted.priority)
+    levels = [row["level"] for row in seen if row["id"] and not sent_as[row["id"]].key]
+    assert levels == sorted(levels)
+    assert queue.depth(db) == Depth(enqueued=600, done=600)
 
 
 def test_a_stream_that_takes_goes_on_with_what_a_dead_one_left(
