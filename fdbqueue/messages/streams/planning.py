@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -12,11 +11,10 @@ from ...schema.codec import blocks
 from ...schema.codec.atomic import pack_index
 from ...schema.codec.blocks import Block
 from ...schema.codec.delayed import open_delayed
-from ...schema.codec.envelopes import payload_sizes, peek_envelope, unpack_envelope
+from ...schema.codec.envelopes import unpack_envelope
 from ...schema.codec.leases import pack_planned_lease
 from ...schema.codec.lookup import PlannedPlace, Turn
 from ...schema.codec.plans import Claimed, Planned, Stage, pack_plan
-from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...store.client import pack_int
@@ -24,11 +22,11 @@ from ...values.model import Position
 from ...values.records import record
 from ...values.states import LEASE, State
 from .. import lookup, time_to_live, transitions
-from ..delivery import scan
 from ..enqueue import index_allocation
 from ..transaction_budget import STEP_BYTES
-from . import plans
+from . import plans, ready_rows
 from .plans import OpenPlans
+from .ready_rows import Part
 
 CLAIM_MESSAGES = 5_000
 """The most messages that one transaction plans."""
@@ -41,9 +39,6 @@ MAX_CLAIMS = 2_000
 """The most claims of a plan, which is one value."""
 
 PLAN_BYTES = 80_000
-LOOK_AHEAD = 20
-"""How many messages with side records to read ahead, with the lines of their ordering keys."""
-
 _LEASE_BYTES = 150
 _PREFIXES = 3
 """About what a lease adds to an envelope in its transaction: bytes, and prefixes of the queue."""
@@ -83,10 +78,9 @@ class Taken:
     rows: those for the plan, with ``count`` messages of ``size`` bytes with chunks. spans: what was
     read, by level. tallies: by level, the number and payload bytes of those to count only; the
     others are ``watched``, ``expired`` or ``unreadable``. turns: the keys of those that waited for
-    their ordering keys. joined: by number,
-    the leases that continue the ordering key of the one before. key: the ordering key of the last,
-    if more messages wait for it. plain: whether none has side records. ended: whether no more
-    messages exist, or fit.
+    their ordering keys. joined: by number, the leases that continue the ordering key of the one
+    before. key: the ordering key of the last, if more messages wait for it. plain: whether none has
+    side records. ended: whether no more messages exist, or fit.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -180,10 +174,12 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     count = at_most if limits.messages is None else min(at_most, limits.messages - plan.messages)
     each = _LEASE_BYTES + _PREFIXES * len(scope.keys.all().start)
     room = _Room(taken, limits, plan, count, each)
-    if plan.key and not _join(tr, scope, room, plan.key, _line(tr, scope.keys, plan.key), now_ms):
-        return taken
+    if plan.key:
+        rest = ready_rows.line_of(tr, scope.keys, plan.key)
+        if not _join(tr, scope, room, plan.key, rest, now_ms):
+            return taken
     read = 0
-    for part, line in _ahead(tr, scope, _ready(tr, scope, limits, count)):
+    for part, line in ready_rows.read(tr, scope, limits.ends, count):
         message = part.message
         chunk_bytes = message.envelope.chunk_bytes if message else 0
         fits = room.fitting(part.values, chunk_bytes)
@@ -213,7 +209,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     return taken
 
 
-def _pass(taken: Taken, part: _Part, last: Position) -> None:
+def _pass(taken: Taken, part: Part, last: Position) -> None:
     """Note that the messages up to a position were read."""
     keys = part.keys
     before = taken.spans.get(last.level)
@@ -294,12 +290,6 @@ class _Room:
         return before >= 0 and last == blocks.placed(blocks.base(position), before)
 
 
-def _line(tr: fdb.Transaction, keys: QueueKeys, ordering: str) -> fdb.FDBRange:
-    """Issue a read of the messages that wait for an ordering key, in order."""
-    line = keys.turn.under(ordering)
-    return tr.snapshot.get_range(line.start, line.stop)
-
-
 def _join(
     tr: fdb.Transaction,
     scope: Scope,
@@ -334,76 +324,6 @@ def _join(
     return True
 
 
-class _Part(NamedTuple):
-    """Ready messages that are taken alike: all of a block, of which only the sizes are needed; or
-    one.
-
-    keys: where they stand. payloads: the sizes of the payloads. message: the one, opened, if more
-    of it is needed. plain: whether none has side records.
-    """
-
-    keys: slice
-    last: Position
-    block: Block | None
-    values: Sequence[bytes]
-    payloads: Sequence[int]
-    message: StoredMessage | None = None
-    plain: bool = True
-
-    def first(self, count: int) -> Position:
-        """The position of the last of the first ``count`` messages of the block."""
-        assert self.block is not None
-        return self.block.place(self.block.first + count - 1)
-
-
-def _parts(scope: Scope, row: fdb.KeyValue) -> Iterator[_Part]:
-    """The messages of a row of READY."""
-    keys, position = scope.keys, scope.keys.parse_ready(row.key)
-    silent = scope.options.history_seconds is None
-    block = blocks.open_block(row.key, position, row.value) if silent else None
-    if block is not None:
-        values = list(block.left.values())
-        sizes = payload_sizes(values)
-        if sizes is not None:
-            yield _Part(block.span(), position, block, values, sizes)
-            return
-    for one in scan.rows(keys, [row]):
-        payload, plain = _weigh(one.value)
-        yield _Part(
-            one.block.span() if one.block else slice(one.key, one.key + b"\x00"),
-            one.position,
-            one.block,
-            [one.value],
-            [payload],
-            None if plain and silent else scan.message(one),
-            plain,
-        )
-
-
-def _weigh(value: bytes) -> tuple[int, bool]:
-    """As ``peek_envelope``; an unreadable envelope does not count as plain."""
-    try:
-        return peek_envelope(value)
-    except (CorruptData, FormatTooNew):
-        return 0, False
-
-
-_Ahead = tuple[_Part, Iterable[fdb.KeyValue]]
-
-
-def _ahead(tr: fdb.Transaction, scope: Scope, parts: Iterable[_Part]) -> Iterator[_Ahead]:
-    """Ready messages with the lines of their ordering keys, which are read ahead."""
-    ahead: deque[_Ahead] = deque()
-    for part in parts:
-        line: Iterable[fdb.KeyValue] = ()
-        if part.message and part.message.envelope.key:
-            line = _line(tr, scope.keys, part.message.envelope.key)
-        ahead.append((part, line))
-        if part.plain or len(ahead) > LOOK_AHEAD:
-            yield ahead.popleft()
-    yield from ahead
-
-
 def _bits(numbers: Iterable[int]) -> bytes:
     """A bit for each number, as in ``Claimed.joined``."""
     bits = sum(1 << n for n in numbers)
@@ -427,25 +347,3 @@ def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
         # They are next: the message ahead of them is in this plan.
         tr.add_read_conflict_key(turn)
         del tr[turn]
-
-
-def _ready(tr: fdb.Transaction, scope: Scope, limits: Limits, count: int) -> Iterator[_Part]:
-    """The first ready messages, at least ``count`` if there are so many, not beyond the ends."""
-    keys, mode = scope.keys, fdb.StreamingMode.want_all
-    begin, end = keys.ready_range().start, keys.ready_range().stop
-    while count > 0:
-        behind = None
-        for row in tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode):
-            position = keys.parse_ready(row.key)
-            if limits.ends is not None and position.index >= limits.ends[position.level]:
-                behind = position.level
-                break
-            for part in _parts(scope, row):
-                count -= len(part.values)
-                yield part
-            if count <= 0:
-                return
-        if behind is None:
-            return
-        # The rest of the level came later: continue with the next one.
-        begin = keys.ready_level(behind).stop

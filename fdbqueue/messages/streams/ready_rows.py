@@ -1,0 +1,122 @@
+"""Ready messages for a plan, row by row, with those that wait for their ordering keys."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ...errors import CorruptData, FormatTooNew
+from ...schema.codec import blocks
+from ...schema.codec.blocks import Block
+from ...schema.codec.envelopes import payload_sizes, peek_envelope
+from ...schema.keys import QueueKeys
+from ...schema.scope import Scope, StoredMessage
+from ...store.binding import fdb
+from ...values.model import Position
+from ..delivery import scan
+
+LOOK_AHEAD = 20
+"""How many messages with side records to read ahead, with the lines of their ordering keys."""
+
+
+class Part(NamedTuple):
+    """Ready messages that are taken alike: all of a block, of which only the sizes are needed; or
+    one.
+
+    keys: where they stand. payloads: the sizes of the payloads. message: the one, opened, if more
+    of it is needed. plain: whether none has side records.
+    """
+
+    keys: slice
+    last: Position
+    block: Block | None
+    values: Sequence[bytes]
+    payloads: Sequence[int]
+    message: StoredMessage | None = None
+    plain: bool = True
+
+    def first(self, count: int) -> Position:
+        """The position of the last of the first ``count`` messages of the block."""
+        assert self.block is not None
+        return self.block.place(self.block.first + count - 1)
+
+
+def _of_row(scope: Scope, row: fdb.KeyValue, position: Position) -> Iterator[Part]:
+    """The messages of a row of READY."""
+    silent = scope.options.history_seconds is None
+    block = blocks.open_block(row.key, position, row.value) if silent else None
+    if block is not None:
+        values = list(block.left.values())
+        sizes = payload_sizes(values)
+        if sizes is not None:
+            yield Part(block.span(), position, block, values, sizes)
+            return
+    for one in scan.rows(scope.keys, [row]):
+        payload, plain = _weigh(one.value)
+        yield Part(
+            one.block.span() if one.block else slice(one.key, one.key + b"\x00"),
+            one.position,
+            one.block,
+            [one.value],
+            [payload],
+            None if plain and silent else scan.message(one),
+            plain,
+        )
+
+
+def _weigh(value: bytes) -> tuple[int, bool]:
+    """As ``peek_envelope``; an unreadable envelope does not count as plain."""
+    try:
+        return peek_envelope(value)
+    except (CorruptData, FormatTooNew):
+        return 0, False
+
+
+WithLine = tuple[Part, Iterable[fdb.KeyValue]]
+"""What is taken, and the messages that wait for its ordering key."""
+
+
+def read(
+    tr: fdb.Transaction, scope: Scope, ends: Mapping[int, int] | None, count: int
+) -> Iterator[WithLine]:
+    """The first ready messages, at least ``count`` if there are so many, not beyond the ends, with
+    the lines of their ordering keys, which are read ahead. Snapshot reads."""
+    ahead: deque[WithLine] = deque()
+    for part in _first(tr, scope, ends, count):
+        line: Iterable[fdb.KeyValue] = ()
+        if part.message and part.message.envelope.key:
+            line = line_of(tr, scope.keys, part.message.envelope.key)
+        ahead.append((part, line))
+        if part.plain or len(ahead) > LOOK_AHEAD:
+            yield ahead.popleft()
+    yield from ahead
+
+
+def _first(
+    tr: fdb.Transaction, scope: Scope, ends: Mapping[int, int] | None, count: int
+) -> Iterator[Part]:
+    keys, mode = scope.keys, fdb.StreamingMode.want_all
+    begin, end = keys.ready_range().start, keys.ready_range().stop
+    while count > 0:
+        behind = None
+        for row in tr.snapshot.get_range(begin, end, limit=count, streaming_mode=mode):
+            position = keys.parse_ready(row.key)
+            if ends is not None and position.index >= ends[position.level]:
+                behind = position.level
+                break
+            for part in _of_row(scope, row, position):
+                count -= len(part.values)
+                yield part
+            if count <= 0:
+                return
+        if behind is None:
+            return
+        # The rest of the level came later: continue with the next one.
+        begin = keys.ready_level(behind).stop
+
+
+def line_of(tr: fdb.Transaction, keys: QueueKeys, ordering: str) -> fdb.FDBRange:
+    """Issue a read of the messages that wait for an ordering key, in order."""
+    line = keys.turn.under(ordering)
+    return tr.snapshot.get_range(line.start, line.stop)
