@@ -18,6 +18,7 @@ from tests.patience import DEADLINE
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = ROOT / "docs" / "examples"
 RUNNER = Path(__file__).parent / "runner.py"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 QUEUE = re.compile(r"""(?:Queue\.(?:open|create)\(db, "|\$ fdbq queue create )([\w-]+)""")
@@ -46,11 +47,13 @@ def run(page: Path, place: Path, times: int) -> None:
     places = [Path(sys.executable).parent]
     if DEFAULT.engine is Engine.EMBEDDED:  # Else the prepared process has the cluster's bindings.
         places.insert(0, prepared().directory)
+    imported = filter(None, [os.environ.get("PYTHONPATH")])
     environment = {
         **os.environ,
         "FDBQUEUE_STORE": str(place / "store.fdbq"),
         "FDBQUEUE_SYNCHRONOUS": "normal",
         "PATH": os.pathsep.join(map(str, [*places, os.environ["PATH"]])),
+        "PYTHONPATH": os.pathsep.join([*imported, str(EXAMPLES)]),
     }
     done = subprocess.run(
         [sys.executable, RUNNER, str(times)],
