@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -134,8 +134,8 @@ def drain(
             raised.append(error)
             raise
 
-    call = Handler.of(handler, transactional=transactional, batch=batch)
-    call = Handler(careful, call.transactional, batch)
+    call = Handler.of(handler, transactional=transactional, batch=batch, value=queue.value)
+    call = replace(call, function=careful)
     policy = Policy(
         handler=call, lease=0, window=0, run=0, refresh_after=None, max_attempts=None, backoff=None
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from ..errors import InvalidOptions, LevelsFixed, OptionsMismatch, QueueNotFound
 from ..schema import catalogue
@@ -31,7 +31,8 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
 
 S = TypeVar("S")
 _Bytes = Literal["bytes"]
-_Named = str | Serializer[Any]
+_Named = str | type | Serializer[Any]
+_Of: TypeAlias = Serializer[S] | type[S]
 
 
 class Queue(Enqueuing[T]):
@@ -59,7 +60,12 @@ class Queue(Enqueuing[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self, name: str, root: fdb.Subspace = ..., *, clock: Clock = ..., serializer: Serializer[T]
+        self,
+        name: str,
+        root: fdb.Subspace = ...,
+        *,
+        clock: Clock = ...,
+        serializer: _Of[T],
     ) -> None: ...
     @overload
     def __init__(
@@ -68,7 +74,7 @@ class Queue(Enqueuing[T]):
         root: fdb.Subspace = ...,
         *,
         clock: Clock = ...,
-        serializer: str | Serializer[Any],
+        serializer: _Named,
     ) -> None: ...
 
     def __init__(
@@ -77,7 +83,7 @@ class Queue(Enqueuing[T]):
         root: fdb.Subspace = DEFAULT_ROOT,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: str | Serializer[Any] = "bytes",
+        serializer: _Named = "bytes",
     ) -> None:
         super().__init__(name, root, clock, serializers.find(serializer))
 
@@ -98,7 +104,12 @@ class Queue(Enqueuing[T]):
     @overload
     @classmethod
     def create(
-        cls, tr: Transactor, name: str, *, serializer: Serializer[S], **given: Unpack[Creating]
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        serializer: Serializer[S] | type[S],
+        **given: Unpack[Creating],
     ) -> Queue[S]: ...
     @overload
     @classmethod
@@ -114,18 +125,19 @@ class Queue(Enqueuing[T]):
         *,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: str | Serializer[Any] = "bytes",
+        serializer: _Named = "bytes",
         timeout: Seconds | None = None,
         **options: Unpack[Options],
     ) -> Queue[Any]:
         """Create a queue with the given options (see ``QueueOptions``).
 
-        serializer: "bytes", "json" or a ``Serializer``. It belongs to the handle, not to the queue.
+        serializer: "bytes", "json", a type that pydantic knows, such as a model or a dataclass, or
+            a ``Serializer``. It belongs to the handle, not to the queue.
         timeout: seconds that this call may take with a database; None for no limit. ``within``
             gives a handle a deadline for all calls.
 
         Raises ``QueueExists``, ``InvalidName``, ``InvalidOptions``, ``InvalidArgument``,
-        ``OperationTimedOut``.
+        ``MissingPackage``, ``OperationTimedOut``.
         """
         queue = cls(name, root, clock=clock, serializer=serializer)
         keys = RootKeys(root, durations.limit("timeout", timeout))
@@ -142,7 +154,12 @@ class Queue(Enqueuing[T]):
     @overload
     @classmethod
     def open(
-        cls, tr: Transactor, name: str, *, serializer: Serializer[S], **given: Unpack[Opening]
+        cls,
+        tr: Transactor,
+        name: str,
+        *,
+        serializer: Serializer[S] | type[S],
+        **given: Unpack[Opening],
     ) -> Queue[S]: ...
     @overload
     @classmethod
@@ -159,7 +176,7 @@ class Queue(Enqueuing[T]):
         create: bool = True,
         root: fdb.Subspace = DEFAULT_ROOT,
         clock: Clock = SYSTEM_CLOCK,
-        serializer: str | Serializer[Any] = "bytes",
+        serializer: _Named = "bytes",
         timeout: Seconds | None = None,
         **options: Unpack[Options],
     ) -> Queue[Any]:

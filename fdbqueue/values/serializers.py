@@ -7,13 +7,14 @@ serializer that wrote it, so that a reader can find one that reads it.
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, runtime_checkable
 
 from ..errors import (
     CorruptData,
     InvalidArgument,
     InvalidOptions,
     InvalidPayload,
+    MissingPackage,
     UnknownContentType,
 )
 from .content import check_payload
@@ -66,22 +67,65 @@ class JsonSerializer:
         return json.loads(payload)
 
 
+class TypeSerializer(Generic[T]):
+    """Values of a type that pydantic knows, as JSON: a model of it, a dataclass, a TypedDict or a
+    standard type. It checks each value that comes in, and each that is read."""
+
+    content_type = JsonSerializer.content_type
+
+    def __init__(self, type_: type[T]) -> None:
+        try:
+            from pydantic import TypeAdapter
+        except ImportError as error:
+            purpose = f"serializer={type_.__name__}"
+            raise MissingPackage(purpose=purpose, package="pydantic", extra="pydantic") from error
+        self.type = type_
+        try:
+            self._adapter = TypeAdapter(type_)
+        except Exception as error:
+            raise InvalidOptions(
+                option="serializer", problem=f"pydantic cannot read {type_.__name__}: {error}"
+            ) from error
+
+    def __reduce__(self) -> tuple[type, tuple[type[T]]]:
+        return TypeSerializer, (self.type,)
+
+    def dumps(self, value: T) -> bytes:
+        checked = self._adapter.validate_python(value, strict=True)
+        # An object may have changed since it was made.
+        return self._adapter.dump_json(checked, warnings="error")
+
+    def loads(self, payload: bytes) -> T:
+        return self._adapter.validate_json(payload)
+
+
 BUILT_IN: dict[str, Serializer] = {"bytes": BytesSerializer(), "json": JsonSerializer()}
 
 
-def find(serializer: str | Serializer) -> Serializer:
-    """A built-in serializer by its name, or the caller's own; raises ``InvalidOptions``."""
+def find(serializer: str | type | Serializer) -> Serializer:
+    """A built-in serializer by its name, that of a type, or the caller's own.
+
+    Raises ``InvalidOptions``, and ``MissingPackage`` without pydantic.
+    """
+    if isinstance(serializer, type):
+        if isinstance(serializer, Serializer):
+            raise InvalidOptions(
+                option="serializer",
+                problem=f"it must be an object: {serializer.__name__}(), not {serializer.__name__}",
+            )
+        return BUILT_IN["bytes"] if serializer is bytes else TypeSerializer(serializer)
     if isinstance(serializer, str):
         if serializer not in BUILT_IN:
             raise InvalidOptions(
                 option="serializer",
-                problem=f"{serializer!r} is unknown: use {' or '.join(BUILT_IN)}, or an object with"
-                " content_type, dumps and loads",
+                problem=f"{serializer!r} is unknown: use {' or '.join(BUILT_IN)}, a type, or an"
+                " object with content_type, dumps and loads",
             )
         return BUILT_IN[serializer]
     if not isinstance(serializer, Serializer):
         raise InvalidOptions(
-            option="serializer", problem="it must have content_type, dumps and loads"
+            option="serializer",
+            problem="it must be a type, or have content_type, dumps and loads",
         )
     content_type = serializer.content_type
     if not isinstance(content_type, str) or not 0 < len(content_type.encode()) <= MAX_CONTENT_TYPE:

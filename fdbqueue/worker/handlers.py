@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
-from typing import Any
+from types import UnionType
+from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from ..errors import InvalidArgument
+from ..store.binding import fdb
 from ..values.model import Message
 from ..values.records import record
 
 MAX_BATCH = 1_000
+
+T = TypeVar("T")
+Handling: TypeAlias = """(
+    Callable[[Message], object]
+    | Callable[[fdb.Transaction, Message], object]
+    | Callable[[T], object]
+    | Callable[[fdb.Transaction, T], object]
+    | Callable[[list[Message]], object]
+    | Callable[[fdb.Transaction, list[Message]], object]
+    | Callable[[list[T]], object]
+    | Callable[[fdb.Transaction, list[T]], object]
+)"""
+"""What handles the messages of a ``Queue[T]``: each as a message or as its value, or several."""
 
 
 @record
@@ -20,15 +36,18 @@ class Handler:
     transactional: it takes the transaction first, and its writes commit with the acknowledgement.
         It must have no other effect, since it runs again after a conflict.
     batch: the most messages of the list that it takes; None if it takes one message.
+    value: what gives the value of a message, if it takes values.
     """
 
     function: Callable[..., Any]
     transactional: bool
     batch: int | None = None
+    value: Callable[[Message], Any] | None = None
 
     def call(self, messages: list[Message], *tr: Any) -> None:
         """Call the function."""
-        self.function(*tr, messages if self.batch else messages[0])
+        given = messages if self.value is None else [self.value(each) for each in messages]
+        self.function(*tr, given if self.batch else given[0])
 
     @classmethod
     def of(
@@ -37,9 +56,17 @@ class Handler:
         *,
         transactional: bool | None = None,
         batch: int | None = None,
+        value: Callable[[Message], Any] | None = None,
     ) -> Handler:
-        """A handler, checked. Where ``transactional`` is None, a function with two parameters is:
-        ``(tr, message)``; with one, ``(message)``, it is not. Raises ``InvalidArgument``."""
+        """A handler, checked.
+
+        transactional: where None, a function with two parameters is: ``(tr, message)``; with one,
+            ``(message)``, it is not.
+        value: what gives the value of a message, for a function whose last parameter is annotated
+            with any other type than ``Message``.
+
+        Raises ``InvalidArgument``.
+        """
         if not callable(function):
             raise InvalidArgument(argument="handler", value=function, problem="must be callable")
         if inspect.iscoroutinefunction(function):
@@ -63,7 +90,12 @@ class Handler:
         elif not (two if transactional else one):
             shown = "(tr, message)" if transactional else "(message)"
             raise InvalidArgument(argument="handler", value=function, problem=f"must take {shown}")
-        return cls(function, transactional, batch)
+        annotation = _last_annotation(function, 2 if transactional else 1)
+        if batch and get_args(annotation):
+            annotation = get_args(annotation)[0]
+        elif batch:
+            annotation = Any
+        return cls(function, transactional, batch, None if _is_message(annotation) else value)
 
 
 def _accepts(function: Callable[..., Any], count: int) -> bool:
@@ -72,3 +104,34 @@ def _accepts(function: Callable[..., Any], count: int) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _last_annotation(function: Callable[..., Any], count: int) -> Any:
+    """The annotation of the last of so many parameters."""
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception as error:
+        text = str(_annotation(inspect.signature(function), count))
+        if re.search(r"\bMessage\b", text):
+            return Message
+        raise InvalidArgument(
+            argument="handler",
+            value=function,
+            problem="what its parameters are annotated with cannot be found, so it is unclear "
+            f"whether it takes messages or values: {error}",
+        ) from error
+    return _annotation(signature, count)
+
+
+def _annotation(signature: inspect.Signature, count: int) -> Any:
+    name = list(signature.bind(*range(count)).arguments)[-1]
+    return signature.parameters[name].annotation
+
+
+def _is_message(annotation: Any) -> bool:
+    """Whether what is annotated is a message: also where nothing is said."""
+    if annotation in (inspect.Parameter.empty, Any, object) or isinstance(annotation, TypeVar):
+        return True
+    if get_origin(annotation) in (Union, UnionType):
+        return any(map(_is_message, get_args(annotation)))
+    return isinstance(annotation, type) and issubclass(annotation, Message)

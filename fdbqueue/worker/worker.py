@@ -23,12 +23,14 @@ from ..store.connection import LOST_SECONDS, Connection
 from ..values import backoff as backoffs
 from ..values.durations import Seconds, patience
 from ..values.options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
+from . import handlers
 from .decisions import RUN
 from .handlers import Handler
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -142,8 +144,8 @@ class Worker:
 
     def add(
         self,
-        queue: Queue,
-        handler: Callable[..., Any],
+        queue: Queue[T],
+        handler: handlers.Handling[T],
         *,
         transactional: bool | None = None,
         batch: int | None = None,
@@ -160,8 +162,10 @@ class Worker:
 
         handler: ``(message)``, acknowledged after it returns; or ``(tr, message)``, whose writes in
             that transaction commit together with the acknowledgement, exactly once, and which may
-            run several times for it. Any exception fails the attempt; see also ``Retry``,
-            ``Snooze`` and ``Reject``.
+            run several times for it. If its last parameter is annotated with any other type than
+            ``Message``, such as ``bytes``, it gets the value of the message instead, decoded as by
+            ``Queue.value``. Any exception fails the attempt, one of the decoding, too; see also
+            ``Retry``, ``Snooze`` and ``Reject``.
         transactional: which of the two it is, if its parameters do not tell.
         batch: the handler takes a list of up to so many messages. If it fails, they are handled
             again one by one, so that the one at fault is found.
@@ -190,7 +194,7 @@ class Worker:
         taken = {(each.queue._keys.prefix, _name(each.subscription)) for each in self._buffers}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
-        call = Handler.of(handler, transactional=transactional, batch=batch)
+        call = Handler.of(handler, transactional=transactional, batch=batch, value=queue.value)
         seconds = queue.options(self.db).lease if lease is None else check_lease("lease", lease)
         if refresh_after is not None:
             _whole("refresh_after", refresh_after, 1, 1_000_000)

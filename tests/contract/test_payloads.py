@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from fdbqueue import Depth, NewMessage, Queue
 from fdbqueue.errors import (
@@ -20,6 +24,8 @@ from fdbqueue.errors import (
 )
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
+from fdbqueue.testing import drain
+from fdbqueue.values import serializers
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 Database = fdb.Database
@@ -263,3 +269,105 @@ def test_a_payload_that_is_not_of_its_type_is_an_error(db: Database, space: Subs
     reader = Queue.open(db, "orders", root=space, serializer="json")
     with pytest.raises(CorruptData, match="as application/json"):
         reader.value(reader.peek(db)[0])
+
+
+@dataclass
+class Line:
+    item: str
+    count: int = 1
+
+
+class Order(BaseModel):
+    number: int
+    lines: list[Line] = []
+    due: datetime | None = None
+
+
+ORDER = Order(number=17, lines=[Line("tea", 2)], due=datetime(2026, 1, 2, tzinfo=UTC))
+
+
+JSON = b'{"number":17,"lines":[{"item":"tea","count":2}],"due":"2026-01-02T00:00:00Z"}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        (Order, ORDER, JSON),
+        (Line, Line("tea"), b'{"item":"tea","count":1}'),
+        (int, 17, b"17"),
+        (bytes, b"17", b"17"),
+    ],
+)
+def test_a_type_is_a_serializer(
+    db: Database, space: Subspace, kind: type, value: Any, stored: bytes
+) -> None:
+    queue: Queue[Any] = Queue.create(db, "typed", root=space, serializer=kind)
+    queue.enqueue(db, value)
+    message = queue.peek(db)[0]
+    assert message.payload == stored
+    assert queue.value(message) == value
+    again = pickle.loads(pickle.dumps(queue))
+    assert again.value(message) == value
+    if kind is not bytes:
+        plain = Queue.open(db, "typed", root=space, create=False, serializer="json")
+        assert plain.value(message) == json.loads(stored)
+
+
+CHANGED = Order(number=18)
+CHANGED.number = "many"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("wrong", [Line("tea"), {"number": "17"}, b"17", None, CHANGED])
+def test_a_value_of_another_type_is_refused(db: Database, space: Subspace, wrong: Any) -> None:
+    queue = Queue.create(db, "typed", root=space, serializer=Order)
+    with pytest.raises(InvalidPayload):
+        queue.enqueue(db, wrong)
+    assert queue.depth(db).enqueued == 0
+
+
+def test_a_payload_that_is_not_of_the_type_is_corrupt(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "typed", root=space, serializer=Order)
+    Queue.open(db, "typed", root=space, serializer="json").enqueue(db, {"number": "many"})
+    with pytest.raises(CorruptData, match="number"):
+        queue.value(queue.peek(db)[0])
+
+
+class NoSerializer:
+    def __init__(self, unknown: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"), [(NoSerializer, "NoSerializer"), (serializers.JsonSerializer, r"\(\)")]
+)
+def test_a_type_that_is_no_serializer_is_refused(given: Any, problem: str) -> None:
+    with pytest.raises(InvalidOptions, match=problem):
+        Queue("typed", serializer=given)
+
+
+def test_a_type_needs_pydantic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(MissingPackage, match=r"fdbqueue\[pydantic\]"):
+        Queue("typed", serializer=Line)
+
+
+def test_a_handler_gets_the_value(db: Database, space: Subspace) -> None:
+    queue = Queue.create(db, "typed", root=space, serializer=Order, max_attempts=1)
+    queue.enqueue_many(db, [ORDER, Order(number=18)])
+    Queue.open(db, "typed", root=space, serializer="json").enqueue(db, ["no order"])
+    seen: list[Any] = []
+
+    def handle(tr: fdb.Transaction, order: Order) -> None:
+        tr[space["done"].pack((order.number,))] = b""
+        seen.append(order)
+
+    drain(db, queue, handle, failures=True)
+    assert seen == [ORDER, Order(number=18)]
+    assert "CorruptData" in queue.dead.list(db)[0].death.reason
+    queue.enqueue_many(db, [ORDER, Order(number=19)])
+    batches: list[list[Order]] = []
+
+    def together(orders: list[Order]) -> None:
+        batches.append(orders)
+
+    drain(db, queue, together, batch=10)
+    assert batches == [[ORDER, Order(number=19)]]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fdbqueue import Message
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.connection import ConnectionState, next_state
 from fdbqueue.worker.decisions import (
@@ -148,3 +150,43 @@ def test_the_parameters_of_a_handler_tell_its_kind() -> None:
 def test_a_handler_that_cannot_be_called_is_refused(function: Any, how: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         Handler.of(function, **how)
+
+
+def of_values(order: bytes) -> None: ...
+def of_values_with_transaction(tr: Any, order: dict[str, int]) -> None: ...
+def of_batches(orders: list[bytes]) -> None: ...
+def of_messages(messages: list[Message]) -> None: ...
+def of_either(message: Message | None) -> None: ...
+def of_anything(*messages: Any) -> None: ...
+def of_objects(message: object) -> None: ...
+def of_lists(messages: list) -> None: ...  # type: ignore[type-arg]
+def of_unknown(order: Unknown) -> None: ...  # type: ignore[name-defined] # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("function", "how", "values"),
+    [
+        (of_values, {}, True),
+        (of_values_with_transaction, {}, True),
+        (of_batches, {"batch": 5}, True),
+        (of_values, {"batch": 5}, False),
+        (partial(of_values_with_transaction, None), {}, True),
+        (of_messages, {"batch": 5}, False),
+        (of_either, {}, False),
+        (of_anything, {"transactional": False}, False),
+        (of_objects, {}, False),
+        (of_lists, {"batch": 5}, False),
+        (plain, {}, False),
+        (lambda message: None, {}, False),
+    ],
+)
+def test_the_annotation_of_a_handler_tells_whether_it_takes_values(
+    function: Any, how: dict[str, Any], values: bool
+) -> None:
+    handler = Handler.of(function, value=lambda message: message.payload, **how)
+    assert (handler.value is not None) == values
+
+
+def test_an_annotation_that_cannot_be_found_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="Unknown"):
+        Handler.of(of_unknown)
