@@ -59,19 +59,17 @@ class Credit:
             count, left = count + 1, left.taken(size)
         return count
 
-    def taken(self, size: int) -> Credit:
-        """The credit after a message of ``size`` bytes was handed over."""
-        return replace(
-            self, used_messages=self.used_messages + 1, used_bytes=self.used_bytes + size
-        )
+    def taken(self, *sizes: int) -> Credit:
+        """The credit after messages of so many bytes were handed over."""
+        return self._used(len(sizes), sum(sizes))
 
-    def settled(self, size: int) -> Credit:
-        """The credit after a message of ``size`` bytes was settled, or given back."""
-        if not self.window:
-            return self
-        return replace(
-            self, used_messages=self.used_messages - 1, used_bytes=self.used_bytes - size
-        )
+    def settled(self, *sizes: int) -> Credit:
+        """The credit after messages of so many bytes were settled, or given back."""
+        return self._used(-len(sizes), -sum(sizes)) if self.window and sizes else self
+
+    def _used(self, messages: int, size: int) -> Credit:
+        used = self.used_messages + messages, self.used_bytes + size
+        return replace(self, used_messages=used[0], used_bytes=used[1])
 
     def granted(self, messages: int = 0, bytes: int = 0) -> Credit:
         """The credit after more was granted; a limit that is None stays None."""

@@ -27,8 +27,6 @@ TRANSACTION_SECONDS = 4.5
 """A transaction may last five seconds; a handler that took longer than this was too slow for it."""
 MAX_SLOW = 3
 """How often a transactional handler may be too slow before its attempt counts as failed."""
-MAX_LOST = 3
-"""Leases of one transaction that may turn out to be lost before each is settled by itself."""
 
 
 Ended = list[tuple[Delivery, Outcome]]
@@ -140,19 +138,17 @@ def _commit(
 def _settle(
     deliveries: Sequence[Delivery], outcome: Outcome, settle: Callable[[Sequence[Delivery]], object]
 ) -> Ended:
-    """Settle all whose lease still holds, in one transaction; one by one if many are lost."""
+    """Settle all whose lease still holds, in one transaction."""
     ended: Ended = []
-    left = list(deliveries)
+    left = deliveries
     while left:
         try:
             settle(left)
             break
         except LeaseLost as error:
-            gone = [delivery for delivery in left if delivery.id == error.message_id]
+            gone = {*error.lost} & {each.id for each in left}
             if not gone:
                 raise
-            ended += [(delivery, Outcome.LOST) for delivery in gone]
-            left = [delivery for delivery in left if delivery not in gone]
-            if len(ended) >= MAX_LOST:
-                return ended + [one for each in left for one in _settle([each], outcome, settle)]
+            ended += [(each, Outcome.LOST) for each in left if each.id in gone]
+            left = [each for each in left if each.id not in gone]
     return ended + [(delivery, outcome) for delivery in left]

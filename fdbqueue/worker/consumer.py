@@ -16,7 +16,8 @@ from ..consumers.line import Demand
 from ..consumers.states import ConsumerState
 from ..errors import LeaseLost, QueueError
 from ..messages import next_event
-from ..messages.delivery import scan
+from ..messages.delivery import scan, settle
+from ..messages.delivery.lease_rows import Held
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
@@ -43,6 +44,7 @@ log = logging.getLogger("fdbqueue.worker")
 class Fetched:
     """What a worker found in a queue.
 
+    taken: the last of the deliveries, as they were taken.
     signal: what to wait for before the next fetch.
     asleep: whether there was room for more, so that no fetch is needed before the signal.
     returned: whether the prefetched messages have been given back.
@@ -52,6 +54,7 @@ class Fetched:
     """
 
     deliveries: list[Delivery]
+    taken: Sequence[Delivery] = ()
     signal: Sequence[wakeups.Watch] = ()
     asleep: bool = True
     returned: bool = False
@@ -175,9 +178,7 @@ class QueueConsumer:
         if found is None:
             demand = self._demand(room, begins)
             first = [*receiving.receive(self.db, self.queue._access, demand, 0.0)]
-            left = credit
-            for delivery in first:
-                left = left.taken(len(delivery.payload))
+            left = credit.taken(*(len(each.payload) for each in first))
             try:
                 found = self._run(
                     lambda tr: self._take(tr, left, most, (), begins, served=bool(first)),
@@ -189,7 +190,7 @@ class QueueConsumer:
         return replace(fetched, deliveries=first + fetched.deliveries, signal=self._armed(signal))
 
     def settle_and_fetch(
-        self, credit: Credit, most: int, finished: Sequence[Delivery], *, begins: bool = True
+        self, credit: Credit, most: int, finished: Sequence[Held], *, begins: bool = True
     ) -> Fetched | None:
         """Acknowledge deliveries and fetch, in one transaction; ``credit`` is what there is then.
 
@@ -236,7 +237,7 @@ class QueueConsumer:
         prefetched: Sequence[Delivery],
         begins: bool,
         served: bool = False,
-        finished: Sequence[Delivery] = (),
+        finished: Sequence[Held] = (),
     ) -> _Unarmed:
         scope, me = self.queue._scope(tr), self.ref
         registered = registry.registered(tr, self.keys, me)
@@ -245,7 +246,7 @@ class QueueConsumer:
         if not registered.present():
             raise _Evicted
         if above is not None:
-            self.queue.ack_many(tr, finished)
+            settle.ack(tr, self.queue._entry, finished)
             return Fetched([]), wakeups.defer(tr, scope, me, above)
         room, returned = credit.room(most), False
         if prefetched:
@@ -255,8 +256,7 @@ class QueueConsumer:
             )
         if returned:
             self.queue.release_many(tr, prefetched, delay=0)
-            for delivery in prefetched:
-                credit = credit.settled(len(delivery.payload))
+            credit = credit.settled(*(len(each.payload) for each in prefetched))
             room = credit.room(most)
         fitting = self._fitting(tr, credit, room)
         found: Sequence[Delivery] = []
@@ -264,7 +264,7 @@ class QueueConsumer:
             demand = self._demand(fitting, begins)
             found = receiving.receive_in(tr, self.queue._access, demand, finished)
         else:
-            self.queue.ack_many(tr, finished)
+            settle.ack(tr, self.queue._entry, finished)
         full = len(found) == fitting
         head = self._head(tr)
         alone = not begins and head is not None and head.envelope.suspect
@@ -283,6 +283,7 @@ class QueueConsumer:
             registry.evict_waiters(tr, scope)
         fetched = Fetched(
             list(found),
+            taken=found,
             asleep=not (full or alone or more),
             returned=returned,
             seconds=next_event.next_event_seconds(tr, scope, coming) if guards else None,
@@ -366,10 +367,10 @@ class SubscriptionConsumer(QueueConsumer):
         begins = begins and self.handlers == 1
         found = self.subscription._receive_many(self.db, room, self.lease, 0.0, self.name, begins)
         asleep = len(found) < room
-        return Fetched(found, signal, asleep=asleep, seconds=seconds)
+        return Fetched(found, signal=signal, asleep=asleep, seconds=seconds)
 
     def settle_and_fetch(
-        self, credit: Credit, most: int, finished: Sequence[Delivery], *, begins: bool = True
+        self, credit: Credit, most: int, finished: Sequence[Held], *, begins: bool = True
     ) -> Fetched | None:
         """Fetching spans transactions here, so nothing is done."""
         return None

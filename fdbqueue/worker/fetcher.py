@@ -50,7 +50,7 @@ class Fetcher:
                 fetches = buffer.due(time.monotonic(), state.is_free())
                 finished = buffer.take_finished()
                 past, begins = buffer.latest, state.is_free()
-                credit, most = buffer.credit, buffer.most
+                credit, most = buffer.credit, buffer.wants
                 exchanged = buffer.begin_fetch() if fetches else []
             if not fetches:
                 self._acknowledge(finished)
@@ -117,7 +117,8 @@ class Fetcher:
         deliveries = [delivery for job in finished for delivery in job.deliveries]
         try:
             assert buffer.consumer is not None
-            fetched = buffer.consumer.settle_and_fetch(credit, most, deliveries, begins=begins)
+            held = buffer.rows.joined(deliveries).held
+            fetched = buffer.consumer.settle_and_fetch(credit, most, held, begins=begins)
         except Exception as error:
             log.debug("%s: each is done by itself: %s", buffer.queue.name, error)
             return None
@@ -132,7 +133,8 @@ class Fetcher:
         deliveries = [delivery for job in finished for delivery in job.deliveries]
         ended: Ended = []
         try:
-            ended = acknowledge(self.state.worker.db, self.buffer.queue, deliveries)
+            joined = self.buffer.rows.joined(deliveries)
+            ended = acknowledge(self.state.worker.db, self.buffer.queue, joined)
         except BaseException:
             if len(finished) > 1:
                 for job in finished:

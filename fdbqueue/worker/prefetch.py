@@ -5,13 +5,16 @@ Every method is called with the worker's lock held.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..consumers.credit import Credit
+from ..messages.delivery.batch import Rows
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..values.backoff import Stored
@@ -26,8 +29,12 @@ MAX_AHEAD_BYTES = 4_000_000
 """Payloads of which a worker holds no more than the least number of messages."""
 LINGER_SECONDS = 0.003
 """How long an acknowledgement waits for others that are to come with it, while handlers run."""
+BATCHES = 5
+"""Batches that one transaction takes."""
 MAX_ACKNOWLEDGED = 1_000
 """Messages that one transaction acknowledges."""
+
+_begun, _token, _level = attrgetter("begun"), attrgetter("token"), attrgetter("message.level")
 
 
 @record
@@ -100,6 +107,8 @@ class Buffer:
     """Whether the next message must be handled beside no other."""
     suspects: bool = False
     """Whether there may be such a message among the prefetched ones."""
+    rows: Rows = field(default_factory=Rows)
+    """The rows of leases of what it holds."""
     pace: float | None = None
     """How many seconds a handler takes for a message, by a moving average."""
 
@@ -142,8 +151,14 @@ class Buffer:
 
     @property
     def most(self) -> int:
-        """How many messages to ask for at once."""
-        return min(self.window, max(MAX_AHEAD, self.policy.handler.batch or 1))
+        """The most messages to ask for at once."""
+        return min(self.window, max(MAX_AHEAD, BATCHES * (self.policy.handler.batch or 1)))
+
+    @property
+    def wants(self) -> int:
+        """How many messages to ask for: whole batches if there is room, so that no block is cut."""
+        room, batch = min(self.room, self.most), self.policy.handler.batch or 1
+        return room - room % batch or self.most
 
     @property
     def can_begin(self) -> bool:
@@ -181,13 +196,15 @@ class Buffer:
             self.gave_back(exchanged)
         else:
             self.prefetched.extend(exchanged)
-        for delivery in fetched.deliveries:
-            self.credit = self.credit.taken(len(delivery.payload))
-        self.prefetched.extend(fetched.deliveries)
-        self.suspects = self.suspects or any(each.begun for each in fetched.deliveries)
-        now, arrived = time.monotonic(), self.arrived
-        self.arrived = {each.token: arrived.get(each.token, now) for each in self.prefetched}
-        self.prefetched.sort(key=lambda delivery: delivery.message.level)
+        found = fetched.deliveries
+        self.credit = self.credit.taken(*(len(each.message.payload) for each in found))
+        self.rows.add(fetched.taken, found[-len(fetched.taken) :])
+        self.prefetched.extend(found)
+        self.suspects = self.suspects or any(map(_begun, found))
+        self.arrived.update(dict.fromkeys(map(_token, found), time.monotonic()))
+        if len(self.arrived) > 2 * len(self.prefetched) + MAX_AHEAD:
+            self.arrived = {each.token: self.arrived[each.token] for each in self.prefetched}
+        self.prefetched.sort(key=_level)
         self.short, self.alone = fetched.short, fetched.alone
         self.latest, self.fetch_at = fetched, min(until, self.fetch_at)
 
@@ -212,14 +229,13 @@ class Buffer:
             self.prefetched.remove(exclusive)
             self.running[exclusive.token] = exclusive
             return [exclusive]
-        # One that was delivered before is handled by itself: a batch may have failed of it.
-        count = 1
-        while count < min(self.policy.handler.batch or 1, len(self.prefetched)):
-            if any(each.message.redelivered for each in self.prefetched[count - 1 : count + 1]):
-                break
-            count += 1
-        begun, self.prefetched = self.prefetched[:count], self.prefetched[count:]
-        self.running.update((delivery.token, delivery) for delivery in begun)
+        begun = self.prefetched[: self.policy.handler.batch or 1]
+        if len(begun) > 1:
+            # One that was delivered before is handled by itself: a batch may have failed of it.
+            fresh = itertools.takewhile(lambda each: not each.message.redelivered, begun)
+            begun = list(fresh) or begun[:1]
+        del self.prefetched[: len(begun)]
+        self.running.update(zip(map(_token, begun), begun, strict=True))
         return begun
 
     @property
@@ -231,19 +247,18 @@ class Buffer:
         self.suspects = found is not None
         return found
 
-    def end(self, deliveries: Iterable[Delivery]) -> None:
+    def end(self, deliveries: Sequence[Delivery]) -> None:
         """Running messages are settled, or lost: their credit comes back."""
-        for delivery in deliveries:
-            held = self.running.pop(delivery.token, None) is not None
-            if held and delivery.token not in self.unsettled:
-                self._handled(delivery)
-            self.unsettled.discard(delivery.token)
-            self.lost.discard(delivery.token)
+        held = [each for each in deliveries if self.running.pop(each.token, None) is not None]
+        self._handled([each for each in held if each.token not in self.unsettled])
+        tokens = {*map(_token, deliveries)}
+        self.unsettled -= tokens
+        self.lost -= tokens
+        self.rows.forget(deliveries)
 
-    def _handled(self, delivery: Delivery) -> None:
-        self.handled += 1
-        self.short = False
-        self.credit = self.credit.settled(len(delivery.payload))
+    def _handled(self, deliveries: Sequence[Delivery]) -> None:
+        self.handled += len(deliveries)
+        self.gave_back(deliveries)
 
     def finish(self, deliveries: Sequence[Delivery], seconds: float) -> bool:
         """Leave running messages to be acknowledged by the fetcher; whether it will.
@@ -253,9 +268,8 @@ class Buffer:
         if not self.settles or not all(each.token in self.running for each in deliveries):
             return False
         self.finished.append(Finished(deliveries, seconds, time.monotonic()))
-        for delivery in deliveries:
-            self.unsettled.add(delivery.token)
-            self._handled(delivery)
+        self.unsettled.update(map(_token, deliveries))
+        self._handled(deliveries)
         return True
 
     def lingers(self, now: float) -> float:
@@ -303,11 +317,12 @@ class Buffer:
             self._adapt()
         return old
 
-    def gave_back(self, deliveries: Iterable[Delivery]) -> None:
+    def gave_back(self, deliveries: Sequence[Delivery]) -> None:
         """Prefetched messages are in the queue again, or lost."""
-        for delivery in deliveries:
+        if deliveries:
             self.short = False
-            self.credit = self.credit.settled(len(delivery.payload))
+            sizes = (len(each.message.payload) for each in deliveries)
+            self.credit = self.credit.settled(*sizes)
 
     def holds(self, delivery: Delivery) -> bool:
         """Whether a message is running, and its lease not known to be gone."""
@@ -330,8 +345,9 @@ class Buffer:
         for delivery in self.held():
             self.lose(delivery.token)
 
-    def extended(self, deliveries: Iterable[Delivery]) -> None:
+    def extended(self, deliveries: Sequence[Delivery]) -> None:
         """Leases end later."""
+        self.rows.forget(deliveries)
         renewed = {delivery.token: delivery for delivery in deliveries}
         self.prefetched = [renewed.get(held.token, held) for held in self.prefetched]
         for token in renewed.keys() & self.running.keys():

@@ -123,7 +123,7 @@ class State:
         self._hasty = self._hasty and bool(self.jobs)
         self.settled(job.buffer, () if job.finished else job.deliveries)
 
-    def settled(self, buffer: Buffer, deliveries: Iterable[Delivery]) -> None:
+    def settled(self, buffer: Buffer, deliveries: Sequence[Delivery]) -> None:
         """Messages are settled, or lost: there is room for others."""
         buffer.end(deliveries)
         self._wake()

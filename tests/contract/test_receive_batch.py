@@ -10,6 +10,8 @@ import pytest
 
 from fdbqueue import Batch, Delivery, NewMessage, Queue, Reject, Retry, Snooze, State, verify
 from fdbqueue.errors import InvalidArgument, LeaseLost
+from fdbqueue.messages.delivery.batch import Rows
+from fdbqueue.messages.delivery.lease_rows import WholeRow
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -322,6 +324,37 @@ def test_a_block_that_settles_itself_is_left_alone(db: fdb.Database, queue: Queu
     tr = db.create_transaction()
     with pytest.raises(InvalidArgument, match="transaction of yours"), queue.receive_batch(tr, 9):
         pass
+
+
+# -- in parts -------------------------------------------------------------------------------------
+
+
+def test_a_row_is_settled_whole_where_its_messages_follow_each_other(
+    db: fdb.Database, queue: Queue[bytes]
+) -> None:
+    # Given two blocks that a consumer holds
+    for some in (HUNDRED[:9], HUNDRED[9:18]):
+        queue.enqueue_many(db, some)
+    taken = queue.receive_batch(db, 18)._deliveries
+    each, known = list(taken), Rows()
+    known.add(taken, each)
+    whole = known.joined(each).held
+    assert [type(one) is WholeRow for one in whole] == [True, True]
+    # When it settles them in another order, or in parts
+    mixed = [*each[:2], *each[9:14], *each[7:9], each[3]]
+    assert [*known.joined(mixed).held] == mixed
+    queue.ack_many(db, known.joined([each[0], *each[9:]]))
+    assert queue.depth(db).done == 10
+    # Then each message is settled, and those of a row that is gone by themselves
+    known.forget(each[9:])
+    with pytest.raises(LeaseLost) as raised:
+        queue.ack_many(db, known.joined(each))
+    assert len(raised.value.lost) == 10
+    queue.release_many(db, known.joined(each[1:9]))
+    depth = queue.depth(db)
+    assert (depth.done, depth.ready) == (10, 8)
+    assert rows(db, queue, Kind.LEASE) == 0
+    clean(db, queue)
 
 
 # -- beside others --------------------------------------------------------------------------------

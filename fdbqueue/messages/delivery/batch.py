@@ -121,6 +121,63 @@ class Together(Sequence[Delivery]):
         """What is to be read to settle all of them."""
 
 
+class Joined(Together):
+    """Deliveries of several batches, or of some of their messages."""
+
+    __slots__ = ("_deliveries", "_held")
+
+    def __init__(self, deliveries: Sequence[Delivery], held: Sequence[Held]) -> None:
+        self._deliveries = deliveries
+        self._held = held
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    @overload
+    def __getitem__(self, n: int) -> Delivery: ...
+    @overload
+    def __getitem__(self, n: slice) -> Sequence[Delivery]: ...
+    def __getitem__(self, n: int | slice) -> Delivery | Sequence[Delivery]:
+        return self._deliveries[n]
+
+    @property
+    def held(self) -> Sequence[Held]:
+        """As in ``Together``: with a row where it has all of its messages."""
+        return self._held
+
+
+class Rows:
+    """The whole rows of a consumer, which settles their messages in parts and in any order."""
+
+    def __init__(self) -> None:
+        self._ends: dict[bytes, tuple[WholeRow, list[bytes]]] = {}
+
+    def add(self, taken: Sequence[Delivery], deliveries: Sequence[Delivery]) -> None:
+        """Keep the rows of what was taken; ``deliveries`` are the same, made."""
+        for row in taken.rows if isinstance(taken, Taken) else ():
+            if row.end - row.begin > 1:
+                tokens = [each.token for each in deliveries[row.begin : row.end]]
+                self._ends[tokens[-1]] = row, tokens
+
+    def forget(self, deliveries: Iterable[Delivery]) -> None:
+        """Forget the rows that end with one of these: they are settled, or end later."""
+        for each in deliveries if self._ends else ():
+            self._ends.pop(each.token, None)
+
+    def joined(self, deliveries: Sequence[Delivery]) -> Joined:
+        """Deliveries, to be settled by rows where all messages of a row follow each other."""
+        held: list[Held] = []
+        tokens: list[bytes] = []
+        for each in deliveries:
+            held.append(each)
+            tokens.append(each.token)
+            row, its_own = self._ends.get(each.token, (None, tokens))
+            if row is not None and tokens[-len(its_own) :] == its_own:
+                del held[-len(its_own) :]
+                held.append(row)
+        return Joined(deliveries, held)
+
+
 class Taken(Together):
     """The deliveries of a batch, each made when it is asked for."""
 
