@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import Enum
+from typing import Self
 
 from ..values.durations import Seconds, patience
 from .binding import FAILURES, fdb
@@ -58,8 +59,15 @@ def next_state(
 class Connection:
     """Asks the store every ``interval`` seconds, between ``start`` and ``stop``.
 
-    timeout: seconds that it has to answer. lost_after: seconds of silence until LOST.
-    Listeners are called in the asking thread, one after another, with the new state.
+    A context manager does both. A worker has one of its own; producers and services may have one::
+
+        with Connection(db) as connection:
+            connection.listen(lambda state: log.warning("the store is %s", state.value))
+
+    timeout: seconds that the store has to answer. lost_after: seconds of silence until LOST; for
+    who holds leases, as long as the shortest of these lasts.
+    Listeners are called in the asking thread, one after another, with the new state; what they
+    raise is logged. Raises ``InvalidArgument``.
     """
 
     def __init__(
@@ -100,8 +108,17 @@ class Connection:
         """Ask at once, after an error."""
         self._ask.set()
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
-        """Start asking."""
+        """Start asking, if no thread does; also in a forked process."""
+        if self._thread is not None and self._thread.is_alive() and not self._stopped.is_set():
+            return
         self._stopped.clear()
         self._answered_at = self._now()
         self._thread = threading.Thread(target=self._run, name="fdbqueue-connection", daemon=True)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from fdbqueue import Depth, Queue, fdb, verify
 from tests.acceptance.running import FDBQ, Fdbq, told
-from tests.patience import DEADLINE
+from tests.patience import DEADLINE, eventually
 
 APP = """
 import os, time
@@ -98,13 +98,6 @@ def workers(tmp_path: Path, environment: dict[str, str], name: str) -> Iterator[
     workers = Workers(tmp_path, {**environment, "QUEUE": name})
     yield workers
     workers.end()
-
-
-def eventually(true: Callable[[], object]) -> None:
-    until = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < until, "it never became true"
-        time.sleep(0.02)
 
 
 def done_beyond(db: fdb.Database, queue: Queue, count: int) -> bool:

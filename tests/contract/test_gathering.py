@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -16,7 +15,7 @@ from fdbqueue.consumers.receiving import gathering
 from fdbqueue.errors import LeaseLost, OperationTimedOut, QueueError
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
-from tests.patience import DEADLINE
+from tests.patience import DEADLINE, eventually
 
 FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
 PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=length)]
@@ -25,13 +24,6 @@ PLANS = [plan for length in (1, 2) for plan in itertools.product(FAULTS, repeat=
 @pytest.fixture(params=["auto", "staged"])
 def queue(db: fdb.Database, space: fdb.Subspace, request: pytest.FixtureRequest) -> Queue:
     return Queue.create(db, "orders", root=space, contention=request.param)
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def payloads(found: Sequence[Delivery]) -> list[bytes]:
@@ -59,7 +51,7 @@ class Together:
 
         self._threads.append(threading.Thread(target=body))
         self._threads[-1].start()
-        until(lambda: len(self.queue._access.calls) > number)
+        eventually(lambda: len(self.queue._access.calls) > number)
 
     def receives(self, ack: Sequence[Delivery] = (), wait: float = 0.0) -> None:
         self.asks(lambda db: self.queue.receive_many(db, 1, ack=ack, wait=wait))
@@ -118,7 +110,7 @@ def test_threads_for_which_there_is_no_message_learn_so_or_wait_in_line(
     together.receives()
 
     def enqueue_later() -> None:
-        until(lambda: together.found.keys() >= {0, 2})
+        eventually(lambda: together.found.keys() >= {0, 2})
         queue.enqueue(db, b"1")
 
     late = threading.Thread(target=enqueue_later)

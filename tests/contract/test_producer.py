@@ -44,7 +44,7 @@ from tests.flaky import (
     CuttableDatabase,
     FlakyDatabase,
 )
-from tests.patience import DEADLINE
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 FAULTS = (CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST)
@@ -122,13 +122,6 @@ def results(futures: Sequence[Future[str]]) -> list[str | type[BaseException]]:
 
 def numbers(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % n for n in range(start, start + count)]
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def in_thread(work: Callable[[], object]) -> Future[Any]:
@@ -551,7 +544,7 @@ def test_a_sender_waits_while_the_producer_is_full(
         waiting = []
         for payload in numbers(5, 3):
             waiting.append(in_thread(partial(producer.send, payload)))
-            until(lambda: len(producer._pending._line) == len(waiting))
+            eventually(lambda: len(producer._pending._line) == len(waiting))
         assert producer.pending == 3
         held.open.set()
         for each in waiting:
@@ -574,9 +567,9 @@ def test_the_bytes_of_a_producer_are_bounded_but_for_a_single_message(
         producer.send(b"1")
         # A large message that waits is not overtaken by small ones that would fit.
         large = in_thread(lambda: producer.send(b"2" * 3_000))
-        until(lambda: producer._pending._line)
+        eventually(lambda: producer._pending._line)
         small = in_thread(lambda: producer.send(b"3"))
-        until(lambda: len(producer._pending._line) == 2)
+        eventually(lambda: len(producer._pending._line) == 2)
         held.open.set()
         for each in (large, small):
             each.result(DEADLINE).result(DEADLINE)
@@ -591,7 +584,7 @@ def test_a_large_message_that_gives_up_lets_smaller_ones_in(
         producer.send(b"0" * 2_000)
         held.begun()
         large = in_thread(lambda: producer.send(b"2" * 3_000, timeout=0.2))
-        until(lambda: producer._pending._line)
+        eventually(lambda: producer._pending._line)
         small = in_thread(lambda: producer.send(b"3"))
         with pytest.raises(ProducerFull):
             large.result(DEADLINE)
@@ -632,7 +625,7 @@ def test_closing_stores_everything_and_then_refuses(
     held.hold()
     futures = [producer.send(payload) for payload in numbers(3)]
     blocked = in_thread(lambda: producer.send(b"x"))
-    until(lambda: producer._pending._line)
+    eventually(lambda: producer._pending._line)
     closing = [in_thread(producer.close) for _ in range(2)]
     with pytest.raises(ProducerClosed):
         blocked.result(DEADLINE)
@@ -706,7 +699,7 @@ def test_flushing_waits_for_what_was_sent_before_only(
         with pytest.raises(ProducerUnfinished, match="1 messages"):
             producer.flush(0.01)
         flushing = in_thread(lambda: producer.flush(DEADLINE))
-        until(lambda: producer._pending._wanted == 1)
+        eventually(lambda: producer._pending._wanted == 1)
         producer.send(b"second")
         held.open.set()
         flushing.result(DEADLINE)

@@ -21,17 +21,9 @@ from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
 from fdbqueue.worker.consumer import QueueConsumer
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
-from tests.patience import DEADLINE
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
-
-
-def eventually(true: Callable[[], object]) -> None:
-    """Wait until something is true, for the deadline at most."""
-    until = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < until, "it never became true"
-        time.sleep(0.01)
 
 
 def pass_time(db: Database, queue: Queue, clock: ManualClock, seconds: float) -> None:

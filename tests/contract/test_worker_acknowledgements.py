@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -28,16 +27,9 @@ from tests.flaky import (
     UNKNOWN_LOST,
     FlakyDatabase,
 )
-from tests.patience import DEADLINE
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
-
-
-def eventually(true: Callable[[], object]) -> None:
-    until = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < until, "it never became true"
-        time.sleep(0.005)
 
 
 class Together:

@@ -23,17 +23,9 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import state
 from fdbqueue.worker.consumer import QueueConsumer
-from tests.patience import DEADLINE
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
-
-
-def eventually(true: Callable[[], object]) -> None:
-    """Wait until something is true, for the deadline at most."""
-    until = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < until, "it never became true"
-        time.sleep(0.01)
 
 
 def done(db: Database, queue: Queue, count: int) -> None:

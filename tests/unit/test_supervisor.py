@@ -3,19 +3,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from fdbqueue.worker.supervisor import Supervisor
-from tests.patience import DEADLINE
-
-
-def eventually(true: Callable[[], object]) -> None:
-    until = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < until, "it never became true"
-        time.sleep(0.01)
+from tests.patience import eventually
 
 
 def shell(line: str) -> list[str]:
