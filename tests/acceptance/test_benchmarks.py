@@ -94,6 +94,16 @@ def test_a_sign_of_life_costs_the_same_beside_many(db: fdb.Database, bench: Benc
     assert left_behind(db) == 0
 
 
+def test_producers_are_measured_beside_enqueues(bench: Bench, db: fdb.Database) -> None:
+    done = bench("producers", "--threads", "1,4", "--seconds", "0.1", "--rounds", "1", "--json")
+
+    found = {(one["way"], one["threads"]): one for one in json.loads(done.stdout)}
+    ways = ("enqueue", "enqueue of 100", "producer, each waits", "producer, nobody waits")
+    assert sorted(found) == sorted((way, threads) for way in ways for threads in (1, 4))
+    assert found["enqueue", 4]["shared"] <= 1 < found["producer, nobody waits", 1]["shared"]
+    assert left_behind(db) == 0
+
+
 def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
     db: fdb.Database, bench: Bench
 ) -> None:

@@ -247,6 +247,35 @@ def blocks(
 
 
 @app.command()
+def producers(
+    threads: Annotated[
+        str, Option(metavar="N,…", help="Numbers of threads that add messages.")
+    ] = "1,8,64",
+    seconds: Seconds = 1.0,
+    rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 3,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure threads that send single messages, beside single and batched enqueues.
+
+    \b
+    Examples:
+      tools/bench producers
+      tools/bench producers --threads 1,16 --seconds 3
+    """
+    from . import producers as producers_
+    from . import report
+
+    counts = [_positive(text) for text in threads.split(",")]
+    found = producers_.run(counts, seconds, rounds)
+    if as_json:
+        terminal.print_json([one.to_json() for one in found])
+    else:
+        terminal.print_table(report.ADDING, report.adding(found), report.ADDING[1:])
+    _write(json_file, {"costs": [one.to_json() for one in found]})
+
+
+@app.command()
 def spark(
     only: Annotated[
         str | None, Option(metavar="GROUP,…", help="Only these of browse, write, consume.")

@@ -10,12 +10,14 @@ from typing import Any
 from .bars import Bar
 from .blocks import Cost
 from .measure import Figures
+from .producers import Cost as AddingCost
 
 RUN = (
     "scheme", "consumers", "messages/s", "p50 ms", "p99 ms", "attempts", "commits",
     "round trips", "CPU s/1000", "most:least", "overtaken",
 )  # fmt: skip
 COST = ("", "messages", "messages/s", "mutations/message", "bytes/message")
+ADDING = ("", "threads", "messages/s", "CPU µs/message", "messages/commit")
 BAR = ("", "bar", "figure", "must be")
 
 
@@ -48,6 +50,20 @@ def costs(found: Sequence[Cost]) -> list[tuple[str, ...]]:
             f"{each.rate:,.0f}",
             f"{each.mutations:.2f}",
             f"{each.size:,.0f}",
+        )
+        for each in found
+    ]
+
+
+def adding(found: Sequence[AddingCost]) -> list[tuple[str, ...]]:
+    """A row for each way to add messages, with the headers ``ADDING``."""
+    return [
+        (
+            each.way,
+            str(each.threads),
+            f"{each.rate:,.0f}",
+            f"{each.cpu_us:,.0f}",
+            f"{each.shared:.1f}",
         )
         for each in found
     ]

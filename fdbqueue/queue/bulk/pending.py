@@ -1,6 +1,10 @@
 """What a producer holds: messages in the order in which they were sent, within bounds.
 
 Threads put messages in, first come, first served. One thread takes them out, batch by batch.
+
+Threads that wait for their messages send the next ones when a batch is done. The next batch would
+begin with those that were sent before, and the others would share another one: two commits, where
+one is enough. So a batch waits for those threads, for a part of the time that the last one took.
 """
 
 from __future__ import annotations
@@ -15,6 +19,11 @@ from dataclasses import dataclass, field
 from ...errors import ProducerClosed, ProducerFull
 from ...messages.enqueue.admission import Draft, Plain
 from ...messages.transaction_budget import STEP_BYTES
+
+_NEVER = float("inf")
+LINGER_SHARE = 0.25
+LINGER_SECONDS = 0.02
+"""For which part of the time that a batch took the next one waits, and for how long at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,12 +45,15 @@ class Sent:
 class Pending:
     """Messages that were sent and are neither stored nor failed.
 
-    linger: seconds that a message waits for others. max_batch: messages in a batch.
+    linger: seconds that a message waits for others; None to wait, after a batch, for those whose
+    messages it had. max_batch: messages in a batch.
     max_messages, max_bytes: what is held at most; a single message of any size is held if there is
     no other.
     """
 
-    def __init__(self, linger: float, max_batch: int, max_messages: int, max_bytes: int) -> None:
+    def __init__(
+        self, linger: float | None, max_batch: int, max_messages: int, max_bytes: int
+    ) -> None:
         self.linger = linger
         self.max_batch = max_batch
         self.max_messages = max_messages
@@ -60,8 +72,13 @@ class Pending:
         """How many messages were ever taken in, and how many are done: the first ones."""
         self._wanted = 0
         """Up to which of them somebody waits for."""
-        self._sleeping = False
-        """Whether the thread that takes sleeps, because there is too little."""
+        self._begun_at = 0.0
+        """When the last batch was taken out, in seconds of the monotonic clock."""
+        self._expected = 0
+        """How many messages there may be soon after the last batch, and until when that is."""
+        self._expected_until = 0.0
+        self._wakes_at = 0.0
+        """Until when the thread that takes sleeps; 0 while it does not."""
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._ended = threading.Condition(self._lock)
@@ -99,10 +116,12 @@ class Pending:
     def take(self) -> list[Sent]:
         """The next batch, once it is due; empty when the producer is closed and nothing is left."""
         with self._lock:
-            while (seconds := self._due()) > 0:
-                self._sleeping = True
-                self._arrived.wait(None if seconds == float("inf") else seconds)
-            self._sleeping = False
+            while (at := self._due_at()) > (now := time.monotonic()):
+                if not self._waiting and self._expected_until > now:
+                    at = self._expected_until  # Whoever sends until then need not wake anybody.
+                self._wakes_at = at
+                self._arrived.wait(None if at == _NEVER else at - now)
+            self._wakes_at, self._begun_at = 0.0, now
             batch: list[Sent] = []
             room = STEP_BYTES
             while self._waiting and len(batch) < self.max_batch:
@@ -112,6 +131,14 @@ class Pending:
                 batch.append(self._waiting.popleft())
             self._waiting_size -= sum(sent.size for sent in batch)
             return batch
+
+    def expect(self, count: int) -> None:
+        """So many messages are stored, and their senders are told next."""
+        with self._lock:
+            now = time.monotonic()
+            self._expected = count + len(self._waiting)
+            longest = min(LINGER_SECONDS, LINGER_SHARE * (now - self._begun_at))
+            self._expected_until = now + longest
 
     def done(self, batch: Sequence[Sent]) -> None:
         """What was taken out is stored, or has failed: there is room for others."""
@@ -156,14 +183,17 @@ class Pending:
             self._waiting_size = 0
             return left
 
-    def _due(self) -> float:
-        """In how many seconds the next batch is due."""
-        if not self._waiting:
-            return 0.0 if self.closed else float("inf")
-        full = len(self._waiting) >= self.max_batch or self._waiting_size >= STEP_BYTES
+    def _due_at(self) -> float:
+        """When the next batch is due, in seconds of the monotonic clock."""
+        waiting = len(self._waiting)
+        if not waiting:
+            return 0.0 if self.closed else _NEVER
+        full = waiting >= self.max_batch or self._waiting_size >= STEP_BYTES
         if full or self.closed or self._line or self._done < self._wanted:
             return 0.0
-        return self._waiting[0].at + self.linger - time.monotonic()
+        if self.linger is not None:
+            return self._waiting[0].at + self.linger
+        return self._expected_until if waiting < self._expected else 0.0
 
     def _fits(self, sent: Sent) -> bool:
         return not self.messages or (
@@ -188,9 +218,9 @@ class Pending:
             sent.entered.set()
 
     def _rouse(self) -> None:
-        """Wake the thread that takes, if there is enough for it."""
-        if self._sleeping and (len(self._waiting) == 1 or self._due() <= 0):
-            self._sleeping = False
+        """Wake the thread that takes, if it sleeps for too long."""
+        if self._wakes_at and self._due_at() < self._wakes_at:
+            self._wakes_at = 0.0
             self._arrived.notify()
 
     def _full(self) -> ProducerFull:

@@ -48,7 +48,6 @@ from .pending import Pending, Sent
 
 log = logging.getLogger("fdbqueue.producer")
 
-LINGER_SECONDS = 0.0
 BATCH = 1_000
 PENDING = 10_000
 PENDING_BYTES = 64_000_000
@@ -62,7 +61,7 @@ _PARTIAL = (InvalidInput, QueueFull, TransactionTooLarge, TransactionTooSlow, Co
 class Producing(TypedDict, total=False):
     """What ``Queue.producer`` takes besides the database and a deadline."""
 
-    linger: Seconds
+    linger: Seconds | None
     max_batch: int
     max_pending: int
     max_pending_bytes: int
@@ -78,8 +77,10 @@ class Producer(Generic[T]):
         ids = [future.result() for future in futures]
 
     db: where to enqueue; a transaction of yours takes ``Queue.enqueue``.
-    linger: seconds that a message waits for others to share its transaction, 0 to 60. Even with 0,
-        messages that are sent during a commit share the next one.
+    linger: seconds that a message waits for others to share its transaction, 0 to 60. None to wait
+        for threads whose messages were stored just now, for a quarter of the time that took and
+        at most 0.02.
+        Messages that are sent during a commit share the next one in any case.
     max_batch: messages in one transaction at most, 1 to 10,000; it also ends at 4 MB.
     max_pending, max_pending_bytes: how many messages that are not stored yet are held in memory at
         most, and how many bytes, with 1,000 for each message. A single message of any size is held
@@ -107,7 +108,7 @@ class Producer(Generic[T]):
         queue: Enqueuing[T],
         db: fdb.Database,
         *,
-        linger: Seconds = LINGER_SECONDS,
+        linger: Seconds | None = None,
         max_batch: int = BATCH,
         max_pending: int = PENDING,
         max_pending_bytes: int = PENDING_BYTES,
@@ -124,8 +125,8 @@ class Producer(Generic[T]):
         self._timeout = seconds
         self._queue = queue.within(seconds)
         self._db = db
-        wait = durations.within(linger, 0.0, 60.0)
-        if wait is None:
+        wait = None if linger is None else durations.within(linger, 0.0, 60.0)
+        if wait is None and linger is not None:
             raise InvalidArgument(argument="linger", value=linger, problem="must be 0 to 60 s")
         self._bounds = (
             wait,
@@ -286,6 +287,7 @@ class Producer(Generic[T]):
             self._lose(batch, error)
             return
         else:
+            self._pending.expect(len(batch))
             for sent, message_id in zip(batch, ids, strict=True):
                 _tell(sent.future, message_id)
             return
