@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ class Actor:
 
 
 class Producer(Actor):
-    """Enqueues: one message or many, at once or later, by itself or beside a mark."""
+    """Enqueues: one message or many, at once or later, by itself, beside a mark, or by a producer
+    that the threads of the process share."""
 
     def step(self) -> None:
         """Enqueue once."""
@@ -117,7 +119,10 @@ class Producer(Actor):
 
             return list(place(self.db))
 
-        how = self.random.choice(["alone", "beside"])
+        how = self.random.choice(["alone", "beside", "sent"])
+        if how == "sent":
+            self._send(name, messages, told)
+            return
         self.do(
             "enqueue",
             name,
@@ -125,6 +130,21 @@ class Producer(Actor):
             messages=told,
             marked=how != "alone",
         )
+
+    def _send(self, name: str, messages: list[NewMessage[bytes]], told: list[list[Any]]) -> None:
+        """Each message is an operation of its own, and ends with its future."""
+        sent: list[tuple[int, Future[str]]] = []
+        for message, each in zip(messages, told, strict=True):
+            n = self.recorder.begin(self.who, "enqueue", name, messages=[each], marked=False)
+            try:
+                sent.append((n, self.place.producer(name).send(message)))
+            except (QueueError, *FAILURES) as error:
+                self.recorder.end(self.who, n, error=f"{type(error).__name__}: {error}")
+        for n, future in sent:
+            try:
+                self.recorder.end(self.who, n, result=[future.result()])
+            except (QueueError, *FAILURES) as error:
+                self.recorder.end(self.who, n, error=f"{type(error).__name__}: {error}")
 
     def _deep(self, name: str) -> bool:
         """Whether to let consumers keep up."""

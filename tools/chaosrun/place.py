@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import fdbqueue
-from fdbqueue import Queue, fdb
+from fdbqueue import Producer, Queue, fdb
 from fdbqueue.store.clocks import Clock
 
 LEASE = 2.0
@@ -96,6 +97,15 @@ class Place:
         self.space = fdb.Subspace(rawPrefix=bytes.fromhex(root))
         self.root = self.space.subspace(("queues",))
         self.queues = {name: Queue(name, self.root, clock=clock or Clock()) for name in QUEUES}
+        self._producers: dict[str, Producer[Any]] = {}
+        self._making = threading.Lock()
+
+    def producer(self, name: str) -> Producer[Any]:
+        """The producer of a queue that the threads of this process share."""
+        with self._making:
+            if name not in self._producers:
+                self._producers[name] = self.queues[name].producer(self.db)
+            return self._producers[name]
 
     def create(self) -> None:
         """Make the queues and their subscriptions."""
