@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -15,6 +19,28 @@ def require_spark() -> None:
     try:
         check_java()
     except (MissingPackage, MissingJava) as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        _without(str(error))
+
+
+def require_curator() -> list[str]:
+    """The command that runs a Java source file with Curator and ZooKeeper, which come with Spark.
+
+    Skip the test where there is no compiler of Java, or no kazoo.
+    """
+    require_spark()
+    java = check_java()
+    modules = subprocess.run([java, "--list-modules"], check=True, capture_output=True, text=True)
+    if "jdk.compiler" not in modules.stdout:
+        _without(f"{java} has no compiler: a JDK is needed")
+    if find_spec("kazoo") is None:
+        _without("kazoo is needed: tools/setup.sh installs it")
+    spark = find_spec("pyspark")
+    assert spark is not None
+    assert spark.origin is not None
+    return [java, "-Dlog4j2.level=OFF", "-cp", f"{Path(spark.origin).parent}/jars/*"]
+
+
+def _without(problem: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(problem)
+    pytest.skip(problem)

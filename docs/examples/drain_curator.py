@@ -187,7 +187,7 @@ def _items(value: bytes) -> list[bytes]:
 
 def main(kind: str, hosts: str, path: str, name: str) -> None:
     """Drain, and tell which nodes are left."""
-    from kazoo.client import KazooClient  # type: ignore[import-not-found,unused-ignore]
+    from kazoo.client import KazooClient
 
     zk = KazooClient(hosts)
     zk.start()
