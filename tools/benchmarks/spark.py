@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from fdbqueue import spark as pipeline
 from fdbqueue.cli.bench import processes
 
-from . import process_tree
 from .bars import Bar
 from .spark_setup import Rate, Setup
 
@@ -63,44 +62,20 @@ def consume(setup: Setup) -> Iterator[Rate]:
     batch = max(1, setup.rows // STREAM_BATCHES)
     constants = {"rows": setup.rows, "batch": batch, "size": setup.size}
     texts = {name: str(value) for name, value in constants.items()}
-    yield _streamed(setup, "stream of constants", "constants", texts)
-    options = {
-        **pipeline.options(setup.db, setup.filled("consumed")),
-        "mode": "consume",
-        "consumer": "bench",
-        "maxMessagesPerBatch": str(batch),
-    }
+    yield setup.streamed("stream of constants", "constants", lambda: texts)
+    numbers = count()
+
+    def options() -> dict[str, str]:
+        queue = setup.filled(f"consumed {next(numbers)}")
+        taking = {"mode": "consume", "consumer": "bench", "maxMessagesPerBatch": str(batch)}
+        return {**pipeline.options(setup.db, queue), **taking}
+
     name = "stream that takes messages"
-    yield _streamed(setup, name, "fdbqueue", options, CONSUME_RATE)
-    idle = 1000 * _idle_seconds(options)
+    yield setup.streamed(name, "fdbqueue", options, CONSUME_RATE)
+    empty = {**pipeline.options(setup.db, setup.queue("empty")), "consumer": "bench"}
+    idle = 1000 * _idle_seconds({**empty, "mode": "consume"})
     name = "ms of ours in an empty micro-batch"
     yield Rate(name, idle, bar=Bar(name, idle, IDLE_MS, True))
-
-
-def _streamed(
-    setup: Setup, name: str, source: str, options: Mapping[str, str], at_least: float = 0
-) -> Rate:
-    """Measure a stream until everything is read, without the first micro-batch, a warm-up."""
-    spent = process_tree.cpu_seconds()
-    with TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
-        query = (
-            setup.spark.readStream.format(source)
-            .options(**options)
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        done = [each for each in query.recentProgress if each.numInputRows][1:]
-    now = process_tree.cpu_seconds()
-    cost = None if spent is None or now is None else (now - spent) / setup.rows * 1e6
-    seconds = sum(each.durationMs["triggerExecution"] for each in done) / 1000
-    rate = sum(each.numInputRows for each in done) / seconds
-    return Rate(
-        name, rate, cost, Bar(f"{name}: rows/s", rate, at_least, False) if at_least else None
-    )
 
 
 def _idle_seconds(options: Mapping[str, str]) -> float:

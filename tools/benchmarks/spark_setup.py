@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from statistics import median
-from typing import TYPE_CHECKING, Any, Unpack
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from fdbqueue import spark as pipeline
 from fdbqueue.queue.queue import Queue
@@ -20,6 +21,8 @@ from .bars import Bar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 BATCH = 2_000
 LEVELS = 10
@@ -89,13 +92,51 @@ class Setup:
 
         at_least: the bar in rows per second, if there is one.
         """
-        if self.runs > 1:
+
+        def run(_: None) -> float:
+            began = time.perf_counter()
             action()
+            return self.rows / (time.perf_counter() - began)
+
+        return self._median(name, lambda: None, run, at_least)
+
+    def streamed(
+        self, name: str, source: str, options: Callable[[], Mapping[str, str]], at_least: float = 0
+    ) -> Rate:
+        """Read all rows as a stream and discard them; returns the median of the runs, each without
+        its first micro-batch.
+
+        options: makes the options of a run. at_least: as for ``measured``.
+        """
+
+        def run(given: Mapping[str, str]) -> float:
+            with TemporaryDirectory(prefix="fdbqueue-bench-") as checkpoint:
+                query = (
+                    self.spark.readStream.format(source)
+                    .options(**given)
+                    .load()
+                    .writeStream.format("noop")
+                    .option("checkpointLocation", checkpoint)
+                    .trigger(availableNow=True)
+                    .start()
+                )
+                query.awaitTermination()
+                done = [each for each in query.recentProgress if each.numInputRows][1:]
+            seconds = sum(each.durationMs["triggerExecution"] for each in done) / 1000
+            return sum(each.numInputRows for each in done) / seconds
+
+        return self._median(name, options, run, at_least)
+
+    def _median(
+        self, name: str, prepare: Callable[[], T], run: Callable[[T], float], at_least: float
+    ) -> Rate:
+        if self.runs > 1:
+            run(prepare())
         rates, costs = [], []
         for _ in range(self.runs):
-            spent, began = process_tree.cpu_seconds(), time.perf_counter()
-            action()
-            rates.append(self.rows / (time.perf_counter() - began))
+            given = prepare()
+            spent = process_tree.cpu_seconds()
+            rates.append(run(given))
             now = process_tree.cpu_seconds()
             if spent is not None and now is not None:
                 costs.append((now - spent) / self.rows * 1e6)

@@ -28,7 +28,7 @@ from . import plans, ready_rows
 from .plans import OpenPlans
 from .ready_rows import Part
 
-CLAIM_MESSAGES = 5_000
+CLAIM_MESSAGES = 10_000
 """The most messages that one transaction plans."""
 CLAIM_BYTES = STEP_BYTES
 CLAIM_WATCHED = 1_000

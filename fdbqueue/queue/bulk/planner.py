@@ -106,7 +106,7 @@ class Planner:
             holds at least one message. A batch that was planned before stays as it is.
         ends: the result of ``ends``, to take nothing that came later.
 
-        Takes the first messages in the order of delivery, as each transaction of up to 5,000
+        Takes the first messages in the order of delivery, as each transaction of up to 10,000
         messages sees it; more urgent arrivals go into the next batch. Raises ``PlanTaken``,
         ``PlanLost``, ``QueueNotFound``, ``QueueReplaced``.
         """

@@ -76,7 +76,7 @@ class Plans:
 
         For a consumer that has stopped: one that still runs fails at its next batch. Acknowledged
         batches stay acknowledged. The next release continues an interrupted one. Spans
-        transactions of up to 5,000 messages; exactly once. ``releasing`` does the same one
+        transactions of up to 10,000 messages; exactly once. ``releasing`` does the same one
         transaction at a time. Raises ``PlanNotFound``.
         """
         return finished(self.releasing(db, consumer, timeout=timeout), progress, 0)

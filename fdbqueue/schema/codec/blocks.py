@@ -214,11 +214,10 @@ class Planned(Block):
     __slots__ = ("_ahead",)
 
     def __init__(
-        self, keys: QueueKeys, key: bytes, position: Position, envelopes: Sequence[bytes]
+        self, claim: bytes, last: int, position: Position, envelopes: Sequence[bytes]
     ) -> None:
         super().__init__(b"", position, envelopes)
-        claim, last = keys.planned.parse(key)
-        self._head = keys.planned.begin(claim)
+        self._head = claim
         self._ahead = last - self.last
 
     def key(self, n: int) -> bytes:
@@ -244,9 +243,14 @@ def open_block(key: bytes, position: Position, value: bytes) -> Block | None:
 
 
 def open_planned(keys: QueueKeys, key: bytes, position: Position, value: bytes) -> Planned | None:
-    """As ``open_block``, for a row of a plan."""
+    """As ``open_block``, for a row of a plan. Raises ``CorruptData``."""
     found = _opened(position, value)
-    return None if found is None else Planned(keys, key, position, found)
+    if found is None:
+        return None
+    claim, last = keys.planned.parse(key)
+    if last < len(found) - 1:
+        raise CorruptData(what="a lease", problem="a plan has no lease before its first")
+    return Planned(keys.planned.begin(claim), last, position, found)
 
 
 def _opened(position: Position, value: bytes) -> list[bytes] | None:
