@@ -59,7 +59,9 @@ def _move_some(tr: fdb.Transaction, queue: Queue, space: fdb.Subspace, made: Mad
     messages: list[NewMessage] = []
     size = 0
     rows = space.range()
-    for row in tr.get_range(rows.start, rows.stop, limit=MAX_ROWS):
+    # Who pops one of these rows conflicts with the move; who pushes another one does not.
+    for row in tr.snapshot.get_range(rows.start, rows.stop, limit=MAX_ROWS):
+        tr.add_read_conflict_key(row.key)
         messages.append(made(space.unpack(row.key), row.value))
         del tr[row.key]
         size += len(row.key) + len(row.value)

@@ -122,6 +122,28 @@ def test_a_row_that_is_popped_meanwhile_does_not_move(
     assert payloads(db, queue) == [b"b"]
 
 
+def test_a_row_that_is_pushed_meanwhile_does_not_disturb_the_move(
+    db: Database, queue: Queue, old: Subspace
+) -> None:
+    # Given a producer that pushes a row when the move has read
+    push(db, old, b"a")
+    late = iter([b"b"])
+    moved: list[int] = []
+
+    def before() -> None:
+        moved.append(queue.depth(db).enqueued)
+        for value in late:
+            push(db, old, value)
+
+    # When the rows are moved
+    meanwhile = cast("Database", FlakyDatabase(db, [], before))
+    move_recipe.move(meanwhile, queue, old, move_recipe.plain)
+
+    # Then each transaction moved a row, and the last found nothing
+    assert payloads(db, queue) == [b"a", b"b"]
+    assert moved == [0, 1, 2]
+
+
 def test_the_lowest_priority_of_the_recipe_stays_the_first(
     db: Database, queue: Queue, old: Subspace
 ) -> None:
