@@ -156,10 +156,8 @@ def consume(
     longer than its lease.
     """
     queue = queue._bounded(db, timeout)
-    held: list[Delivery] = []
-    while held := receive_many(
-        queue, db, max_messages, lease=lease, wait=wait, consumer=consumer, ack=held
-    ):
+    held: Sequence[Delivery] = ()
+    while held := _receive(queue, db, max_messages, lease, wait, consumer, held, None):
         lasts = seconds(lease)
         if lasts is None and len(held) > 1:
             lasts = queue._read(db, lambda tr: queue._scope(tr).options.lease)

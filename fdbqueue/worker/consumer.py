@@ -34,6 +34,8 @@ R = TypeVar("R")
 MAX_DIRECT = 4
 """How often a worker tries to take messages before it stands in line for them: it takes many at
 once, so a conflict costs it less than a line does."""
+MIN_DIRECT = 100
+"""Who takes as many at once stands in line only where the queue's mode is to have one."""
 MAX_REST = 0.2
 """Seconds to wait at most between two of these tries; else about as long as a try takes."""
 
@@ -166,10 +168,11 @@ class QueueConsumer:
             attempts += 1
             if attempts > 1:
                 # Another consumer was faster, and is likely to take again just now.
-                time.sleep(min(MAX_REST, random.uniform(0, 2) * (time.monotonic() - began)))
+                took = time.monotonic() - began
+                time.sleep(min(MAX_REST, random.uniform(0, 2 ** (attempts - 1)) * took))
             began = time.monotonic()
             lines = room and credit.bytes is None and not prefetched
-            if lines and self._stands_in_line(tr, crowded=attempts > MAX_DIRECT):
+            if lines and self._stands_in_line(tr, room, attempts):
                 return None
             return self._take(tr, credit, most, prefetched, begins)
 
@@ -203,7 +206,7 @@ class QueueConsumer:
         def take(tr: fdb.Transaction) -> _Unarmed | None:
             nonlocal first
             again, first = not first, False
-            if again or self._stands_in_line(tr, crowded=False):
+            if again or self._stands_in_line(tr, credit.room(most), 1):
                 return None
             return self._take(tr, credit, most, (), begins, finished=finished)
 
@@ -221,12 +224,12 @@ class QueueConsumer:
             log.warning("%s cannot be watched: %s", self.queue.name, error)
             return []
 
-    def _stands_in_line(self, tr: fdb.Transaction, *, crowded: bool) -> bool:
+    def _stands_in_line(self, tr: fdb.Transaction, room: int, attempts: int) -> bool:
         """Whether messages come through the line, as they do for ``receive``."""
         scope = self.queue._scope(tr)
         mode = scope.options.contention
-        crowded = crowded or self.queue._access.crowded
-        lined = mode == "staged" or (mode == "auto" and crowded)
+        crowded = attempts > MAX_DIRECT or self.queue._access.crowded
+        lined = mode == "staged" or (mode == "auto" and crowded and room < MIN_DIRECT)
         return lined and registry.superior(tr, scope, self.priority) is None
 
     def _take(

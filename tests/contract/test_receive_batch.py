@@ -326,6 +326,28 @@ def test_a_block_that_settles_itself_is_left_alone(db: fdb.Database, queue: Queu
         pass
 
 
+@pytest.mark.parametrize("contention", ["first", "staged"])
+def test_however_it_is_received_what_was_enqueued_together_is_one_lease(
+    db: fdb.Database, space: fdb.Subspace, contention: str
+) -> None:
+    queue = Queue.create(db, "asked", root=space, contention=contention, history_seconds=60)
+    for some in (HUNDRED[:50], HUNDRED[50:]):
+        queue.enqueue_many(db, some)
+    before = queue.receive_batch(db, 5)
+    batch = queue.receive_batch(db, 80, consumer="me")
+    assert batch.payloads == HUNDRED[5:85]
+    # Those of the first block were cut in fives, and the second is one row, of which some are left
+    assert rows(db, queue, Kind.LEASE) == 1 + 9 + 1
+    batch[10:20].ack(db)
+    with pytest.raises(LeaseLost) as raised:
+        batch.ack(db)
+    batch.without(raised.value.lost).settle(db, {batch[70].id: Reject()})
+    before.ack(db)
+    assert (queue.depth(db).done, queue.depth(db).dead) == (84, 1)
+    assert rows(db, queue, Kind.LEASE) == 0
+    clean(db, queue)
+
+
 # -- in parts -------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from statistics import median
@@ -23,7 +23,7 @@ from fdbqueue.store import binding
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.values.records import record
 
-from . import baselines
+from . import baselines, checkout
 from .bars import Bar
 from .client_counters import Counts, Meter
 from .measure import payload
@@ -31,6 +31,7 @@ from .measure import payload
 BATCH, LARGE = 100, 800
 SETS, ENQUEUE, ENQUEUE_ROWS = "blind sets", "enqueue", "enqueue, a row each"
 TAKE, TAKE_ROWS = "receive and ack", "receive and ack, a row each"
+TAKE_BATCH, TAKE_EARLIER = "receive and ack a batch", "receive and ack, earlier commit"
 ONE, ONE_ALONE = "receive and ack singly, from blocks", "receive and ack singly, from rows"
 KEYS, FILES = "bytes of keys and values", "bytes of the store's file"
 REMEMBERED_SECONDS, COMMITS_TO_FORGET = 11, 300
@@ -52,10 +53,13 @@ class Cost:
         return asdict(self)
 
 
-def run(rounds: int) -> list[Cost]:
-    """Measure the operations, ``rounds`` times each in turn."""
+def run(rounds: int, baseline: str = "") -> list[Cost]:
+    """Measure the operations, ``rounds`` times each in turn.
+
+    baseline: an earlier commit that receives and acknowledges, too; None if empty.
+    """
     with processes.scratch() as space:
-        found: list[Cost] = processes.once(partial(_costs, space, rounds))
+        found: list[Cost] = processes.once(partial(_costs, space, rounds, baseline))
     return found
 
 
@@ -72,11 +76,20 @@ def judge(costs: Sequence[Cost], stored: Mapping[str, float]) -> list[Bar]:
     sets = {n: found[ENQUEUE, n].rate / found[SETS, n].rate for n in (BATCH, LARGE)}
     single = found[ONE, BATCH].rate / found[ONE_ALONE, BATCH].rate
     mutations = found[ONE_ALONE, BATCH].mutations
+    taken = found[TAKE_BATCH, BATCH].mutations * BATCH
+    earlier = [
+        Bar(f"receive and ack of {n}: rate to that of the earlier commit", ratio, bar, False)
+        for n, bar in ((BATCH, 4.0), (LARGE, 10.0))
+        if (TAKE_EARLIER, n) in found
+        for ratio in [found[TAKE_BATCH, n].rate / found[TAKE_EARLIER, n].rate]
+    ]
     return [
         Bar(f"enqueue of {BATCH}: rate to that of blind sets", sets[BATCH], 1.2, False),
         Bar(f"enqueue of {LARGE}: rate to that of blind sets", sets[LARGE], 3.0, False),
         Bar("receive and ack one: rate from blocks to that from rows", single, 0.9, False),
         Bar("receive and ack one: mutations", mutations, 10, True),
+        Bar(f"receive and ack of {BATCH}: mutations", taken, 12, True),
+        *earlier,
         *(Bar(f"{name} to those of payloads", each, 1.3, True) for name, each in stored.items()),
     ]
 
@@ -84,23 +97,36 @@ def judge(costs: Sequence[Cost], stored: Mapping[str, float]) -> list[Bar]:
 # -- operations -----------------------------------------------------------------------------------
 
 Operation = tuple[Callable[[], object], Callable[[], object]]
-"""What is done before, and what is measured."""
+"""What is done before, and what is measured; it may return the seconds by itself."""
 
 
-def _costs(space: bytes, rounds: int) -> list[Cost]:
+def _costs(space: bytes, rounds: int, baseline: str) -> list[Cost]:
+    with ExitStack() as stack:
+        earlier = None
+        if baseline:
+            size = len(payload(0))
+            earlier = stack.enter_context(checkout.taker(baseline, space + b"earlier", size))
+        return _measured(space, rounds, earlier)
+
+
+def _measured(space: bytes, rounds: int, earlier: checkout.Taker | None) -> list[Cost]:
     db, root = processes.opened(space)
     meter = Meter()
     meter.install()
     seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     written: defaultdict[tuple[str, int], Counts] = defaultdict(Counts)
     operations = _operations(db, root)
+    if earlier is not None:
+        for count in (BATCH, LARGE):
+            operations[TAKE_EARLIER, count] = _nothing, partial(earlier.take, count)
     for n in range(rounds + 1):
         for name, (prepare, act) in operations.items():
             prepare()
             before, began = Counts(*meter.counts.values()), time.perf_counter()
-            act()
+            took = act()
             if n:  # What is learnt once is known then.
-                seconds[name].append(time.perf_counter() - began)
+                own = took if isinstance(took, float) else None
+                seconds[name].append(own or time.perf_counter() - began)
                 written[name] += meter.counts - before
     return [
         Cost(
@@ -123,6 +149,8 @@ def _operations(db: fdb.Database, root: fdb.Subspace) -> dict[tuple[str, int], O
         found[ENQUEUE, count] = _nothing, partial(shared.enqueue_many, db, given)
         found[ENQUEUE_ROWS, count] = _nothing, partial(_enqueue_rows, db, alone, given)
         found[TAKE, count] = _nothing, partial(_take, db, shared, count)
+        again = partial(shared.enqueue_many, db, given)
+        found[TAKE_BATCH, count] = again, partial(_take_batch, db, shared, count)
         found[TAKE_ROWS, count] = _nothing, partial(_take, db, alone, count)
     given = [payload(n) for n in range(BATCH)]
     cut, single = (Queue.open(db, name, root=root) for name in ("cut", "single"))
@@ -158,6 +186,12 @@ def _take(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
     held = queue.receive_many(db, count)
     _check(len(held), count)
     queue.ack_many(db, held)
+
+
+def _take_batch(db: fdb.Database, queue: Queue[bytes], count: int) -> None:
+    batch = queue.receive_batch(db, count)
+    _check(len(batch.payloads), count)
+    batch.ack(db)
 
 
 def _take_singly(db: fdb.Database, queue: Queue[bytes], count: int) -> None:

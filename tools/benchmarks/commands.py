@@ -22,6 +22,8 @@ WarmUp = Annotated[float, durations.option("Warm-up before each run.", 0)]
 JsonFile = Annotated[Path | None, Option(help="Also write all figures to this file, as JSON.")]
 
 EXPECTED_RATE = 2_500
+HANDLED_RATE = 100_000
+"""More messages a second than workers handle in batches, so that their queue does not run empty."""
 
 app.command()(peers)
 
@@ -216,29 +218,46 @@ def blocks(
     messages: Annotated[
         int, Option(min=1_000, help="Messages in the queue whose storage is measured.")
     ] = 1_000_000,
+    seconds: Annotated[
+        float, durations.option("How long workers handle batches; 0 for none.", 0)
+    ] = 3.0,
+    baseline: Annotated[
+        str, Option(metavar="COMMIT", help="Also receive and acknowledge as this commit does.")
+    ] = "",
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure messages of 100 bytes that are enqueued together beside blind sets of the same bytes.
 
-    The exit code is 1 if a promised figure does not hold.
+    Workers of four processes handle batches of 100, beside blind sets of four processes. The exit
+    code is 1 if a promised figure does not hold.
 
     \b
     Examples:
       tools/bench blocks
       tools/bench blocks --rounds 10 --messages 100000
+      tools/bench blocks --baseline 9d3a96a0482a
     """
+    from . import batch_handlers, report
     from . import blocks as blocks_
-    from . import report
 
     stored = blocks_.storage(messages)  # In a new store: a file does not shrink.
-    costs = blocks_.run(rounds)
+    costs = blocks_.run(rounds, baseline)
     bars_ = blocks_.judge(costs, stored)
-    found = {"costs": [one.to_json() for one in costs], "bars": [one.to_json() for one in bars_]}
+    rates = batch_handlers.run(seconds, int(seconds * HANDLED_RATE)) if seconds else {}
+    if rates:
+        bars_.append(batch_handlers.judge(rates))
+    found = {
+        "costs": [one.to_json() for one in costs],
+        "rates of four processes": rates,
+        "bars": [one.to_json() for one in bars_],
+    }
     if as_json:
         terminal.print_json(found)
     else:
         terminal.print_table(report.COST, report.costs(costs), report.COST[1:])
+        for name, rate in rates.items():
+            print(f"{name}, {batch_handlers.PROCESSES} processes: {rate:,.0f} messages/s")
         print()
         terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, found)

@@ -48,8 +48,9 @@ def costs(found: Sequence[Cost]) -> list[tuple[str, ...]]:
             each.operation,
             str(each.messages),
             f"{each.rate:,.0f}",
-            f"{each.mutations:.2f}",
-            f"{each.size:,.0f}",
+            # Those of another process are not counted.
+            f"{each.mutations:.2f}" if each.mutations else "-",
+            f"{each.size:,.0f}" if each.mutations else "-",
         )
         for each in found
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 import fdbqueue
@@ -50,10 +50,12 @@ def receive(
             "standard output is closed, so acknowledged messages would be lost: omit --ack"
         )
     db, queue = context.open_queue(name)
-    source = queue if subscription is None else queue.subscriptions.open(db, subscription)
+    receive: Callable[..., Sequence[fdbqueue.Delivery]] = queue.receive_batch
+    if subscription is not None:
+        receive = queue.subscriptions.open(db, subscription).receive_many
 
-    def take(count: int, seconds: float) -> list[fdbqueue.Delivery]:
-        return source.receive_many(db, count, lease=lease, wait=seconds, consumer=consumer)
+    def take(count: int, seconds: float) -> Sequence[fdbqueue.Delivery]:
+        return receive(db, count, lease=lease, wait=seconds, consumer=consumer)
 
     received = 0
     with terminal.termination_raises():
@@ -79,7 +81,7 @@ def receive(
         )
 
 
-def _print(deliveries: list[fdbqueue.Delivery], as_json: bool) -> None:
+def _print(deliveries: Sequence[fdbqueue.Delivery], as_json: bool) -> None:
     if as_json:
         for delivery in deliveries:
             terminal.print_json(json_schema.delivery_json(delivery))
@@ -89,8 +91,8 @@ def _print(deliveries: list[fdbqueue.Delivery], as_json: bool) -> None:
 
 
 def _batches(
-    take: Callable[[int, float], list[fdbqueue.Delivery]], max_messages: int, wait: float
-) -> Iterator[list[fdbqueue.Delivery]]:
+    take: Callable[[int, float], Sequence[fdbqueue.Delivery]], max_messages: int, wait: float
+) -> Iterator[Sequence[fdbqueue.Delivery]]:
     """Deliveries in batches that fit in a transaction, until there are enough or no more."""
     batch = BATCH
     while max_messages:

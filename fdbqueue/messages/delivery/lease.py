@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 from ...errors import CorruptData, FormatTooNew
 from ...schema import counters, once
-from ...schema.codec.blocks import SHARED, open_block
+from ...schema.codec.blocks import SHARED, number, open_block, pack_block
 from ...schema.codec.envelopes import open_envelope, pack_envelope
 from ...schema.codec.leases import (
     Lease,
@@ -175,26 +175,31 @@ def _assign(
     keys = scope.keys
     for claim, some in _claims(terms.claim, messages):
         places = []
-        for message in some:
-            packed = pack_envelope(message.envelope)
-            lease = Lease(
-                message.position,
-                *until,
-                terms.consumer,
-                packed,
-                begun=begun,
-                claim=claim,
-                plain=message.envelope.plain,
-                together=len(some),
-            )
+        run: list[bytes] = []
+        for n, message in enumerate(some, 1):
+            packed, plain = pack_envelope(message.envelope), message.envelope.plain
+            given = (*until, terms.consumer, packed, begun, claim, plain, len(some))
+            lease = Lease(message.position, *given)
             place = lease.place
-            tr[keys.lease_prefix + place] = pack_lease(lease)
             places.append(place)
             leases.append((claim + place, lease))
+            run.append(packed)
+            if n == len(some) or not _share(message, some[n]):
+                row = pack_block(run) if len(run) > 1 else packed
+                tr[keys.lease_prefix + place] = pack_lease(lease._replace(envelope=row))
+                run = []
         tr[keys.expiry(until.version, claim)] = pack_expiry(until.wall_ms, places)
         if terms.in_line:
             tr[keys.until(claim)] = pack_until(dict.fromkeys(places, until))
     return leases
+
+
+def _share(one: StoredMessage, other: StoredMessage) -> bool:
+    """Whether the leases of two messages, one taken after the other, go into one row."""
+    if one.block is None or one.block is not other.block:
+        return False
+    follows = number(other.position) == number(one.position) + 1
+    return follows and one.envelope.plain == other.envelope.plain
 
 
 def _claims(claim: bytes, items: Sequence[T]) -> Iterator[tuple[bytes, Sequence[T]]]:
@@ -233,7 +238,7 @@ def under(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> list[Delivery]:
     settlement.
     """
     places = unpack_until(tr.get(keys.until(claim)).value)
-    reads = [lease_rows.read(tr, keys, keys.lease_prefix + place) for place in places]
+    reads = lease_rows.read_together(tr, keys, [claim + place for place in places], tr)
     leases = zip(places, map(lease_rows.leased, reads), strict=True)
     found = [(claim + place, one) for place, one in leases if one and one.claim == claim]
     return _deliveries(tr, keys, found)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +13,9 @@ from fdbqueue.cli.declarations import Option
 
 from .. import report
 from ..bars import Bar
+from ..checkout import checked_out
 from .bars import judge
-from .foundationdb import ROOT, FdbQueue
+from .foundationdb import FdbQueue
 from .peer import Missing, Peer
 from .processes import Failed
 from .registry import PEERS
@@ -71,7 +70,7 @@ def peers(
     with ExitStack() as stack:
         suffix = f", {baseline}" if baseline else ""
         if baseline:
-            source = stack.enter_context(_checked_out(baseline))
+            source = stack.enter_context(checked_out(baseline))
             for server in (False, True):
                 older = FdbQueue(server=server, source=source, label=suffix)
                 PEERS[older.name] = older
@@ -122,18 +121,6 @@ def _installed(chosen: Iterator[Peer]) -> Iterator[Peer]:
             terminal.note(f"skipped {peer.name}: {missing}")
         else:
             yield peer
-
-
-@contextmanager
-def _checked_out(commit: str) -> Iterator[Path]:
-    """The source tree of a commit in a temporary directory."""
-    with tempfile.TemporaryDirectory(prefix="fdbqueue-baseline-") as directory:
-        command = ["git", "-C", str(ROOT), "archive", commit, "fdbqueue"]
-        archive = subprocess.run(command, check=False, capture_output=True)
-        if archive.returncode:
-            raise terminal.CommandError(f"--baseline {commit}: {archive.stderr.decode().strip()}")
-        subprocess.run(["tar", "-x", "-C", directory], input=archive.stdout, check=True)
-        yield Path(directory)
 
 
 def _show(lives: Mapping[str, Life], cells: list[Cell], bars: list[Bar]) -> None:
