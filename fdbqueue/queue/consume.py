@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from ..consumers import line, promotion, receiving
 from ..consumers.line import Ticket
-from ..errors import ExpiredBacklog, InvalidArgument
+from ..consumers.receiving.attempt import MAX_MESSAGES
+from ..errors import ExpiredBacklog, InvalidArgument, LeaseLost
 from ..messages.delivery import head
 from ..store.binding import fdb
+from ..values.content import check_count
 from ..values.durations import Seconds, patience, seconds
 from ..values.model import Delivery, Message
 from .batch import Batch
 from .enqueue import Enqueuing
 from .handle import Handle, Transactor, check_transaction, checked
 from .housekeeping import past_backlog
-from .settlement import extend_many
+from .settlement import ack_many, extend_many
 
 T = TypeVar("T")
 
@@ -243,20 +246,48 @@ def dequeue(queue: Handle, tr: fdb.Transaction) -> Message | None:
     ``receive``, and ``dequeue_at_most_once``.
     """
     check_transaction(tr, "dequeue")
-    return _pop(queue, tr)
+    found = _pop(queue, tr, 1)
+    return found[0] if found else None
 
 
 def dequeue_at_most_once(
-    queue: Handle, db: fdb.Database, *, timeout: Seconds | None = None
+    queue: Handle, db: fdb.Database, *, wait: Seconds = 0.0, timeout: Seconds | None = None
 ) -> Message | None:
     """Remove and return the first message, in a transaction of its own.
+
+    wait: seconds to wait for a message, first come, first served.
 
     It is gone then: if the process dies before it has done something with the message, that
     is lost. To be sure of each message, ``receive`` it, and acknowledge it when it is done.
     Otherwise as ``dequeue``.
     """
+    found = dequeue_many_at_most_once(queue, db, 1, wait=wait, timeout=timeout)
+    return found[0] if found else None
+
+
+def dequeue_many_at_most_once(
+    queue: Handle,
+    db: fdb.Database,
+    max_messages: int,
+    *,
+    wait: Seconds = 0.0,
+    timeout: Seconds | None = None,
+) -> list[Message]:
+    """As ``dequeue_at_most_once``, for up to ``max_messages`` first messages; stops at 8 MB."""
     queue = queue._bounded(db, timeout)
-    return past_backlog(queue, db, lambda: queue._run(db, partial(_pop, queue), wrote=bool))
+    check_count("max_messages", max_messages, MAX_MESSAGES)
+    deadline = time.monotonic() + seconds(wait)
+    pop = partial(_pop, queue, limit=max_messages)
+    found = past_backlog(queue, db, lambda: queue._run(db, pop, wrote=bool))
+    while not found and (left := deadline - time.monotonic()) > 0:
+        held = receive_many(queue, db, max_messages, wait=left)
+        while held and not found:
+            try:
+                ack_many(queue, db, held)
+                found = [each.message for each in held]
+            except LeaseLost as error:
+                held = [each for each in held if each.id not in error.lost]
+    return found
 
 
 def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ticket:
@@ -267,11 +298,10 @@ def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ti
     return queue._run(tr, join)
 
 
-def _pop(queue: Handle, tr: fdb.Transaction) -> Message | None:
+def _pop(queue: Handle, tr: fdb.Transaction, limit: int) -> list[Message]:
     scope = queue._scope(tr)
     if scope.options.paused:
-        return None
+        return []
     promotion.promote(tr, scope, promotion.reads(tr, scope))
-    for message in head.pop(tr, scope, 1):
-        return message.envelope.message(message.position)
-    return None
+    popped = head.pop(tr, scope, limit)
+    return [message.envelope.message(message.position) for message in popped]

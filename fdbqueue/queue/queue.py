@@ -267,6 +267,7 @@ class Queue(Enqueuing[T]):
     withdraw = receiving.withdraw
     dequeue = receiving.dequeue
     dequeue_at_most_once = receiving.dequeue_at_most_once
+    dequeue_many_at_most_once = receiving.dequeue_many_at_most_once
 
     delivery = settlement.delivery
     ack = settlement.ack

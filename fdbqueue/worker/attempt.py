@@ -72,6 +72,24 @@ def attempt(
     return [] if later() else acknowledge(db, queue, deliveries)
 
 
+def handle_settled(queue: Queue, policy: Policy, deliveries: Sequence[Delivery]) -> Ended:
+    """Handle messages that are acknowledged already: if the handler fails, they are lost."""
+    messages = [delivery.message for delivery in deliveries]
+    try:
+        with tracing.handling(queue.name, messages):
+            policy.handler.call(messages)
+    except BaseException as error:  # also one that ends threads or tasks: it must not end this one
+        log.error(
+            "handling %d messages of %s failed, and they are gone: %s",
+            len(deliveries),
+            queue.name,
+            text(error),
+            exc_info=error,
+        )
+        return [(delivery, Outcome.FAILED) for delivery in deliveries]
+    return [(delivery, Outcome.DONE) for delivery in deliveries]
+
+
 def acknowledge(db: fdb.Database, queue: Queue, deliveries: Sequence[Delivery]) -> Ended:
     """Acknowledge all whose lease still holds, in one transaction."""
     return _settle(deliveries, Outcome.DONE, partial(queue.ack_many, db))

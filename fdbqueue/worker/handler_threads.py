@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..values.model import Delivery
-from .attempt import Ended, attempt, failed
+from ..values.states import Outcome
+from .attempt import Ended, acknowledge, attempt, failed, handle_settled
 from .state import Job, State
 
 log = logging.getLogger("fdbqueue.worker")
@@ -74,14 +75,29 @@ class HandlerThreads:
         return None
 
     def _handle(self, job: Job) -> None:
-        self._begin(job, job.deliveries)
         buffer = job.buffer
+        if buffer.policy.settles_before:
+            self._settle_and_handle(job)
+            return
+        self._begin(job, job.deliveries)
         later = partial(self._finish, job)
         ended = attempt(self.db, buffer.queue, buffer.policy, job.deliveries, later)
         if ended is None:
             self._one_by_one(job, job.deliveries)
         elif ended:
             self._report(job, ended)
+
+    def _settle_and_handle(self, job: Job) -> None:
+        """Acknowledge messages, and then handle those whose leases held."""
+        buffer = job.buffer
+        settled = acknowledge(self.db, buffer.queue, job.deliveries)
+        with self.state.lock:
+            self.state.settled(buffer, job.deliveries)
+            job.began = time.monotonic()
+        held = [delivery for delivery, outcome in settled if outcome is Outcome.DONE]
+        self._report(job, [each for each in settled if each[1] is not Outcome.DONE])
+        if held:
+            self._report(job, handle_settled(buffer.queue, buffer.policy, held))
 
     def _finish(self, job: Job) -> bool:
         with self.state.lock:

@@ -42,7 +42,8 @@ class Policy:
     """How the messages of one queue are handled; see ``Worker.add``.
 
     window: how many messages are held at once, at least. handlers: how many threads there are.
-    adapts: whether more are held while handlers are fast.
+    adapts: whether more are held while handlers are fast. settles_before: whether messages are
+    acknowledged before they are handled.
     """
 
     handler: Handler
@@ -55,6 +56,7 @@ class Policy:
     timeout: float | None = None
     handlers: int = 1
     adapts: bool = False
+    settles_before: bool = False
 
 
 class Finished(NamedTuple):

@@ -119,7 +119,8 @@ class State:
     def end(self, job: Job) -> None:
         """A job is done, and its messages are settled, or will be by the fetcher."""
         self.jobs.discard(job)
-        job.buffer.keep_pace(time.monotonic() - job.began, len(job.deliveries))
+        if job.deliveries:
+            job.buffer.keep_pace(time.monotonic() - job.began, len(job.deliveries))
         self._hasty = self._hasty and bool(self.jobs)
         self.settled(job.buffer, () if job.finished else job.deliveries)
 

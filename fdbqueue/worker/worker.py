@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
 from ..consumers.credit import Credit
 from ..consumers.receiving.attempt import MAX_MESSAGES
@@ -38,6 +38,9 @@ SHUTDOWN_SECONDS = 30.0
 TIMEOUT_SECONDS = 3600.0
 
 
+Settle: TypeAlias = Literal["after", "before"]
+
+
 class Handling(TypedDict, total=False):
     """How a worker handles a queue: the keyword arguments of ``Worker.add``."""
 
@@ -51,6 +54,7 @@ class Handling(TypedDict, total=False):
     refresh_after: int | None
     subscription: Subscription | None
     timeout: Seconds | None
+    settle: Settle
 
 
 class Worker:
@@ -157,6 +161,7 @@ class Worker:
         refresh_after: int | None = None,
         subscription: Subscription | None = None,
         timeout: Seconds | None = TIMEOUT_SECONDS,
+        settle: Settle = "after",
     ) -> Worker:
         """Handle the messages of ``queue`` with ``handler``; returns the worker.
 
@@ -180,6 +185,8 @@ class Worker:
             matches. Then there is no priority, no credit in bytes, and no ``refresh_after``.
         timeout: seconds that the handler may take; no limit where None. After that the attempt has
             failed, and another thread replaces the handler's own, which ends when it returns.
+        settle: "before" acknowledges a message before the handler is called: at most once. If the
+            handler fails, or the process dies, the message is gone.
 
         Raises ``InvalidArgument``, ``InvalidOptions``, ``QueueNotFound``.
         """
@@ -195,6 +202,17 @@ class Worker:
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
         call = Handler.of(handler, transactional=transactional, batch=batch, value=queue.value)
+        if settle not in get_args(Settle):
+            raise InvalidArgument(
+                argument="settle", value=settle, problem='must be "after" or "before"'
+            )
+        if settle == "before" and (call.transactional or max_attempts or backoff is not None):
+            raise InvalidArgument(
+                argument="settle",
+                value=settle,
+                problem="goes with no transactional handler, max_attempts or backoff: what is "
+                "settled before it is handled is not tried again",
+            )
         seconds = queue.options(self.db).lease if lease is None else check_lease("lease", lease)
         if refresh_after is not None:
             _whole("refresh_after", refresh_after, 1, 1_000_000)
@@ -213,6 +231,7 @@ class Worker:
             else check_seconds("timeout", timeout, 0.001, MAX_LEASE_SECONDS),
             handlers=self.concurrency,
             adapts=self._prefetch is None and credit is None,
+            settles_before=settle == "before",
         )
         self.connection.lost_after = min(
             seconds, *(each.policy.lease for each in self._buffers), LOST_SECONDS

@@ -321,6 +321,8 @@ CALLS: dict[str, Call] = {
     "forget a sink": lambda db, _, queue: Sink(queue, "a").forget(db),
     "sinks": lambda db, _, queue: sinks(db, queue),
     "plans": lambda db, _, queue: queue.plans.list(db),
+    "dequeue": lambda db, _, queue: queue.dequeue_at_most_once(db),
+    "dequeue, wait": lambda db, _, queue: queue.dequeue_many_at_most_once(db, 5, wait=20),
     "worker": lambda db, _, queue: Worker(db, 1).add(queue, lambda message: None),
 }
 

@@ -1,0 +1,157 @@
+"""At most once, by choice: what removes messages before anybody has handled them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from fdbqueue import Depth, Message, Queue, Reject, Worker, verify
+from fdbqueue.errors import InvalidArgument
+from fdbqueue.store.binding import fdb
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE, eventually
+
+Database = fdb.Database
+PAYLOADS = [b"%d" % n for n in range(20)]
+
+
+# -- dequeuing --------------------------------------------------------------------------------
+
+
+def test_several_messages_are_dequeued_in_order(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, PAYLOADS)
+    queue.enqueue(db, b"urgent", priority=9)
+    taken = queue.dequeue_many_at_most_once(db, 8)
+    taken += queue.dequeue_many_at_most_once(db, 100)
+    assert [message.payload for message in taken] == [b"urgent", *PAYLOADS]
+    assert queue.dequeue_many_at_most_once(db, 100) == []
+    assert queue.depth(db) == Depth(enqueued=21, done=21)
+    assert verify(db, queue).ok
+
+
+@pytest.mark.parametrize("plan", [[CONFLICT], [UNKNOWN_COMMITTED], [UNKNOWN_LOST]])
+def test_a_dequeue_whose_outcome_is_unknown_loses_nothing_and_takes_nothing_twice(
+    db: Database, queue: Queue, plan: list[str | None]
+) -> None:
+    queue.enqueue_many(db, PAYLOADS)
+    flaky: Any = FlakyDatabase(db, plan)
+    taken = queue.dequeue_many_at_most_once(flaky, 12)
+    assert [message.payload for message in taken] == PAYLOADS[:12]
+    assert queue.depth(db).ready == 8
+
+
+@pytest.mark.parametrize("contention", ["auto", "staged", "relaxed"])
+@pytest.mark.parametrize("plan", [[], [None, None, UNKNOWN_COMMITTED], [None, UNKNOWN_LOST] * 2])
+def test_who_waits_gets_what_comes(
+    db: Database, space: fdb.Subspace, contention: str, plan: list[str | None]
+) -> None:
+    queue = Queue.create(db, "orders", root=space, contention=contention)
+    flaky: Any = FlakyDatabase(db, plan)
+    found: list[Message] = []
+
+    def wait() -> None:
+        found.extend(queue.dequeue_many_at_most_once(flaky, 5, wait=DEADLINE))
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    eventually(lambda: flaky.commits or queue.consumers(db))
+    queue.enqueue(db, b"at last")
+    waiter.join(DEADLINE)
+    assert [message.payload for message in found] == [b"at last"]
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+def test_nobody_waits_longer_than_asked(db: Database, queue: Queue) -> None:
+    assert queue.dequeue_at_most_once(db, wait=0.01) is None
+    queue.set_options(db, paused=True)
+    queue.enqueue(db, b"held back")
+    assert queue.dequeue_many_at_most_once(db, 5, wait=0.01) == []
+    assert queue.depth(db).ready == 1
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "many", 10**9])
+def test_a_number_of_messages_that_is_none_is_refused(
+    db: Database, queue: Queue, count: Any
+) -> None:
+    with pytest.raises(InvalidArgument, match="max_messages"):
+        queue.dequeue_many_at_most_once(db, count)
+
+
+# -- workers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [None, 10])
+def test_a_worker_may_settle_before_it_handles(
+    db: Database, queue: Queue, batch: int | None
+) -> None:
+    queue.enqueue_many(db, PAYLOADS)
+    seen: list[tuple[bytes, object]] = []
+    lock = threading.Lock()
+
+    def handle(given: Any) -> None:
+        for message in given if batch else [given]:
+            with lock:
+                seen.append((message.payload, queue.get(db, message.id)))
+
+    with Worker(db, 2).add(queue, handle, settle="before", batch=batch):
+        eventually(lambda: len(seen) == len(PAYLOADS))
+    # Each message was handled once, and was gone by then
+    assert {state for _, state in seen} == {None}
+    assert sorted(payload for payload, _ in seen) == sorted(PAYLOADS)
+    assert queue.depth(db) == Depth(enqueued=20, done=20)
+    assert verify(db, queue).ok
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), Reject("no"), SystemExit(1)])
+def test_what_was_settled_before_is_handled_once_even_if_that_fails(
+    db: Database, queue: Queue, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.enqueue_many(db, PAYLOADS)
+    seen: list[bytes] = []
+
+    def handle(message: Message) -> None:
+        seen.append(message.payload)
+        raise error
+
+    with Worker(db, 1).add(queue, handle, settle="before"):
+        eventually(lambda: len(seen) == len(PAYLOADS))
+    assert seen == PAYLOADS
+    assert queue.depth(db) == Depth(enqueued=20, done=20)
+    assert "they are gone" in caplog.text
+
+
+def test_a_handler_that_hangs_with_what_was_settled_before_is_replaced(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [b"slow", b"next"])
+    seen: list[bytes] = []
+    gate = threading.Event()
+
+    def handle(message: Message) -> None:
+        seen.append(message.payload)
+        if message.payload == b"slow":
+            gate.wait(DEADLINE)
+
+    try:
+        with Worker(db, 1).add(queue, handle, settle="before", timeout=0.05):
+            eventually(lambda: len(seen) == 2)
+            gate.set()
+    finally:
+        gate.set()
+    assert seen == [b"slow", b"next"]
+    assert queue.depth(db) == Depth(enqueued=2, done=2)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"settle": "early"}, {"transactional": True}, {"max_attempts": 3}, {"backoff": {"wait": 1}}],
+)
+def test_what_does_not_go_with_settling_before_is_refused(
+    db: Database, queue: Queue, how: dict[str, Any]
+) -> None:
+    def handle(*arguments: Any) -> None: ...
+
+    with pytest.raises(InvalidArgument, match="settle"):
+        Worker(db).add(queue, handle, **{"settle": "before", "transactional": False, **how})
