@@ -321,8 +321,6 @@ CALLS: dict[str, Call] = {
     "forget a sink": lambda db, _, queue: Sink(queue, "a").forget(db),
     "sinks": lambda db, _, queue: sinks(db, queue),
     "plans": lambda db, _, queue: queue.plans.list(db),
-    "dequeue": lambda db, _, queue: queue.dequeue_at_most_once(db),
-    "dequeue, wait": lambda db, _, queue: queue.dequeue_many_at_most_once(db, 5, wait=20),
     "worker": lambda db, _, queue: Worker(db, 1).add(queue, lambda message: None),
 }
 
@@ -447,6 +445,8 @@ def test_every_method_that_takes_a_database_takes_a_timeout(owner: str, method: 
 ARGUMENTS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "Queue.enqueue": lambda _: (b"b",),
     "Queue.enqueue_many": lambda _: ([b"b"],),
+    "Queue.dequeue_many_at_most_once": lambda _: (3,),
+    "Queue.receive_batch": lambda _: (3,),
     "Queue.receive_many": lambda _: (3,),
     "Queue.collect": lambda known: (known.ticket,),
     "Queue.withdraw": lambda known: (known.ticket,),
