@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
@@ -201,16 +202,20 @@ def settle(
 
     verdicts: by message id, what a handler of a worker would raise.
     """
-    if not verdicts:
-        ack_many(queue, tr, deliveries, timeout=timeout)
-        return
-    unknown = verdicts.keys() - {each.id for each in deliveries}
-    if unknown:
-        raise InvalidArgument(
-            argument="verdicts", value=min(unknown), problem="is the id of no message of the batch"
-        )
+    check_verdicts(verdicts, deliveries)
     meant = {each: judged(error) for each, error in verdicts.items()}
     carry_out(queue._bounded(tr, timeout), tr, deliveries, meant)
+
+
+def check_verdicts(verdicts: Mapping[Any, object], deliveries: Sequence[Delivery]) -> None:
+    """Raise ``InvalidArgument`` for a verdict of another message."""
+    unknown = verdicts.keys() - {each.id for each in deliveries} if verdicts else set()
+    if unknown:
+        raise InvalidArgument(
+            argument="verdicts",
+            value=unknown.pop(),
+            problem="is the id of no message of the batch",
+        )
 
 
 def judged(error: BaseException, delay: float | None = None) -> Verdict:
@@ -243,6 +248,9 @@ def carry_out(
 
     others: the verdict of all others; None if they are done.
     """
+    if not verdicts and others is None:
+        ack_many(queue, tr, deliveries)
+        return
     held = checked(deliveries)
     returned = len(deliveries) if isinstance(others, Return) else len(verdicts)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ..errors import HandlerTooSlow, LeaseLost
-from ..messages.delivery.settle import Refuse
+from ..messages.delivery.settle import Refuse, Verdict
 from ..queue import settlement
 from ..queue.queue import Queue
 from ..schema import once
@@ -18,7 +18,6 @@ from ..values.model import Delivery
 from ..values.states import Outcome
 from ..values.verdicts import Retry, Snooze, text
 from . import tracing
-from .handlers import Handler
 from .prefetch import Policy
 
 log = logging.getLogger("fdbqueue.worker")
@@ -48,17 +47,17 @@ def attempt(
     settled, and its messages must be handled one by one, so that the one at fault is found. Errors
     of the store during a settlement pass through: the leases expire.
     """
-    handler = policy.handler
+    handler, judged = policy.handler, Judged()
     messages = [delivery.message for delivery in deliveries]
     try:
         with tracing.handling(queue.name, messages):
             if handler.transactional:
-                body = partial(_with_ack, queue=queue, handler=handler)
-                return _settle(deliveries, Outcome.DONE, partial(_commit, db, queue, body))
-            handler.call(messages)
+                body = partial(_with_ack, queue=queue, policy=policy, judged=judged)
+                return _settle(deliveries, partial(_commit, db, queue, body), judged.outcomes)
+            judged.returned(queue, policy, deliveries, handler.call(messages))
     except Snooze as asked:
         rest = partial(queue.release_many, db, delay=asked.seconds)
-        return _settle(deliveries, Outcome.SNOOZED, rest)
+        return _settle(deliveries, rest, dict.fromkeys(_ids(deliveries), Outcome.SNOOZED))
     except BaseException as error:  # also one that ends threads or tasks: it must not end this one
         if len(deliveries) > 1:
             log.warning(
@@ -69,6 +68,9 @@ def attempt(
             )
             return None
         return failed(db, queue, policy, deliveries, error)
+    if judged.verdicts:
+        settle = partial(settlement.carry_out, queue, db, verdicts=judged.verdicts)
+        return _settle(deliveries, settle, judged.outcomes)
     return [] if later() else acknowledge(db, queue, deliveries)
 
 
@@ -92,7 +94,7 @@ def handle_settled(queue: Queue, policy: Policy, deliveries: Sequence[Delivery])
 
 def acknowledge(db: fdb.Database, queue: Queue, deliveries: Sequence[Delivery]) -> Ended:
     """Acknowledge all whose lease still holds, in one transaction."""
-    return _settle(deliveries, Outcome.DONE, partial(queue.ack_many, db))
+    return _settle(deliveries, partial(queue.ack_many, db), {})
 
 
 def failed(
@@ -103,34 +105,81 @@ def failed(
     error: BaseException,
 ) -> Ended:
     """Give messages back for another attempt, or reject them."""
-    reason = text(error)
     ended: Ended = []
     for delivery in deliveries:
-        delay = backoff.seconds(policy.backoff, delivery.attempt) if policy.backoff else None
-        verdict = settlement.judged(error, delay)
-        if policy.max_attempts is not None and delivery.attempt >= policy.max_attempts:
-            verdict = Refuse(reason)
-        about = {"queue": queue.name, "message_id": delivery.id, "attempt": delivery.attempt}
-        if isinstance(verdict, Refuse):
-            log.error("message %s is rejected: %s", delivery.id, reason, extra=about)
-            outcome = Outcome.REJECTED
-        else:
-            traced = None if isinstance(error, Retry) else error
-            log.warning("handling %s failed: %s", delivery.id, reason, extra=about, exc_info=traced)
-            outcome = Outcome.FAILED
-        settle = partial(settlement.carry_out, queue, db, verdicts={}, others=verdict)
-        ended += _settle([delivery], outcome, settle)
+        judged = Judged()
+        judged.add(queue, policy, delivery, error)
+        settle = partial(settlement.carry_out, queue, db, verdicts=judged.verdicts)
+        ended += _settle([delivery], settle, judged.outcomes)
     return ended
 
 
+class Judged:
+    """Verdicts of messages by their ids, and the outcomes to report; the others are done."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[str, Verdict] = {}
+        self.outcomes: dict[str, Outcome] = {}
+
+    def returned(
+        self, queue: Queue, policy: Policy, deliveries: Sequence[Delivery], found: object
+    ) -> None:
+        """Take the verdicts that a handler of batches has returned, if any, for those of an earlier
+        run.
+
+        Raises ``InvalidArgument``.
+        """
+        self.verdicts.clear()
+        self.outcomes.clear()
+        if policy.handler.batch is None or not isinstance(found, Mapping):
+            return
+        settlement.check_verdicts(found, deliveries)
+        for delivery in deliveries:
+            if delivery.id in found:
+                self.add(queue, policy, delivery, found[delivery.id])
+
+    def add(self, queue: Queue, policy: Policy, delivery: Delivery, error: BaseException) -> None:
+        """Judge a message by the error of its handler."""
+        delay = backoff.seconds(policy.backoff, delivery.attempt) if policy.backoff else None
+        verdict, reason = settlement.judged(error, delay), text(error)
+        if isinstance(error, Snooze):
+            outcome = Outcome.SNOOZED
+        else:
+            outcome = Outcome.FAILED
+            if policy.max_attempts is not None and delivery.attempt >= policy.max_attempts:
+                verdict = Refuse(reason)
+            about = {"queue": queue.name, "message_id": delivery.id, "attempt": delivery.attempt}
+            if isinstance(verdict, Refuse):
+                log.error("message %s is rejected: %s", delivery.id, reason, extra=about)
+                outcome = Outcome.REJECTED
+            else:
+                traced = None if isinstance(error, Retry) else error
+                failed = "handling %s failed: %s"
+                log.warning(failed, delivery.id, reason, extra=about, exc_info=traced)
+        self.verdicts[delivery.id], self.outcomes[delivery.id] = verdict, outcome
+
+
+def _ids(deliveries: Iterable[Delivery]) -> Iterator[str]:
+    return (each.id for each in deliveries)
+
+
 def _with_ack(
-    tr: fdb.Transaction, deliveries: Sequence[Delivery], queue: Queue, handler: Handler
+    tr: fdb.Transaction,
+    deliveries: Sequence[Delivery],
+    queue: Queue,
+    policy: Policy,
+    judged: Judged,
 ) -> float:
-    """Acknowledge and handle in one transaction; returns how many seconds it took."""
+    """Settle and handle in one transaction; returns how many seconds it took."""
     started = time.monotonic()
-    # The acknowledgement first, so that a lost lease is known before the handler runs.
-    queue.ack_many(tr, deliveries)
-    handler.call([delivery.message for delivery in deliveries], tr)
+    messages = [delivery.message for delivery in deliveries]
+    if policy.handler.batch is None:
+        # The acknowledgement first, so that a lost lease is known before the handler runs.
+        queue.ack_many(tr, deliveries)
+        policy.handler.call(messages, tr)
+    else:
+        judged.returned(queue, policy, deliveries, policy.handler.call(messages, tr))
+        settlement.carry_out(queue, tr, deliveries, judged.verdicts)
     return time.monotonic() - started
 
 
@@ -154,9 +203,14 @@ def _commit(
 
 
 def _settle(
-    deliveries: Sequence[Delivery], outcome: Outcome, settle: Callable[[Sequence[Delivery]], object]
+    deliveries: Sequence[Delivery],
+    settle: Callable[[Sequence[Delivery]], object],
+    outcomes: Mapping[str, Outcome],
 ) -> Ended:
-    """Settle all whose lease still holds, in one transaction."""
+    """Settle all whose lease still holds, in one transaction.
+
+    outcomes: by message id; the others are done.
+    """
     ended: Ended = []
     left = deliveries
     while left:
@@ -164,9 +218,9 @@ def _settle(
             settle(left)
             break
         except LeaseLost as error:
-            gone = {*error.lost} & {each.id for each in left}
+            gone = {*error.lost} & {*_ids(left)}
             if not gone:
                 raise
             ended += [(each, Outcome.LOST) for each in left if each.id in gone]
             left = [each for each in left if each.id not in gone]
-    return ended + [(delivery, outcome) for delivery in left]
+    return ended + [(each, outcomes.get(each.id, Outcome.DONE)) for each in left]

@@ -81,7 +81,8 @@ class HandlerThreads:
             return
         self._begin(job, job.deliveries)
         later = partial(self._finish, job)
-        ended = attempt(self.db, buffer.queue, buffer.policy, job.deliveries, later)
+        joined = buffer.rows.joined(job.deliveries)
+        ended = attempt(self.db, buffer.queue, buffer.policy, joined, later)
         if ended is None:
             self._one_by_one(job, job.deliveries)
         elif ended:

@@ -44,10 +44,10 @@ class Handler:
     batch: int | None = None
     value: Callable[[Message], Any] | None = None
 
-    def call(self, messages: list[Message], *tr: Any) -> None:
-        """Call the function."""
+    def call(self, messages: list[Message], *tr: Any) -> object:
+        """Call the function; returns what it returns."""
         given = messages if self.value is None else [self.value(each) for each in messages]
-        self.function(*tr, given if self.batch else given[0])
+        return self.function(*tr, given if self.batch else given[0])
 
     @classmethod
     def of(

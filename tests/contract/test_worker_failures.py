@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fdbqueue import Credit, Delivery, Depth, Message, Queue, Snooze, Worker
+from fdbqueue import Credit, Delivery, Depth, Message, Queue, Reject, Retry, Snooze, Worker
 from fdbqueue.consumers import wakeups
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.schema import once
@@ -94,6 +94,46 @@ def test_of_a_batch_that_fails_only_the_message_at_fault_loses_an_attempt(
         eventually(lambda: queue.depth(db) == Depth(enqueued=100, dead=1, done=99))
     (letter,) = queue.dead.list(db)
     assert (letter.message.payload, letter.death.reason) == (b"50", "ValueError: poison")
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_handler_of_a_batch_returns_verdicts(
+    db: Database, queue: Queue, space: fdb.Subspace, transactional: bool
+) -> None:
+    verdicts: dict[bytes, BaseException] = {
+        b"3": Reject("no address"),
+        b"5": Snooze(3600),
+        b"7": Retry("busy", seconds=3600),
+        b"8": Reject("twice", drop=True),
+    }
+    calls: list[int] = []
+
+    def handle(*given: Any) -> dict[str, BaseException]:
+        *tr, messages = given
+        calls.append(len(messages))
+        if tr:
+            tr[0][space.pack(("seen",))] = b"%d" % len(messages)
+        return {each.id: verdicts[each.payload] for each in messages if each.payload in verdicts}
+
+    queue.enqueue_many(db, [b"%d" % n for n in range(20)])
+    worker = Worker(db, 1)
+    with worker.add(queue, handle, batch=100, transactional=transactional):
+        done(db, queue, 16)
+    assert calls == [20]
+    assert db[space.pack(("seen",))] == (b"20" if transactional else None)
+    depth = queue.depth(db)
+    assert (depth.dead, depth.delayed, depth.purged) == (1, 2, 1)
+    (letter,) = queue.dead.list(db)
+    assert (letter.message.payload, letter.death.reason) == (b"3", "Reject: no address")
+
+
+def test_verdicts_for_other_messages_fail_the_attempt(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [b"1", b"2"])
+    with Worker(db, 1).add(
+        queue, lambda _: {"nobody's": Reject()}, batch=9, transactional=False, max_attempts=1
+    ):
+        eventually(lambda: queue.depth(db).dead == 2)
+    assert "is the id of no message" in queue.dead.list(db)[0].death.reason
 
 
 def test_a_snooze_costs_no_attempt(db: Database, queue: Queue) -> None:
