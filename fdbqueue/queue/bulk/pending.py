@@ -117,8 +117,8 @@ class Pending:
         """The next batch, once it is due; empty when the producer is closed and nothing is left."""
         with self._lock:
             while (at := self._due_at()) > (now := time.monotonic()):
-                if not self._waiting and self._expected_until > now:
-                    at = self._expected_until  # Whoever sends until then need not wake anybody.
+                if not self._waiting and self._expected > 1 and self._expected_until > now:
+                    at = self._expected_until  # The first to send until then need not wake anybody.
                 self._wakes_at = at
                 self._arrived.wait(None if at == _NEVER else at - now)
             self._wakes_at, self._begun_at = 0.0, now
