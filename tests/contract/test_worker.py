@@ -206,6 +206,15 @@ def test_a_handler_says_when_to_try_again_or_that_it_never_will(db: Database, qu
         eventually(lambda: queue.depth(db).dead == 1)
 
 
+def test_a_handler_may_drop_a_message(db: Database, queue: Queue) -> None:
+    queue.enqueue(db, b"a")
+    with Worker(db, 1).add(queue, Failing(99, lambda: Reject("poison", drop=True))):
+        eventually(lambda: not queue.depth(db).leased and not queue.depth(db).ready)
+    assert queue.dead.list(db) == []
+    assert queue.depth(db).dead == 0
+    assert queue.depth(db).enqueued == 1
+
+
 def test_a_delayed_message_is_handled_soon_after_it_is_due(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
