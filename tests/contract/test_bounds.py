@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fdbqueue import Depth, NewMessage, Queue, verify
 from fdbqueue.errors import InvalidArgument, InvalidOptions, QueueFull
-from fdbqueue.messages.enqueue import back_pressure
+from fdbqueue.messages.enqueue import admission, back_pressure
 from fdbqueue.store.binding import fdb
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 from tests.patience import DEADLINE
@@ -278,26 +278,27 @@ def test_a_dropping_queue_holds_what_the_model_holds(
 # -- block ------------------------------------------------------------------------------------
 
 
-def test_a_blocked_producer_goes_on_at_the_low_water_mark(db: Database, space: Subspace) -> None:
+def test_a_blocked_producer_goes_on_at_the_low_water_mark(
+    db: Database, space: Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = bounded(db, space, **BLOCKING)
     queue.enqueue_many(db, [b"a", b"b", b"c", b"d"])
     refused = threading.Event()
     done = threading.Event()
 
-    class Watched(Queue):
-        """Says when it is refused."""
+    admit = admission.admit
 
-        def _run(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-            try:
-                return super()._run(*args, **kwargs)
-            except QueueFull:
-                refused.set()
-                raise
+    def watched(*arguments: Any) -> Any:
+        try:
+            return admit(*arguments)
+        except QueueFull:
+            refused.set()
+            raise
 
-    producer_queue = Watched("bounded", space)
+    monkeypatch.setattr(admission, "admit", watched)
 
     def produce() -> None:
-        producer_queue.enqueue(db, b"e", timeout=60)
+        queue.enqueue(db, b"e", timeout=DEADLINE)
         done.set()
 
     producer = threading.Thread(target=produce)
