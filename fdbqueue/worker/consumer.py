@@ -37,7 +37,8 @@ once, so a conflict costs it less than a line does."""
 MIN_DIRECT = 100
 """Who takes as many at once stands in line only where the queue's mode is to have one."""
 MAX_REST = 0.2
-"""Seconds to wait at most between two of these tries; else about as long as a try takes."""
+"""Seconds to wait at most between two of these tries."""
+_MAX_DOUBLINGS = 10
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -70,6 +71,12 @@ _Unarmed: TypeAlias = tuple[Fetched, wakeups.Signal]
 
 def _wrote(found: _Unarmed | None) -> bool:
     return found is not None and bool(found[0].deliveries or found[0].returned)
+
+
+def rest(attempts: int, seconds: float) -> float:
+    """How long to wait before one of several attempts, in seconds: at random, as long as the last
+    one took on average, and twice as long each time."""
+    return min(MAX_REST, random.uniform(0, 2 ** min(attempts - 1, _MAX_DOUBLINGS)) * seconds)
 
 
 class _Evicted(Exception):
@@ -168,8 +175,7 @@ class QueueConsumer:
             attempts += 1
             if attempts > 1:
                 # Another consumer was faster, and is likely to take again just now.
-                took = time.monotonic() - began
-                time.sleep(min(MAX_REST, random.uniform(0, 2 ** (attempts - 1)) * took))
+                time.sleep(rest(attempts, time.monotonic() - began))
             began = time.monotonic()
             lines = room and credit.bytes is None and not prefetched
             if lines and self._stands_in_line(tr, room, attempts):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fdbqueue import Message
 from fdbqueue.errors import InvalidArgument
 from fdbqueue.store.connection import ConnectionState, next_state
+from fdbqueue.worker.consumer import MAX_REST, rest
 from fdbqueue.worker.decisions import (
     MAX_AHEAD,
     Turn,
@@ -190,3 +191,8 @@ def test_the_annotation_of_a_handler_tells_whether_it_takes_values(
 def test_an_annotation_that_cannot_be_found_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="Unknown"):
         Handler.of(of_unknown)
+
+
+@given(attempts=st.integers(2, 10**6), seconds=st.floats(0, 10))
+def test_a_rest_is_bounded_after_any_number_of_attempts(attempts: int, seconds: float) -> None:
+    assert 0 <= rest(attempts, seconds) <= min(MAX_REST, 2**10 * seconds)

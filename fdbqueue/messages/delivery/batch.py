@@ -16,6 +16,7 @@ from typing import Any, overload
 
 from ...errors import CorruptData
 from ...schema import counters, once
+from ...schema.codec import blocks
 from ...schema.codec.blocks import SHARED, Block, open_block, pack_block
 from ...schema.codec.envelopes import BESIDE, open_fields
 from ...schema.codec.leases import (
@@ -32,7 +33,7 @@ from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int
 from ...store.clocks import VERSIONS_PER_SECOND
-from ...values.model import Delivery, Message
+from ...values.model import Delivery, Message, Position
 from ...values.states import LEASE
 from . import lease, lease_rows
 from .lease_rows import Held, WholeRow
@@ -67,10 +68,8 @@ class Part:
         self.fields = fields
         self.values = values
         self.needs: Leasing = leasing(keys, key)
-        level, index, random, _ = self.needs
-        label = keys.levels[level].label
         self.first = 0 if block is None else block.first
-        self.prefix = f"{label}{index:012x}-{(random if block is None else random[:-2]).hex()}"
+        self.prefix = (Position(*self.needs[:3]) if block is None else block.position).to_id()
         named = set().union(*fields)
         self.plain: bool | list[bool] = BESIDE.isdisjoint(named)
         if not self.plain and len(fields) > 1:
@@ -89,7 +88,8 @@ class Part:
 
     def message(self, n: int) -> Message:
         """Message ``n`` of the part."""
-        place = self.prefix if self.block is None else f"{self.prefix}{self.first + n:04x}"
+        alone = self.block is None
+        place = self.prefix if alone else blocks.numbered_id(self.prefix, self.first + n)
         return message_of(self.fields[n], place, self.needs[0])
 
     def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
@@ -396,7 +396,7 @@ def _lease(
             for first, last, plain in part.runs(begin, end):
                 key = keys.lease_prefix + part.row_key(last - 1)[keys.place_begin :]
                 if part.block is not None:
-                    random = random[:-2] + (part.first + last - 1).to_bytes(2, "big")
+                    random = part.block.place(part.first + last - 1).random
                 claim, stored = claims[number], part.stored(first, last)
                 given = (version, expires_at_ms, terms.consumer, stored, begun, claim, plain)
                 value = pack_terms(level, index, random, *given, together)

@@ -347,7 +347,7 @@ def _begins(sent: Sent) -> bool:
     """Whether a message is to be stored; else it was cancelled. From now on it cannot be."""
     try:
         return sent.future.set_running_or_notify_cancel()
-    except Exception:  # Somebody else has set its result.
+    except RuntimeError:  # Somebody else has set its result.
         return False
 
 

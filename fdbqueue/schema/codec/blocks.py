@@ -136,7 +136,12 @@ def placed(position: Position, n: int) -> Position:
 def ids(position: Position, numbers: Iterable[int]) -> list[str]:
     """The ids of messages of a block: those of the positions that ``placed`` gives."""
     block = position.to_id()
-    return [f"{block}{n:0{2 * NUMBER_BYTES}x}" for n in numbers]
+    return [numbered_id(block, n) for n in numbers]
+
+
+def numbered_id(block: str, n: int) -> str:
+    """The id of message ``n`` of a block, given the id that would name the block's position."""
+    return f"{block}{n:0{2 * NUMBER_BYTES}x}"
 
 
 class Block:
