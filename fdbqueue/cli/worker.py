@@ -54,7 +54,7 @@ def worker(
       fdbq worker shop.orders:worker --concurrency 32 --processes 4
       fdbq worker shop.orders:worker --reload
     """
-    from ..worker import runner, supervisor  # --store must be known
+    from ..worker.processes import runner, supervisor  # --store must be known
 
     if processes > 1 or reload:
         given = [target, *(["--concurrency", str(concurrency)] if concurrency else [])]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fdbqueue.errors import NoSuchWorker
-from fdbqueue.worker.runner import load
+from fdbqueue.worker.processes.runner import load
 
 MODULE = """
 import fdbqueue

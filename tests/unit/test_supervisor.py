@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from fdbqueue.worker.supervisor import Supervisor
+from fdbqueue.worker.processes.supervisor import Supervisor
 from tests.patience import eventually
 
 

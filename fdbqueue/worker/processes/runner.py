@@ -8,9 +8,9 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from ..errors import NoSuchWorker
+from ...errors import NoSuchWorker
+from ..worker import Worker
 from . import supervisor
-from .worker import Worker
 
 
 def load(target: str) -> Worker:

@@ -1,0 +1,1 @@
+"""Running a worker that a module defines, in one process or several."""
