@@ -74,7 +74,8 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _init(made: Any) -> Callable[..., None]:
-    parameters, lines, known = ["self"], [], {"_set": object.__setattr__, "_missing": MISSING}
+    parameters, lines = ["self"], []
+    known: dict[str, Any] = {"_missing": MISSING}
     annotations = {}
     for each in fields(made):
         value = name = each.name
@@ -87,7 +88,8 @@ def _init(made: Any) -> Callable[..., None]:
             value = f"_make_{name}() if {name} is _missing else {name}"
             name = f"{name}=_missing"
         parameters.append(name)
-        lines.append(f" _set(self, {each.name!r}, {value})")
+        known[f"_set_{each.name}"] = getattr(made, each.name).__set__  # past ``__setattr__``
+        lines.append(f" _set_{each.name}(self, {value})")
     if hasattr(made, "__post_init__"):
         lines.append(" self.__post_init__()")
     exec(f"def __init__({', '.join(parameters)}):\n{chr(10).join(lines) or ' pass'}", known)

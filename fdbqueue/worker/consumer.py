@@ -70,12 +70,12 @@ _Unarmed: TypeAlias = tuple[Fetched, wakeups.Signal]
 
 
 def _wrote(found: _Unarmed | None) -> bool:
-    return found is not None and bool(found[0].deliveries or found[0].returned)
+    return found is not None and bool(found[0].taken or found[0].returned)
 
 
 def rest(attempts: int, seconds: float) -> float:
-    """How long to wait before one of several attempts, in seconds: at random, as long as the last
-    one took on average, and twice as long each time."""
+    """How long to wait before one of several attempts, in seconds: at random, as long as it takes
+    to read and write on average, and twice as long each time."""
     return min(MAX_REST, random.uniform(0, 2 ** min(attempts - 1, _MAX_DOUBLINGS)) * seconds)
 
 
@@ -168,19 +168,21 @@ class QueueConsumer:
     def _fetch(
         self, credit: Credit, most: int, prefetched: Sequence[Delivery], begins: bool
     ) -> Fetched:
-        room, attempts, began = credit.room(most), 0, time.monotonic()
+        room, attempts, seconds = credit.room(most), 0, 0.0
 
         def take(tr: fdb.Transaction) -> _Unarmed | None:
-            nonlocal attempts, began
+            nonlocal attempts, seconds
             attempts += 1
             if attempts > 1:
                 # Another consumer was faster, and is likely to take again just now.
-                time.sleep(rest(attempts, time.monotonic() - began))
-            began = time.monotonic()
+                time.sleep(rest(attempts, seconds))
             lines = room and credit.bytes is None and not prefetched
             if lines and self._stands_in_line(tr, room, attempts):
                 return None
-            return self._take(tr, credit, most, prefetched, begins)
+            began = time.monotonic()
+            found = self._take(tr, credit, most, prefetched, begins)
+            seconds = time.monotonic() - began
+            return found
 
         first: list[Delivery] = []
         found = self._run(take, wrote=_wrote)
@@ -195,8 +197,7 @@ class QueueConsumer:
                 )
             except _Evicted:
                 return Fetched(first, asleep=False)
-        fetched, signal = found
-        return replace(fetched, deliveries=first + fetched.deliveries, signal=self._armed(signal))
+        return self._made(found, first)
 
     def settle_and_fetch(
         self, credit: Credit, most: int, finished: Sequence[Held], *, begins: bool = True
@@ -220,7 +221,14 @@ class QueueConsumer:
             found = self._run(take, wrote=lambda found: found is not None)
         except _Evicted:
             return None
-        return None if found is None else replace(found[0], signal=self._armed(found[1]))
+        return None if found is None else self._made(found)
+
+    def _made(self, found: _Unarmed, first: Sequence[Delivery] = ()) -> Fetched:
+        """What was found, with its deliveries made and its watches armed: after the commit, so that
+        others can take sooner."""
+        fetched, signal = found
+        deliveries = [*first, *fetched.taken]
+        return replace(fetched, deliveries=deliveries, signal=self._armed(signal))
 
     def _armed(self, signal: wakeups.Signal) -> Sequence[wakeups.Watch]:
         """Watches; none where that fails: what was taken must not be lost for it."""
@@ -291,7 +299,7 @@ class QueueConsumer:
         if guards:
             registry.evict_waiters(tr, scope)
         fetched = Fetched(
-            list(found),
+            [],
             taken=found,
             asleep=not (full or alone or more),
             returned=returned,

@@ -29,7 +29,7 @@ MAX_AHEAD_BYTES = 4_000_000
 """Payloads of which a worker holds no more than the least number of messages."""
 LINGER_SECONDS = 0.003
 """How long an acknowledgement waits for others that are to come with it, while handlers run."""
-BATCHES = 5
+BATCHES = 10
 """Batches that one transaction takes."""
 MAX_ACKNOWLEDGED = 1_000
 """Messages that one transaction acknowledges."""

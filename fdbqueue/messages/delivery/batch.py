@@ -47,11 +47,15 @@ class Part:
     """Messages of one row of READY, in order: those that are taken of it.
 
     fields: of their envelopes. values: the envelopes. value: of the row, if all of it is taken.
+    places: the keys of the messages in READY, without what all of them have in common.
     first: the number of the first of them in its block. plain: whether each has no side records
     (see ``Lease``), or all have none.
     """
 
-    __slots__ = ("block", "fields", "first", "key", "needs", "plain", "prefix", "value", "values")
+    __slots__ = (
+        *("block", "fields", "first", "key", "needs"),
+        *("places", "plain", "prefix", "value", "values"),
+    )
 
     def __init__(
         self,
@@ -69,6 +73,8 @@ class Part:
         self.values = values
         self.needs: Leasing = leasing(keys, key)
         self.first = 0 if block is None else block.first
+        begin = keys.place_begin
+        self.places = [key[begin:]] if block is None else block.places(begin)
         self.prefix = (Position(*self.needs[:3]) if block is None else block.position).to_id()
         named = set().union(*fields)
         self.plain: bool | list[bool] = BESIDE.isdisjoint(named)
@@ -77,7 +83,7 @@ class Part:
 
     def keep(self, count: int) -> None:
         """Take only the first ``count`` messages."""
-        del self.fields[count:], self.values[count:]
+        del self.fields[count:], self.values[count:], self.places[count:]
         self.value = b""
         if type(self.plain) is list:
             del self.plain[count:]
@@ -91,6 +97,15 @@ class Part:
         alone = self.block is None
         place = self.prefix if alone else blocks.numbered_id(self.prefix, self.first + n)
         return message_of(self.fields[n], place, self.needs[0])
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages of the part."""
+        if self.block is None:
+            return [self.message(0)]
+        level, numbers = self.needs[0], range(self.first, self.first + len(self.fields))
+        ids = [blocks.numbered_id(self.prefix, n) for n in numbers]
+        return [message_of(each, id, level) for each, id in zip(self.fields, ids, strict=True)]
 
     def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
         """Its messages from ``begin`` to ``end`` in runs that may share a row of LEASE."""
@@ -185,7 +200,6 @@ class Taken(Together):
         "_begun",
         "_claims",
         "_expires_at_ms",
-        "_keys",
         "_parts",
         "_starts",
         "_together",
@@ -194,13 +208,11 @@ class Taken(Together):
 
     def __init__(
         self,
-        keys: QueueKeys,
         parts: Sequence[Part],
         claims: Sequence[bytes],
         expires_at_ms: int,
         begun: bool,
     ) -> None:
-        self._keys = keys
         self._parts = parts
         self._claims = claims
         self._together = lease.MAX_TOGETHER
@@ -226,13 +238,16 @@ class Taken(Together):
         return self._delivery(self._parts[which], n - self._starts[which], n)
 
     def __iter__(self) -> Iterator[Delivery]:
+        claims, together = self._claims, self._together
+        expires_at_ms, begun = self._expires_at_ms, self._begun
         for start, part in zip(self._starts, self._parts, strict=False):
-            for n in range(len(part.fields)):
-                yield self._delivery(part, n, start + n)
+            for n, message in enumerate(part.messages):
+                token = claims[(start + n) // together] + part.places[n]
+                yield Delivery(message, token, message.attempts + 1, expires_at_ms, begun)
 
     def _delivery(self, part: Part, n: int, count: int) -> Delivery:
         message = part.message(n)
-        token = self._claims[count // self._together] + part.row_key(n)[self._keys.place_begin :]
+        token = self._claims[count // self._together] + part.places[n]
         return Delivery(message, token, message.attempts + 1, self._expires_at_ms, self._begun)
 
     @property
@@ -248,7 +263,7 @@ class Taken(Together):
 
     def until(self, expires_at_ms: int) -> Taken:
         """The same, extended until then."""
-        found = Taken(self._keys, self._parts, self._claims, expires_at_ms, self._begun)
+        found = Taken(self._parts, self._claims, expires_at_ms, self._begun)
         found._together = self._together
         found.rows = [row._replace(expires_at_ms=expires_at_ms, of=found) for row in self.rows]
         return found
@@ -377,7 +392,7 @@ def _lease(
     begun = terms.begins and count == 1
     claims = [terms.claim]
     claims += [os.urandom(CLAIM_BYTES) for _ in range(most, count, most)]
-    taken = Taken(keys, parts, claims, expires_at_ms, begun)
+    taken = Taken(parts, claims, expires_at_ms, begun)
     totals: dict[int, int] = {}
     tops: dict[int, int] = {}
     places: list[list[bytes]] = [[] for _ in claims]
@@ -392,9 +407,9 @@ def _lease(
             number = done // most
             end = min(some, begin + (number + 1) * most - done)
             together = min(most, count - number * most)
-            places[number] += [part.row_key(n)[keys.place_begin :] for n in range(begin, end)]
+            places[number] += part.places[begin:end]
             for first, last, plain in part.runs(begin, end):
-                key = keys.lease_prefix + part.row_key(last - 1)[keys.place_begin :]
+                key = keys.lease_prefix + part.places[last - 1]
                 if part.block is not None:
                     random = part.block.place(part.first + last - 1).random
                 claim, stored = claims[number], part.stored(first, last)

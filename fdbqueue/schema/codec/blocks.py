@@ -141,7 +141,7 @@ def ids(position: Position, numbers: Iterable[int]) -> list[str]:
 
 def numbered_id(block: str, n: int) -> str:
     """The id of message ``n`` of a block, given the id that would name the block's position."""
-    return f"{block}{n:0{2 * NUMBER_BYTES}x}"
+    return block + n.to_bytes(NUMBER_BYTES, "big").hex()
 
 
 class Block:
@@ -163,6 +163,11 @@ class Block:
     def key(self, n: int) -> bytes:
         """The key of message ``n``, as if it stood alone."""
         return self._head + _packed(n)
+
+    def places(self, begin: int) -> list[bytes]:
+        """The keys of what is left, as from byte ``begin`` on."""
+        head = self._head[begin:]
+        return [head + _packed(n) for n in self.left]
 
     def span(self) -> slice:
         """The keys of its messages: no other message can stand among them."""
