@@ -41,7 +41,7 @@ _NAMES = {
     "values.serializers": "Serializer",
     "values.states": "State",
     "values.verdicts": "Reject Retry Snooze",
-    "worker": "Worker",
+    "worker": "Channel Worker",
 }
 """The public names, by the module that defines them."""
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}

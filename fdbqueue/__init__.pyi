@@ -39,6 +39,7 @@ from .values.states import State as State
 from .values.verdicts import Reject as Reject
 from .values.verdicts import Retry as Retry
 from .values.verdicts import Snooze as Snooze
+from .worker import Channel as Channel
 from .worker import Worker as Worker
 
 __all__: list[str]

@@ -552,6 +552,13 @@ class HandlerTooSlow(QueueError):
     )
 
 
+class FlushUnfinished(QueueError, TimeoutError):
+    """Raised when ``Channel.flush`` ends before what was there is handled. The worker goes on with
+    it, unless it has stopped."""
+
+    text = "what was there when the flush began is not all handled: {problem}"
+
+
 class JobFailed(QueueError):
     """Raised when a job on Spark has failed; ``problem`` is what Spark says."""
 

@@ -1,10 +1,11 @@
-"""Flow control: how many messages and bytes a consumer may hold.
+"""Flow control: how many messages and bytes a consumer may hold, or take.
 
 After AMQP 0-10 and Qpid's credit managers. In window mode a settled message gives its credit back;
 in explicit mode credit is used up, and the consumer grants more. A message that does not fit waits,
-for credit or for another consumer. In window mode a consumer that holds nothing always gets one
-message, of any size, as AMQP 0-9 demands of a prefetch-size ("it does not limit the transfer of
-single messages"). In explicit mode, as in AMQP 0-10, no message exceeds the credit.
+for credit or for another consumer. A message that never could is delivered alone, to a consumer
+that holds nothing, as AMQP 0-9 demands of a prefetch-size ("it does not limit the transfer of
+single messages"). In window mode that is whatever comes first; in explicit mode a message larger
+than all that was there after the last grant. What it takes beyond the credit is owed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from ..values.records import record
 class Credit:
     """How much a consumer may hold, and holds. A value: every change gives a new one.
 
-    messages, bytes: the limits, of payloads in bytes; None for no limit.
-    window: whether settling a message gives its credit back.
+    messages, bytes: the limits, of payloads in bytes; None for no limit. Zero only without a
+        window, until more is granted.
+    window: whether settling a message gives its credit back; otherwise it is used up.
+    used_messages, used_bytes: of the limits. held: messages that are not settled. spent_bytes:
+        of ``used_bytes``, those before the last grant.
     """
 
     messages: int | None = None
@@ -29,6 +33,8 @@ class Credit:
     window: bool = True
     used_messages: int = 0
     used_bytes: int = 0
+    held: int = 0
+    spent_bytes: int = 0
 
     def __post_init__(self) -> None:
         for argument in ("messages", "bytes"):
@@ -37,9 +43,17 @@ class Credit:
                 raise InvalidArgument(
                     argument=argument, value=value, problem="must be an int, 0 or more, or None"
                 )
+        if type(self.window) is not bool:
+            raise InvalidArgument(
+                argument="window", value=self.window, problem="must be True or False"
+            )
         if self.window and 0 in (self.messages, self.bytes):
             raise InvalidArgument(
                 argument="credit", value=self, problem="a window of nothing never opens"
+            )
+        if not self.window and self.messages is None and self.bytes is None:
+            raise InvalidArgument(
+                argument="credit", value=self, problem="without a window it needs a limit"
             )
 
     def room(self, most: int) -> int:
@@ -49,6 +63,11 @@ class Credit:
         return (
             most if self.messages is None else min(most, max(0, self.messages - self.used_messages))
         )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing can be taken until more is granted."""
+        return not self.window and not self.room(1)
 
     def admits(self, sizes: Iterable[int]) -> int:
         """How many of the first messages fit the credit, given their sizes in bytes."""
@@ -63,13 +82,21 @@ class Credit:
         """The credit after messages of so many bytes were handed over."""
         return self._used(len(sizes), sum(sizes))
 
+    def returned(self, *sizes: int) -> Credit:
+        """The credit after messages of so many bytes went back before anything was done."""
+        return self._used(-len(sizes), -sum(sizes))
+
     def settled(self, *sizes: int) -> Credit:
-        """The credit after messages of so many bytes were settled, or given back."""
-        return self._used(-len(sizes), -sum(sizes)) if self.window and sizes else self
+        """The credit after messages of so many bytes were settled."""
+        return self.returned(*sizes) if self.window else replace(self, held=self.held - len(sizes))
 
     def _used(self, messages: int, size: int) -> Credit:
-        used = self.used_messages + messages, self.used_bytes + size
-        return replace(self, used_messages=used[0], used_bytes=used[1])
+        return replace(
+            self,
+            used_messages=self.used_messages + messages,
+            used_bytes=self.used_bytes + size,
+            held=self.held + messages,
+        )
 
     def granted(self, messages: int = 0, bytes: int = 0) -> Credit:
         """The credit after more was granted; a limit that is None stays None."""
@@ -77,13 +104,21 @@ class Credit:
             self,
             messages=None if self.messages is None else self.messages + messages,
             bytes=None if self.bytes is None else self.bytes + bytes,
+            spent_bytes=self.used_bytes,
         )
 
-    @property
-    def _lets_one_through(self) -> bool:
-        return self.window and self.used_messages == 0
+    def withdrawn(self) -> Credit:
+        """The credit without what is left of it."""
+        return replace(
+            self,
+            messages=None if self.messages is None else min(self.messages, self.used_messages),
+            bytes=None if self.bytes is None else min(self.bytes, self.used_bytes),
+        )
 
     def _fits(self, size: int) -> bool:
-        if self.bytes is None or self._lets_one_through:
+        if self.bytes is None:
             return True
-        return self.used_bytes + size <= self.bytes
+        left = self.bytes - self.used_bytes
+        if size <= left or self.held:
+            return size <= left
+        return self.window or (left > 0 and size > self.bytes - self.spent_bytes)

@@ -23,6 +23,8 @@ POLL_SECONDS = 5.0
 """How often a worker fetches by itself, which heals what a dead consumer was told."""
 SOON_SECONDS = 0.02
 """How long to wait at least for what becomes ready by itself: clocks may disagree about it."""
+TURN_SECONDS = 0.1
+"""How long to wait at most before a fetcher looks whether it is its turn."""
 UNWATCHED_SECONDS = 1.0
 """How long to wait before the next fetch where a watch failed, as at the limit of watches."""
 AFTER_FAILURE = backoff.store(
@@ -78,7 +80,9 @@ class Fetcher:
                 lingers = buffer.lingers(now)
                 if usable and (lingers <= 0 or buffer.due(now, state.is_free())):
                     return True
-                until = min(POLL_SECONDS, lingers, max(0.0, buffer.fetch_at - now))
+                # Until it is its turn, if others of the channel come first.
+                at = TURN_SECONDS if buffer.waits(now, state.is_free()) else buffer.fetch_at - now
+                until = min(POLL_SECONDS, lingers, max(0.0, at))
                 buffer.changed.wait(until if usable else None)
         return False
 

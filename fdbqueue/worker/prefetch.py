@@ -21,6 +21,7 @@ from ..values.backoff import Stored
 from ..values.model import Delivery
 from ..values.records import record
 from . import decisions
+from .channel import Channel, Flush
 from .consumer import Fetched, QueueConsumer
 from .decisions import MAX_AHEAD, should_fetch, time_to_refresh
 from .handlers import Handler
@@ -43,7 +44,8 @@ class Policy:
 
     window: how many messages are held at once, at least. handlers: how many threads there are.
     adapts: whether more are held while handlers are fast. settles_before: whether messages are
-    acknowledged before they are handled.
+    acknowledged before they are handled. bounds: whether the credit is ``window`` messages, and
+    grows with it.
     """
 
     handler: Handler
@@ -57,6 +59,7 @@ class Policy:
     handlers: int = 1
     adapts: bool = False
     settles_before: bool = False
+    bounds: bool = False
 
 
 class Finished(NamedTuple):
@@ -70,13 +73,13 @@ class Finished(NamedTuple):
     at: float
 
 
-@dataclass
+@dataclass(eq=False)
 class Buffer:
     """One queue, or subscription, that a worker handles."""
 
     queue: Queue
     policy: Policy
-    credit: Credit
+    channel: Channel
     subscription: Subscription | None = None
     consumer: QueueConsumer | None = None
     prefetched: list[Delivery] = field(default_factory=list)
@@ -113,24 +116,33 @@ class Buffer:
     """The rows of leases of what it holds."""
     pace: float | None = None
     """How many seconds a handler takes for a message, by a moving average."""
+    flushes: Sequence[Flush] = ()
+    """Those that began before the fetch under way."""
 
     def empty(self) -> Buffer:
         """A buffer for the same that holds nothing yet."""
-        return Buffer(self.queue, self.policy, self.credit, self.subscription)
+        return Buffer(self.queue, self.policy, self.channel, self.subscription)
 
     def resized(self, handlers: int, window: int) -> Buffer:
         """A buffer for the same with so many handlers, that may hold so many messages."""
-        own = self.credit != Credit(messages=self.policy.window)
-        credit = self.credit if own else Credit(messages=window)
+        channel = Channel(Credit(messages=window)) if self.policy.bounds else self.channel
         policy = replace(self.policy, handlers=handlers, window=window)
-        return Buffer(self.queue, policy, credit, self.subscription)
+        return Buffer(self.queue, policy, channel, self.subscription)
+
+    @property
+    def credit(self) -> Credit:
+        """The credit of the channel as it is now."""
+        return self.channel.credit
 
     @property
     def room(self) -> int:
         """How many more messages may be taken."""
-        room = self.credit.room(self.window)
-        if self.window > self.policy.window and self.credit.used_bytes >= MAX_AHEAD_BYTES:
-            return max(0, min(room, self.policy.window - self.credit.used_messages))
+        credit = self.credit
+        room = credit.room(self.window)
+        if not credit.window:
+            return max(0, min(room, self.window - len(self.prefetched) - len(self.running)))
+        if self.window > self.policy.window and credit.used_bytes >= MAX_AHEAD_BYTES:
+            return max(0, min(room, self.policy.window - credit.used_messages))
         return room
 
     @property
@@ -148,8 +160,8 @@ class Buffer:
         self._adapt()
 
     def _adapt(self) -> None:
-        if self.policy.adapts and self.credit.messages != self.window:
-            self.credit = replace(self.credit, messages=self.window)
+        if self.policy.adapts:
+            self.channel.resize(self.window)
 
     @property
     def most(self) -> int:
@@ -160,7 +172,7 @@ class Buffer:
     def wants(self) -> int:
         """How many messages to ask for: whole batches if there is room, so that no block is cut."""
         room, batch = min(self.room, self.most), self.policy.handler.batch or 1
-        return room - room % batch or self.most
+        return room - room % batch or (self.most if self.credit.window else room)
 
     @property
     def can_begin(self) -> bool:
@@ -173,6 +185,10 @@ class Buffer:
 
     def due(self, now: float, free: bool = True) -> bool:
         """Whether to fetch now. ``free``: whether nothing is being handled."""
+        return self.waits(now, free) and self.channel.turn(self, now, free)
+
+    def waits(self, now: float, free: bool) -> bool:
+        """Whether to fetch as soon as it is its turn."""
         if now >= self.fetch_at or self._refreshes:
             return True
         asleep = self.latest is not None and self.latest.asleep
@@ -186,6 +202,7 @@ class Buffer:
         No handler can begin with that meanwhile.
         """
         self.latest, self.fetch_at = None, float("inf")
+        self.flushes = self.channel.begin(self)
         if not self._refreshes:
             return []
         self.handled = 0
@@ -199,7 +216,7 @@ class Buffer:
         else:
             self.prefetched.extend(exchanged)
         found = fetched.deliveries
-        self.credit = self.credit.taken(*(len(each.message.payload) for each in found))
+        self.channel.end(self, _sizes(found))
         self.rows.add(fetched.taken, found[-len(fetched.taken) :])
         self.prefetched.extend(found)
         self.suspects = self.suspects or any(map(_begun, found))
@@ -209,9 +226,14 @@ class Buffer:
         self.prefetched.sort(key=_level)
         self.short, self.alone = fetched.short, fetched.alone
         self.latest, self.fetch_at = fetched, min(until, self.fetch_at)
+        credit = self.credit
+        if fetched.asleep or credit.exhausted or (self.short and not credit.held):
+            tokens = [*map(_token, self.prefetched), *self.running]
+            self.channel.drained(self, self.flushes, tokens)
 
     def fetch_failed(self, exchanged: list[Delivery], seconds: float) -> None:
         """End a fetch that has failed; the next one is not before ``seconds`` have passed."""
+        self.channel.end(self)
         self.prefetched.extend(exchanged)
         self.latest = Fetched([])
         self.fetch_at = time.monotonic() + seconds
@@ -250,17 +272,19 @@ class Buffer:
         return found
 
     def end(self, deliveries: Sequence[Delivery]) -> None:
-        """Running messages are settled, or lost: their credit comes back."""
+        """Running messages are settled, or lost."""
         held = [each for each in deliveries if self.running.pop(each.token, None) is not None]
         self._handled([each for each in held if each.token not in self.unsettled])
         tokens = {*map(_token, deliveries)}
+        self.channel.settled(self, (), tokens)
         self.unsettled -= tokens
         self.lost -= tokens
         self.rows.forget(deliveries)
 
     def _handled(self, deliveries: Sequence[Delivery]) -> None:
         self.handled += len(deliveries)
-        self.gave_back(deliveries)
+        if deliveries:
+            self.channel.settled(self, _sizes(deliveries), ())
 
     def finish(self, deliveries: Sequence[Delivery], seconds: float) -> bool:
         """Leave running messages to be acknowledged by the fetcher; whether it will.
@@ -322,9 +346,7 @@ class Buffer:
     def gave_back(self, deliveries: Sequence[Delivery]) -> None:
         """Prefetched messages are in the queue again, or lost."""
         if deliveries:
-            self.short = False
-            sizes = (len(each.message.payload) for each in deliveries)
-            self.credit = self.credit.settled(*sizes)
+            self.channel.returned(self, _sizes(deliveries), [*map(_token, deliveries)])
 
     def holds(self, delivery: Delivery) -> bool:
         """Whether a message is running, and its lease not known to be gone."""
@@ -365,3 +387,12 @@ class Buffer:
     def ring(self, seconds: float = 0.0) -> None:
         """Something may have become ready: fetch after so many seconds at the latest."""
         self.fetch_at = min(self.fetch_at, time.monotonic() + seconds)
+
+    def resume(self) -> None:
+        """There may be more credit, or a flush to come after."""
+        self.short = False
+        self.ring()
+
+
+def _sizes(deliveries: Sequence[Delivery]) -> list[int]:
+    return [len(each.message.payload) for each in deliveries]

@@ -64,6 +64,10 @@ class Runtime:
         with state.lock:
             # Usually long done: fetchers give back what is prefetched when they are told to stop.
             state.ended.wait_for(lambda: not state.fetching, HURRY_SECONDS)
+            for buffer in state.buffers:
+                buffer.gave_back(buffer.prefetched)
+            for buffer in state.buffers:
+                buffer.channel.close()
         self.connection.forget(self._connection_changed)
         self.connection.stop()
         self._join()

@@ -78,6 +78,7 @@ class State:
         """Whether it has waited for too long, until no job is left."""
         for buffer in self.buffers:
             buffer.changed = threading.Condition(self.lock)
+            buffer.channel.open(buffer)
 
     def spawn(self, target: Callable[[], object], name: str) -> threading.Thread:
         """Start a thread. Needs no lock."""
@@ -112,8 +113,13 @@ class State:
         if self.stopping or job.overdue or not job.buffer.finish(job.deliveries, seconds):
             return False
         job.finished = True
-        if job.buffer.calls(time.monotonic(), self.is_free()):
+        now, free = time.monotonic(), self.is_free()
+        if job.buffer.calls(now, free):
             job.buffer.changed.notify()
+        for other in self.buffers:
+            shares = other is not job.buffer and other.channel is job.buffer.channel
+            if shares and other.due(now, free):
+                other.changed.notify()
         return True
 
     def end(self, job: Job) -> None:

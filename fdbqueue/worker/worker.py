@@ -24,6 +24,7 @@ from ..values import backoff as backoffs
 from ..values.durations import Seconds, patience
 from ..values.options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
 from . import handlers
+from .channel import Channel
 from .decisions import RUN
 from .handlers import Handler
 from .prefetch import Buffer, Policy
@@ -50,7 +51,7 @@ class Handling(TypedDict, total=False):
     max_attempts: int | None
     backoff: backoffs.Given
     lease: Seconds | None
-    credit: Credit | None
+    credit: Credit | Channel | None
     refresh_after: int | None
     subscription: Subscription | None
     timeout: Seconds | None
@@ -157,7 +158,7 @@ class Worker:
         max_attempts: int | None = None,
         backoff: backoffs.Given = None,
         lease: Seconds | None = None,
-        credit: Credit | None = None,
+        credit: Credit | Channel | None = None,
         refresh_after: int | None = None,
         subscription: Subscription | None = None,
         timeout: Seconds | None = TIMEOUT_SECONDS,
@@ -178,7 +179,8 @@ class Worker:
         max_attempts, backoff: override the queue's own.
         lease: seconds; the queue's own where None. Extended as long as the handler runs.
         credit: how many messages and bytes are held at most, prefetched and running;
-            ``concurrency`` + ``prefetch`` messages where None.
+            ``concurrency`` + ``prefetch`` messages where None. Or a ``Channel``, through which more
+            is granted, or which several queues and subscriptions share.
         refresh_after: how many messages are handled before a check for more urgent ones; if there
             are any, prefetched messages are given back. Never where None.
         subscription: an acquiring subscription of the queue, to handle only what its selector
@@ -192,7 +194,19 @@ class Worker:
         """
         if self._runtime is not None:
             raise InvalidArgument(argument="queue", value=queue, problem="the worker runs already")
-        if subscription is not None and (refresh_after is not None or (credit and credit.bytes)):
+        if isinstance(credit, Channel):
+            channel: Channel | None = credit
+        else:
+            channel = None if credit is None else Channel(credit)
+            if channel and not channel.credit.window:
+                raise InvalidArgument(
+                    argument="credit",
+                    value=credit,
+                    problem="only a Channel can grant more of it: give Channel(credit)",
+                )
+        if subscription is not None and (
+            refresh_after is not None or (channel and channel.credit.bytes is not None)
+        ):
             raise InvalidArgument(
                 argument="subscription",
                 value=subscription,
@@ -232,12 +246,14 @@ class Worker:
             handlers=self.concurrency,
             adapts=self._prefetch is None and credit is None,
             settles_before=settle == "before",
+            bounds=channel is None,
         )
         self.connection.lost_after = min(
             seconds, *(each.policy.lease for each in self._buffers), LOST_SECONDS
         )
-        credit = credit or Credit(messages=policy.window)
-        self._buffers.append(Buffer(queue, policy, credit, subscription))
+        channel = channel or Channel(Credit(messages=policy.window))
+        channel.own(self)
+        self._buffers.append(Buffer(queue, policy, channel, subscription))
         return self
 
     def _window(self, batch: int | None) -> int:
@@ -252,6 +268,17 @@ class Worker:
                 f"{MAX_MESSAGES:,} are the most",
             )
         return window
+
+    def channel(self, queue: Queue, subscription: Subscription | None = None) -> Channel:
+        """The credit of a queue or subscription that the worker handles, to grant more or to flush.
+
+        Raises ``InvalidArgument``.
+        """
+        wanted = queue._keys.prefix, _name(subscription)
+        for each in self._buffers:
+            if (each.queue._keys.prefix, _name(each.subscription)) == wanted:
+                return each.channel
+        raise InvalidArgument(argument="queue", value=queue, problem="it has no handler")
 
     def handler(self, queue: Queue, **how: Unpack[Handling]) -> Callable[[F], F]:
         """A decorator: ``add`` the function as the handler of ``queue``; arguments as there."""

@@ -1,0 +1,274 @@
+"""One credit for what a worker takes of a queue, or of several.
+
+The credit is a value; a channel holds its current one for all that take by it. The worker changes
+it when messages are taken, settled or given back, with the worker's lock held; any thread may grant
+more. The channel has a lock of its own, which is always the last to be taken.
+
+One member fetches at a time, so what one was promised nobody else takes; those that wait take
+turns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ..consumers.credit import Credit
+from ..errors import FlushUnfinished, InvalidArgument
+from ..values import durations
+from ..values.durations import Seconds
+
+
+class Member(Protocol):
+    """What takes by the credit of a channel: a queue or a subscription."""
+
+    changed: threading.Condition
+    short: bool
+    """Whether the credit is too small for its next message."""
+
+    def waits(self, now: float, free: bool) -> bool:
+        """Whether it would fetch now, were it its turn."""
+
+    def resume(self) -> None:
+        """There may be more credit, or a flush to come after: with the worker's lock held."""
+
+
+@dataclass(eq=False)
+class Flush:
+    """What a flush waits for: members that have not looked since, and messages in hand."""
+
+    looking: set[Member]
+    held: dict[Member, set[bytes]] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        return not self.looking and not any(self.held.values())
+
+
+class Channel:
+    """One credit for a queue or subscription of a worker, or for several that share it.
+
+    credit: what there is at first. With a window (``Credit(messages=100)``), settling a message
+        gives its credit back. Without one (``Credit(messages=0, window=False)``), each message that
+        is handled uses credit up, and ``grant`` gives more; what goes back before a handler has
+        begun with it costs nothing.
+
+    Give it to ``Worker.add`` as ``credit``, once or several times, but to one worker only. Every
+    method may be called by any thread, also in a handler, unless it says so. Raises
+    ``InvalidArgument`` for anything but a ``Credit``.
+    """
+
+    def __init__(self, credit: Credit) -> None:
+        if not isinstance(credit, Credit):
+            raise InvalidArgument(argument="credit", value=credit, problem="must be a Credit")
+        self._credit = credit
+        self._changed = threading.Condition()
+        """Of all that follows."""
+        self._members: list[Member] = []
+        """While the worker runs, in the order of their turns."""
+        self._fetching: Member | None = None
+        self._flushes: list[Flush] = []
+        self._owner: object = None
+
+    # -- for users ---------------------------------------------------------------------------
+
+    @property
+    def credit(self) -> Credit:
+        """The credit as it is now."""
+        return self._credit
+
+    def grant(self, messages: int | None = None, bytes: int | None = None) -> None:
+        """Let the worker take more: so many messages, and payloads of so many bytes.
+
+        Adds to what is left, and begins with what is owed for a message larger than the credit.
+
+        Raises ``InvalidArgument`` if both are None, one is no int above 0, the credit has no such
+        limit, or it is a window, which opens by itself.
+        """
+        if self._credit.window:
+            raise InvalidArgument(
+                argument="credit",
+                value=self._credit,
+                problem="a window opens by itself: only a Credit with window=False is granted",
+            )
+        for argument, value in (("messages", messages), ("bytes", bytes)):
+            if value is None and not messages is bytes is None:
+                continue
+            if type(value) is not int or value <= 0:
+                raise InvalidArgument(
+                    argument=argument, value=value, problem="must be an int, 1 or more"
+                )
+            if getattr(self._credit, argument) is None:
+                raise InvalidArgument(
+                    argument=argument, value=value, problem="the credit has no such limit"
+                )
+        self._change(lambda credit: credit.granted(messages or 0, bytes or 0))
+        self._resume()
+
+    def withdraw(self) -> None:
+        """Let the worker take no more until more is granted. It handles what it has taken.
+
+        Raises ``InvalidArgument`` for a window: stop the worker.
+        """
+        if self._credit.window:
+            raise InvalidArgument(
+                argument="credit", value=self._credit, problem="a window cannot be withdrawn"
+            )
+        self._change(Credit.withdrawn)
+
+    def flush(self, timeout: Seconds | None = None) -> None:
+        """Deliver what is there: wait until nothing more is ready, or the granted credit is used
+        up, and what was taken until then is settled. Then withdraws what is left of granted credit.
+
+        timeout: seconds; None for as long as it takes.
+
+        Raises ``FlushUnfinished`` when the time is over, or the worker stops before; and
+        ``InvalidArgument`` if the worker does not run. Not for handlers of the channel: they would
+        wait for themselves.
+        """
+        limit = durations.limit("timeout", timeout)
+        with self._changed:
+            if not self._members:
+                raise InvalidArgument(
+                    argument="channel", value=self, problem="no worker runs with it"
+                )
+            flush = Flush({*self._members})
+            self._flushes.append(flush)
+        self._resume()
+        with self._changed:
+            ended = self._changed.wait_for(lambda: flush.done or not self._members, limit)
+            if flush in self._flushes:
+                self._flushes.remove(flush)
+            if not flush.done:
+                raise FlushUnfinished(
+                    problem="the worker has stopped" if ended else "the time is over"
+                )
+
+    # -- for the worker ----------------------------------------------------------------------
+
+    def own(self, worker: object) -> None:
+        """Serve one worker only. Raises ``InvalidArgument``."""
+        if self._owner not in (None, worker):
+            raise InvalidArgument(
+                argument="credit", value=self, problem="another worker has the channel"
+            )
+        self._owner = worker
+
+    def open(self, member: Member) -> None:
+        """A member begins, and holds nothing."""
+        with self._changed:
+            if not self._members:
+                self._credit = replace(self._credit, held=0)
+                if self._credit.window:
+                    self._credit = replace(self._credit, used_messages=0, used_bytes=0)
+            self._members.append(member)
+
+    def leave(self, member: Member) -> None:
+        """A member has ended, and the others go on."""
+        with self._changed:
+            if member in self._members:
+                self._members.remove(member)
+            self._drained(member, self._flushes, set())
+
+    def close(self) -> None:
+        """All members have ended: what they still give back does not count."""
+        with self._changed:
+            self._members.clear()
+            self._fetching = None
+            self._changed.notify_all()
+
+    def resize(self, messages: int) -> None:
+        """Set the limit in messages of a window."""
+        if self._credit.messages != messages:
+            self._change(lambda credit: replace(credit, messages=messages))
+
+    def turn(self, member: Member, now: float, free: bool) -> bool:
+        """Whether a member may fetch: nobody else does, or has waited longer for it."""
+        with self._changed:
+            if len(self._members) < 2 or member not in self._members:
+                return True
+            before = self._members[: self._members.index(member)]
+            if self._fetching not in (None, member):
+                return False
+        return not any(other.waits(now, free) for other in before)
+
+    def begin(self, member: Member) -> Sequence[Flush]:
+        """A member begins to fetch; returns the flushes that it does so after."""
+        with self._changed:
+            self._fetching = member
+            return [*self._flushes]
+
+    def end(self, member: Member, sizes: Sequence[int] = ()) -> None:
+        """A member has fetched messages of so many bytes."""
+        with self._changed:
+            self._fetching = None
+            if member not in self._members:
+                return
+            if sizes:
+                self._credit = self._credit.taken(*sizes)
+                self._members.remove(member)
+                self._members.append(member)
+            others = [other for other in self._members if other is not member]
+        for other in others:
+            other.changed.notify()
+
+    def drained(self, member: Member, flushes: Sequence[Flush], held: Iterable[bytes]) -> None:
+        """A member has looked after flushes, and left nothing behind that it could take; ``held``
+        are the tokens of what it holds."""
+        if flushes:
+            with self._changed:
+                self._drained(member, flushes, {*held})
+
+    def _drained(self, member: Member, flushes: Sequence[Flush], held: set[bytes]) -> None:
+        for flush in flushes:
+            flush.looking.discard(member)
+            flush.held[member] = held.copy()
+            if not flush.looking and flush in self._flushes and not self._credit.window:
+                self._credit = self._credit.withdrawn()
+        self._changed.notify_all()
+
+    def settled(self, member: Member, sizes: Sequence[int], tokens: Iterable[bytes]) -> None:
+        """A member's messages are settled, or are about to be: then without tokens."""
+        self._gone(member, sizes, tokens, Credit.settled, again=False)
+
+    def returned(self, member: Member, sizes: Sequence[int], tokens: Iterable[bytes]) -> None:
+        """A member's messages went back, or were lost, before a handler began with them."""
+        self._gone(member, sizes, tokens, Credit.returned, again=True)
+
+    def _gone(
+        self,
+        member: Member,
+        sizes: Sequence[int],
+        tokens: Iterable[bytes],
+        change: Callable[..., Credit],
+        *,
+        again: bool,
+    ) -> None:
+        with self._changed:
+            if member not in self._members:
+                return
+            if sizes:
+                self._credit = change(self._credit, *sizes)
+                for each in self._members:
+                    each.short = False
+            for flush in self._flushes:
+                waited = flush.held.get(member, set()) & {*tokens}
+                if waited:
+                    flush.held[member] -= waited
+                    if again:
+                        flush.looking.add(member)
+                    self._changed.notify_all()
+
+    def _change(self, change: Callable[[Credit], Credit]) -> None:
+        with self._changed:
+            self._credit = change(self._credit)
+
+    def _resume(self) -> None:
+        with self._changed:
+            members = [*self._members]
+        for member in members:
+            with member.changed:
+                member.resume()
+                member.changed.notify()
