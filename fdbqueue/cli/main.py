@@ -48,6 +48,7 @@ GROUPS = {
     "consumer": "queues.consumers",
     "subscription": "queues.subscriptions",
     "history": "messages.history",
+    "key": "queues.keys",
     "sink": "queues.sinks",
     "pipeline": "pipeline",
     "plan": "queues.plans",

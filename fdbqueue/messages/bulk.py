@@ -87,19 +87,20 @@ def page(
     read = tr.snapshot.get_range(begin, end, limit=PAGE_ROWS)
     opened = inspection.opened(scope, kind, read, begin)
     found = [(key, one) for key, _, one in islice(opened, PAGE_ROWS)]
-    heads = _heads(tr, scope, found) if operation.ended else {}
+    ahead_of = _ahead(tr, scope, found) if operation.ended else {}
     for row in found:
         turn = row[1].message.turn
-        head = heads.pop(turn.key, None) if turn else None
-        batch = [each for each in (head, row) if each and operation.wants(each[1].message)]
-        size = sum(each.message.envelope.size for _, each in batch)
-        if size > left and (rows or len(batch) > 1):
-            # At most the head. A message that stays waits at the end of the level then.
-            rows += batch[:-1] if not rows else []
-            following = row[0]
+        ahead = ahead_of.pop(turn.key, []) if turn else []
+        for each in (one for one in (*ahead, row) if operation.wants(one[1].message)):
+            size = each[1].message.envelope.size
+            if size > left and rows:
+                # A message that stays becomes ready when one of those ahead of it leaves.
+                following = row[0]
+                break
+            rows.append(each)
+            left -= size
+        if following:
             break
-        rows += batch
-        left -= size
         count += 1
     if not following and len(found) == PAGE_ROWS:
         following = found[-1][0] + b"\x00"
@@ -113,28 +114,33 @@ def page(
 def _kind(scope: Scope, state: State, key: bytes) -> Kind:
     if state is not State.READY:
         return Kind.DEAD if state is State.DEAD else Kind.DELAYED
-    lines = scope.keys.kind(Kind.GROUP)
-    return Kind.GROUP if lines.start <= key < lines.stop else Kind.READY
+    backlogs = scope.keys.kind(Kind.WAITING)
+    return Kind.WAITING if backlogs.start <= key < backlogs.stop else Kind.READY
 
 
-def _heads(
+def _ahead(
     tr: fdb.Transaction, scope: Scope, rows: Sequence[tuple[bytes, Found]]
-) -> dict[str, tuple[bytes, Found]]:
-    """By ordering key, the ready message that the waiting ones follow: it leaves before them."""
+) -> dict[str, list[tuple[bytes, Found]]]:
+    """By key, the ready messages that the waiting ones follow: they leave before them."""
     keys = scope.keys
-    lines = {found.message.turn.key for _, found in rows if found.message.turn}
-    ids = {line: tr.snapshot.get(keys.head(line)) for line in lines}
+    slots = {}
+    for key in {found.message.turn.key for _, found in rows if found.message.turn}:
+        every = keys.slot.under(key)
+        slots[key] = tr.snapshot.get_range(every.start, every.stop)
     reads = {
-        line: lookup.reads(tr.snapshot, keys, head.decode())
-        for line, value in ids.items()
-        if (head := value.value)
+        key: [lookup.reads(tr.snapshot, keys, kv.value.decode()) for kv in held]
+        for key, held in slots.items()
     }
-    heads = {}
-    for line, issued in reads.items():
-        found = lookup.find(tr.snapshot, scope, issued)
-        if found is not None and isinstance(found.place, Position):
-            heads[line] = (keys.ready(found.place), found)
-    return heads
+    ahead: dict[str, list[tuple[bytes, Found]]] = {}
+    for key, issued in reads.items():
+        holders = (lookup.find(tr.snapshot, scope, each) for each in issued)
+        ready = [(each.place, each) for each in holders if each and type(each.place) is Position]
+        ahead[key] = [(keys.ready(place), found) for place, found in sorted(ready, key=_place)]
+    return ahead
+
+
+def _place(found: tuple[Position, Found]) -> Position:
+    return found[0]
 
 
 def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Found]) -> None:

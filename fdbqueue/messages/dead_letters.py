@@ -247,6 +247,7 @@ def _forward(
                     backoff=None,
                     unique=None,
                     key=None,
+                    slot=None,
                     former_key=envelope.key or envelope.former_key,
                     death=death,
                 )

@@ -29,7 +29,7 @@ def edit(
     found: read with a conflict, and not a dead letter. due_ms: 0 for as soon as possible.
 
     In another level it goes behind all others; it keeps its id. Raises ``InvalidPriority``, and
-    ``InvalidArgument`` for a time if the message waits for its ordering key.
+    ``InvalidArgument`` for a time if the message waits for a slot of its key.
     """
     old, place = found.message, found.place
     priority = old.envelope.priority if priority is None else priority
@@ -41,7 +41,7 @@ def edit(
             raise InvalidArgument(
                 argument="delay",
                 value=due_ms,
-                problem="the message waits for its ordering key, not for a time",
+                problem="the message waits for a slot of its key, not for a time",
             )
         tr[lookup.key(scope.keys, place)] = pack_delayed(new.position, envelope)
         counters.shift(tr, scope.keys, State.READY, old.position.level, level, envelope.size)

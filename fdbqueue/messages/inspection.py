@@ -16,8 +16,8 @@ from .delivery import scan
 from .delivery.scan import BATCH_BYTES
 from .lookup import Found
 
-KINDS = {"ready": Kind.READY, "delayed": Kind.DELAYED, "waiting": Kind.GROUP}
-"""Where messages wait: for a consumer, for their time, for their ordering key."""
+KINDS = {"ready": Kind.READY, "delayed": Kind.DELAYED, "waiting": Kind.WAITING}
+"""Where messages wait: for a consumer, for their time, for a slot of their key."""
 
 
 @transactional

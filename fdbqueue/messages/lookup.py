@@ -50,7 +50,7 @@ def key(keys: QueueKeys, place: Place) -> bytes:
         case DeadRecord():
             return keys.dead(place.version, place.random)
         case Turn():
-            return keys.turn(place.key, place.n)
+            return keys.waiting(*place)
         case PlannedPlace():
             return keys.planned(place.claim, place.n)
 
@@ -62,8 +62,8 @@ def place_of(keys: QueueKeys, kind: Kind, key: bytes) -> Place:
             return Due(*keys.delayed.parse(key))
         case Kind.DEAD:
             return DeadRecord(*keys.dead.parse(key))
-        case Kind.GROUP:
-            return Turn(*keys.turn.parse(key))
+        case Kind.WAITING:
+            return Turn(*keys.waiting.parse(key))
     return keys.parse_ready(key)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..schema.codec.delayed import unpack_delayed
+from ..schema.codec.lookup import Turn
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
@@ -19,15 +20,16 @@ REMOVED = {State.READY: PURGE_READY, State.DELAYED: PURGE_DELAYED, State.DEAD: P
 def ready(tr: fdb.Transaction, scope: Scope, limit: int = BATCH) -> int:
     """Remove up to ``limit`` of the first ready messages; returns how many it removed.
 
-    Those waiting for their ordering key go first, or each would become ready in the meantime.
+    Those waiting for a slot of their key go first, or each would become ready in the meantime.
     Conflicts like a dequeue of as many messages.
     """
     keys = scope.keys
-    lines = keys.kind(Kind.GROUP)
+    backlogs = keys.kind(Kind.WAITING)
     waiting = []
-    for kv in tr.get_range(lines.start, lines.stop, limit=limit):
+    for kv in tr.get_range(backlogs.start, backlogs.stop, limit=limit):
         del tr[kv.key]
-        waiting.append(StoredMessage(*unpack_delayed(kv.value)))
+        turn = Turn(*keys.waiting.parse(kv.key))
+        waiting.append(StoredMessage(*unpack_delayed(kv.value), turn=turn))
     if waiting:
         transitions.record(tr, scope, PURGE_READY, waiting)
         return len(waiting)

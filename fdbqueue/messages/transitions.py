@@ -14,7 +14,7 @@ from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import ENDS, State, Transition
 from . import history, payloads
-from .enqueue import ordering_keys
+from .slots import hand_over
 
 
 def record(
@@ -22,15 +22,15 @@ def record(
 ) -> None:
     """Record a transition of messages, and remove the side records of those that end.
 
-    Writes blindly. Only the end of a message with an ordering key reads: the line of the key (see
-    ``ordering_keys.advance``).
+    Writes blindly. Only the end of a message with a key reads: the slots and the backlog of the key
+    (see ``hand_over.ended``).
     """
     messages = list(messages)
     _counted(tr, scope, transition, _tally(messages))
     for message in messages:
         _tidy(tr, scope, transition, message)
     if transition.target in ENDS or transition.target is State.DEAD:
-        ordering_keys.advance(tr, scope, messages)
+        hand_over.ended(tr, scope, messages)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, transition, messages)
 

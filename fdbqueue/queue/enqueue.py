@@ -71,17 +71,20 @@ class Enqueuing(Handle, Generic[T]):
             one (option ``dedup_window``), nothing is written, and that message's id is returned.
         unique: a name of the same kind. If a message with the same one is ready, delayed or
             leased, nothing is written, and that message's id is returned.
-        key: an ordering key, also a name. Messages of one key are delivered one at a time, in the
-            order of their enqueues whatever their priorities: the next one becomes ready when the
-            one before is done, dead or gone. Different keys do not wait for each other.
+        key: what messages share that wait for each other, also a name. At most
+            ``key_concurrency`` messages of one key are out at once, and the next one becomes ready
+            when one is done, dead or gone, in the order of their enqueues whatever their
+            priorities. By default that is one at a time: an ordering key. Different keys do not
+            wait for each other.
         timeout: seconds to wait for room in a full queue with ``when_full="block"``: 30 where not
             given. Each of its transactions may take as long, but five seconds at least. Your own
             transaction does not wait, and has its own limits.
 
         One round trip of snapshot reads. Conflicts with no other enqueue and no dequeue, however
         many there are; only with a change of the queue's options, and with enqueues of the same
-        dedup id, unique key or ordering key. Of two messages of one level, the one whose enqueue
-        returned before the other began is delivered first. Raises
+        dedup id or unique key, or of a key whose messages begin to wait, or cease to. Of two
+        messages of one level, the one whose enqueue returned before the other began is delivered
+        first. Raises
         ``InvalidPayload``, ``InvalidPriority``, ``InvalidHeaders``, ``InvalidArgument``,
         ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
         """

@@ -9,6 +9,7 @@ from typing import TypeVar
 from ..consumers import promotion, registry
 from ..errors import ExpiredBacklog
 from ..messages import auto_delete, history, time_to_live
+from ..messages.slots import hand_over
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..values.model import Swept
@@ -26,6 +27,7 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
     while handle._run(db, partial(_skip_unreadable, handle), wrote=bool):
         pass
     expired = _pages(handle, db, time_to_live.sweep)
+    refill(handle, db)
     evict_dead(handle, db)
     from ..messages.streams import undecided  # most programs stage nothing
 
@@ -37,6 +39,11 @@ def sweep(handle: Handle, db: fdb.Database) -> Swept:
         wrote=bool,
     )
     return Swept(promoted, expired, staged, deleted)
+
+
+def refill(handle: Handle, db: fdb.Database) -> int:
+    """Give free slots to messages that wait, of all keys whose limits have changed."""
+    return _pages(handle, db, hand_over.refill)
 
 
 def evict_dead(handle: Handle, db: fdb.Database, *, first: bool = False) -> list[bytes]:

@@ -16,7 +16,7 @@ from ..values.durations import Seconds
 from ..values.model import Delivery, Message, T
 from ..values.options import Options, QueueOptions
 from ..values.serializers import Serializer
-from . import administration, inspection, settlement
+from . import administration, housekeeping, inspection, settlement
 from . import consume as receiving
 from .bulk import operations
 from .enqueue import Enqueuing
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # imported by those who use them: most programs use none
     from .bulk.plans import Plans
     from .bulk.producer import Producer, Producing
     from .dead_letters import DeadLetters
+    from .keys.keys import Keys
     from .subscription import Subscription
     from .subscriptions import Subscriptions, Terms
 
@@ -220,8 +221,11 @@ class Queue(Enqueuing[T]):
     ) -> QueueOptions:
         """Change some options; returns all of them.
 
-        The number of levels cannot change: messages are stored by level. Conflicts with every
-        operation in flight on the queue. Raises ``InvalidOptions``, ``LevelsFixed``.
+        The number of levels cannot change: messages are stored by level. With a database, a new
+        ``key_concurrency`` lets messages of all keys out that no longer have to wait, in as many
+        transactions as that takes; otherwise each key follows when one of its messages ends, or at
+        a sweep. Conflicts with every operation in flight on the queue. Raises ``InvalidOptions``,
+        ``LevelsFixed``.
         """
 
         def change(tr: fdb.Transaction) -> QueueOptions:
@@ -235,7 +239,11 @@ class Queue(Enqueuing[T]):
             catalogue.change(tr, scope, wanted)
             return wanted
 
-        return self._bounded(tr, timeout)._run(tr, change)
+        bounded = self._bounded(tr, timeout)
+        wanted = bounded._run(tr, change)
+        if "key_concurrency" in changes and not isinstance(tr, fdb.Transaction):
+            housekeeping.refill(bounded, tr)
+        return wanted
 
     def delete(self, tr: Transactor, *, timeout: Seconds | None = None) -> None:
         """Delete the queue and everything in it. Raises ``QueueNotFound``."""
@@ -341,6 +349,13 @@ class Queue(Enqueuing[T]):
 
         letters = DeadLetters(self.name, self._root, self._clock)
         return letters.within(self._keys.once.timeout)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of the queue: their limits, and who waits for whom."""
+        from .keys.keys import Keys
+
+        return Keys(self)
 
     @cached_property
     def plans(self) -> Plans:

@@ -20,7 +20,7 @@ from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Scope
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""

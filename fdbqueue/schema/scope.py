@@ -105,9 +105,9 @@ def _plain_bytes(options: QueueOptions) -> int:
 class StoredMessage:
     """A message and its position.
 
-    consumer: the name of its last consumer, for the history. turn: its turn, if it waits for
-    others of its ordering key; then it was never ready at its position. block: the block that it
-    stands in, if it is ready and shares its row.
+    consumer: the name of its last consumer, for the history. turn: its place in
+    the backlog of its key, if it waits for a slot; then it was never ready at its position. block:
+    the block that it stands in, if it is ready and shares its row.
     """
 
     position: Position

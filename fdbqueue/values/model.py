@@ -244,8 +244,7 @@ class MessageState:
 
     ``due_at_ms`` is set while it is delayed, ``lease_expires_at_ms`` and ``consumer`` while it is
     leased (no expiry in a plan), ``death`` while it is a dead letter. Times are wall clocks in
-    milliseconds. ``waits_for_key``: it is ready, but waits for an earlier message of its ordering
-    key.
+    milliseconds. ``waits_for_key``: it is ready, but waits for a slot of its key.
     """
 
     message: Message
@@ -281,8 +280,8 @@ class Event:
 
     ``stamp`` orders events by commit; pass it to continue reading there. ``attempt`` counts the
     deliveries so far, and ``at_ms`` is the wall clock of the process that acted. ``place`` names
-    the message's position, which orders deliveries; it is empty while the message waits for others
-    of its ordering key.
+    the message's position, which orders deliveries; it is empty while the message waits for a slot
+    of its key.
     """
 
     stamp: bytes

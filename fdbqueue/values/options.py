@@ -38,6 +38,7 @@ MAX_WINDOW = 1_000
 MAX_PAYLOAD = 9_000_000
 """What fits into one transaction together with everything else that an enqueue writes."""
 MAX_BOUND = 10**15
+MAX_CONCURRENCY = 1_000
 WHEN_FULL = ("reject", "drop-oldest", "block")
 COMPRESSIONS = ("none", "zlib", "zstd")
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -75,6 +76,7 @@ class Options(TypedDict, total=False):
     when_full: str
     dropped: str
     resume_at: float
+    key_concurrency: int | None
 
 
 @record
@@ -111,6 +113,9 @@ class QueueOptions:
     dropped: what happens to messages that make room: "drop" them, or make them "dead" letters.
     resume_at: the share of the bounds to which a full queue must shrink before blocked producers
         continue, more than 0 and at most 1.
+    key_concurrency: how many messages of one key may be out at once, unless the key has a limit of
+        its own, 1 to 1,000; None for any number. With 1, the default, the messages of a key follow
+        each other in their order.
     """
 
     levels: int = 10
@@ -134,6 +139,7 @@ class QueueOptions:
     when_full: str = "reject"
     dropped: str = "drop"
     resume_at: float = 0.8
+    key_concurrency: int | None = 1
 
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
@@ -167,6 +173,7 @@ class QueueOptions:
             raise InvalidOptions(option="when_full", problem=problem)
         if type(self.resume_at) not in (int, float) or not 0 < self.resume_at <= 1:
             raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
+        check_concurrency("key_concurrency", self.key_concurrency)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:
@@ -271,6 +278,14 @@ def check_attempts(option: str, attempts: object) -> int:
     """A maximum of attempts; raises ``InvalidOptions``."""
     _integer(option, attempts, 1, MAX_ATTEMPTS)
     return int(str(attempts))
+
+
+def check_concurrency(option: str, slots: object) -> int | None:
+    """How many messages of a key may be out at once; raises ``InvalidOptions``."""
+    if slots is None:
+        return None
+    _integer(option, slots, 1, MAX_CONCURRENCY)
+    return int(str(slots))
 
 
 def _integer(option: str, value: object, low: int, high: int) -> None:

@@ -25,6 +25,7 @@ from fdbqueue.queue import enqueue
 from fdbqueue.queue.bulk.plans import Plans
 from fdbqueue.queue.bulk.sinks import Sink, sinks
 from fdbqueue.queue.dead_letters import DeadLetters
+from fdbqueue.queue.keys.keys import Key, Keys
 from fdbqueue.queue.subscriptions import Subscriptions
 from fdbqueue.store.binding import fdb
 from tests.flaky import (
@@ -418,7 +419,7 @@ def test_a_bound_of_a_call_must_be_a_time(
     assert list_queues(db, root=space) == []
 
 
-CLASSES = (Queue, Subscription, Subscriptions, DeadLetters, Plans, Import, Sink)
+CLASSES = (Queue, Subscription, Subscriptions, DeadLetters, Keys, Key, Plans, Import, Sink)
 WAITS_FOR_ROOM = {"enqueue", "enqueue_many", "publish", "publishing", "finish", "finishing"}
 """Methods whose ``timeout`` is the time to wait for room, too."""
 
@@ -500,6 +501,8 @@ class Known:
             "Subscription": Subscription(queue, "known"),
             "Subscriptions": queue.subscriptions,
             "DeadLetters": queue.dead,
+            "Keys": queue.keys,
+            "Key": queue.keys["known"],
             "Plans": queue.plans,
             "Import": Import(queue, "file"),
             "Sink": Sink(queue, "a"),
@@ -511,6 +514,8 @@ class Known:
         called = getattr(self._owners[owner], method)
         if (owner, method) == ("Subscription", "browse"):
             called = self._shown.browse
+        if (owner, method) == ("Key", "set"):
+            called = partial(called, concurrency=5)
         if (owner, method) == ("Import", "enqueue"):
             called = partial(called, since=b"", until=b"1")
         name = f"{owner}.{method}"

@@ -142,7 +142,7 @@ def test_a_batch_of_blocks_and_single_messages_of_all_kinds(
     queue.ack(db, left)
     assert queue.depth(db).done == 57
     assert rows(db, queue) == 0
-    assert rows(db, queue, Kind.CHUNK, Kind.UNIQUE, Kind.MORTAL, Kind.GROUP, Kind.GROUP_HEAD) == 0
+    assert rows(db, queue, Kind.CHUNK, Kind.UNIQUE, Kind.MORTAL, Kind.WAITING, Kind.SLOT) == 0
     if history:
         assert sum(each.transition == "ack" for each in queue.history(db)) == 57
     clean(db, queue)

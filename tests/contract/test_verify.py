@@ -25,6 +25,7 @@ from fdbqueue.schema.codec.consumers import (
 from fdbqueue.schema.codec.envelopes import unpack_envelope
 from fdbqueue.schema.codec.leases import lease_key, pack_expiry, pack_until, unpack_lease
 from fdbqueue.schema.codec.lookup import pack_place
+from fdbqueue.schema.codec.slots import Backlog, pack_backlog
 from fdbqueue.schema.keys import Kind, QueueKeys
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import Moment
@@ -150,22 +151,46 @@ def lost_counter(db: Database, queue: Queue, keys: QueueKeys) -> None:
     del db[keys.count(9)]
 
 
-def stuck_line(db: Database, queue: Queue, keys: QueueKeys) -> None:
+def slot_of_nobody(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
-    db[keys.head("k")] = b"gone"
+    db[keys.slot("k", 0)] = b"gone"
     row = next(it for it in rows(db, queue, Kind.READY) if unpack_envelope(it.value).key == "k")
     del db[row.key]
     db.add(keys.count(5), counters(enqueued=-1, ready=-1, ready_bytes=-1))
 
 
-def other_head(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    queue.enqueue(db, b"1", key="k")
-    db[keys.head("k")] = b"another"
+def free_slot(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    slot_of_nobody(db, queue, keys)
+    del db[keys.slot("k", 0)]
 
 
-def out_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
+def unrecorded_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
+    del db[keys.backlog("k")]
+
+
+def empty_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"1", key="k")
-    del db[keys.head("k")]
+    db[keys.backlog("k")] = pack_backlog(Backlog(5, 1))
+
+
+def miscounted_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
+    db[keys.backlog_count("k", 0)] = pack_counters((7,))
+
+
+def count_without_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    db[keys.backlog_count("k", 0)] = pack_counters((7,))
+
+
+def other_holder(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"1", key="k")
+    db[keys.slot("k", 0)] = b"another"
+
+
+def held_twice(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.enqueue(db, b"1", key="k")
+    del db[keys.slot("k", 0)]
     queue.enqueue(db, b"2", key="k")
 
 
@@ -253,9 +278,14 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
     (wrong_bytes, {"counter"}, True),
     (wrong_sum, {"counter"}, True),
     (lost_counter, {"counter"}, True),
-    (stuck_line, {"line stuck"}, True),
-    (other_head, {"head astray"}, True),
-    (out_twice, {"key out twice"}, False),
+    (slot_of_nobody, {"slot astray"}, True),
+    (free_slot, {"backlog stuck"}, True),
+    (other_holder, {"slot astray"}, True),
+    (held_twice, {"slot held twice"}, False),
+    (unrecorded_backlog, {"backlog astray"}, True),
+    (empty_backlog, {"backlog astray"}, True),
+    (miscounted_backlog, {"backlog miscounted"}, True),
+    (count_without_backlog, {"backlog miscounted"}, True),
     (astray_pointer, {"pointer astray"}, True),
     (wrong_pointer, {"pointer astray"}, True),
     (lost_pointer, {"pointer astray"}, True),

@@ -92,6 +92,13 @@ from fdbqueue.schema.codec.sinks import (
     unpack_attempts,
     unpack_sink,
 )
+from fdbqueue.schema.codec.slots import (
+    Backlog,
+    pack_backlog,
+    pack_limits,
+    unpack_backlog,
+    unpack_limits,
+)
 from fdbqueue.schema.keys import Kind, OnceKeys, RootKeys
 from fdbqueue.schema.subscription_definitions import Definition
 from fdbqueue.store.binding import fdb
@@ -128,6 +135,7 @@ FULL = Envelope(
     alone=1,
     released=1,
     former_key="customer-7",
+    slot=2,
 )
 CHUNKED = Envelope(
     b"",
@@ -173,7 +181,7 @@ STAMP = bytes(range(10))
 DEFINITION = Definition("audit")
 SECOND, THIRD = (blocks.placed(POSITION, n) for n in (2, 3))
 META = json.dumps(
-    {"format": 4, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
+    {"format": 5, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
     sort_keys=True,
 ).encode()
 EMPTY = b""
@@ -181,7 +189,7 @@ PLACES: dict[str, Place] = {
     "ready": POSITION,
     "delayed": DUE,
     "dead": DeadRecord(90_000_000, POSITION.random),
-    "turn": Turn("customer-7", 2),
+    "turn": Turn("customer-7", 2, POSITION.random),
     "planned": PlannedPlace(CLAIM, 1),
 }
 
@@ -402,14 +410,30 @@ VECTORS: dict[str, Vector] = {
         (unpack_known, ("17", 1_700_000_000_000)),
     ),
     "IMPORT": Vector(QUEUE.imported("orders.csv"), b"2"),
-    "GROUP": Vector(
-        QUEUE.turn("customer-7", 1),
+    "WAITING": Vector(
+        QUEUE.waiting("customer-7", 1, POSITION.random),
         pack_delayed(Position(5, 0, POSITION.random), PLAIN),
-        (QUEUE.turn.parse, ("customer-7", 1)),
+        (QUEUE.waiting.parse, ("customer-7", 1, POSITION.random)),
         (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
     ),
-    "GROUP_HEAD": Vector(
-        QUEUE.head("customer-7"), ID.encode(), (QUEUE.head.parse, ("customer-7",))
+    "SLOT": Vector(QUEUE.slot("customer-7", 2), ID.encode(), (QUEUE.slot.parse, ("customer-7", 2))),
+    "BACKLOG": Vector(
+        QUEUE.backlog("customer-7"),
+        pack_backlog(Backlog(1_700_000_000_000, 3)),
+        (QUEUE.backlog.parse, ("customer-7",)),
+        (unpack_backlog, Backlog(1_700_000_000_000, 3)),
+    ),
+    "BACKLOG, count": Vector(
+        QUEUE.backlog_count("customer-7", 0),
+        pack_counters((12,)),
+        (QUEUE.backlog_count.parse, ("customer-7", 0)),
+        (lambda v: unpack_counters(v, 1), (12,)),
+    ),
+    "LIMITS": Vector(
+        QUEUE.limits("customer-7"),
+        pack_limits({"concurrency": 5, "paused": True}),
+        (QUEUE.limits.parse, ("customer-7",)),
+        (unpack_limits, {"concurrency": 5, "paused": True}),
     ),
     "PLANNER": Vector(
         QUEUE.planner("stream"),
@@ -591,7 +615,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (3, CorruptData), (5, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (6, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

@@ -39,7 +39,7 @@ def enqueue(
     ] = None,
     key: Annotated[
         str | None,
-        Option(metavar="KEY", help="Ordering key: messages of a key are delivered in turn."),
+        Option(metavar="KEY", help="A key: by default, its messages are delivered one at a time."),
     ] = None,
     dedup_id: Annotated[
         str | None, Option(metavar="ID", help="Enqueue nothing if this id was enqueued recently.")

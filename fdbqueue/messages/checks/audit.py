@@ -148,7 +148,7 @@ def _dead(scope: Scope, kv: AnyRow) -> tuple[Position, Envelope]:
 
 _READERS: dict[Kind, Callable[[Scope, AnyRow], tuple[Position, Envelope]]] = {
     Kind.READY: _ready,
-    Kind.GROUP: _waiting,
+    Kind.WAITING: _waiting,
     Kind.LEASE: _leased,
     Kind.DELAYED: _waiting,
     Kind.DEAD: _dead,
@@ -162,7 +162,7 @@ COUNTED = {
     Kind.DEAD: "dead",
 }
 """The counters of the kinds; messages that wait for their ordering key count as ready."""
-_IN_PLACE = (Kind.READY, Kind.GROUP)
+_IN_PLACE = (Kind.READY, Kind.WAITING)
 """Kinds of messages that were not removed from their positions."""
 
 
@@ -324,7 +324,7 @@ def counted(audit: Audit, kind: Kind, level: int | None) -> None:
     keys = audit.scope.keys
     sources = [(kind, keys.kind(kind) if level is None else keys.ready_level(level))]
     if kind is Kind.READY:
-        sources.append((Kind.GROUP, keys.kind(Kind.GROUP)))
+        sources.append((Kind.WAITING, keys.kind(Kind.WAITING)))
     stored = {lv: depth for lv, depth in _depths(audit).items() if level in (None, lv)}
     counts: Counter[int] = Counter()
     sizes: Counter[int] = Counter()

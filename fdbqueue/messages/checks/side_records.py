@@ -1,25 +1,28 @@
-"""Checks of side records: chunks, unique keys, times to live, pointers and ordering keys.
+"""Checks of side records: chunks, unique keys, times to live, pointers, and the slots of keys.
 
 They are compared with all messages at one version.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from ...errors import CorruptData, FormatTooNew, InvalidArgument
+from ...schema.codec.atomic import pack_counters, unpack_counters
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.leases import unpack_lease
 from ...schema.codec.lookup import Place, pack_place, unpack_known, unpack_place
+from ...schema.codec.slots import Backlog, unpack_backlog
 from ...schema.keys import Kind, QueueKeys
 from ...values.model import parse_id
 from .. import lookup as places
-from ..enqueue import ordering_keys
+from ..slots import backlog, hand_over, limits
 from .audit import HOLDERS, Audit
 
-_LIVING = (Kind.READY, Kind.GROUP, Kind.LEASE, Kind.DELAYED)
+_LIVING = (Kind.READY, Kind.WAITING, Kind.LEASE, Kind.DELAYED)
 
 
 @dataclass(slots=True)
@@ -28,7 +31,7 @@ class Messages:
 
     ids: of all messages. places: by id, of those that are not leased; None if several have the id.
     chunks: names of payloads. unique: unique keys of live messages. mortal: MORTAL keys of live
-    messages. out: by ordering key, the ids of those that are not waiting for it.
+    messages. slots: by key and number of a slot, the ids of those that hold it.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -36,7 +39,7 @@ class Messages:
     chunks: set[bytes] = field(default_factory=set)
     unique: dict[str, str] = field(default_factory=dict)
     mortal: set[bytes] = field(default_factory=set)
-    out: dict[str, set[str]] = field(default_factory=dict)
+    slots: dict[tuple[str, int], set[str]] = field(default_factory=dict)
 
 
 def check(audit: Audit) -> None:
@@ -50,7 +53,8 @@ def check(audit: Audit) -> None:
     _chunks(audit, messages)
     _names(audit, messages)
     _pointers(audit, messages)
-    _turns(audit, messages)
+    _slots(audit, messages)
+    _backlogs(audit)
 
 
 def _gather(audit: Audit) -> Messages | None:
@@ -73,9 +77,10 @@ def _gather(audit: Audit) -> Messages | None:
                 messages.unique[envelope.unique] = message_id
             if envelope.expires_at_ms is not None:
                 messages.mortal.add(keys.mortal(envelope.expires_at_ms, message_id))
-            # A scheduled message without an index joins its line when it is due.
-            if envelope.key and kind is not Kind.GROUP and position.index:
-                messages.out.setdefault(envelope.key, set()).add(message_id)
+            # A scheduled message without an index takes a slot when it is due.
+            if envelope.key and envelope.slot is not None and position.index:
+                slot = envelope.key, envelope.slot
+                messages.slots.setdefault(slot, set()).add(message_id)
     return messages
 
 
@@ -160,24 +165,69 @@ def known(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def _turns(audit: Audit, messages: Messages) -> None:
+def _slots(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
-    heads = {
-        keys.head.parse(kv.key)[0]: kv.value.decode(errors="replace")
-        for kv in audit.whole(keys.kind(Kind.GROUP_HEAD))
+    held = {
+        keys.slot.parse(kv.key): kv.value.decode(errors="replace")
+        for kv in audit.whole(keys.kind(Kind.SLOT))
     }
-    waiting = {keys.turn.parse(kv.key)[0] for kv in audit.whole(keys.kind(Kind.GROUP))}
-    for key in sorted({*heads, *waiting, *messages.out}):
-        out, head = messages.out.get(key, set()), heads.get(key)
+    for slot in sorted({*held, *messages.slots}):
+        out, holder = messages.slots.get(slot, set()), held.get(slot)
+        key, n = slot
+        subject = f"{key}, slot {n}"
         if len(out) > 1:
-            audit.report("key out twice", key, f"messages {', '.join(sorted(out))} are out")
-        elif out and head not in out:
+            audit.report("slot held twice", subject, f"messages {', '.join(sorted(out))} are out")
+        elif out and holder not in out:
             (message_id,) = out
-            repair = partial(_set, audit, keys.head(key), message_id.encode())
-            audit.report("head astray", key, f"message {message_id} is out, not {head}", repair)
+            repair = partial(_set, audit, keys.slot(key, n), message_id.encode())
+            audit.report(
+                "slot astray", subject, f"message {message_id} is out, not {holder}", repair
+            )
         elif not out:
-            restart = partial(_restart, audit, key)
-            audit.report("line stuck", key, f"no message is out; the head is {head}", restart)
+            free = partial(_free, audit, key, n)
+            audit.report("slot astray", subject, f"message {holder} is not out", free)
+
+
+def _backlogs(audit: Audit) -> None:
+    keys = audit.scope.keys
+    waiting = Counter(keys.waiting.parse(kv.key)[0] for kv in audit.whole(keys.kind(Kind.WAITING)))
+    counts: dict[str, int] = {}
+    backlogs: dict[str, Backlog] = {}
+    for kv in audit.whole(keys.kind(Kind.BACKLOG)):
+        key, *count = keys.backlog_count.parse(kv.key)
+        if count:
+            (counts[key],) = unpack_counters(kv.value, 1)
+        else:
+            backlogs[key] = unpack_backlog(kv.value)
+    for key in sorted({*waiting, *counts, *backlogs}):
+        wait, known = waiting[key], backlogs.get(key)
+        if wait and known is None:
+            begin = partial(_begin, audit, key)
+            audit.report("backlog astray", key, f"{wait:,} messages wait in no backlog", begin)
+        elif not wait and known is not None:
+            audit.report("backlog astray", key, "no message waits", partial(_end, audit, key))
+        elif known is not None:
+            _stuck(audit, key, known)
+        if wait != counts.get(key, 0):
+            operand = pack_counters((wait - counts.get(key, 0),))
+            correct = partial(audit.tr.add, keys.backlog_count(key, 0), operand)
+            detail = f"is {counts.get(key, 0):,}, but {wait:,} wait"
+            repair = correct if wait else partial(_end, audit, key)
+            audit.report("backlog miscounted", key, detail, repair)
+
+
+def _stuck(audit: Audit, key: str, known: Backlog) -> None:
+    """Whether messages of a key wait for nothing, since a slot is free."""
+    keys, snapshot = audit.scope.keys, audit.tr.snapshot
+    allowed = limits.effective(audit.scope, snapshot.get(keys.limits(key)).value).slots
+    used = sum(1 for _ in audit.whole(keys.slot.under(key)))
+    # After a change of the limit, the next end of a message that is out counts the slots.
+    if used and known.settled != allowed:
+        return
+    if allowed is None or used < allowed:
+        slots = "any number of" if allowed is None else f"{allowed:,}"
+        detail = f"messages wait, and {used:,} of {slots} slots are taken"
+        audit.report("backlog stuck", key, detail, partial(_fill, audit, key))
 
 
 def _clear(audit: Audit, key: bytes) -> Callable[[], None]:
@@ -188,9 +238,26 @@ def _set(audit: Audit, key: bytes, value: bytes) -> None:
     _guarded(audit, key, partial(audit.tr.set, key, value))
 
 
-def _restart(audit: Audit, key: str) -> None:
-    head = audit.scope.keys.head(key)
-    _guarded(audit, head, partial(ordering_keys.restart, audit.tr, audit.scope, key))
+def _free(audit: Audit, key: str, n: int) -> None:
+    slot = audit.scope.keys.slot(key, n)
+    _guarded(audit, slot, partial(audit.tr.clear, slot))
+    _fill(audit, key)
+
+
+def _fill(audit: Audit, key: str) -> None:
+    hand_over.fill(audit.tr, audit.scope, key)
+
+
+def _begin(audit: Audit, key: str) -> None:
+    now_ms = audit.scope.now_ms(audit.tr)
+    begin = partial(backlog.begin, audit.tr, audit.scope.keys, key, now_ms, None)
+    _guarded(audit, audit.scope.keys.backlog(key), begin)
+    _fill(audit, key)
+
+
+def _end(audit: Audit, key: str) -> None:
+    """End a backlog, unless a message waits by now."""
+    backlog.leave(audit.tr, audit.scope.keys, {key: 0})
 
 
 def _guarded(audit: Audit, key: bytes, repair: Callable[[], None]) -> None:

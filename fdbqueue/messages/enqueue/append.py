@@ -11,7 +11,8 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE, Transition
 from .. import transitions
-from . import index_allocation, ordering_keys
+from ..slots import taking
+from . import index_allocation
 
 
 @transactional
@@ -26,28 +27,30 @@ def append(
 
     Returns them with their positions, in the same order, at consecutive indexes. Several of one
     level that follow each other form a block, which takes one index. One with side records stands
-    alone, unless these are only the place that its id leads to. One with an ordering key waits in
-    the line of its key while another of the key is out.
+    alone, unless these are only the place that its id leads to. One with a key takes a slot
+    of its key, or waits in the backlog of its key.
 
     One round trip of snapshot reads, ``reads`` by level if the caller has issued them: the last
     READY key of each level, and TAIL. Adds a read conflict on the FENCE keys of the indexes that it
     takes, which only a cursor that passes them writes; so appends conflict neither with each other
-    nor with a dequeue. An ordering key adds an ordinary read of its line, and conflicts with
-    appends and ends of the same key.
+    nor with a dequeue. With a key it conflicts only with the begin and the end of the key's
+    backlog, with a change of its limits, and while it has no backlog with appends that want the
+    same slot.
     """
-    lines = ordering_keys.reads(tr, scope.keys, [envelope for _, envelope in entries])
+    found = taking.reads(tr, scope.keys, [envelope for _, envelope in entries])
     packed = [pack_envelope(envelope) for _, envelope in entries]
     runs = list(_runs(entries, packed))
     placed = index_allocation.assign(tr, scope, [entries[run[0]] for run in runs], reads)
     alone = [message for run, message in zip(runs, placed, strict=True) if len(run) == 1]
-    waiting = iter(ordering_keys.line_up(tr, scope, alone, lines) if lines else alone)
+    taken = iter(taking.take(tr, scope, alone, found) if found else alone)
     added: dict[int, StoredMessage] = {}
     for run, first in zip(runs, placed, strict=True):
         if len(run) == 1:
             (n,) = run
-            added[n] = message = next(waiting)
+            added[n] = message = next(taken)
             if message.turn is None:
-                tr[scope.keys.ready(message.position)] = packed[n]
+                value = pack_envelope(message.envelope) if message.envelope.key else packed[n]
+                tr[scope.keys.ready(message.position)] = value
             continue
         for number, n in enumerate(run):
             position = blocks.placed(first.position, number)

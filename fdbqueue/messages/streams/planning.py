@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from ...values.records import record
 from ...values.states import LEASE, State
 from .. import lookup, time_to_live, transitions
 from ..enqueue import index_allocation
+from ..slots import backlog
 from ..transaction_budget import STEP_BYTES
 from . import plans, ready_rows
 from .plans import OpenPlans
@@ -175,7 +177,7 @@ def _take(tr: fdb.Transaction, scope: Scope, limits: Limits, plan: Planned, at_m
     each = _LEASE_BYTES + _PREFIXES * len(scope.keys.all().start)
     room = _Room(taken, limits, plan, count, each)
     if plan.key:
-        rest = ready_rows.line_of(tr, scope.keys, plan.key)
+        rest = ready_rows.run_of(tr, scope, plan.key)
         if not _join(tr, scope, room, plan.key, rest, now_ms):
             return taken
     read = 0
@@ -313,7 +315,7 @@ def _join(
             taken.key = ordering
             return False
         taken.turns.append(kv.key)
-        waited = StoredMessage(position, envelope, turn=Turn(*scope.keys.turn.parse(kv.key)))
+        waited = StoredMessage(position, envelope, turn=Turn(*scope.keys.waiting.parse(kv.key)))
         if envelope.expired(now_ms):
             taken.expired.append(waited)
             continue
@@ -347,3 +349,6 @@ def _remove(tr: fdb.Transaction, scope: Scope, taken: Taken) -> None:
         # They are next: the message ahead of them is in this plan.
         tr.add_read_conflict_key(turn)
         del tr[turn]
+    if taken.turns:
+        of_key = (scope.keys.waiting.parse(turn)[0] for turn in taken.turns)
+        backlog.leave(tr, scope.keys, Counter(of_key))

@@ -39,7 +39,7 @@ from ...store.binding import fdb, transactional
 from ...values.states import ACK, RELEASE
 from .. import transitions
 from ..delivery import lease_rows, redelivery
-from ..enqueue import ordering_keys
+from ..slots import backlog
 
 NAME_BYTES = 8
 MAX_ENDED = 2_000
@@ -143,7 +143,7 @@ def end(tr: fdb.Transaction, scope: Scope, opened: OpenPlans) -> int:
     """End as many leases of acknowledged batches as one transaction can; returns how many.
 
     Reads leases, in one round trip, only if a message has side records or the queue keeps a
-    history. Conflicts only through plans and ordering keys.
+    history. Conflicts only through plans and keys.
     """
     if opened.ended is None:
         return 0
@@ -170,8 +170,8 @@ def end(tr: fdb.Transaction, scope: Scope, opened: OpenPlans) -> int:
 def release(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) -> tuple[int, int]:
     """Return the messages of one claim of a plan to their places, without counting an attempt.
 
-    Returns how many were returned, and how many became ready; those that waited for their ordering
-    keys wait again. One or two round trips. Conflicts only through plans and ordering keys.
+    Returns how many were returned, and how many became ready; those that waited for their keys
+    wait again. One or two round trips. Conflicts only through plans and keys.
     """
     plan = opened.plans[batch]._replace(stage=Stage.RETURNING, key=None)
     write(tr, scope, opened, batch, plan)
@@ -191,7 +191,7 @@ def release(tr: fdb.Transaction, scope: Scope, opened: OpenPlans, batch: int) ->
             for each, verdict in verdicts
             if not each.position.index and verdict.disposition is redelivery.Disposition.REQUEUE
         ]
-        transitions.record(tr, scope, RELEASE, ordering_keys.line_up_first(tr, scope, waits))
+        transitions.record(tr, scope, RELEASE, backlog.put_first(tr, scope, waits))
         others = [
             (each, verdict)
             for each, verdict in verdicts

@@ -10,11 +10,11 @@ from ...errors import CorruptData, FormatTooNew
 from ...schema.codec import blocks
 from ...schema.codec.blocks import Block
 from ...schema.codec.envelopes import payload_sizes, peek_envelope
-from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.model import Position
 from ..delivery import scan
+from ..slots import limits
 
 LOOK_AHEAD = 20
 """How many messages with side records to read ahead, with the lines of their ordering keys."""
@@ -86,7 +86,7 @@ def read(
     for part in _first(tr, scope, ends, count):
         line: Iterable[fdb.KeyValue] = ()
         if part.message and part.message.envelope.key:
-            line = line_of(tr, scope.keys, part.message.envelope.key)
+            line = run_of(tr, scope, part.message.envelope.key)
         ahead.append((part, line))
         if part.plain or len(ahead) > LOOK_AHEAD:
             yield ahead.popleft()
@@ -116,7 +116,10 @@ def _first(
         begin = keys.ready_level(behind).stop
 
 
-def line_of(tr: fdb.Transaction, keys: QueueKeys, ordering: str) -> fdb.FDBRange:
-    """Issue a read of the messages that wait for an ordering key, in order."""
-    line = keys.turn.under(ordering)
-    return tr.snapshot.get_range(line.start, line.stop)
+def run_of(tr: fdb.Transaction, scope: Scope, key: str) -> Iterator[fdb.KeyValue]:
+    """Issue a read of the messages that wait for an ordering key, in order; none of a key with
+    several slots, whose messages do not follow each other."""
+    every = scope.keys.waiting.under(key)
+    own = tr.snapshot.get(scope.keys.limits(key))
+    rows = tr.snapshot.get_range(every.start, every.stop)
+    return (kv for kv in rows if limits.one_at_a_time(scope, own.value))

@@ -32,7 +32,7 @@ from ..handle import Handle, finished
 
 STATES = {state.value: state for state in purge.REMOVED}
 KINDS = {
-    State.READY: (Kind.GROUP, Kind.READY),
+    State.READY: (Kind.WAITING, Kind.READY),
     State.DELAYED: (Kind.DELAYED,),
     State.DEAD: (Kind.DEAD,),
 }

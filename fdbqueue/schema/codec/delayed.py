@@ -1,4 +1,4 @@
-"""Delayed messages, and messages that wait in the line of their ordering key."""
+"""Delayed messages, and messages that wait for a slot of their key."""
 
 from __future__ import annotations
 

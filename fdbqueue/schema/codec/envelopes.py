@@ -39,7 +39,8 @@ class Envelope:
     ``alone`` counts leases that expired without a failed attempt, and is at least 1 after any
     expired lease. From 1 on the message is delivered alone, from 2 on handled beside no other.
     ``released`` counts releases since the last failure.
-    ``former_key`` is the ordering key in the queue where it died; dead letters wait for none.
+    ``former_key`` is the key in the queue where it died; dead letters wait for no slot.
+    ``slot`` is the number of the slot of its key that it holds, or held until it died.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
@@ -66,6 +67,7 @@ class Envelope:
     alone: int = 0
     released: int = 0
     former_key: str | None = None
+    slot: int | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -162,6 +164,7 @@ _NAMES = {
     38: "alone",
     39: "released",
     40: "former_key",
+    41: "slot",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""

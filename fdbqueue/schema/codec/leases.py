@@ -120,7 +120,7 @@ MESSAGE_FIELDS = {
         FIELDS[name]
         for name in (
             *("headers", "attempts", "id", "expires_at_ms", "max_attempts", "backoff"),
-            *("last_error", "unique", "content_type", "key", "released", "former_key"),
+            *("last_error", "unique", "content_type", "key", "released", "former_key", "slot"),
         )
     ),
 }

@@ -17,10 +17,12 @@ class DeadRecord(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The place of a message that waits for its ordering key: the n-th in the line of the key."""
+    """The place of a message that waits for a slot of its key: its number in the backlog of the
+    key, and random bytes, as in a position."""
 
     key: str
     n: int
+    random: bytes
 
 
 class PlannedPlace(NamedTuple):
@@ -43,7 +45,7 @@ def pack_place(place: Place) -> bytes:
         case DeadRecord():
             return pack(["dead", place.version, place.random])
         case Turn():
-            return pack(["turn", place.key, place.n])
+            return pack(["turn", *place])
         case PlannedPlace():
             return pack(["plan", place.claim, place.n])
 
@@ -57,8 +59,8 @@ def unpack_place(value: bytes) -> Place:
             return Due(due_ms, random)
         case ["dead", int(version), bytes(random)]:
             return DeadRecord(version, random)
-        case ["turn", str(key), int(n)]:
-            return Turn(key, n)
+        case ["turn", str(key), int(n), bytes(random)]:
+            return Turn(key, n, random)
         case ["plan", bytes(claim), int(n)]:
             return PlannedPlace(claim, n)
     raise CorruptData(what="a place", problem="it is of no known kind")

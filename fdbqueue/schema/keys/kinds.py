@@ -43,8 +43,10 @@ class Kind(IntEnum):
     MORTAL = 26  # (expiry, message id) -> empty; messages with a time to live
     IDLE = 27  # () -> since when the queue has been drained
     IMPORT = 31  # (name) -> progress of an import
-    GROUP = 32  # (ordering key, n) -> position and envelope of a message that waits for its turn
-    GROUP_HEAD = 33  # (ordering key) -> id of the key's message that may be delivered
+    WAITING = 32  # (key, n, random) -> position and envelope of a message that waits for a slot
+    SLOT = 33  # (key, n) -> id of the message that holds the slot
+    BACKLOG = 34  # (key) -> since when its messages wait; (key, 0) -> how many, by atomic ADD
+    LIMITS = 35  # (key) -> its own limits
     PLANNER = 36  # (consumer) -> progress of its plans, and the run that owns them
     PLAN = 37  # (consumer, batch) -> claims of the batch's leases
     SINK = 40  # (sink) -> progress of its batches; (sink, n) -> attempts that count

@@ -172,7 +172,7 @@ def ranges(
         case "ready":
             some = row_filter.levels if row_filter.levels is not None else levels
             each = [keys.ready_level(level) for level in sorted(some)]
-            return {"ready": each, "blocked": [keys.kind(Kind.GROUP)]}
+            return {"ready": each, "blocked": [keys.kind(Kind.WAITING)]}
         case "delayed":
             delayed = keys.kind(Kind.DELAYED)
             if row_filter.until is not None:

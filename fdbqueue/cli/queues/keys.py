@@ -1,0 +1,209 @@
+"""``fdbq key …``: the keys of a queue, their limits, and who waits for whom."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import fdbqueue
+
+from ...queue.keys.keys import Key
+from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
+from .. import context, json_schema, listings, terminal
+from ..declarations import Argument, Group, Option
+from ..parameters import AsJson, ListOutput, Output, Page, QueueName
+
+LISTED = 100
+
+app = Group(
+    name="key",
+    help="List keys, show who waits for whom, and set their limits.",
+    no_args_is_help=True,
+)
+
+KeyName = Annotated[str, Argument(metavar="KEY", help="The key of messages.")]
+
+
+@app.command("list")
+def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
+    """List the keys of which messages wait for a slot, and those with limits of their own.
+
+    A key without either is not stored. Without --max, the first 100 are listed.
+
+    \b
+    Examples:
+      fdbq key list orders
+      fdbq key list orders --max 20 --json
+    """
+    db, queue = context.open_queue(name)
+    limit = page.limit or LISTED
+
+    def look() -> listings.View:
+        now_ms = fdbqueue.Clock().wall_ms()
+        waiting = {each.key: each for each in queue.keys.waiting(db, limit + 1, after=page.after)}
+        limited = queue.keys.limited(db, limit + 1, after=page.after)
+        names = sorted({*waiting, *limited})
+        found = names[:limit]
+        return listings.table(
+            ["key", "waiting", "for", "own limits"],
+            [(key, *_waits(waiting.get(key), now_ms), _own(limited.get(key))) for key in found],
+            [_listed(key, waiting.get(key), limited.get(key)) for key in found],
+            f"no message of queue {name} waits for a slot, and no key has limits of its own",
+            listings.more("key", limit, found[-1]) if len(names) > limit else None,
+        )
+
+    listings.show(look, output)
+
+
+def _waits(backlog: KeyBacklog | None, now_ms: int) -> tuple[object, object]:
+    if backlog is None:
+        return 0, ""
+    return backlog.waiting, terminal.age(now_ms - backlog.since_ms)
+
+
+def _own(own: OwnLimits | None) -> str:
+    found = [] if own is None or "concurrency" not in own else [_concurrency(own["concurrency"])]
+    return ", ".join([*found, *(["paused"] if own and own.get("paused") else [])])
+
+
+def _concurrency(slots: int | None) -> str:
+    return f"concurrency {'none' if slots is None else slots}"
+
+
+def _listed(key: str, backlog: KeyBacklog | None, own: OwnLimits | None) -> dict[str, Any]:
+    since = {} if backlog is None else {"since": json_schema.when(backlog.since_ms)}
+    return {
+        "key": key,
+        "waiting": 0 if backlog is None else backlog.waiting,
+        **since,
+        "limits": {**(own or {})},
+    }
+
+
+@app.command()
+def show(name: QueueName, key: KeyName, *, output: Output) -> None:
+    """Show what is out of a key, how many of its messages wait, and for what.
+
+    \b
+    Examples:
+      fdbq key show orders tenant-17
+      fdbq key show orders tenant-17 --watch 1
+    """
+    db, queue = context.open_queue(name)
+
+    def look() -> listings.View:
+        state = queue.keys[key].state(db)
+        limits = state.limits
+        fields = [
+            ("concurrency", "none" if limits.concurrency is None else limits.concurrency),
+            ("paused", limits.paused),
+            ("out", len(state.out)),
+            ("waiting", state.waiting),
+            *([("", waits_for(state, fdbqueue.Clock().wall_ms()))] if state.waiting else []),
+        ]
+        below = listings.table(["slot", "message"], sorted(state.out.items()), [], "")
+        return listings.fields(fields, _state(state), below)
+
+    listings.show(look, output)
+
+
+def waits_for(state: KeyState, now_ms: int) -> str:
+    """What the messages of a key wait for, and how long the first has waited."""
+    if state.limits.paused:
+        reason = "the key is paused"
+    else:
+        reason = f"waits for a slot: {len(state.out)} of {state.limits.concurrency} out"
+    if state.oldest_ms is None:
+        return reason
+    return f"{reason}, the oldest {terminal.age(now_ms - state.oldest_ms)}"
+
+
+def _state(state: KeyState) -> dict[str, Any]:
+    times = {"since": state.since_ms, "oldest": state.oldest_ms}
+    return {
+        "key": state.key,
+        **_limits(state.limits),
+        "own": {**state.own},
+        "out": [state.out[n] for n in sorted(state.out)],
+        "waiting": state.waiting,
+        **{name: json_schema.when(at) for name, at in times.items() if at is not None},
+    }
+
+
+def _limits(limits: KeyLimits) -> dict[str, Any]:
+    return {"concurrency": limits.concurrency, "paused": limits.paused}
+
+
+@app.command("set")
+def set_(
+    name: QueueName,
+    key: KeyName,
+    concurrency: Annotated[
+        str,
+        Option(metavar="N", help="How many messages of the key may be out at once; none: any."),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Give a key a limit of its own, while the queue runs.
+
+    The limit of all other keys is the queue's option key_concurrency.
+
+    \b
+    Examples:
+      fdbq key set orders tenant-17 --concurrency 5
+      fdbq key set orders tenant-17 --concurrency none
+    """
+    slots = None if concurrency == "none" else _number(concurrency)
+    db, queue = context.open_queue(name)
+    _print(as_json, name, queue.keys[key], queue.keys[key].set(db, concurrency=slots))
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise terminal.CommandError(f"--concurrency {text}: write a number, or none")
+    return int(text)
+
+
+@app.command()
+def pause(name: QueueName, key: KeyName, as_json: AsJson = False) -> None:
+    """Let no more messages of a key become ready. Those that are ready are still delivered.
+
+    \b
+    Example:
+      fdbq key pause orders tenant-17
+    """
+    db, queue = context.open_queue(name)
+    _print(as_json, name, queue.keys[key], queue.keys[key].pause(db))
+
+
+@app.command()
+def resume(name: QueueName, key: KeyName, as_json: AsJson = False) -> None:
+    """End the pause of a key.
+
+    \b
+    Example:
+      fdbq key resume orders tenant-17
+    """
+    db, queue = context.open_queue(name)
+    _print(as_json, name, queue.keys[key], queue.keys[key].resume(db))
+
+
+@app.command()
+def reset(name: QueueName, key: KeyName, as_json: AsJson = False) -> None:
+    """Drop a key's own limits, a pause included: those of the queue apply.
+
+    \b
+    Example:
+      fdbq key reset orders tenant-17
+    """
+    db, queue = context.open_queue(name)
+    _print(as_json, name, queue.keys[key], queue.keys[key].reset(db))
+
+
+def _print(as_json: bool, queue: str, key: Key, limits: KeyLimits) -> None:
+    paused = ", paused" if limits.paused else ""
+    terminal.print_result(
+        as_json,
+        {"queue": queue, "key": key.name, **_limits(limits)},
+        f"key {key.name} of queue {queue}: {_concurrency(limits.concurrency)}{paused}",
+    )

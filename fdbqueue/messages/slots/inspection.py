@@ -1,0 +1,63 @@
+"""Looking at keys: what each may do, what is out, and what waits."""
+
+from __future__ import annotations
+
+from ...schema.codec.atomic import unpack_counters
+from ...schema.codec.delayed import unpack_delayed
+from ...schema.codec.slots import unpack_backlog, unpack_limits
+from ...schema.keys import Kind
+from ...schema.scope import Scope
+from ...store.binding import fdb, transactional
+from ...values.limits import KeyBacklog, KeyState, OwnLimits
+from . import backlog, limits
+
+
+@transactional
+def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
+    """What is known of a key. One round trip of snapshot reads, no conflicts."""
+    keys, snapshot = scope.keys, tr.snapshot
+    own, known = snapshot.get(keys.limits(key)), snapshot.get(keys.backlog(key))
+    count = snapshot.get(keys.backlog_count(key, 0))
+    every = keys.slot.under(key)
+    slots = snapshot.get_range(every.start, every.stop)
+    first = backlog.first(tr, keys, key, 1).to_list()
+    (waiting,) = unpack_counters(count.value, 1)
+    waits = known.present()
+    return KeyState(
+        key=key,
+        limits=limits.effective(scope, own.value),
+        own=unpack_limits(own.value),
+        out={keys.slot.parse(kv.key)[1]: kv.value.decode(errors="replace") for kv in slots},
+        waiting=waiting,
+        since_ms=unpack_backlog(known.value).since_ms if waits else None,
+        oldest_ms=unpack_delayed(first[0].value)[1].enqueued_at_ms if first else None,
+    )
+
+
+@transactional
+def backlogs(tr: fdb.Transaction, scope: Scope, limit: int, after: str | None) -> list[KeyBacklog]:
+    """The keys of which messages wait, in their order. One snapshot read, no conflicts."""
+    keys = scope.keys
+    every = keys.kind(Kind.BACKLOG)
+    begin = every.start if after is None else keys.backlog.under(after).stop
+    since: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for kv in tr.snapshot.get_range(begin, every.stop, limit=2 * limit):
+        key, *count = keys.backlog_count.parse(kv.key)
+        if count:
+            (counts[key],) = unpack_counters(kv.value, 1)
+        else:
+            since[key] = unpack_backlog(kv.value).since_ms
+    return [KeyBacklog(key, counts.get(key, 0), since_ms) for key, since_ms in since.items()]
+
+
+@transactional
+def own_limits(
+    tr: fdb.Transaction, scope: Scope, limit: int, after: str | None
+) -> dict[str, OwnLimits]:
+    """The keys that have limits of their own. One snapshot read, no conflicts."""
+    keys = scope.keys
+    every = keys.kind(Kind.LIMITS)
+    begin = every.start if after is None else keys.limits(after) + b"\x00"
+    rows = tr.snapshot.get_range(begin, every.stop, limit=limit)
+    return {keys.limits.parse(kv.key)[0]: unpack_limits(kv.value) for kv in rows}

@@ -1,0 +1,45 @@
+"""The limits of a key: its own where it has some, else those of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...schema.codec.slots import pack_limits, unpack_limits
+from ...schema.scope import Scope
+from ...store.binding import fdb
+from ...values.limits import KeyLimits, OwnLimits
+
+
+def effective(scope: Scope, stored: bytes | None) -> KeyLimits:
+    """The limits of a key, given its LIMITS row."""
+    return _merged(scope, unpack_limits(stored))
+
+
+def one_at_a_time(scope: Scope, stored: bytes | None) -> bool:
+    """Whether it is an ordering key: its messages follow each other."""
+    return effective(scope, stored).slots == 1
+
+
+def change(
+    tr: fdb.Transaction, scope: Scope, key: str, changes: OwnLimits, dropped: Iterable[str] = ()
+) -> KeyLimits:
+    """Change a key's own limits, and drop some; returns its limits. One round trip.
+
+    Conflicts with all enqueues and ends of the key.
+    """
+    row = scope.keys.limits(key)
+    own = unpack_limits(tr.get(row).value)
+    own.update(changes)
+    for name in dropped:
+        own.pop(name, None)  # type: ignore[misc]
+    if own:
+        tr[row] = pack_limits(own)
+    else:
+        del tr[row]
+    return _merged(scope, own)
+
+
+def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:
+    return KeyLimits(
+        own.get("concurrency", scope.options.key_concurrency), own.get("paused", False)
+    )

@@ -1,0 +1,134 @@
+"""The keys of a queue, as ``Queue.keys`` offers them."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from ...consumers import wakeups
+from ...errors import InvalidArgument
+from ...messages.slots import hand_over, inspection, limits
+from ...store.binding import fdb
+from ...values.content import check_count
+from ...values.durations import Seconds
+from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
+from ...values.options import check_concurrency, check_name
+from ..handle import Handle, Transactor
+
+MAX_LISTED = 10_000
+
+
+class Keys:
+    """The keys of one queue; get it from ``Queue.keys``. ``queue.keys["tenant-17"]`` is one key."""
+
+    def __init__(self, queue: Handle) -> None:
+        self._queue = queue
+
+    def __getitem__(self, key: str) -> Key:
+        """A key, whether or not a message has it. Raises ``InvalidName``."""
+        return Key(self._queue, key)
+
+    def waiting(
+        self,
+        tr: Transactor,
+        limit: int = 100,
+        *,
+        after: str | None = None,
+        timeout: Seconds | None = None,
+    ) -> list[KeyBacklog]:
+        """The keys of which messages wait for a slot, by name.
+
+        limit: how many, up to 10,000. after: the key to continue behind. Snapshot reads, no
+        conflicts. Raises ``InvalidArgument``, ``QueueNotFound``.
+        """
+        check_count("limit", limit, MAX_LISTED)
+        queue = self._queue._bounded(tr, timeout)
+        return queue._read(tr, lambda tr: inspection.backlogs(tr, queue._scope(tr), limit, after))
+
+    def limited(
+        self,
+        tr: Transactor,
+        limit: int = 100,
+        *,
+        after: str | None = None,
+        timeout: Seconds | None = None,
+    ) -> dict[str, OwnLimits]:
+        """The keys that have limits of their own, by name, with these limits; as ``waiting``."""
+        check_count("limit", limit, MAX_LISTED)
+        queue = self._queue._bounded(tr, timeout)
+        return queue._read(tr, lambda tr: inspection.own_limits(tr, queue._scope(tr), limit, after))
+
+
+class Key:
+    """One key of a queue; get it from ``Queue.keys``.
+
+    A change conflicts with enqueues and ends of the key that are in flight, and they try again. It
+    lets up to a hundred messages out that need not wait any more, in the same transaction, and the
+    others as messages of the key end.
+    """
+
+    def __init__(self, queue: Handle, key: str) -> None:
+        self._queue = queue
+        self.name = check_name(key)
+
+    def __repr__(self) -> str:
+        return f"Key({self.name!r})"
+
+    def set(
+        self, tr: Transactor, *, timeout: Seconds | None = None, **own: Unpack[OwnLimits]
+    ) -> KeyLimits:
+        """Give the key limits of its own; returns all its limits.
+
+        concurrency: how many of its messages may be out at once, 1 to 1,000; None for any number.
+            If more are out, they stay out, and none follows until fewer are. Messages that became
+            ready while there was no limit do not count.
+        paused: whether no more of its messages become ready.
+
+        Raises ``InvalidOptions``, ``InvalidArgument``, ``QueueNotFound``.
+        """
+        for name in own.keys() - OwnLimits.__annotations__.keys():
+            raise TypeError(f"set() got an unexpected keyword argument {name!r}")
+        if not own:
+            known = ", ".join(OwnLimits.__annotations__)
+            raise InvalidArgument(argument="limits", value=None, problem=f"give one of {known}")
+        if "concurrency" in own:
+            check_concurrency("concurrency", own["concurrency"])
+        if own.get("paused", False) not in (True, False):
+            raise InvalidArgument(
+                argument="paused", value=own["paused"], problem="must be True or False"
+            )
+        if own.get("paused") is False:
+            del own["paused"]
+            return self._change(tr, own, ("paused",), timeout)
+        return self._change(tr, own, (), timeout)
+
+    def pause(self, tr: Transactor, *, timeout: Seconds | None = None) -> KeyLimits:
+        """Let no more of its messages become ready. Those that are ready are still delivered."""
+        return self._change(tr, {"paused": True}, (), timeout)
+
+    def resume(self, tr: Transactor, *, timeout: Seconds | None = None) -> KeyLimits:
+        """End a pause, and let out what may be."""
+        return self._change(tr, {}, ("paused",), timeout)
+
+    def reset(self, tr: Transactor, *, timeout: Seconds | None = None) -> KeyLimits:
+        """Drop the key's own limits, a pause included: those of the queue apply."""
+        return self._change(tr, {}, tuple(OwnLimits.__annotations__), timeout)
+
+    def state(self, tr: Transactor, *, timeout: Seconds | None = None) -> KeyState:
+        """The limits of the key, what is out, and how much waits. Snapshot reads, no conflicts."""
+        queue = self._queue._bounded(tr, timeout)
+        return queue._read(tr, lambda tr: inspection.state(tr, queue._scope(tr), self.name))
+
+    def _change(
+        self, tr: Transactor, own: OwnLimits, dropped: tuple[str, ...], timeout: Seconds | None
+    ) -> KeyLimits:
+        queue = self._queue._bounded(tr, timeout)
+
+        def change(tr: fdb.Transaction) -> KeyLimits:
+            scope = queue._scope(tr)
+            waiting = wakeups.reads(tr, queue._keys, wakeups.MAX_WOKEN)
+            changed = limits.change(tr, scope, self.name, own, dropped)
+            if hand_over.fill(tr, scope, self.name):
+                wakeups.wake(tr, queue._keys, waiting)
+            return changed
+
+        return queue._run(tr, change)

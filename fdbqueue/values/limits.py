@@ -1,0 +1,61 @@
+"""The limits of a key, and what is known of a key now."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from .records import record
+
+
+class OwnLimits(TypedDict, total=False):
+    """The limits of a single key that differ from those of its queue; ``KeyLimits`` says what each
+    does."""
+
+    concurrency: int | None
+    paused: bool
+
+
+@record
+class KeyLimits:
+    """The limits of a key: its own, and else those of the queue.
+
+    concurrency: how many of its messages may be out at once, that is ready, leased, or waiting
+        for their next attempt; None for any number. paused: whether no more of them become ready.
+    """
+
+    concurrency: int | None = 1
+    paused: bool = False
+
+    @property
+    def slots(self) -> int | None:
+        """How many slots may be given now; None for any number."""
+        return 0 if self.paused else self.concurrency
+
+
+@record
+class KeyState:
+    """What is known of a key.
+
+    own: its own limits. out: the ids of its messages that hold a slot, by the number of the slot.
+    waiting: how many of its messages wait for a slot. since_ms: since when messages have waited
+    without a break; oldest_ms: when the first that waits was enqueued; both None if none waits, and
+    wall clocks in milliseconds.
+    """
+
+    key: str
+    limits: KeyLimits
+    own: OwnLimits
+    out: dict[int, str]
+    waiting: int
+    since_ms: int | None = None
+    oldest_ms: int | None = None
+
+
+@record
+class KeyBacklog:
+    """A key of which messages wait for a slot: how many, and since when without a break, by the
+    wall clock in milliseconds."""
+
+    key: str
+    waiting: int
+    since_ms: int

@@ -1,0 +1,46 @@
+"""Keys on the command line: who waits for whom, and limits that change while a queue runs."""
+
+from __future__ import annotations
+
+from fdbqueue import NewMessage, Queue, fdb
+from tests.acceptance.running import Fdbq
+
+
+def test_keys_are_listed_shown_and_limited(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
+    queue = Queue(name)
+    assert "no message" in fdbq.ok("key", "list", name).err
+    ids = queue.enqueue_many(db, [NewMessage(b"x", key="tenant-17")] * 4)
+    queue.enqueue_many(db, [NewMessage(b"x", key="b")] * 2)
+
+    # Given keys of which messages wait, they are listed and say what they wait for
+    (first, second) = fdbq.ok("key", "list", name, "--json").json
+    assert (first["key"], first["waiting"], first["limits"]) == ("b", 1, {})
+    assert (second["key"], second["waiting"]) == ("tenant-17", 3)
+    cut = fdbq.ok("key", "list", name, "--max", "1")
+    assert cut.out.splitlines()[-1].startswith("b ")
+    assert "--after b" in cut.err
+    assert "waits for a slot: 1 of 1 out, the oldest " in fdbq.ok("key", "show", name, "b").out
+
+    # When a key gets a limit of its own, its messages come out
+    made = fdbq.ok("key", "set", name, "tenant-17", "--concurrency", "3")
+    assert made.out == f"key tenant-17 of queue {name}: concurrency 3\n"
+    shown = fdbq.ok("key", "show", name, "tenant-17", "--json").json
+    assert (shown["concurrency"], shown["waiting"], shown["own"]) == (3, 1, {"concurrency": 3})
+    assert sorted(shown["out"]) == sorted(ids[:3])
+
+    # And when it is paused, none follows
+    assert fdbq.ok("key", "pause", name, "tenant-17", "--json").json["paused"] is True
+    queue.ack_many(db, queue.receive_many(db, 10))
+    assert "the key is paused" in fdbq.ok("key", "show", name, "tenant-17").out
+    assert "concurrency 3, paused" in fdbq.ok("key", "list", name).out
+    fdbq.ok("key", "resume", name, "tenant-17")
+    assert fdbq.ok("key", "show", name, "tenant-17", "--json").json["out"] == [ids[3]]
+    assert fdbq.ok("key", "reset", name, "tenant-17", "--json").json["concurrency"] == 1
+    assert fdbq.ok("key", "set", name, "b", "--concurrency", "none").code == 0
+
+
+def test_a_limit_that_makes_no_sense_is_refused(fdbq: Fdbq, name: str) -> None:
+    for given in ("0", "many", "-1", "2.5"):
+        refused = fdbq("key", "set", name, "a", "--concurrency", given)
+        assert refused.code == 2, given
+        assert refused.err.startswith("fdbq: "), given

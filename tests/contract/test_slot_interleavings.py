@@ -1,0 +1,229 @@
+"""Slots in all interleavings of what takes them, hands them over and changes their number."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue.errors import LeaseLost
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from tests.interleaving import Operation, explore
+
+pytestmark = pytest.mark.long
+
+Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
+
+
+@pytest.fixture
+def fresh(db: fdb.Database, space: fdb.Subspace) -> Callable[..., Any]:
+    """Makes a queue of its own for every interleaving."""
+    numbers = itertools.count()
+
+    def make(slots: int, waiting: int) -> tuple[Queue, list[Delivery], list[str]]:
+        """A queue in which all slots of key "a" are leased; with their deliveries, and the ids of
+        those that wait."""
+        queue = Queue.create(
+            db,
+            f"q{next(numbers)}",
+            root=space,
+            levels=2,
+            key_concurrency=slots,
+            lease=10,
+            contention="first",
+            max_attempts=1,
+        )
+        messages = [NewMessage(b"%d" % n, key="a") for n in range(slots + waiting)]
+        ids = queue.enqueue_many(db, messages)
+        return queue, queue.receive_many(db, slots), ids[slots:]
+
+    return make
+
+
+def settled(db: fdb.Database, queue: Queue, slots: int, at_most: int | None = None) -> None:
+    """As many are out as may be while messages wait, and in the end all come out, each once.
+
+    at_most: how many are out at most, if the limit was higher.
+    """
+    state = queue.keys["a"].state(db)
+    assert verify(db, queue).deviations == ()
+    assert len(state.out) <= (at_most or slots)
+    if state.waiting:
+        assert len(state.out) >= slots, "a slot is free while a message waits"
+    later = Queue(queue.name, queue._root, clock=ManualClock(seconds=600))
+    later.sweep(db)
+    held = at_most or slots
+    while found := later.receive_many(db, 10):
+        assert len(found) <= held
+        later.ack_many(db, found)
+        held = slots
+    depth = queue.depth(db)
+    assert depth.enqueued == depth.done + depth.dead + depth.purged
+    assert queue.keys["a"].state(db).out == {}
+    assert verify(db, queue).deviations == ()
+
+
+def enqueue(queue: Queue) -> Operation:
+    # Handles of its own: threads that share one would take turns.
+    other = Queue(queue.name, queue._root)
+    return lambda db: other.enqueue(db, b"new", key="a")
+
+
+@pytest.mark.parametrize(("slots", "waiting"), [(1, 1), (1, 2), (2, 0), (2, 1), (2, 3)])
+def test_ends_against_each_other_and_an_enqueue(
+    db: fdb.Database, fresh: Callable[..., Any], slots: int, waiting: int
+) -> None:
+    def start() -> Start:
+        queue, held, _ = fresh(slots, waiting)
+
+        def check(results: list[Any]) -> None:
+            assert not any(isinstance(result, Exception) for result in results)
+            settled(db, queue, slots)
+
+        ends = [lambda db, one=one: queue.ack(db, one) for one in held]
+        return [*ends, enqueue(queue)], check
+
+    assert explore(db, start) >= 2
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_enqueues_against_each_other_and_an_end(
+    db: fdb.Database, fresh: Callable[..., Any], waiting: int
+) -> None:
+    def start() -> Start:
+        queue, held, _ = fresh(1, waiting)
+
+        def check(results: list[Any]) -> None:
+            assert not any(isinstance(result, Exception) for result in results)
+            settled(db, queue, 1)
+
+        return [
+            enqueue(queue),
+            enqueue(queue),
+            lambda db: queue.ack(db, held[0]),
+        ], check
+
+    assert explore(db, start) >= 4
+
+
+WAYS: dict[str, Callable[[Queue, Delivery], Operation]] = {
+    "release": lambda queue, one: lambda db: queue.release(db, one),
+    "put off": lambda queue, one: lambda db: queue.release(db, one, delay=60),
+    "reject": lambda queue, one: lambda db: queue.reject(db, one, "bad"),
+    "drop": lambda queue, one: lambda db: queue.reject(db, one, "bad", drop=True),
+    "lapse": lambda queue, one: (
+        lambda db: Queue(queue.name, queue._root, clock=ManualClock(seconds=60)).sweep(db)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("waiting", [1, 2])
+def test_a_hand_over_against_what_becomes_of_the_other_message(
+    db: fdb.Database, fresh: Callable[..., Any], way: str, waiting: int
+) -> None:
+    def start() -> Start:
+        queue, held, _ = fresh(2, waiting)
+
+        def check(results: list[Any]) -> None:
+            for result in results:
+                assert not isinstance(result, Exception) or isinstance(result, LeaseLost)
+            settled(db, queue, 2)
+
+        return [lambda db: queue.ack(db, held[0]), WAYS[way](queue, held[1])], check
+
+    assert explore(db, start) >= 2
+
+
+@pytest.mark.parametrize("waiting", [1, 2, 3])
+def test_a_hand_over_against_the_cancelling_of_those_that_wait(
+    db: fdb.Database, fresh: Callable[..., Any], waiting: int
+) -> None:
+    def start() -> Start:
+        queue, held, ids = fresh(1, waiting)
+
+        def check(results: list[Any]) -> None:
+            assert not any(isinstance(result, Exception) for result in results)
+            settled(db, queue, 1)
+
+        others = [Queue(queue.name, queue._root) for _ in range(2)]
+        cancels = [
+            lambda db, handle=handle, one=one: handle.cancel(db, one)
+            for handle, one in zip(others, ids[-2:], strict=False)
+        ]
+        return [lambda db: queue.ack(db, held[0]), *cancels], check
+
+    assert explore(db, start) >= 2
+
+
+@pytest.mark.parametrize("new", [1, 3, None])
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_a_change_of_the_limit_against_a_hand_over_and_an_enqueue(
+    db: fdb.Database, fresh: Callable[..., Any], waiting: int, new: int | None
+) -> None:
+    def start() -> Start:
+        queue, held, _ = fresh(2, waiting)
+        other = Queue(queue.name, queue._root)
+
+        def check(results: list[Any]) -> None:
+            assert not any(isinstance(result, Exception) for result in results)
+            if new is not None:
+                settled(db, queue, new, max(new, 2))
+            else:
+                assert queue.keys["a"].state(db).waiting == 0
+                assert verify(db, queue).deviations == ()
+
+        return [
+            lambda db: queue.ack(db, held[0]),
+            lambda db: other.keys["a"].set(db, concurrency=new),
+            enqueue(queue),
+        ], check
+
+    assert explore(db, start) >= 4
+
+
+def test_a_pause_against_a_hand_over_and_an_enqueue(
+    db: fdb.Database, fresh: Callable[..., Any]
+) -> None:
+    def start() -> Start:
+        queue, held, _ = fresh(1, 1)
+        other = Queue(queue.name, queue._root)
+
+        def check(results: list[Any]) -> None:
+            assert not any(isinstance(result, Exception) for result in results)
+            assert verify(db, queue).deviations == ()
+            queue.keys["a"].resume(db)
+            settled(db, queue, 1)
+
+        return [
+            lambda db: queue.ack(db, held[0]),
+            other.keys["a"].pause,
+            enqueue(queue),
+        ], check
+
+    assert explore(db, start) >= 4
+
+
+def test_a_redrive_against_a_hand_over_and_an_enqueue(
+    db: fdb.Database, fresh: Callable[..., Any]
+) -> None:
+    def start() -> Start:
+        queue, held, _ = fresh(2, 0)
+        queue.reject(db, held[1], "bad")
+        other = Queue(queue.name, queue._root)
+
+        def check(results: list[Any]) -> None:
+            assert not any(isinstance(result, Exception) for result in results)
+            settled(db, queue, 2)
+
+        return [
+            lambda db: queue.ack(db, held[0]),
+            other.dead.redrive,
+            enqueue(queue),
+        ], check
+
+    assert explore(db, start) >= 4

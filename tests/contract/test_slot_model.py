@@ -1,0 +1,201 @@
+"""Keys with slots beside a model of them, through everything that may happen to a message."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import Delivery, NewMessage, Queue, verify
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+
+KEYS = ("a", "b")
+LIMITS = st.sampled_from([None, 1, 2, 3, 5])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("enqueue"), st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)),
+        st.tuples(st.just("receive")),
+        st.tuples(
+            st.sampled_from(["ack", "drop", "reject", "release", "put off"]), st.integers(0, 9)
+        ),
+        st.tuples(st.just("ack many"), st.integers(1, 4)),
+        st.tuples(st.just("cancel"), st.integers(0, 99)),
+        st.tuples(st.sampled_from(["lapse", "wait", "redrive", "purge"])),
+        st.tuples(st.just("limit"), st.sampled_from(KEYS), LIMITS),
+        st.tuples(st.sampled_from(["pause", "resume", "reset"]), st.sampled_from(KEYS)),
+        st.tuples(st.just("default"), LIMITS),
+    ),
+    max_size=40,
+)
+
+
+class Model:
+    """What is out, and what waits. A message is its number; ready ones have their places."""
+
+    def __init__(self) -> None:
+        self.default: int | None = 2
+        self.own: dict[str, dict[str, Any]] = {key: {} for key in KEYS}
+        self.waiting: dict[str, list[int]] = {key: [] for key in KEYS}
+        self.slots: dict[str, set[int]] = {key: set() for key in KEYS}
+        self.key: dict[int, str] = {}
+        self.place: dict[int, int] = {}
+        self.ready: set[int] = set()
+        self.dead: list[int] = []
+        self.places = 0
+
+    def limit(self, key: str) -> int | None:
+        own = self.own[key]
+        found: int | None = own.get("concurrency", self.default)
+        return 0 if own.get("paused") else found
+
+    def enqueue(self, key: str, number: int) -> None:
+        self.key[number] = key
+        limit = self.limit(key)
+        if self.waiting[key] or (limit is not None and len(self.slots[key]) >= limit):
+            self.waiting[key].append(number)
+        else:
+            self.let_out(key, number)
+
+    def let_out(self, key: str, number: int) -> None:
+        if self.limit(key) is not None:
+            self.slots[key].add(number)
+        self.places += 1
+        self.place[number] = self.places
+        self.ready.add(number)
+
+    def fill(self, key: str) -> None:
+        limit = self.limit(key)
+        while self.waiting[key] and (limit is None or len(self.slots[key]) < limit):
+            self.let_out(key, self.waiting[key].pop(0))
+
+    def end(self, *numbers: int) -> None:
+        for number in numbers:
+            self.slots[self.key[number]].discard(number)
+            self.ready.discard(number)
+            if number in self.waiting[self.key[number]]:
+                self.waiting[self.key[number]].remove(number)
+        for key in dict.fromkeys(self.key[number] for number in numbers):
+            self.fill(key)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS, st.integers(0, 2**32))
+def test_keys_do_what_their_model_does(
+    db: fdb.Database, space: fdb.Subspace, steps: list[Any], seed: int
+) -> None:
+    del db[space.range()]
+    random.seed(seed)  # of the free slots, which one is taken
+    clock, model = ManualClock(), Model()
+    terms: dict[str, Any] = {"max_attempts": None, "backoff": None, "contention": "first"}
+    queue = Queue.create(db, "jobs", root=space, key_concurrency=2, clock=clock, **terms)
+    ids: dict[int, str] = {}
+    held: dict[int, Delivery] = {}
+    off: set[int] = set()
+    for step in steps:
+        match step:
+            case ("enqueue", keys):
+                new = range(len(ids), len(ids) + len(keys))
+                messages = [
+                    NewMessage(b"%d" % n, key=key) for n, key in zip(new, keys, strict=True)
+                ]
+                ids.update(zip(new, queue.enqueue_many(db, messages), strict=True))
+                for n, key in zip(new, keys, strict=True):
+                    model.enqueue(key, n)
+            case ("receive",):
+                delivery = queue.receive(db)
+                wanted = min(model.ready, key=model.place.__getitem__, default=None)
+                assert (delivery and int(delivery.payload)) == wanted
+                if delivery is not None and wanted is not None:
+                    model.ready.remove(wanted)
+                    held[wanted] = delivery
+            case ("ack many", count):
+                some = list(held)[:count]
+                if some:
+                    queue.ack_many(db, [held.pop(n) for n in some])
+                    model.end(*some)
+            case (("ack" | "drop" | "reject" | "release" | "put off") as action, nth) if held:
+                n = list(held)[nth % len(held)]
+                delivery = held.pop(n)
+                match action:
+                    case "ack":
+                        queue.ack(db, delivery)
+                        model.end(n)
+                    case "drop" | "reject":
+                        queue.reject(db, delivery, "bad", drop=action == "drop")
+                        model.end(n)
+                        model.dead += [n] if action == "reject" else []
+                    case "release":
+                        queue.release(db, delivery, delay=0)
+                        model.ready.add(n)
+                    case "put off":
+                        queue.release(db, delivery, delay=600)
+                        off.add(n)
+            case ("cancel", nth):
+                waits = {n for line in model.waiting.values() for n in line}
+                candidates = sorted(model.ready | waits | off)
+                if candidates:
+                    n = candidates[nth % len(candidates)]
+                    assert queue.cancel(db, ids[n])
+                    off.discard(n)
+                    model.end(n)
+            case ("lapse",):
+                clock.seconds += 61
+                queue.sweep(db)
+                model.ready |= held.keys()
+                held.clear()
+            case ("wait",):
+                clock.seconds += 601
+                queue.sweep(db)
+                model.ready |= held.keys() | off
+                held.clear()
+                off.clear()
+            case ("redrive",):
+                assert queue.dead.redrive(db) == len(model.dead)
+                for n in model.dead:
+                    model.enqueue(model.key[n], n)
+                model.dead.clear()
+            case ("purge",):
+                queue.purge(db)
+                gone = model.ready | {n for line in model.waiting.values() for n in line}
+                model.waiting = {key: [] for key in KEYS}
+                model.end(*gone)
+            case ("limit", key, limit):
+                queue.keys[key].set(db, concurrency=limit)
+                model.own[key]["concurrency"] = limit
+                model.fill(key)
+            case ("pause", key):
+                queue.keys[key].pause(db)
+                model.own[key]["paused"] = True
+            case ("resume", key):
+                queue.keys[key].resume(db)
+                model.own[key].pop("paused", None)
+                model.fill(key)
+            case ("reset", key):
+                queue.keys[key].reset(db)
+                model.own[key].clear()
+                model.fill(key)
+            case ("default", limit):
+                queue.set_options(db, key_concurrency=limit)
+                model.default = limit
+                for key in KEYS:
+                    model.fill(key)
+        for key in KEYS:
+            state = queue.keys[key].state(db)
+            assert set(state.out.values()) == {ids[n] for n in model.slots[key]}
+            assert state.waiting == len(model.waiting[key])
+            assert (state.since_ms is None) == (not model.waiting[key])
+    assert verify(db, queue).deviations == ()
+    # When everything ends, nothing is left
+    for key in KEYS:
+        queue.keys[key].reset(db)
+    clock.seconds += 601
+    while found := queue.receive(db):
+        queue.ack(db, found)
+    assert verify(db, queue).deviations == ()
+    for kind in (Kind.WAITING, Kind.SLOT, Kind.BACKLOG, Kind.LIMITS):
+        every = queue._keys.kind(kind)
+        assert db.get_range(every.start, every.stop) == [], kind

@@ -1,0 +1,418 @@
+"""Slots of keys: as many messages of a key are out as its limit allows, and the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fdbqueue import Delivery, Depth, Message, NewMessage, Queue, verify
+from fdbqueue.errors import InvalidArgument, InvalidName, InvalidOptions
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.values.limits import KeyBacklog, KeyLimits
+
+Database = fdb.Database
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(
+        db, "jobs", root=space, key_concurrency=3, max_attempts=2, backoff=None, clock=clock
+    )
+
+
+def keyed(key: str | None, count: int, begin: int = 0) -> list[NewMessage]:
+    return [NewMessage(b"%d" % n, key=key) for n in range(begin, begin + count)]
+
+
+def payloads(found: Sequence[Delivery | Message]) -> list[bytes]:
+    return [each.payload for each in found]
+
+
+def counts(db: Database, queue: Queue, key: str = "a") -> tuple[int, int]:
+    """How many messages of a key are out, and how many wait."""
+    state = queue.keys[key].state(db)
+    return len(state.out), state.waiting
+
+
+def left(db: Database, queue: Queue) -> int:
+    """How many rows there are of what is stored about keys, limits excepted."""
+    ranges = [queue._keys.kind(kind) for kind in (Kind.WAITING, Kind.SLOT, Kind.BACKLOG)]
+    return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
+
+
+def sound(db: Database, queue: Queue) -> None:
+    assert verify(db, queue).deviations == ()
+
+
+def test_as_many_messages_of_a_key_are_out_as_it_has_slots(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [*keyed("a", 5), *keyed("b", 1, 10), *keyed(None, 1, 20)])
+    assert counts(db, queue) == (3, 2)
+    found = queue.receive_many(db, 10)
+    assert payloads(found) == [b"0", b"1", b"2", b"10", b"20"]
+    # Then whoever ends one hands its slot to the next, whichever it was
+    queue.ack(db, found[1])
+    assert payloads(queue.receive_many(db, 10)) == [b"3"]
+    queue.reject(db, found[0], "bad")
+    assert payloads(queue.receive_many(db, 10)) == [b"4"]
+    queue.reject(db, found[2], "bad", drop=True)
+    assert counts(db, queue) == (2, 0)
+    assert queue.receive_many(db, 10) == []
+    sound(db, queue)
+
+
+def test_messages_that_end_together_hand_all_their_slots_over(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, [*keyed("a", 7), *keyed("b", 4, 10)])
+    queue.ack_many(db, queue.receive_many(db, 10))
+    assert payloads(queue.peek(db, 10)) == [b"3", b"4", b"5", b"13"]
+    assert counts(db, queue) == (3, 1)
+    sound(db, queue)
+
+
+def test_a_key_that_drains_leaves_nothing(db: Database, queue: Queue) -> None:
+    for key in ("a", "b", "c"):
+        queue.enqueue_many(db, keyed(key, 8))
+    assert left(db, queue) > 0
+    while found := queue.receive_many(db, 100):
+        queue.ack_many(db, found)
+    assert queue.depth(db) == Depth(enqueued=24, done=24)
+    assert left(db, queue) == 0
+
+
+def test_a_backlog_delays_other_keys_by_the_slots_of_its_key(db: Database, queue: Queue) -> None:
+    # Given a key with a backlog, which may be of any length
+    queue.enqueue_many(db, keyed("noisy", 500))
+    # When a message of another key comes
+    queue.enqueue(db, b"quiet", key="quiet")
+    # Then it stands behind those that are out, and behind no others
+    assert payloads(queue.receive_many(db, 4)) == [b"0", b"1", b"2", b"quiet"]
+
+
+# -- conflicts --------------------------------------------------------------------------------
+
+
+def conflicts(db: Database, operations: Sequence[Callable[[fdb.Transaction], Any]]) -> int:
+    """Of transactions that all begin before any commits, how many have to try again."""
+    transactions = [db.create_transaction() for _ in operations]
+    for operation, tr in zip(operations, transactions, strict=True):
+        operation(tr)
+    failed = 0
+    for tr in transactions:
+        try:
+            tr.commit().wait()
+        except fdb.FDBError as error:
+            if error.code != 1020:
+                raise
+            failed += 1
+    return failed
+
+
+def enqueuing(queue: Queue, key: str | None, payload: bytes = b"x") -> Callable[[Any], Any]:
+    return lambda tr: queue.enqueue(tr, payload, key=key)
+
+
+def acking(queue: Queue, one: Delivery, tr: Any) -> None:
+    queue.ack(tr, one)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_producers_of_a_key_with_a_backlog_conflict_with_nobody(
+    db: Database, queue: Queue, slots: int
+) -> None:
+    # Given a key with a backlog, of which a message is leased
+    queue.keys["a"].set(db, concurrency=slots)
+    queue.enqueue_many(db, keyed("a", slots + 5))
+    held = queue.receive(db)
+    assert held is not None
+    queue.enqueue_many(db, keyed(None, 5))
+    # When many enqueue to it while others take, acknowledge and enqueue to other keys
+    assert not conflicts(
+        db,
+        [
+            *(enqueuing(queue, "a", b"%d" % n) for n in range(20)),
+            lambda tr: queue.ack(tr, held),
+            queue.receive,
+            *(enqueuing(queue, f"other {n}") for n in range(5)),
+            *(enqueuing(queue, "a", b"%d" % n) for n in range(20, 25)),
+        ],
+    )
+    assert counts(db, queue) == (slots, 4 + 25)
+    sound(db, queue)
+
+
+def test_producers_of_different_keys_conflict_with_nobody(db: Database, queue: Queue) -> None:
+    assert not conflicts(db, [enqueuing(queue, f"key {n}") for n in range(20)])
+    # Nor where the backlogs of the keys begin
+    for n in range(20):
+        queue.enqueue_many(db, keyed(f"key {n}", 2))
+    assert not conflicts(db, [enqueuing(queue, f"key {n}") for n in range(20)])
+    assert left(db, queue) == 20 * (3 + 1 + 2)
+
+
+def test_those_that_begin_a_backlog_conflict_and_no_slot_is_given_twice(
+    db: Database, queue: Queue
+) -> None:
+    failed = conflicts(db, [enqueuing(queue, "a") for _ in range(10)])
+    assert failed >= 7, "three slots cannot be given to more"
+    out, waiting = counts(db, queue)
+    assert (out, waiting) == (10 - failed, 0)
+    sound(db, queue)
+
+
+def test_ends_without_a_backlog_conflict_with_nobody(db: Database, queue: Queue) -> None:
+    queue.keys["a"].set(db, concurrency=10)
+    queue.enqueue_many(db, keyed("a", 5))
+    held = queue.receive_many(db, 5)
+    assert not conflicts(db, [partial(acking, queue, one) for one in held])
+    assert counts(db, queue) == (0, 0)
+
+
+# -- changes of limits ------------------------------------------------------------------------
+
+
+def test_a_higher_limit_lets_messages_out_at_once(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", 10))
+    assert queue.keys["a"].set(db, concurrency=5) == KeyLimits(5)
+    assert counts(db, queue) == (5, 5)
+    assert queue.keys["a"].set(db, concurrency=None) == KeyLimits(None)
+    assert (counts(db, queue)[1], len(queue.peek(db, 20))) == (0, 10)
+    sound(db, queue)
+
+
+def test_a_higher_limit_lets_out_more_than_one_transaction_can(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", 260))
+    queue.keys["a"].set(db, concurrency=250)
+    # Then a hundred come at once, and the others as messages of the key end
+    assert counts(db, queue) == (103, 157)
+    queue.ack_many(db, queue.receive_many(db, 2))
+    assert counts(db, queue) == (201, 57)
+    queue.ack_many(db, queue.receive_many(db, 2))
+    assert counts(db, queue) == (250, 6)
+    queue.ack_many(db, queue.receive_many(db, 2))
+    assert counts(db, queue) == (250, 4)
+    sound(db, queue)
+
+
+def test_a_lower_limit_lets_none_out_until_fewer_are(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", 8))
+    held = queue.receive_many(db, 3)
+    queue.keys["a"].set(db, concurrency=1)
+    for out, each in zip((2, 1, 1), held, strict=True):
+        queue.ack(db, each)
+        assert counts(db, queue)[0] == out
+    assert payloads(queue.receive_many(db, 9)) == [b"3"]
+    sound(db, queue)
+
+
+def test_a_lower_limit_holds_for_a_key_whose_backlog_begins_later(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, keyed("a", 3))
+    held = queue.receive_many(db, 3)
+    queue.keys["a"].set(db, concurrency=2)
+    queue.enqueue_many(db, keyed("a", 2, 10))
+    assert counts(db, queue) == (3, 2)
+    queue.ack(db, held[0])
+    assert counts(db, queue) == (2, 2)
+    queue.ack(db, held[1])
+    assert counts(db, queue) == (2, 1)
+    sound(db, queue)
+
+
+def test_a_paused_key_lets_none_out(db: Database, queue: Queue) -> None:
+    key = queue.keys["a"]
+    queue.enqueue_many(db, keyed("a", 5))
+    assert key.pause(db) == KeyLimits(3, paused=True)
+    queue.enqueue(db, b"other", key="b")
+    found = queue.receive_many(db, 9)
+    assert payloads(found) == [b"0", b"1", b"2", b"other"], "what is ready is delivered"
+    queue.ack_many(db, found)
+    assert counts(db, queue) == (0, 2)
+    queue.enqueue(db, b"5", key="a")
+    assert queue.receive(db) is None
+    sound(db, queue)
+    assert key.resume(db) == KeyLimits(3)
+    assert payloads(queue.receive_many(db, 9)) == [b"3", b"4", b"5"]
+    assert queue.keys.limited(db) == {}
+    sound(db, queue)
+
+
+def test_a_key_that_was_paused_before_its_first_message_waits(db: Database, queue: Queue) -> None:
+    queue.keys["a"].set(db, paused=True, concurrency=1)
+    queue.enqueue_many(db, keyed("a", 2))
+    assert counts(db, queue) == (0, 2)
+    queue.keys["a"].set(db, paused=False)
+    assert counts(db, queue) == (1, 1)
+    queue.keys["a"].reset(db)
+    assert counts(db, queue) == (2, 0)
+    sound(db, queue)
+
+
+@pytest.mark.parametrize("composed", [False, True], ids=["by itself", "in a transaction"])
+def test_the_limit_of_the_queue_changes_for_all_keys(
+    db: Database, queue: Queue, composed: bool
+) -> None:
+    for key in "abc":
+        queue.enqueue_many(db, keyed(key, 6))
+    queue.keys["c"].set(db, concurrency=1)
+    if composed:
+        tr = db.create_transaction()
+        queue.set_options(tr, key_concurrency=5)
+        tr.commit().wait()
+        assert counts(db, queue, "a") == (3, 3)
+        sound(db, queue)
+        # Then a key follows when one of its messages ends, and the others at a sweep
+        queue.ack(db, queue.receive_many(db, 1)[0])
+        assert counts(db, queue, "a") == (5, 0)
+        queue.sweep(db)
+    else:
+        queue.set_options(db, key_concurrency=5)
+        assert counts(db, queue, "a") == (5, 1)
+    assert [counts(db, queue, key) for key in "bc"] == [(5, 1), (3, 3)]
+    sound(db, queue)
+
+
+def test_limits_that_make_no_sense_are_refused(db: Database, queue: Queue) -> None:
+    bad: Any
+    for bad in (0, -1, 1_001, "5", 2.5, True):
+        with pytest.raises(InvalidOptions):
+            queue.keys["a"].set(db, concurrency=bad)
+        with pytest.raises(InvalidOptions):
+            queue.set_options(db, key_concurrency=bad)
+    with pytest.raises(InvalidArgument):
+        queue.keys["a"].set(db)
+    nonsense: Any = {"speed": 5}
+    with pytest.raises(TypeError):
+        queue.keys["a"].set(db, **nonsense)
+    nothing: Any = {"paused": None}
+    with pytest.raises(InvalidArgument):
+        queue.keys["a"].set(db, **nothing)
+    with pytest.raises(InvalidName):
+        queue.keys[""]
+    assert queue.keys.limited(db) == {}
+
+
+# -- every way out ----------------------------------------------------------------------------
+
+
+def test_a_message_keeps_its_slot_until_its_end(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_many(db, keyed("a", 4))
+    queue.release(db, queue.receive_many(db, 1)[0])
+    queue.release(db, queue.receive_many(db, 1)[0], delay=60)
+    assert queue.edit(db, queue.peek(db, 1)[0].id, delay=600)
+    assert counts(db, queue) == (3, 1)
+    assert payloads(queue.receive_many(db, 9)) == [b"2"]
+    # When the lease expires, twice, the message dies, and its slot goes on
+    clock.seconds += 61
+    assert b"2" in payloads(queue.receive_many(db, 1) + queue.receive_many(db, 1))
+    clock.seconds += 61
+    queue.sweep(db)
+    assert queue.keys["a"].state(db).waiting == 0
+    sound(db, queue)
+
+
+def test_a_redriven_message_takes_a_slot_again(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", 5))
+    queue.reject(db, queue.receive_many(db, 1)[0], "bad")
+    assert counts(db, queue) == (3, 1)
+    queue.dead.redrive(db)
+    assert counts(db, queue) == (3, 2)
+    got = []
+    while found := queue.receive(db):
+        got.append(found.payload)
+        queue.ack(db, found)
+    assert got == [b"1", b"2", b"3", b"4", b"0"]
+    assert left(db, queue) == 0
+
+
+def test_a_dead_letter_that_is_removed_frees_no_slot(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", 5))
+    for _ in range(2):
+        queue.reject(db, queue.receive_many(db, 1)[0], "bad")
+    assert counts(db, queue) == (3, 0)
+    queue.dead.purge(db)
+    assert counts(db, queue) == (3, 0)
+    sound(db, queue)
+
+
+def test_messages_that_wait_can_be_cancelled_and_purged(db: Database, queue: Queue) -> None:
+    ids = queue.enqueue_many(db, keyed("a", 6))
+    assert queue.cancel(db, ids[4])
+    assert queue.cancel(db, ids[5])
+    assert counts(db, queue) == (3, 1)
+    assert queue.cancel(db, ids[0]), "one that holds a slot"
+    assert counts(db, queue) == (3, 0)
+    queue.enqueue_many(db, keyed("a", 2, 10))
+    held = queue.receive_many(db, 1)
+    assert queue.purge(db) == 4
+    assert counts(db, queue) == (1, 0)
+    queue.ack_many(db, held)
+    assert left(db, queue) == 0
+    sound(db, queue)
+
+
+def test_keys_keep_their_order_in_another_queue(
+    db: Database, queue: Queue, space: fdb.Subspace
+) -> None:
+    other = Queue.create(db, "other", root=space)
+    queue.enqueue_many(db, [*keyed("a", 7), *keyed("b", 2, 10)])
+    assert queue.move(db, other).taken == 9
+    assert left(db, queue) == 0
+    got = []
+    while found := other.receive_many(db, 10):
+        got += payloads(found)
+        other.ack_many(db, found)
+    assert [each for each in got if len(each) == 1] == [b"%d" % n for n in range(7)]
+    assert [each for each in got if len(each) == 2] == [b"10", b"11"]
+    for each in (queue, other):
+        sound(db, each)
+
+
+def test_a_stream_plans_no_more_messages_of_a_key_than_it_has_slots(
+    db: Database, queue: Queue
+) -> None:
+    queue.enqueue_many(db, [*keyed("a", 5), *keyed("b", 1, 10)])
+    run = queue.plans.planner("stream")
+    mark, seen = run.begin(db), []
+    while (until := run.next(db, mark)) != mark:
+        assert len(queue.keys["a"].state(db).out) <= 3
+        pieces = run.pieces(db, mark, until, 1)
+        pages = [page for piece in pieces for page in run.read(db, piece)]
+        seen.append([each.envelope.payload for page in pages for each in page])
+        mark = until
+        sound(db, queue)
+    assert seen == [[b"0", b"1", b"2", b"10"], [b"3", b"4"]]
+    assert left(db, queue) == 0
+
+
+def test_what_waits_for_whom_can_be_seen(db: Database, queue: Queue, clock: ManualClock) -> None:
+    ids = queue.enqueue_many(db, [*keyed("a", 5), *keyed("b", 4), *keyed("c", 3)])
+    state = queue.keys["a"].state(db)
+    assert (state.limits, state.own, state.waiting) == (KeyLimits(3), {}, 2)
+    assert sorted(state.out.values()) == sorted(ids[:3])
+    now_ms = clock.now_ms(db.create_transaction())
+    assert state.oldest_ms is not None
+    assert state.since_ms is not None
+    assert now_ms - 60_000 < state.oldest_ms <= state.since_ms <= now_ms
+    first, second = queue.keys.waiting(db)
+    assert first == KeyBacklog("a", 2, state.since_ms)
+    assert (second.key, second.waiting) == ("b", 1)
+    assert queue.keys.waiting(db, 1) == [first]
+    assert queue.keys.waiting(db, after="a") == [second]
+    idle = queue.keys["c"].state(db)
+    assert (len(idle.out), idle.waiting, idle.since_ms, idle.oldest_ms) == (3, 0, None, None)
+    queue.keys["c"].set(db, concurrency=9)
+    queue.keys["d"].pause(db)
+    assert queue.keys.limited(db) == {"c": {"concurrency": 9}, "d": {"paused": True}}
+    assert queue.keys.limited(db, after="c") == {"d": {"paused": True}}
