@@ -9,14 +9,14 @@ the answer. A request that changes calls its consumer to lead.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import field
 from typing import NamedTuple, final
 
 from ..messages.delivery import lease
 from ..schema.codec.consumers import Request, pack_request, unpack_request
-from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
+from ..schema.codec.leases import holder_of, new_claim
+from ..schema.keys import Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -38,6 +38,7 @@ class Demand:
 
     begins: whether it starts at once on a message that comes alone, and handles no other meanwhile.
     suspects: whether it accepts messages that demand this; else it is given none of them.
+    holder: the end of its claims, if it is registered.
     """
 
     max_messages: int
@@ -45,6 +46,7 @@ class Demand:
     consumer: str = ""
     begins: bool = True
     suspects: bool = True
+    holder: bytes = b""
 
 
 @final
@@ -88,11 +90,6 @@ class Status(NamedTuple):
     held: list[Delivery]
 
 
-def new_claim() -> bytes:
-    """An unguessable name for what one consumer is given at once."""
-    return os.urandom(CLAIM_BYTES)
-
-
 def reads(tr: fdb.Transaction, keys: QueueKeys, *, first: bool) -> Reads:
     """Issue snapshot reads of the leader's time and, if wanted, of the first request."""
     return Reads(tr.snapshot.get(keys.led), read_requests(tr, keys, 1) if first else None)
@@ -127,7 +124,7 @@ def join(
     The index is the read version, so a request that is registered before another begins comes
     first, and nothing is read. Conflicts only with a leader that leaves or renews its time.
     """
-    claim = new_claim()
+    claim = new_claim(demand.holder)
     request = make_request(tr, scope, demand, waits, returns=returns)
     leads = leader.lead(tr, scope, led, claim)
     return register(tr, scope, claim, request, leads, watched=watched)
@@ -166,7 +163,12 @@ def register(
         index=version,
         claim=claim,
         demand=Demand(
-            request.max_messages, seconds, request.consumer, request.begins, request.suspects
+            request.max_messages,
+            seconds,
+            request.consumer,
+            request.begins,
+            request.suspects,
+            holder_of(claim),
         ),
         waits=request.waits,
         # Until then nobody can have taken the consumer for dead, and no lease under the claim can

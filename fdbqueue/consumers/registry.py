@@ -1,12 +1,10 @@
-"""The registry: consumers of a queue, registered by name and evicted when their process is dead."""
+"""The registry: the consumers of a queue, and who of them waits."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import NamedTuple
 
-from ..errors import CorruptData, FormatTooNew
 from ..schema.codec.consumers import (
     ConsumerRecord,
     ConsumerRef,
@@ -16,16 +14,15 @@ from ..schema.codec.consumers import (
     unpack_session,
     unpack_state,
 )
-from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys, RootKeys
+from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
-from ..store.clocks import Clock
 from ..values.records import record
 from . import line, sessions, wakeups
 from .states import ConsumerState
 
-MAX_EVICTED = 100
-"""Dead consumers that one transaction removes."""
+MAX_SUPERIORS = 100
+"""Consumers of higher priority that one transaction reads."""
 MAX_WAITERS = 20
 """Consumers without a session that one transaction reads."""
 
@@ -49,13 +46,6 @@ class Consumer:
     seen_at_ms: int
     guard: bool
     session: bytes = b""
-
-
-class Evicted(NamedTuple):
-    """Removed consumers, each with its queue, and whether there may be more."""
-
-    consumers: list[tuple[str, bytes]]
-    more: bool
 
 
 @transactional
@@ -95,7 +85,7 @@ def registered(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> f
 def unregister(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
     """Remove a consumer, and its request in line if any. A guard hands over."""
     line.remove_claim(tr, keys, consumer.id)
-    _remove(tr, keys, consumer)
+    remove(tr, keys, consumer)
 
 
 @transactional
@@ -110,7 +100,7 @@ def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> wakeups.Sleepe
         for state in (ConsumerState.NOTIFIED, ConsumerState.INTERESTED)
     ]
     above = []
-    for read in [tr.get_range(each.start, each.stop, limit=MAX_EVICTED) for each in ranges]:
+    for read in [tr.get_range(each.start, each.stop, limit=MAX_SUPERIORS) for each in ranges]:
         for kv in read:
             _, rank, consumer = keys.parse_state(kv.key)
             session, since = unpack_state(kv.value)
@@ -166,54 +156,6 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
 
 
 @transactional
-def evict_dead(tr: fdb.Transaction, scope: Scope) -> Evicted:
-    """Evict dead consumers, up to ``MAX_EVICTED``, those of this queue first, and remove requests
-    of dead consumers, whose claims are returned as consumers of this queue.
-
-    Bounded reads; conflicts with signs of life of the consumers it removes.
-    """
-    requests = line.read_requests(tr, scope.keys)
-    gone, more = evict_expired(tr, scope.root, scope.clock, scope.name)
-    gone += ((scope.name, consumer) for consumer in evict_waiters(tr, scope))
-    known = {consumer for _, consumer in gone}
-    claims = line.remove_dead(tr, scope, requests)
-    return Evicted([*gone, *((scope.name, each) for each in claims if each not in known)], more)
-
-
-@transactional
-def evict_expired(
-    tr: fdb.Transaction, root: RootKeys, clock: Clock, first: str | None = None
-) -> Evicted:
-    """Evict consumers of dead processes from all queues, up to ``MAX_EVICTED``, and remove each
-    session with its last consumer.
-
-    first: the queue to begin with. Conflicts with heartbeats of those sessions, and with changes of
-    the queues' guards.
-    """
-    dead, more = sessions.expired(tr, root, clock)
-    gone: list[tuple[str, bytes]] = []
-    if first is not None:
-        for each in dead:
-            if len(gone) < MAX_EVICTED:
-                gone += _evict(tr, root, first, each.session, MAX_EVICTED - len(gone))
-    left = MAX_EVICTED - len(gone)
-    for each in dead:
-        queues = root.session_queue.under(each.session)
-        for kv in tr.snapshot.get_range(queues.start, queues.stop, limit=MAX_EVICTED):
-            if left <= 0:
-                break
-            removed = _evict(tr, root, root.session_queue.parse(kv.key)[1], each.session, left)
-            gone += removed
-            left -= max(1, len(removed))
-            if left > 0:
-                del tr[kv.key]
-        if left <= 0:
-            return Evicted(gone, True)
-        sessions.remove(tr, root, each)
-    return Evicted(gone, more)
-
-
-@transactional
 def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
     """Evict consumers without a session whose own sign of life is too old; returns their ids.
 
@@ -227,30 +169,13 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
         if sessions.is_dead(record.heartbeat, at):
             tr.add_read_conflict_key(kv.key)
             consumer = ConsumerRef(scope.keys.consumer.parse(kv.key)[1], record.priority)
-            _remove(tr, scope.keys, consumer)
+            remove(tr, scope.keys, consumer)
             gone.append(consumer.id)
     return gone
 
 
-def _evict(
-    tr: fdb.Transaction, root: RootKeys, queue: str, session: bytes, limit: int
-) -> list[tuple[str, bytes]]:
-    """Evict consumers of a session from one queue, up to ``limit``."""
-    keys = root.queue(queue)
-    every = keys.consumer.under(session)
-    gone = []
-    for kv in tr.get_range(every.start, every.stop, limit=limit).to_list():
-        consumer = keys.consumer.parse(kv.key)[1]
-        try:
-            priority = unpack_consumer(kv.value).priority
-        except (CorruptData, FormatTooNew):
-            priority = 0  # Remove it all the same.
-        _remove(tr, keys, ConsumerRef(consumer, priority, session))
-        gone.append((queue, consumer))
-    return gone
-
-
-def _remove(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
+def remove(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
+    """Remove a consumer; a guard hands over. Conflicts as ``wakeups.withdraw``."""
     del tr[keys.consumer(consumer.session, consumer.id)]
     del tr[keys.state(ConsumerState.NON_ACQUIRING, consumer.priority, consumer.id)]
     wakeups.withdraw(tr, keys, consumer)

@@ -4,7 +4,7 @@ Each process keeps one session below a root. The session's record holds the last
 an entry in the order of expiry says when the process counts as dead. A heartbeat replaces both and
 reads one row of its own; its cost depends neither on consumers nor on processes. Consumers name
 their session, and a session names its queues. So any process that finds a dead session at the head
-of that order evicts its consumers in bounded steps (``registry.evict_expired``).
+of that order evicts its consumers in bounded steps (``eviction.evict_expired``).
 
 A session that was declared dead stays dead: its next heartbeat fails, and no consumer can be
 registered in it. The process then starts a new session and registers its consumers again.
@@ -32,9 +32,10 @@ from ..store.clocks import VERSIONS_PER_SECOND, Clock, Moment
 DEAD_SECONDS = 15.0
 """A process counts as dead if its last sign of life is older than this by both clocks."""
 BEAT_SECONDS = DEAD_SECONDS / 3
-MAX_SESSIONS = 20
+MAX_SESSIONS = 100
 """Expired sessions that one transaction reads."""
 
+_HELD_SECONDS = DEAD_SECONDS + BEAT_SECONDS
 _DEAD_VERSIONS = int(DEAD_SECONDS * VERSIONS_PER_SECOND)
 
 
@@ -63,6 +64,19 @@ def is_dead(heartbeat: Moment, at: Moment) -> bool:
         return True
     old = at.version - heartbeat.version > _DEAD_VERSIONS
     return old and at.wall_ms - heartbeat.wall_ms > DEAD_SECONDS * 1000
+
+
+def leases_end(session: Session | None, at: Moment) -> Moment:
+    """When the leases of a dead process end at the latest, by both clocks as any lease does.
+
+    A process that stood still for ``DEAD_SECONDS`` just before its next sign of life was due goes
+    on only then; until then they last.
+    """
+    if session is None or session.version > at.version:
+        return at
+    version, wall_ms = session.heartbeat
+    held = int(_HELD_SECONDS * VERSIONS_PER_SECOND)
+    return Moment(version + held, wall_ms + int(_HELD_SECONDS * 1000))
 
 
 @transactional

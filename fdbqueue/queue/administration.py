@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from ..consumers import registry, wakeups
+from ..consumers import eviction, wakeups
 from ..consumers.registry import Consumer
+from ..errors import TransactionTooLarge
 from ..messages import editing, inspection, lookup, transitions
 from ..messages import purge as purges
 from ..schema import catalogue
@@ -21,6 +22,8 @@ from .handle import Handle, Transactor, finished
 from .validation import due
 
 R = TypeVar("R")
+
+_MANY_CLAIMS = "the consumers may hold too many messages: call it with a database"
 
 
 # -- one message -----------------------------------------------------------------------------
@@ -129,26 +132,39 @@ def evict(
     Returns their ids; call it again until it returns none. A dead process is removed from all
     queues of the root, from this one first. Requests of dead consumers leave the line, too; the
     claim of one is its id here. Another consumer is woken in place of each. A removed consumer
-    that is alive registers again. Conflicts with signs of life of the removed ones. With a
-    database it spans transactions. Raises ``QueueNotFound``.
+    that is alive registers again.
+
+    Their leases end: those of ``consumer`` now, those of a dead process 20 seconds after its last
+    sign of life. Conflicts with signs of life of the removed ones, and with extensions and
+    settlements of their leases. With a database it spans transactions. With a transaction, raises
+    ``TransactionTooLarge`` if it would read more than 5,000 claims. Raises ``QueueNotFound``.
     """
     queue = queue._bounded(tr, timeout)
-    if consumer is None and not isinstance(tr, fdb.Transaction):
+    if consumer is not None:
+        return _evict_one(queue, tr, consumer)
+    if not isinstance(tr, fdb.Transaction):
         return housekeeping.evict_dead(queue, tr, first=True)
-
-    def remove(tr: fdb.Transaction) -> list[bytes]:
-        scope = queue._scope(tr)
-        if consumer is None:
-            gone = registry.evict_dead(tr, scope).consumers
-            return [each for name, each in gone if name == queue.name]
-        ref = ConsumerRef(consumer.id, consumer.priority, consumer.session)
-        registry.unregister(tr, scope.keys, ref)
-        return [consumer.id]
-
-    return queue._run(tr, remove, wrote=bool)
+    gone, _, leaving = queue._run(tr, lambda tr: eviction.evict_dead(tr, queue._scope(tr)))
+    if leaving is not None and not gone:
+        raise TransactionTooLarge(problem=_MANY_CLAIMS)
+    return [each for name, each in gone if name == queue.name]
 
 
 # -- parts -----------------------------------------------------------------------------------
+
+
+def _evict_one(queue: Handle, tr: Transactor, consumer: Consumer) -> list[bytes]:
+    ref = ConsumerRef(consumer.id, consumer.priority, consumer.session)
+    leaving: eviction.Leaving | None = None
+
+    def remove(tr: fdb.Transaction) -> eviction.Leaving | None:
+        scope = queue._scope(tr)
+        return eviction.evict(tr, scope.keys, leaving or eviction.leaving_now(tr, scope, ref))
+
+    while (leaving := queue._run(tr, remove)) is not None:
+        if isinstance(tr, fdb.Transaction):
+            raise TransactionTooLarge(problem=_MANY_CLAIMS)
+    return [consumer.id]
 
 
 def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from ..consumers import promotion, registry
+from ..consumers import eviction, promotion
 from ..errors import ExpiredBacklog
 from ..messages import auto_delete, history, time_to_live
 from ..messages.slots import hand_over
@@ -52,13 +52,15 @@ def evict_dead(handle: Handle, db: fdb.Database, *, first: bool = False) -> list
     first: whether to stop after the first transaction that removes any of the queue.
     """
     found: list[bytes] = []
+    leaving = None
     while True:
         evicted = handle._run(
             db,
-            lambda tr: registry.evict_dead(tr, handle._scope(tr)),
+            lambda tr: eviction.evict_dead(tr, handle._scope(tr), leaving),  # noqa: B023
             wrote=lambda evicted: bool(evicted.consumers),
         )
         found += (consumer for queue, consumer in evicted.consumers if queue == handle.name)
+        leaving = evicted.leaving
         if not (evicted.consumers or evicted.more) or (found and first):
             return found
 

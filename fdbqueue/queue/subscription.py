@@ -12,6 +12,7 @@ from ..consumers import promotion, wakeups
 from ..errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
 from ..messages import next_event
 from ..schema import once
+from ..schema.codec.leases import new_claim
 from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition, Mode
@@ -140,14 +141,16 @@ class Subscription:
         wait: Seconds,
         consumer: str,
         begins: bool = True,
+        holder: bytes = b"",
     ) -> list[Delivery]:
-        """begins: whether the caller handles a message that comes alone at once."""
+        """begins: whether the caller handles a message that comes alone at once. holder: the end of
+        its claim, if it is registered."""
         check_count("max_messages", max_messages, MAX_MESSAGES)
         wait = _patience(tr, wait)
         seconds = None if lease is None else check_lease("lease", lease)
         if consumer:
             check_name(consumer)
-        claim = os.urandom(CLAIM_BYTES)
+        claim = new_claim(holder)
         grant = partial(
             acquire.grant, seconds=seconds, claim=claim, consumer=consumer, begins=begins
         )

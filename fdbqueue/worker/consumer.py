@@ -22,6 +22,7 @@ from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..schema import once
 from ..schema.codec.consumers import ConsumerRef
+from ..schema.codec.leases import holder_of
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery
@@ -340,7 +341,8 @@ class QueueConsumer:
         return fitting if fitting < inspected else room
 
     def _demand(self, most: int, begins: bool) -> Demand:
-        return Demand(most, self.lease, self.name, begins and self.handlers == 1, begins)
+        begun = begins and self.handlers == 1
+        return Demand(most, self.lease, self.name, begun, begins, holder_of(self.ref.id))
 
     def _run(
         self, body: Callable[[fdb.Transaction], R], *, wrote: Callable[[R], bool] = lambda _: False
@@ -382,7 +384,10 @@ class SubscriptionConsumer(QueueConsumer):
         before, seconds = self._run(self._before)
         signal = self._armed(before)
         begins = begins and self.handlers == 1
-        found = self.subscription._receive_many(self.db, room, self.lease, 0.0, self.name, begins)
+        holder = holder_of(self.ref.id)
+        found = self.subscription._receive_many(
+            self.db, room, self.lease, 0.0, self.name, begins, holder
+        )
         asleep = len(found) < room
         return Fetched(found, signal=signal, asleep=asleep, seconds=seconds)
 

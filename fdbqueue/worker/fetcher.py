@@ -8,12 +8,14 @@ from functools import partial
 
 from ..consumers.credit import Credit
 from ..errors import LeaseLost, QueueError
+from ..schema.codec.consumers import ConsumerRef
 from ..store.binding import FAILURES, fdb
 from ..values import backoff
 from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, acknowledge
 from .consumer import Fetched, QueueConsumer, SubscriptionConsumer
+from .lease_extender import extend
 from .prefetch import Buffer, Finished
 from .state import State
 
@@ -43,6 +45,8 @@ class Fetcher:
         self.state = state
         self.buffer = buffer
         self._failures = 0
+        self._ref: ConsumerRef | None = None
+        """The consumer as it was registered at the last fetch."""
 
     def run(self) -> None:
         """Fetch and acknowledge whenever it is due; at the end give back what is prefetched."""
@@ -112,6 +116,17 @@ class Fetcher:
             self.state.work.notify_all()
         for watch in fetched.signal:
             watch.on_ready(partial(self._rung, fetched))
+        self._keep()
+
+    def _keep(self) -> None:
+        """After an eviction, extend at once what is still held: its leases may be about to end."""
+        buffer = self.buffer
+        assert buffer.consumer is not None
+        before, self._ref = self._ref, buffer.consumer.ref
+        if before not in (None, self._ref):
+            with self.state.lock:
+                held = buffer.held()
+            extend(self.state, buffer, held)
 
     def _settle_and_fetch(
         self, credit: Credit, most: int, finished: list[Finished], begins: bool

@@ -23,6 +23,34 @@ MAX_EXTENDED = 100
 """Leases that one transaction extends."""
 
 
+def extend(state: State, buffer: Buffer, held: Sequence[Delivery]) -> list[Delivery]:
+    """Extend what is held of a queue, and drop what is lost; returns what was extended."""
+    every: list[Delivery] = []
+    for start in range(0, len(held), MAX_EXTENDED):
+        extended = _extended(state, buffer, held[start : start + MAX_EXTENDED])
+        with state.lock:
+            buffer.extended(extended)
+        every += extended
+    return every
+
+
+def _extended(state: State, buffer: Buffer, held: Sequence[Delivery]) -> Sequence[Delivery]:
+    """Extend all whose lease still holds."""
+    while held:
+        try:
+            return buffer.queue.extend_many(state.worker.db, held, buffer.policy.lease)
+        except LeaseLost as error:
+            gone = [delivery for delivery in held if delivery.id in error.lost]
+            held = [delivery for delivery in held if delivery.id not in error.lost]
+            with state.lock:
+                # One that was settled meanwhile is not held any more.
+                lost = [delivery for delivery in gone if buffer.lose(delivery.token)]
+            for delivery in lost:
+                about = {"queue": buffer.queue.name, "message_id": delivery.id}
+                log.warning("the lease of message %s was lost", delivery.id, extra=about)
+    return []
+
+
 class LeaseExtender:
     """Keeps what a worker holds, gives back what waits too long, and replaces stuck threads."""
 
@@ -45,12 +73,19 @@ class LeaseExtender:
         if any(policy.adapts for policy in policies):
             timeouts.append(shared.AHEAD_WAITS_SECONDS)
         every = min(BEAT_SECONDS, extend_every([policy.lease for policy in policies]), *timeouts)
-        while not self._stopped.wait(max(0.01, every)):
+        while not self._stopped.wait(max(0.01, min(every, self._next_beat()))):
             self.handlers.replace_stuck()
             with state.lock:
                 state.hurry_exclusive()
             if not state.worker.connection.usable:
                 continue
+            try:
+                self._beat()
+            except (*FAILURES, QueueError) as error:
+                log.warning("cannot give a sign of life: %s", error)
+                state.worker.connection.suspect()
+            except Exception:
+                log.exception("cannot give a sign of life")
             now = time.monotonic()
             with state.lock:
                 held = {each.token for buffer in state.buffers for each in buffer.held()}
@@ -59,13 +94,6 @@ class LeaseExtender:
             self._checked_at = now
             for buffer in state.buffers:
                 self._keep(buffer, now)
-            try:
-                self._beat()
-            except (*FAILURES, QueueError) as error:
-                log.warning("cannot give a sign of life: %s", error)
-                state.worker.connection.suspect()
-            except Exception:
-                log.exception("cannot give a sign of life")
 
     def _keep(self, buffer: Buffer, now: float) -> None:
         name = buffer.queue.name
@@ -99,32 +127,17 @@ class LeaseExtender:
 
         with self.state.lock:
             held = [delivery for delivery in buffer.held() if due(delivery)]
-        for start in range(0, len(held), MAX_EXTENDED):
-            extended = self._extended(buffer, held[start : start + MAX_EXTENDED])
-            self._renewed.update((delivery.token, now) for delivery in extended)
-            with self.state.lock:
-                buffer.extended(extended)
+        extended = extend(self.state, buffer, held)
+        self._renewed.update((delivery.token, now) for delivery in extended)
 
-    def _extended(self, buffer: Buffer, held: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Extend all whose lease still holds."""
-        while held:
-            try:
-                return buffer.queue.extend_many(self.state.worker.db, held, buffer.policy.lease)
-            except LeaseLost as error:
-                gone = [delivery for delivery in held if delivery.id == error.message_id]
-                held = [delivery for delivery in held if delivery.id != error.message_id]
-                with self.state.lock:
-                    # One that was settled meanwhile is not held any more.
-                    lost = [delivery for delivery in gone if buffer.lose(delivery.token)]
-                for delivery in lost:
-                    about = {"queue": buffer.queue.name, "message_id": delivery.id}
-                    log.warning("the lease of message %s was lost", delivery.id, extra=about)
-        return []
+    def _next_beat(self) -> float:
+        """Seconds until the next sign of life."""
+        consumers = [each.consumer for each in self.state.buffers]
+        due = [one.session.due_in for one in consumers if one is not None]
+        return min(due, default=BEAT_SECONDS)
 
     def _beat(self) -> None:
         """Give a sign of life of this process; consumers that were evicted fetch, and so return."""
-        if self.state.stopping:
-            return
         served = [(each, each.consumer) for each in self.state.buffers if each.consumer is not None]
         for session in {consumer.session for _, consumer in served}:
             session.beat()

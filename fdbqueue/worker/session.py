@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from ..consumers import registry, sessions
+from ..consumers import eviction, registry, sessions
 from ..consumers.sessions import BEAT_SECONDS
 from ..errors import QueueError
 from ..schema import once
@@ -40,9 +40,11 @@ class ProcessSession:
         self._name: bytes | None = None
         self._consumers: set[ConsumerRef] = set()
         self._registering = 0
-        self._left_behind: list[tuple[QueueKeys, ConsumerRef]] = []
+        self._left_behind: dict[ConsumerRef, QueueKeys] = {}
         """Consumers that could not be unregistered when they left."""
         self._beat_at = 0.0
+        self._leaving: eviction.Leaving | None = None
+        """Dead consumers whose leases have not all been found."""
 
     @staticmethod
     def of(db: fdb.Database, root: RootKeys, clock: Clock) -> ProcessSession:
@@ -86,15 +88,16 @@ class ProcessSession:
         finally:
             with self._lock:
                 self._consumers.discard(consumer)
+                if gone:
+                    self._left_behind.pop(consumer, None)
+                else:
+                    self._left_behind[consumer] = keys
                 name = self._name
-                last = consumer.session == name and not (self._consumers or self._registering)
+                left = self._consumers or self._registering or self._left_behind
+                last = consumer.session == name and not left
                 if last:
-                    # If not all of them are gone, the session expires, and they with it.
                     self._name = None
-                    gone, self._left_behind = gone and not self._left_behind, []
-                elif not gone:
-                    self._left_behind.append((keys, consumer))
-            if last and gone and name is not None:
+            if last and name is not None:
                 with contextlib.suppress(*FAILURES, QueueError):
                     self._run(lambda tr: sessions.end(tr, self._root, name), writes=False)
 
@@ -107,6 +110,11 @@ class ProcessSession:
         """Whether a consumer belongs to the session, as far as the last beat tells."""
         return consumer.session == self._name
 
+    @property
+    def due_in(self) -> float:
+        """In how many seconds the next sign of life is due."""
+        return BEAT_SECONDS if self._name is None else self._beat_at - time.monotonic()
+
     def beat(self, *, always: bool = False) -> None:
         """Give a sign of life if one is due, and remove consumers of dead processes."""
         with self._lock:
@@ -114,28 +122,31 @@ class ProcessSession:
             if name is None or not (always or now >= self._beat_at):
                 return
             self._beat_at = now + BEAT_SECONDS
-            left_behind, self._left_behind = self._left_behind, []
+            left_behind = dict(self._left_behind)
         alive, overdue = self._run(
             lambda tr: sessions.beat(tr, self._root, self._clock, name), writes=False
         )
         if not alive:
             log.warning("this process was taken for dead: its consumers register anew")
             self._expire(name)
-        for keys, consumer in left_behind if alive else ():
-            self.unregister(keys, consumer)
+        for consumer, keys in left_behind.items() if alive else ():
+            with contextlib.suppress(*FAILURES, QueueError):
+                self.unregister(keys, consumer)
         if overdue:
             self._evict(now + EVICTING_SECONDS)
 
     def _evict(self, deadline: float) -> None:
-        evicted = registry.Evicted([], True)
+        evicted = eviction.Evicted([], True, self._leaving)
         while evicted.more and time.monotonic() < deadline:
-            evicted = self._run(
-                lambda tr: registry.evict_expired(tr, self._root, self._clock), writes=False
-            )
+            evicted = self._run(self._evict_some, writes=False)
+            self._leaving = evicted.leaving
             if evicted.consumers:
                 log.info("removed %d consumers of dead processes", len(evicted.consumers))
         if evicted.more:
             self._beat_at = 0.0
+
+    def _evict_some(self, tr: fdb.Transaction) -> eviction.Evicted:
+        return eviction.evict_expired(tr, self._root, self._clock, None, self._leaving)
 
     def _expire(self, name: bytes) -> None:
         with self._lock:

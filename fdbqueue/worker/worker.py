@@ -15,11 +15,12 @@ from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, ge
 
 from ..consumers.credit import Credit
 from ..consumers.receiving.attempt import MAX_MESSAGES
+from ..consumers.sessions import DEAD_SECONDS
 from ..errors import InvalidArgument
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
 from ..store.binding import describe, fdb
-from ..store.connection import LOST_SECONDS, Connection
+from ..store.connection import Connection
 from ..values import backoff as backoffs
 from ..values.durations import Seconds, patience
 from ..values.options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
@@ -249,7 +250,7 @@ class Worker:
             bounds=channel is None,
         )
         self.connection.lost_after = min(
-            seconds, *(each.policy.lease for each in self._buffers), LOST_SECONDS
+            seconds, *(each.policy.lease for each in self._buffers), DEAD_SECONDS
         )
         channel = channel or Channel(Credit(messages=policy.window))
         channel.own(self)

@@ -15,6 +15,7 @@ from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.errors import LeaseLost
 from fdbqueue.schema import once
 from fdbqueue.schema.codec.consumers import ConsumerRef
+from fdbqueue.schema.codec.leases import new_claim
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
@@ -435,7 +436,7 @@ def away(
         lead = access.lead
         assert payloads(held) == [b"1"]
         assert lead is not None
-        demand, claim = line.Demand(1, None), line.new_claim()
+        demand, claim = line.Demand(1, None), new_claim()
 
         def come_back(tr: fdb.Transaction) -> Sequence[Delivery] | Ticket:
             access.lead, access.returns = lead, True
@@ -586,7 +587,7 @@ def test_threads_that_ask_together_while_another_process_takes_a_message(
         queue.enqueue_many(db, [b"0", b"1", b"2", b"3"])
         held = queue.receive_many(db, 1)
         other = Queue(queue.name, queue._root)
-        asked = [attempt.Asked(line.new_claim(), line.Demand(1, None), False) for _ in range(2)]
+        asked = [attempt.Asked(new_claim(), line.Demand(1, None), False) for _ in range(2)]
 
         def ask(tr: fdb.Transaction) -> list[Sequence[Delivery] | Ticket] | None:
             return attempt.attempt_all(tr, queue._access, asked, held, crowded=False)

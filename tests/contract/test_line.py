@@ -15,6 +15,7 @@ from fdbqueue.consumers import fulfilment, leader, line, wakeups
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema import once
+from fdbqueue.schema.codec.leases import new_claim
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.store.clocks import VERSIONS_PER_SECOND
@@ -500,7 +501,7 @@ def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
     held: dict[Queue, list[Delivery]] = {first: [away], second: [], third: []}
 
     def join(one: Queue) -> Ticket:
-        access, claim = one._access, line.new_claim()
+        access, claim = one._access, new_claim()
         access.returns, access.rests = True, max(0, access.rests - 1)
 
         def body(tr: fdb.Transaction) -> Sequence[Delivery] | Ticket:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fdbqueue import Message, Queue, Worker, verify
-from fdbqueue.consumers import registry, sessions, wakeups
+from fdbqueue.consumers import eviction, registry, sessions, wakeups
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.schema.codec.consumers import ConsumerRef
@@ -373,22 +373,22 @@ def test_thousands_of_consumers_of_a_dead_process_are_removed_in_bounded_steps(
     # When another process beats
     member = QueueConsumer(db, queue, "alive", 0, None)
     member.join()
-    most, steps = 0, registry.evict_expired
+    most, steps = 0, eviction.evict_expired
 
-    def step(*given: Any) -> registry.Evicted:
+    def step(*given: Any) -> eviction.Evicted:
         nonlocal most
         evicted = steps(*given)
         most = max(most, len(evicted.consumers))
         return evicted
 
-    monkeypatch.setattr(registry, "evict_expired", step)
+    monkeypatch.setattr(eviction, "evict_expired", step)
     for _ in range(count):
         member.session.beat(always=True)
         if sessions_left(db, root) == 2:
             break
     # Then it is the only one left, and no transaction removed many
     assert [one.id for one in queue.consumers(db)] == [member.ref.id]
-    assert most == registry.MAX_EVICTED
+    assert most == eviction.MAX_EVICTED
     assert not verify(db, queue).deviations
 
 

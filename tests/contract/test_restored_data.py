@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from fdbqueue import Queue, verify
-from fdbqueue.consumers import registry, wakeups
+from fdbqueue.consumers import eviction, registry, wakeups
 from fdbqueue.errors import SubscriptionHeld
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
@@ -97,7 +97,7 @@ def test_consumers_of_another_cluster_count_as_dead(
 
     def look(tr: fdb.Transaction) -> object:
         scope = here._scope(tr)
-        return registry.superior(tr, scope, 0), registry.evict_dead(tr, scope).consumers
+        return registry.superior(tr, scope, 0), eviction.evict_dead(tr, scope).consumers
 
     assert here._run(db, look) == (None, [(here.name, consumer.id)])
     assert here.consumers(db) == []

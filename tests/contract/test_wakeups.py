@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fdbqueue import Queue
-from fdbqueue.consumers import registry, wakeups
+from fdbqueue.consumers import eviction, registry, wakeups
 from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
 from fdbqueue.store.binding import fdb
@@ -258,7 +258,7 @@ def test_a_dead_superior_is_waited_for_no_longer_than_its_sign_of_life_counts(
     settle(db, [low])
     assert low.taken == 1
     scope = queue._scope(db.create_transaction())
-    assert registry.evict_dead(db, scope).consumers == [(queue.name, high.id)]
+    assert eviction.evict_dead(db, scope).consumers == [(queue.name, high.id)]
     assert [one.id for one in registry.consumers(db, scope)] == [low.id]
 
 

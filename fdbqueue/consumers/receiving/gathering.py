@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 from ...errors import OperationTimedOut, QueueError
 from ...schema import once
+from ...schema.codec.leases import new_claim
 from ...store.binding import FAILURES, fdb
-from .. import line
 from ..line import Ticket
 from . import attempt, returning_leader
 from .access import Access, Call, Outcome
@@ -109,7 +109,7 @@ def _ask_together(access: Access, group: Sequence[Call]) -> bool:
         returning_leader.asks(access)
     failed, lead = 0, access.lead
     while not operation.done:
-        claims = sorted(line.new_claim() for _ in group)  # In line, they keep their order.
+        claims = _claims(group)
         asked = [
             attempt.Asked(claim, one.demand, one.waits)
             for claim, one in zip(claims, group, strict=True)
@@ -138,6 +138,13 @@ def _ask_together(access: Access, group: Sequence[Call]) -> bool:
     for one, outcome in zip(group, operation.result, strict=True):
         one.outcome, one.done = outcome, True
     return True
+
+
+def _claims(group: Sequence[Call]) -> list[bytes]:
+    """A claim for each call. In line, they keep their order."""
+    holders = [call.demand.holder for call in group]
+    names = sorted(new_claim() for _ in group)
+    return [name[: -len(own) or None] + own for name, own in zip(names, holders, strict=True)]
 
 
 def _leave(access: Access, call: Call) -> bool:

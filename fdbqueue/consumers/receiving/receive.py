@@ -7,7 +7,6 @@ through ``attempt``.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -15,8 +14,7 @@ from functools import partial
 from ...messages.delivery import batch, lease, lease_rows, scan, settle
 from ...messages.delivery.lease_rows import Held
 from ...schema import once
-from ...schema.codec.leases import expiries_end
-from ...schema.keys import CLAIM_BYTES
+from ...schema.codec.leases import expiries_end, new_claim
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Delivery
@@ -84,7 +82,7 @@ def _ask(
     failed, lead = 0, access.lead
     while not operation.done:
         try:
-            claim, tr = os.urandom(CLAIM_BYTES), operation.tr
+            claim, tr = new_claim(demand.holder), operation.tr
             if not failed and (access.common or returning_leader.alone(access)):
                 found = _attempt(tr, access, demand, claim, ack, lined=True, waits=waits)
             else:
@@ -105,7 +103,7 @@ def receive_in(
     tr: fdb.Transaction, access: Access, demand: Demand, ack: Sequence[Held] = ()
 ) -> Sequence[Delivery]:
     """As ``receive``, in the caller's transaction, which joins no line."""
-    claim = os.urandom(CLAIM_BYTES)
+    claim = new_claim(demand.holder)
     if access.common:
         found = _attempt(tr, access, demand, claim, ack, lined=False, waits=False)
         assert not isinstance(found, Ticket)

@@ -18,6 +18,7 @@ from ...messages import next_event
 from ...messages.delivery import lease
 from ...schema import once
 from ...schema.codec.consumers import ConsumerRef
+from ...schema.codec.leases import new_claim
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ...values.records import record
@@ -333,7 +334,7 @@ class _Waiter:
             issued = fulfilment.reads(tr, keys)
         if status.request is None:
             found: Sequence[Delivery] | None = status.held or take(
-                tr, scope, self.ticket.demand, line.new_claim()
+                tr, scope, self.ticket.demand, new_claim(self.ticket.demand.holder)
             )
             unserved = fulfilment.others(tr, scope, issued, me)
         else:

@@ -6,7 +6,6 @@ asks for it, so a batch that is settled whole costs little for each message.
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,11 +23,13 @@ from ...schema.codec.leases import (
     NEEDED_FIELDS,
     Leasing,
     has_expired,
+    holder_of,
     leasing,
     message_of,
+    new_claim,
     pack_terms,
 )
-from ...schema.keys import CLAIM_BYTES, QueueKeys
+from ...schema.keys import QueueKeys
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int
@@ -391,7 +392,7 @@ def _lease(
     count, most = sum(len(part.fields) for part in parts), lease.MAX_TOGETHER
     begun = terms.begins and count == 1
     claims = [terms.claim]
-    claims += [os.urandom(CLAIM_BYTES) for _ in range(most, count, most)]
+    claims += [new_claim(holder_of(terms.claim)) for _ in range(most, count, most)]
     taken = Taken(parts, claims, expires_at_ms, begun)
     totals: dict[int, int] = {}
     tops: dict[int, int] = {}

@@ -1,16 +1,18 @@
 """Leases: a consumer holds a message until it settles the delivery or the lease expires.
 
-LEASE, at the message's place, names the consumer and the claim: random bytes that all leases which
-were taken together share. The end belongs to the claim. EXPIRY orders claims by their end, and has
-the places of the leases that end then. A token is the claim and the place. An extension must not
-abort a settlement, which may be part of a long transaction of the user. So it does not touch LEASE,
-and writes the new end under UNTIL, below the claim:
+LEASE, at the message's place, names the consumer and the claim: bytes that all leases which were
+taken together share, and that end as the id of a registered consumer does. The end of the leases
+belongs to the claim. EXPIRY orders claims by their end, and has the places of the leases that end
+then. A token is the claim and the place. An extension must not abort a settlement, which may be
+part of a long transaction of the user. So it does not touch LEASE, and writes the new end under
+UNTIL, below the claim:
 
 | | LEASE | UNTIL | EXPIRY |
 |---|---|---|---|
 | settling | reads with a conflict, clears | reads at snapshot if extended | |
 | settling a whole claim | as well | clears, too | clears |
 | extending | reads with a conflict | reads with a conflict, writes | writes, clears |
+| shortening | | reads with a conflict, writes | writes, clears |
 | expiring | reads with a conflict, clears | reads with a conflict, writes | clears |
 
 A settlement and an expiry conflict, and so do an extension and an expiry. EXPIRY and UNTIL stay
@@ -23,7 +25,6 @@ there.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -34,8 +35,10 @@ from ...schema.codec.blocks import SHARED, number, open_block, pack_block
 from ...schema.codec.envelopes import open_envelope, pack_envelope
 from ...schema.codec.leases import (
     Lease,
+    holder_of,
     lease_key,
     leasing,
+    new_claim,
     open_message,
     pack_expiry,
     pack_lease,
@@ -65,7 +68,7 @@ MAX_TOGETHER = 1_000
 class Terms:
     """The terms of leases: their length in seconds, their claim, the name of the consumer.
 
-    A claim is 16 random bytes, the first ones of each token.
+    A claim is 16 bytes, the first ones of each token.
     begins: whether the consumer handles a message that comes alone at once, beside no other.
     in_line: whether the consumer asked in line, and finds its leases by their claim.
     """
@@ -206,7 +209,7 @@ def _claims(claim: bytes, items: Sequence[T]) -> Iterator[tuple[bytes, Sequence[
     """What is taken at once, in as many claims as it takes; the first one is given."""
     yield claim, items[:MAX_TOGETHER]
     for begin in range(MAX_TOGETHER, len(items), MAX_TOGETHER):
-        yield os.urandom(CLAIM_BYTES), items[begin : begin + MAX_TOGETHER]
+        yield new_claim(holder_of(claim)), items[begin : begin + MAX_TOGETHER]
 
 
 def answer(

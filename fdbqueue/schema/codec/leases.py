@@ -5,6 +5,7 @@ A place is what a READY key adds to its kind: the packed elements level, index a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +20,19 @@ from . import VERSION, pack, unpack
 from .atomic import unpack_index
 from .envelopes import BESIDE, FIELDS
 
+HOLDER_BYTES = 8
+"""The end of a claim: that of the id of the registered consumer that holds it, else random."""
+
+
+def new_claim(holder: bytes = b"") -> bytes:
+    """An unguessable name for what one consumer is given at once."""
+    return os.urandom(CLAIM_BYTES - len(holder)) + holder
+
+
+def holder_of(name: bytes) -> bytes:
+    """What the id of a consumer has in common with its claims."""
+    return name[-HOLDER_BYTES:]
+
 
 class Lease(NamedTuple):
     """A message in the hands of a consumer. ``envelope`` stays packed until it is needed.
@@ -29,7 +43,7 @@ class Lease(NamedTuple):
     The expiry is the original one; UNTIL has that of an extended lease. A lease of a plan never
     expires: its expiry is 0.
 
-    claim: random bytes, shared by the leases that were taken together; zeros in a plan. plain:
+    claim: shared by the leases that were taken together, see ``new_claim``; zeros in a plan. plain:
     whether the message has no side records, so that it can end without reading its envelope.
     together: how many leases the claim had at first.
     """
