@@ -248,6 +248,7 @@ def _forward(
                     unique=None,
                     key=None,
                     slot=None,
+                    window=None,
                     former_key=envelope.key or envelope.former_key,
                     death=death,
                 )

@@ -34,7 +34,7 @@ def edit(
     old, place = found.message, found.place
     priority = old.envelope.priority if priority is None else priority
     level = scope.options.level(priority)
-    envelope = replace(old.envelope, priority=priority, id=old.id)
+    envelope = replace(old.envelope, priority=priority, id=old.id, window=None)
     new = StoredMessage(replace(old.position, level=level), envelope, turn=old.turn)
     if isinstance(place, Turn):
         if due_ms is not None:

@@ -22,8 +22,8 @@ def record(
 ) -> None:
     """Record a transition of messages, and remove the side records of those that end.
 
-    Writes blindly. Only the end of a message with a key reads: the slots and the backlog of the key
-    (see ``hand_over.ended``).
+    Writes blindly. Only the end of a message with a key reads, and its delivery if the key has a
+    window: what it holds of the key, and the backlog (see ``hand_over``).
     """
     messages = list(messages)
     _counted(tr, scope, transition, _tally(messages))
@@ -31,6 +31,8 @@ def record(
         _tidy(tr, scope, transition, message)
     if transition.target in ENDS or transition.target is State.DEAD:
         hand_over.ended(tr, scope, messages)
+    elif transition.source is State.READY:
+        hand_over.taken(tr, scope, messages)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, transition, messages)
 

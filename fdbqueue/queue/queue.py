@@ -222,10 +222,10 @@ class Queue(Enqueuing[T]):
         """Change some options; returns all of them.
 
         The number of levels cannot change: messages are stored by level. With a database, a new
-        ``key_concurrency`` lets messages of all keys out that no longer have to wait, in as many
-        transactions as that takes; otherwise each key follows when one of its messages ends, or at
-        a sweep. Conflicts with every operation in flight on the queue. Raises ``InvalidOptions``,
-        ``LevelsFixed``.
+        ``key_concurrency`` or ``key_window`` lets messages of all keys out that no longer have to
+        wait, in as many transactions as that takes; otherwise each key follows when one of its
+        messages ends, or at a sweep. Conflicts with every operation in flight on the queue. Raises
+        ``InvalidOptions``, ``LevelsFixed``.
         """
 
         def change(tr: fdb.Transaction) -> QueueOptions:
@@ -241,7 +241,8 @@ class Queue(Enqueuing[T]):
 
         bounded = self._bounded(tr, timeout)
         wanted = bounded._run(tr, change)
-        if "key_concurrency" in changes and not isinstance(tr, fdb.Transaction):
+        limits = {"key_concurrency", "key_window"}
+        if limits & changes.keys() and not isinstance(tr, fdb.Transaction):
             housekeeping.refill(bounded, tr)
         return wanted
 

@@ -6,12 +6,16 @@ from typing import TypedDict
 
 from .records import record
 
+Allowed = tuple[int | None, int | None]
+"""How many slots a key has, and how many places its window; None for any number."""
+
 
 class OwnLimits(TypedDict, total=False):
     """The limits of a single key that differ from those of its queue; ``KeyLimits`` says what each
     does."""
 
     concurrency: int | None
+    window: int | None
     paused: bool
 
 
@@ -20,16 +24,19 @@ class KeyLimits:
     """The limits of a key: its own, and else those of the queue.
 
     concurrency: how many of its messages may be out at once, that is ready, leased, or waiting
-        for their next attempt; None for any number. paused: whether no more of them become ready.
+        for their next attempt; None for any number. window: how many of them may be ready at
+        once, unless they come back; None for as many as are out. paused: whether no more of them
+        become ready.
     """
 
     concurrency: int | None = 1
+    window: int | None = None
     paused: bool = False
 
     @property
-    def slots(self) -> int | None:
-        """How many slots may be given now; None for any number."""
-        return 0 if self.paused else self.concurrency
+    def allowed(self) -> Allowed:
+        """How many slots, and places in the window, there are now; None for any number."""
+        return (0 if self.paused else self.concurrency), self.window
 
 
 @record
@@ -37,6 +44,7 @@ class KeyState:
     """What is known of a key.
 
     own: its own limits. out: the ids of its messages that hold a slot, by the number of the slot.
+    in_window: how many hold a place in its window.
     waiting: how many of its messages wait for a slot. since_ms: since when messages have waited
     without a break; oldest_ms: when the first that waits was enqueued; both None if none waits, and
     wall clocks in milliseconds.
@@ -46,6 +54,7 @@ class KeyState:
     limits: KeyLimits
     own: OwnLimits
     out: dict[int, str]
+    in_window: int
     waiting: int
     since_ms: int | None = None
     oldest_ms: int | None = None

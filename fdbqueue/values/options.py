@@ -38,7 +38,7 @@ MAX_WINDOW = 1_000
 MAX_PAYLOAD = 9_000_000
 """What fits into one transaction together with everything else that an enqueue writes."""
 MAX_BOUND = 10**15
-MAX_CONCURRENCY = 1_000
+MAX_OF_KEY = 1_000
 WHEN_FULL = ("reject", "drop-oldest", "block")
 COMPRESSIONS = ("none", "zlib", "zstd")
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -77,6 +77,7 @@ class Options(TypedDict, total=False):
     dropped: str
     resume_at: float
     key_concurrency: int | None
+    key_window: int | None
 
 
 @record
@@ -116,6 +117,9 @@ class QueueOptions:
     key_concurrency: how many messages of one key may be out at once, unless the key has a limit of
         its own, 1 to 1,000; None for any number. With 1, the default, the messages of a key follow
         each other in their order.
+    key_window: how many messages of one key may be ready at once, unless they come back after a
+        delivery or the key has a limit of its own, 1 to 1,000; None for as many as may be out.
+        The next message becomes ready when one is taken, behind all others.
     """
 
     levels: int = 10
@@ -140,6 +144,7 @@ class QueueOptions:
     dropped: str = "drop"
     resume_at: float = 0.8
     key_concurrency: int | None = 1
+    key_window: int | None = None
 
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
@@ -173,7 +178,8 @@ class QueueOptions:
             raise InvalidOptions(option="when_full", problem=problem)
         if type(self.resume_at) not in (int, float) or not 0 < self.resume_at <= 1:
             raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
-        check_concurrency("key_concurrency", self.key_concurrency)
+        for limit in ("key_concurrency", "key_window"):
+            check_key_limit(limit, getattr(self, limit))
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:
@@ -280,12 +286,10 @@ def check_attempts(option: str, attempts: object) -> int:
     return int(str(attempts))
 
 
-def check_concurrency(option: str, slots: object) -> int | None:
-    """How many messages of a key may be out at once; raises ``InvalidOptions``."""
-    if slots is None:
-        return None
-    _integer(option, slots, 1, MAX_CONCURRENCY)
-    return int(str(slots))
+def check_key_limit(option: str, limit: object) -> None:
+    """How many messages of a key may be out, or ready, at once; raises ``InvalidOptions``."""
+    if limit is not None:
+        _integer(option, limit, 1, MAX_OF_KEY)
 
 
 def _integer(option: str, value: object, low: int, high: int) -> None:

@@ -36,7 +36,9 @@ def test_keys_are_listed_shown_and_limited(db: fdb.Database, fdbq: Fdbq, name: s
     fdbq.ok("key", "resume", name, "tenant-17")
     assert fdbq.ok("key", "show", name, "tenant-17", "--json").json["out"] == [ids[3]]
     assert fdbq.ok("key", "reset", name, "tenant-17", "--json").json["concurrency"] == 1
-    assert fdbq.ok("key", "set", name, "b", "--concurrency", "none").code == 0
+    wide = fdbq.ok("key", "set", name, "b", "--concurrency", "none", "--window", "1")
+    assert wide.out.endswith(": concurrency none, window 1\n")
+    assert fdbq("key", "set", name, "b").code == 2
 
 
 def test_a_limit_that_makes_no_sense_is_refused(fdbq: Fdbq, name: str) -> None:

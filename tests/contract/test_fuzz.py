@@ -135,6 +135,7 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
         (keys.slot(name, number), (name, number), keys.slot.parse),
         (keys.backlog(name), (name,), keys.backlog.parse),
         (keys.backlog_count(name, 0), (name, 0), keys.backlog_count.parse),
+        (keys.window(name, number), (name, number), keys.window.parse),
         (keys.limits(name), (name,), keys.limits.parse),
         (keys.chunk(token, number), (token, number), keys.chunk.parse),
         (keys.consumer(b"", token), (b"", token), keys.consumer.parse),

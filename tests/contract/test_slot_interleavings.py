@@ -110,6 +110,38 @@ def test_enqueues_against_each_other_and_an_end(
     assert explore(db, start) >= 4
 
 
+@pytest.mark.parametrize("concurrency", [None, 3])
+def test_takers_of_a_window_against_an_end_and_an_enqueue(
+    db: fdb.Database, fresh: Callable[..., Any], concurrency: int | None
+) -> None:
+    def start() -> Start:
+        # Given a window of one place, of which two messages are leased, one is ready and two wait
+        queue, held, _ = fresh(2, 3)
+        queue.set_options(db, key_window=1, key_concurrency=concurrency)
+        queue.ack(db, held[0])
+        queue.receive(db)
+        takers = [Queue(queue.name, queue._root) for _ in range(2)]
+
+        def check(results: list[Any]) -> None:
+            assert not any(isinstance(result, Exception) for result in results)
+            assert verify(db, queue).deviations == ()
+            later = Queue(queue.name, queue._root, clock=ManualClock(seconds=600))
+            while found := later.receive_many(db, 10):
+                later.ack_many(db, found)
+            later.sweep(db)
+            assert queue.keys["a"].state(db).out == {}
+            assert queue.depth(db).ready == 0
+            assert verify(db, queue).deviations == ()
+
+        return [
+            takers[0].receive,
+            lambda db: takers[1].ack(db, held[1]),
+            enqueue(queue),
+        ], check
+
+    assert explore(db, start) >= 4
+
+
 WAYS: dict[str, Callable[[Queue, Delivery], Operation]] = {
     "release": lambda queue, one: lambda db: queue.release(db, one),
     "put off": lambda queue, one: lambda db: queue.release(db, one, delay=60),

@@ -27,7 +27,8 @@ STEPS = st.lists(
         st.tuples(st.sampled_from(["lapse", "wait", "redrive", "purge"])),
         st.tuples(st.just("limit"), st.sampled_from(KEYS), LIMITS),
         st.tuples(st.sampled_from(["pause", "resume", "reset"]), st.sampled_from(KEYS)),
-        st.tuples(st.just("default"), LIMITS),
+        st.tuples(st.just("window"), st.sampled_from(KEYS), LIMITS),
+        st.tuples(st.just("default"), LIMITS, LIMITS),
     ),
     max_size=40,
 )
@@ -37,44 +38,56 @@ class Model:
     """What is out, and what waits. A message is its number; ready ones have their places."""
 
     def __init__(self) -> None:
-        self.default: int | None = 2
+        self.default: dict[str, int | None] = {"concurrency": 2, "window": None}
         self.own: dict[str, dict[str, Any]] = {key: {} for key in KEYS}
         self.waiting: dict[str, list[int]] = {key: [] for key in KEYS}
         self.slots: dict[str, set[int]] = {key: set() for key in KEYS}
+        self.windows: dict[str, set[int]] = {key: set() for key in KEYS}
         self.key: dict[int, str] = {}
         self.place: dict[int, int] = {}
         self.ready: set[int] = set()
         self.dead: list[int] = []
         self.places = 0
 
-    def limit(self, key: str) -> int | None:
-        own = self.own[key]
-        found: int | None = own.get("concurrency", self.default)
-        return 0 if own.get("paused") else found
+    def limits(self, key: str) -> tuple[int | None, int | None]:
+        own = {**self.default, **self.own[key]}
+        return (0 if own.get("paused") else own["concurrency"]), own["window"]
+
+    def free(self, key: str) -> bool:
+        held = self.slots[key], self.windows[key]
+        each = zip(held, self.limits(key), strict=True)
+        return all(limit is None or len(some) < limit for some, limit in each)
 
     def enqueue(self, key: str, number: int) -> None:
         self.key[number] = key
-        limit = self.limit(key)
-        if self.waiting[key] or (limit is not None and len(self.slots[key]) >= limit):
+        if self.waiting[key] or not self.free(key):
             self.waiting[key].append(number)
         else:
             self.let_out(key, number)
 
     def let_out(self, key: str, number: int) -> None:
-        if self.limit(key) is not None:
-            self.slots[key].add(number)
+        for held, limit in zip((self.slots, self.windows), self.limits(key), strict=True):
+            if limit is not None:
+                held[key].add(number)
         self.places += 1
         self.place[number] = self.places
         self.ready.add(number)
 
     def fill(self, key: str) -> None:
-        limit = self.limit(key)
-        while self.waiting[key] and (limit is None or len(self.slots[key]) < limit):
+        while self.waiting[key] and self.free(key):
             self.let_out(key, self.waiting[key].pop(0))
+
+    def take(self, number: int) -> None:
+        self.ready.remove(number)
+        key = self.key[number]
+        if number in self.windows[key]:
+            self.windows[key].remove(number)
+            self.fill(key)
 
     def end(self, *numbers: int) -> None:
         for number in numbers:
             self.slots[self.key[number]].discard(number)
+            self.windows[self.key[number]].discard(number)
             self.ready.discard(number)
             if number in self.waiting[self.key[number]]:
                 self.waiting[self.key[number]].remove(number)
@@ -110,7 +123,7 @@ def test_keys_do_what_their_model_does(
                 wanted = min(model.ready, key=model.place.__getitem__, default=None)
                 assert (delivery and int(delivery.payload)) == wanted
                 if delivery is not None and wanted is not None:
-                    model.ready.remove(wanted)
+                    model.take(wanted)
                     held[wanted] = delivery
             case ("ack many", count):
                 some = list(held)[:count]
@@ -167,6 +180,10 @@ def test_keys_do_what_their_model_does(
                 queue.keys[key].set(db, concurrency=limit)
                 model.own[key]["concurrency"] = limit
                 model.fill(key)
+            case ("window", key, limit):
+                queue.keys[key].set(db, window=limit)
+                model.own[key]["window"] = limit
+                model.fill(key)
             case ("pause", key):
                 queue.keys[key].pause(db)
                 model.own[key]["paused"] = True
@@ -178,9 +195,9 @@ def test_keys_do_what_their_model_does(
                 queue.keys[key].reset(db)
                 model.own[key].clear()
                 model.fill(key)
-            case ("default", limit):
-                queue.set_options(db, key_concurrency=limit)
-                model.default = limit
+            case ("default", limit, window):
+                queue.set_options(db, key_concurrency=limit, key_window=window)
+                model.default = {"concurrency": limit, "window": window}
                 for key in KEYS:
                     model.fill(key)
         for key in KEYS:
@@ -196,6 +213,6 @@ def test_keys_do_what_their_model_does(
     while found := queue.receive(db):
         queue.ack(db, found)
     assert verify(db, queue).deviations == ()
-    for kind in (Kind.WAITING, Kind.SLOT, Kind.BACKLOG, Kind.LIMITS):
+    for kind in (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG, Kind.LIMITS):
         every = queue._keys.kind(kind)
         assert db.get_range(every.start, every.stop) == [], kind

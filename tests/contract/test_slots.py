@@ -46,7 +46,8 @@ def counts(db: Database, queue: Queue, key: str = "a") -> tuple[int, int]:
 
 def left(db: Database, queue: Queue) -> int:
     """How many rows there are of what is stored about keys, limits excepted."""
-    ranges = [queue._keys.kind(kind) for kind in (Kind.WAITING, Kind.SLOT, Kind.BACKLOG)]
+    kinds = (Kind.WAITING, Kind.SLOT, Kind.WINDOW, Kind.BACKLOG)
+    ranges = [queue._keys.kind(kind) for kind in kinds]
     return sum(len(db.get_range(every.start, every.stop)) for every in ranges)
 
 
@@ -299,6 +300,107 @@ def test_limits_that_make_no_sense_are_refused(db: Database, queue: Queue) -> No
     with pytest.raises(InvalidName):
         queue.keys[""]
     assert queue.keys.limited(db) == {}
+
+
+# -- windows ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", [None, 4])
+def test_a_window_lets_the_next_message_come_when_one_is_taken(
+    db: Database, queue: Queue, concurrency: int | None
+) -> None:
+    queue.set_options(db, key_concurrency=concurrency, key_window=2)
+    queue.enqueue_many(db, keyed("a", 7))
+    queue.enqueue_many(db, [*keyed("b", 1, 10), *keyed(None, 1, 20)])
+    # Then keys take turns: what comes next stands behind what is there
+    assert payloads(queue.peek(db, 9)) == [b"0", b"1", b"10", b"20"]
+    first = queue.receive_many(db, 2)
+    assert payloads(queue.peek(db, 9)) == [b"10", b"20", b"2", b"3"]
+    sound(db, queue)
+    # And what comes back stands where it stood, beside the window
+    queue.release_many(db, first)
+    assert payloads(queue.peek(db, 9)) == [b"0", b"1", b"10", b"20", b"2", b"3"]
+    assert queue.keys["a"].state(db).waiting == 3
+    held = queue.receive_many(db, 9)
+    sound(db, queue)
+    more = queue.receive_many(db, 9)
+    assert payloads(more) == ([b"4", b"5"] if concurrency is None else [])
+    queue.ack_many(db, [*held, *more])
+    while found := queue.receive(db):
+        queue.ack(db, found)
+    assert left(db, queue) == 0
+    sound(db, queue)
+
+
+def test_a_window_of_its_own_gives_a_key_as_many_more_turns(db: Database, queue: Queue) -> None:
+    queue.set_options(db, key_concurrency=None, key_window=1)
+    queue.keys["b"].set(db, window=3)
+    queue.enqueue_many(db, [*keyed("a", 20), *keyed("b", 30, 100)])
+    got = []
+    for _ in range(24):
+        delivery = queue.receive(db)
+        assert delivery is not None
+        got.append(len(delivery.payload) == 3)
+        queue.ack(db, delivery)
+    assert (got.count(True), got.count(False)) == (18, 6)
+    sound(db, queue)
+
+
+@pytest.mark.parametrize("way", ["dequeue", "cancel", "put off", "purge"])
+def test_what_is_ready_no_more_leaves_the_window(db: Database, queue: Queue, way: str) -> None:
+    queue.set_options(db, key_concurrency=None, key_window=1)
+    ids = queue.enqueue_many(db, keyed("a", 3))
+    match way:
+        case "dequeue":
+            assert queue.dequeue_at_most_once(db) is not None
+        case "cancel":
+            assert queue.cancel(db, ids[0])
+        case "put off":
+            assert queue.edit(db, ids[0], delay=60)
+        case "purge":
+            assert queue.purge(db) == 3
+    assert payloads(queue.peek(db, 9)) == ([] if way == "purge" else [b"1"])
+    sound(db, queue)
+
+
+def test_windows_change_while_the_queue_runs(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", 9))
+    queue.keys["a"].set(db, window=1, concurrency=None)
+    # Then what was ready before does not count
+    assert len(queue.peek(db, 9)) == 4
+    queue.set_options(db, key_window=2)
+    assert len(queue.peek(db, 9)) == 4
+    queue.keys["a"].set(db, window=3)
+    assert len(queue.peek(db, 9)) == 6
+    queue.keys["a"].set(db, window=1)
+    held = queue.receive_many(db, 6)
+    assert payloads(queue.peek(db, 9)) == [b"6"]
+    queue.keys["a"].reset(db)
+    assert payloads(queue.peek(db, 9)) == [b"6"], "three slots are taken"
+    queue.ack_many(db, held)
+    assert payloads(queue.peek(db, 9)) == [b"6", b"7"]
+    sound(db, queue)
+
+
+@pytest.mark.parametrize("concurrency", [None, 8])
+def test_takers_of_a_key_with_a_window_do_not_disturb_its_producers(
+    db: Database, queue: Queue, concurrency: int | None
+) -> None:
+    queue.set_options(db, key_concurrency=concurrency, key_window=2)
+    queue.enqueue_many(db, keyed("a", 8))
+    held = queue.receive(db)
+    assert held is not None
+    assert not conflicts(
+        db,
+        [
+            *(enqueuing(queue, "a", b"%d" % n) for n in range(20)),
+            queue.receive,
+            # (An end relies on the window being full, if it frees a slot.)
+            *([partial(acking, queue, held)] if concurrency is None else []),
+            *(enqueuing(queue, "a", b"%d" % n) for n in range(20, 25)),
+        ],
+    )
+    sound(db, queue)
 
 
 # -- every way out ----------------------------------------------------------------------------

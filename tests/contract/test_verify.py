@@ -164,6 +164,20 @@ def free_slot(db: Database, queue: Queue, keys: QueueKeys) -> None:
     del db[keys.slot("k", 0)]
 
 
+def place_of_nobody(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.keys["k"].set(db, concurrency=None, window=1)
+    queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
+    row = next(it for it in rows(db, queue, Kind.READY) if unpack_envelope(it.value).key == "k")
+    del db[row.key]
+    db.add(keys.count(5), counters(enqueued=-1, ready=-1, ready_bytes=-1))
+
+
+def lost_place(db: Database, queue: Queue, keys: QueueKeys) -> None:
+    queue.keys["k"].set(db, window=1)
+    queue.enqueue(db, b"1", key="k")
+    del db[keys.window("k", 0)]
+
+
 def unrecorded_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue_many(db, [NewMessage(b"1", key="k"), NewMessage(b"2", key="k")])
     del db[keys.backlog("k")]
@@ -171,7 +185,7 @@ def unrecorded_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 def empty_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
     queue.enqueue(db, b"1", key="k")
-    db[keys.backlog("k")] = pack_backlog(Backlog(5, 1))
+    db[keys.backlog("k")] = pack_backlog(Backlog(5, (1, None)))
 
 
 def miscounted_backlog(db: Database, queue: Queue, keys: QueueKeys) -> None:
@@ -280,6 +294,8 @@ PLANTS: list[tuple[Plant, set[str], bool]] = [
     (lost_counter, {"counter"}, True),
     (slot_of_nobody, {"slot astray"}, True),
     (free_slot, {"backlog stuck"}, True),
+    (place_of_nobody, {"window astray"}, True),
+    (lost_place, {"window astray"}, True),
     (other_holder, {"slot astray"}, True),
     (held_twice, {"slot held twice"}, False),
     (unrecorded_backlog, {"backlog astray"}, True),

@@ -136,6 +136,7 @@ FULL = Envelope(
     released=1,
     former_key="customer-7",
     slot=2,
+    window=1,
 )
 CHUNKED = Envelope(
     b"",
@@ -419,9 +420,15 @@ VECTORS: dict[str, Vector] = {
     "SLOT": Vector(QUEUE.slot("customer-7", 2), ID.encode(), (QUEUE.slot.parse, ("customer-7", 2))),
     "BACKLOG": Vector(
         QUEUE.backlog("customer-7"),
-        pack_backlog(Backlog(1_700_000_000_000, 3)),
+        pack_backlog(Backlog(1_700_000_000_000, (3, None))),
         (QUEUE.backlog.parse, ("customer-7",)),
-        (unpack_backlog, Backlog(1_700_000_000_000, 3)),
+        (unpack_backlog, Backlog(1_700_000_000_000, (3, None))),
+    ),
+    "BACKLOG, after a change": Vector(
+        QUEUE.backlog("customer-7"),
+        pack_backlog(Backlog(1_700_000_000_000, None)),
+        (QUEUE.backlog.parse, ("customer-7",)),
+        (unpack_backlog, Backlog(1_700_000_000_000, None)),
     ),
     "BACKLOG, count": Vector(
         QUEUE.backlog_count("customer-7", 0),
@@ -431,9 +438,12 @@ VECTORS: dict[str, Vector] = {
     ),
     "LIMITS": Vector(
         QUEUE.limits("customer-7"),
-        pack_limits({"concurrency": 5, "paused": True}),
+        pack_limits({"concurrency": 5, "window": None, "paused": True}),
         (QUEUE.limits.parse, ("customer-7",)),
-        (unpack_limits, {"concurrency": 5, "paused": True}),
+        (unpack_limits, {"concurrency": 5, "window": None, "paused": True}),
+    ),
+    "WINDOW": Vector(
+        QUEUE.window("customer-7", 1), ID.encode(), (QUEUE.window.parse, ("customer-7", 1))
     ),
     "PLANNER": Vector(
         QUEUE.planner("stream"),

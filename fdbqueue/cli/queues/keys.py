@@ -61,12 +61,11 @@ def _waits(backlog: KeyBacklog | None, now_ms: int) -> tuple[object, object]:
 
 
 def _own(own: OwnLimits | None) -> str:
-    found = [] if own is None or "concurrency" not in own else [_concurrency(own["concurrency"])]
-    return ", ".join([*found, *(["paused"] if own and own.get("paused") else [])])
+    return ", ".join(_limit(name, value) for name, value in (own or {}).items())
 
 
-def _concurrency(slots: int | None) -> str:
-    return f"concurrency {'none' if slots is None else slots}"
+def _limit(name: str, value: object) -> str:
+    return name if name == "paused" else f"{name} {'none' if value is None else value}"
 
 
 def _listed(key: str, backlog: KeyBacklog | None, own: OwnLimits | None) -> dict[str, Any]:
@@ -95,6 +94,7 @@ def show(name: QueueName, key: KeyName, *, output: Output) -> None:
         limits = state.limits
         fields = [
             ("concurrency", "none" if limits.concurrency is None else limits.concurrency),
+            ("window", "none" if limits.window is None else limits.window),
             ("paused", limits.paused),
             ("out", len(state.out)),
             ("waiting", state.waiting),
@@ -108,10 +108,15 @@ def show(name: QueueName, key: KeyName, *, output: Output) -> None:
 
 def waits_for(state: KeyState, now_ms: int) -> str:
     """What the messages of a key wait for, and how long the first has waited."""
+    slots, window = state.limits.concurrency, state.limits.window
     if state.limits.paused:
         reason = "the key is paused"
+    elif slots is not None and len(state.out) >= slots:
+        reason = f"waits for a slot: {len(state.out)} of {slots} out"
+    elif window is not None and state.in_window >= window:
+        reason = f"waits for a place in the window: {state.in_window} of {window} ready"
     else:
-        reason = f"waits for a slot: {len(state.out)} of {state.limits.concurrency} out"
+        reason = "waits for the end of a message, since the limits have changed"
     if state.oldest_ms is None:
         return reason
     return f"{reason}, the oldest {terminal.age(now_ms - state.oldest_ms)}"
@@ -130,7 +135,11 @@ def _state(state: KeyState) -> dict[str, Any]:
 
 
 def _limits(limits: KeyLimits) -> dict[str, Any]:
-    return {"concurrency": limits.concurrency, "paused": limits.paused}
+    return {
+        "concurrency": limits.concurrency,
+        "window": limits.window,
+        "paused": limits.paused,
+    }
 
 
 @app.command("set")
@@ -138,29 +147,41 @@ def set_(
     name: QueueName,
     key: KeyName,
     concurrency: Annotated[
-        str,
+        str | None,
         Option(metavar="N", help="How many messages of the key may be out at once; none: any."),
-    ],
+    ] = None,
+    window: Annotated[
+        str | None,
+        Option(metavar="N", help="How many of them may be ready at once; none: all that are out."),
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Give a key a limit of its own, while the queue runs.
+    """Give a key limits of its own, while the queue runs.
 
-    The limit of all other keys is the queue's option key_concurrency.
+    The limits of all other keys are the queue's options key_concurrency and key_window.
 
     \b
     Examples:
       fdbq key set orders tenant-17 --concurrency 5
-      fdbq key set orders tenant-17 --concurrency none
+      fdbq key set orders tenant-17 --concurrency none --window 2
     """
-    slots = None if concurrency == "none" else _number(concurrency)
+    own: OwnLimits = {}
+    if concurrency is not None:
+        own["concurrency"] = _number("--concurrency", concurrency)
+    if window is not None:
+        own["window"] = _number("--window", window)
+    if not own:
+        raise terminal.CommandError("give --concurrency or --window")
     db, queue = context.open_queue(name)
-    _print(as_json, name, queue.keys[key], queue.keys[key].set(db, concurrency=slots))
+    _print(as_json, name, queue.keys[key], queue.keys[key].set(db, **own))
 
 
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise terminal.CommandError(f"--concurrency {text}: write a number, or none")
+def _number(option: str, text: str) -> int | None:
+    if text == "none":
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise terminal.CommandError(f"{option} {text}: write a number, or none")
     return int(text)
 
 
@@ -201,9 +222,11 @@ def reset(name: QueueName, key: KeyName, as_json: AsJson = False) -> None:
 
 
 def _print(as_json: bool, queue: str, key: Key, limits: KeyLimits) -> None:
-    paused = ", paused" if limits.paused else ""
+    shown = [_limit("concurrency", limits.concurrency)]
+    shown += [_limit("window", limits.window)] if limits.window is not None else []
+    shown += ["paused"] if limits.paused else []
     terminal.print_result(
         as_json,
         {"queue": queue, "key": key.name, **_limits(limits)},
-        f"key {key.name} of queue {queue}: {_concurrency(limits.concurrency)}{paused}",
+        f"key {key.name} of queue {queue}: {', '.join(shown)}",
     )

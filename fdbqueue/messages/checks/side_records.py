@@ -19,7 +19,7 @@ from ...schema.codec.slots import Backlog, unpack_backlog
 from ...schema.keys import Kind, QueueKeys
 from ...values.model import parse_id
 from .. import lookup as places
-from ..slots import backlog, hand_over, limits
+from ..slots import backlog, hand_over, limits, permits
 from .audit import HOLDERS, Audit
 
 _LIVING = (Kind.READY, Kind.WAITING, Kind.LEASE, Kind.DELAYED)
@@ -31,7 +31,7 @@ class Messages:
 
     ids: of all messages. places: by id, of those that are not leased; None if several have the id.
     chunks: names of payloads. unique: unique keys of live messages. mortal: MORTAL keys of live
-    messages. slots: by key and number of a slot, the ids of those that hold it.
+    messages. permits: by kind, key and number of a permit, the ids of those that hold it.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Messages:
     chunks: set[bytes] = field(default_factory=set)
     unique: dict[str, str] = field(default_factory=dict)
     mortal: set[bytes] = field(default_factory=set)
-    slots: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    permits: dict[tuple[Kind, str, int], set[str]] = field(default_factory=dict)
 
 
 def check(audit: Audit) -> None:
@@ -53,7 +53,7 @@ def check(audit: Audit) -> None:
     _chunks(audit, messages)
     _names(audit, messages)
     _pointers(audit, messages)
-    _slots(audit, messages)
+    _permits(audit, messages)
     _backlogs(audit)
 
 
@@ -77,10 +77,14 @@ def _gather(audit: Audit) -> Messages | None:
                 messages.unique[envelope.unique] = message_id
             if envelope.expires_at_ms is not None:
                 messages.mortal.add(keys.mortal(envelope.expires_at_ms, message_id))
-            # A scheduled message without an index takes a slot when it is due.
-            if envelope.key and envelope.slot is not None and position.index:
-                slot = envelope.key, envelope.slot
-                messages.slots.setdefault(slot, set()).add(message_id)
+            # A scheduled message without an index gets its permits when it is due.
+            if envelope.key and position.index:
+                held = [(Kind.SLOT, envelope.slot)]
+                held += [(Kind.WINDOW, envelope.window)] if kind is Kind.READY else []
+                for permit, n in held:
+                    if n is not None:
+                        one = permit, envelope.key, n
+                        messages.permits.setdefault(one, set()).add(message_id)
     return messages
 
 
@@ -165,27 +169,31 @@ def known(audit: Audit, begin: bytes) -> bytes:
     return following
 
 
-def _slots(audit: Audit, messages: Messages) -> None:
+_PERMITS = {Kind.SLOT: "slot", Kind.WINDOW: "window"}
+
+
+def _permits(audit: Audit, messages: Messages) -> None:
     keys = audit.scope.keys
+    rows = dict(zip(_PERMITS, permits.kinds(keys), strict=True))
     held = {
-        keys.slot.parse(kv.key): kv.value.decode(errors="replace")
-        for kv in audit.whole(keys.kind(Kind.SLOT))
+        (kind, *rows[kind].parse(kv.key)): kv.value.decode(errors="replace")
+        for kind in _PERMITS
+        for kv in audit.whole(keys.kind(kind))
     }
-    for slot in sorted({*held, *messages.slots}):
-        out, holder = messages.slots.get(slot, set()), held.get(slot)
-        key, n = slot
-        subject = f"{key}, slot {n}"
+    for one in sorted({*held, *messages.permits}):
+        out, holder = messages.permits.get(one, set()), held.get(one)
+        kind, key, n = one
+        row, name, subject = rows[kind](key, n), _PERMITS[kind], f"{key}, {n}"
         if len(out) > 1:
-            audit.report("slot held twice", subject, f"messages {', '.join(sorted(out))} are out")
+            detail = f"messages {', '.join(sorted(out))} hold it"
+            audit.report(f"{name} held twice", subject, detail)
         elif out and holder not in out:
             (message_id,) = out
-            repair = partial(_set, audit, keys.slot(key, n), message_id.encode())
-            audit.report(
-                "slot astray", subject, f"message {message_id} is out, not {holder}", repair
-            )
+            repair = partial(_set, audit, row, message_id.encode())
+            audit.report(f"{name} astray", subject, f"{message_id} holds it, not {holder}", repair)
         elif not out:
-            free = partial(_free, audit, key, n)
-            audit.report("slot astray", subject, f"message {holder} is not out", free)
+            free = partial(_free, audit, key, row)
+            audit.report(f"{name} astray", subject, f"message {holder} does not hold it", free)
 
 
 def _backlogs(audit: Audit) -> None:
@@ -217,16 +225,15 @@ def _backlogs(audit: Audit) -> None:
 
 
 def _stuck(audit: Audit, key: str, known: Backlog) -> None:
-    """Whether messages of a key wait for nothing, since a slot is free."""
+    """Whether messages of a key wait for nothing, since one could become ready."""
     keys, snapshot = audit.scope.keys, audit.tr.snapshot
-    allowed = limits.effective(audit.scope, snapshot.get(keys.limits(key)).value).slots
-    used = sum(1 for _ in audit.whole(keys.slot.under(key)))
-    # After a change of the limit, the next end of a message that is out counts the slots.
-    if used and known.settled != allowed:
+    allowed = limits.effective(audit.scope, snapshot.get(keys.limits(key)).value).allowed
+    held = [sum(1 for _ in audit.whole(rows.under(key))) for rows in permits.kinds(keys)]
+    # After a change of the limits, the next end of a message that is out counts what is held.
+    if any(held) and known.settled != allowed:
         return
-    if allowed is None or used < allowed:
-        slots = "any number of" if allowed is None else f"{allowed:,}"
-        detail = f"messages wait, and {used:,} of {slots} slots are taken"
+    if all(most is None or count < most for count, most in zip(held, allowed, strict=True)):
+        detail = f"messages wait, and {held[0]:,} hold slots, {held[1]:,} places of the window"
         audit.report("backlog stuck", key, detail, partial(_fill, audit, key))
 
 
@@ -238,9 +245,8 @@ def _set(audit: Audit, key: bytes, value: bytes) -> None:
     _guarded(audit, key, partial(audit.tr.set, key, value))
 
 
-def _free(audit: Audit, key: str, n: int) -> None:
-    slot = audit.scope.keys.slot(key, n)
-    _guarded(audit, slot, partial(audit.tr.clear, slot))
+def _free(audit: Audit, key: str, row: bytes) -> None:
+    _guarded(audit, row, partial(audit.tr.clear, row))
     _fill(audit, key)
 
 

@@ -7,6 +7,7 @@ also moves back the cursors that are ahead of it, in the same transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...schema import once
 from ...schema.codec.envelopes import pack_envelope
@@ -29,7 +30,10 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage
     tried = once.attempt(tr)
     for each in messages:
         position, key = each.position, keys.ready(each.position)
-        tr[key] = pack_envelope(each.envelope)
+        # It has left the window of its key, and comes back beside it.
+        tr[key] = pack_envelope(
+            each.envelope if each.envelope.window is None else replace(each.envelope, window=None)
+        )
         tried.put_back(key)
         message = each.envelope.properties(position) if skipping else None
         for definition in skipping:

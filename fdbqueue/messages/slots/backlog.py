@@ -18,6 +18,7 @@ from ...schema.codec.slots import Backlog, pack_backlog
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
+from ...values.limits import Allowed
 from .. import lookup
 
 
@@ -38,7 +39,9 @@ def number(keys: QueueKeys, rows: fdb.FDBRange) -> int | None:
     return next((keys.waiting.parse(kv.key)[1] for kv in rows), None)
 
 
-def begin(tr: fdb.Transaction, keys: QueueKeys, key: str, now_ms: int, settled: int | None) -> None:
+def begin(
+    tr: fdb.Transaction, keys: QueueKeys, key: str, now_ms: int, settled: Allowed | None
+) -> None:
     """Note that messages of a key wait from now on."""
     tr[keys.backlog(key)] = pack_backlog(Backlog(now_ms, settled))
 
@@ -46,7 +49,7 @@ def begin(tr: fdb.Transaction, keys: QueueKeys, key: str, now_ms: int, settled: 
 def put(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, n: int) -> StoredMessage:
     """Let a message wait under a number; returns it with its place."""
     turn = Turn(message.envelope.key or "", n, message.position.random)
-    envelope = replace(message.envelope, id=message.id, slot=None)
+    envelope = replace(message.envelope, id=message.id, slot=None, window=None)
     waiting = replace(message, envelope=envelope, turn=turn)
     tr[lookup.key(keys, turn)] = pack_delayed(message.position, envelope)
     lookup.point(tr, keys, waiting, turn)

@@ -14,11 +14,12 @@ from ...schema.codec.slots import Backlog, pack_backlog, unpack_backlog
 from ...schema.keys import Kind
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
-from ...values.limits import KeyLimits
+from ...values.limits import Allowed
 from .. import lookup
 from ..enqueue import index_allocation
 from ..transaction_budget import STEP_BYTES, fitting
-from . import backlog, limits
+from . import backlog, limits, permits
+from .permits import Permits
 
 MAX_FILLED = 100
 """The most messages of a key that one transaction gives free slots to."""
@@ -27,53 +28,101 @@ MAX_LOOKED_AT = 500
 
 
 class _Reads(NamedTuple):
-    """The reads of a key of which messages have ended, issued and not awaited."""
+    """The reads of a key of which messages have ended or were taken, issued and not awaited.
+
+    held: by kind of permit, the rows of those that the messages may hold.
+    """
 
     limits: fdb.Value
     backlog: fdb.Value
-    held: dict[int, fdb.Value]
+    held: list[dict[int, fdb.Value]]
     first: fdb.FDBRange
 
 
 def ended(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> None:
-    """Free the slots of messages that have ended, and hand them to those that wait.
+    """Free what messages that have ended hold of their keys, and hand it to those that wait.
 
     One round trip if any of the messages has a key; another if one becomes ready, and another if
-    the limit of its key has changed. Conflicts with other ends of the same key that hand over to
-    the same message, and with enqueues only where the backlog begins or ends.
+    the key has a window, or its limits have changed. Conflicts with other ends of the same key that
+    hand over to the same message, and with enqueues only where the backlog begins or ends.
     """
+    _free(tr, scope, [each for each in messages if each.envelope.key], ends=True)
+
+
+def taken(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> None:
+    """Free the places of messages that are ready no more in the windows of their keys, and hand
+    them to those that wait. As ``ended``, but a message without such a place costs nothing."""
+    of_window = [each for each in messages if each.envelope.window is not None]
+    if of_window:
+        _free(tr, scope, of_window, ends=False)
+
+
+def _free(
+    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], *, ends: bool
+) -> None:
     keys = scope.keys
     of_key: defaultdict[str, list[StoredMessage]] = defaultdict(list)
     for message in messages:
-        if message.envelope.key:
-            of_key[message.envelope.key].append(message)
+        of_key[message.envelope.key or ""].append(message)
     reads = {}
+    # The place of a message that was taken before is another's, who is not to be disturbed.
+    reading: tuple[fdb.TransactionRead, ...] = tr, tr.snapshot
     for key, those in of_key.items():
-        # One that waits holds no slot. A dead letter has none either, but may still name one.
-        slots = {each.envelope.slot for each in those if each.turn is None}
+        # One that waits holds nothing. A dead letter does not either, but may still name a slot.
+        out = [each.envelope for each in those if each.turn is None]
+        numbers = {each.slot for each in out if ends}, {each.window for each in out}
         reads[key] = _Reads(
             tr.get(keys.limits(key)),
             tr.get(keys.backlog(key)),
-            {n: tr.get(keys.slot(key, n)) for n in slots if n is not None},
+            [
+                {n: read.get(rows(key, n)) for n in some if n is not None}
+                for read, rows, some in zip(reading, permits.kinds(keys), numbers, strict=True)
+            ],
             backlog.first(tr, keys, key, len(those) + 1),
         )
     entries = []
     for key, found in reads.items():
         ids = {each.id for each in of_key[key]}
-        freed = [n for n, held in found.held.items() if (held.value or b"").decode() in ids]
-        for n in freed:
-            del tr[keys.slot(key, n)]
+        freed = []
+        for rows, held in zip(permits.kinds(keys), found.held, strict=True):
+            freed.append([n for n, row in held.items() if (row.value or b"").decode() in ids])
+            for n in freed[-1]:
+                del tr[rows(key, n)]
         if not found.backlog.present():
             continue
         waited = sum(each.turn is not None for each in of_key[key])
-        known = unpack_backlog(found.backlog.value)
-        if _settled(known, limits.effective(scope, found.limits.value)):
-            entries += _hand_over(tr, scope, key, freed, found.first.to_list(), waited)
+        first = found.first.to_list()
+        allowed = limits.effective(scope, found.limits.value).allowed
+        if unpack_backlog(found.backlog.value).settled == allowed:
+            # No other message could become ready before: no more can now than one kind has freed.
+            count = max(map(len, freed))
+            some = _permits(tr, scope, key, allowed, freed, count)
+            entries += _hand_over(tr, scope, key, some, count, first, waited)
         else:
             if waited:
-                backlog.shrink(tr, keys, key, waited, found.first.to_list()[:1])
+                backlog.shrink(tr, keys, key, waited, first[:1])
             entries += _filled(tr, scope, key)
     _make_ready(tr, scope, entries)
+
+
+def _permits(
+    tr: fdb.Transaction,
+    scope: Scope,
+    key: str,
+    allowed: Allowed,
+    freed: Sequence[Sequence[int]],
+    count: int,
+) -> list[Permits]:
+    """What ``count`` messages may be given. Of a kind of which the transaction has freed as many,
+    no others are looked at; of another, by a snapshot read."""
+    found = []
+    for rows, limit, numbers in zip(permits.kinds(scope.keys), allowed, freed, strict=True):
+        held: fdb.FDBRange | None = None
+        if limit is not None and len(numbers) < count:
+            every = rows.under(key)
+            held = tr.snapshot.get_range(every.start, every.stop)
+        found.append(Permits(tr, rows, key, limit, held, numbers))
+    return found
 
 
 @transactional
@@ -105,40 +154,30 @@ def refill(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]
         if not count
     ]
     for row, key, known, own in found:
-        if not _settled(known, limits.effective(scope, own.value)):
+        if known.settled != limits.effective(scope, own.value).allowed:
             filled = fill(tr, scope, key)
             # Again, until no slot is free.
             return filled, row if filled else row + b"\x00"
     return 0, rows[-1].key + b"\x00" if len(rows) == MAX_LOOKED_AT else b""
 
 
-def _settled(stored: Backlog, now: KeyLimits) -> bool:
-    """Whether all slots are taken that the limit allows, and no others."""
-    return stored.settled is not None and stored.settled == now.slots
-
-
 def _filled(tr: fdb.Transaction, scope: Scope, key: str) -> list[tuple[int, Envelope]]:
     keys = scope.keys
     stored, own = tr.get(keys.backlog(key)), tr.get(keys.limits(key))
-    every = keys.slot.under(key)
-    held = tr.get_range(every.start, every.stop)
+    every = [rows.under(key) for rows in permits.kinds(keys)]
+    held = [tr.get_range(each.start, each.stop) for each in every]
     first = backlog.first(tr, keys, key, MAX_FILLED + 1)
     if not stored.present():
         return []
-    limit = limits.effective(scope, own.value).slots
-    used = {keys.slot.parse(kv.key)[1] for kv in held}
-    numbers: list[int | None] = [None] * MAX_FILLED
-    if limit is not None:
-        free = [n for n in range(limit) if n not in used]
-        numbers = [*free[: max(0, min(MAX_FILLED, limit - len(used)))]]
+    allowed = limits.effective(scope, own.value).allowed
+    kinds = zip(permits.kinds(keys), allowed, held, strict=True)
+    some = [Permits(tr, rows, key, limit, those) for rows, limit, those in kinds]
     rows = first.to_list()
-    each = ((kv, unpack_delayed(kv.value)[1]) for kv in rows[: len(numbers)])
-    numbers = numbers[: len(list(fitting(each, STEP_BYTES)))]
-    entries = _hand_over(tr, scope, key, numbers, rows)
-    used.update(n for n in numbers if n is not None)
-    if len(numbers) < len(rows):
-        settled = limit if limit is not None and used == set(range(limit)) else None
+    fits = fitting(((kv, unpack_delayed(kv.value)[1]) for kv in rows[:MAX_FILLED]), STEP_BYTES)
+    entries = _hand_over(tr, scope, key, some, len(list(fits)), rows)
+    if len(entries) < len(rows):
         known = unpack_backlog(stored.value)
+        settled = allowed if permits.exhausted(some) else None
         if known.settled != settled:
             tr[keys.backlog(key)] = pack_backlog(Backlog(known.since_ms, settled))
     return entries
@@ -148,27 +187,26 @@ def _hand_over(
     tr: fdb.Transaction,
     scope: Scope,
     key: str,
-    slots: Sequence[int | None],
+    some: Sequence[Permits],
+    count: int,
     rows: Sequence[fdb.KeyValue],
     waited: int = 0,
 ) -> list[tuple[int, Envelope]]:
-    """Take the first that wait, one for each slot; returns them with their levels.
+    """Let the first that wait become ready, up to ``count`` and as the permits last; returns them
+    with their levels.
 
-    rows: the first that wait, more than slots if there are so many. waited: how many have ended
+    rows: the first that wait, more than ``count`` if there are so many. waited: how many have ended
     while they waited, already removed.
     """
-    keys = scope.keys
+    opened = [(kv, *unpack_delayed(kv.value)) for kv in rows[:count]]
+    given = permits.give(some, [envelope.id or "" for _, _, envelope in opened])
     entries = []
-    for n, kv in zip(slots, rows, strict=False):
-        position, envelope = unpack_delayed(kv.value)
+    for (kv, position, envelope), (slot, place) in zip(opened, given, strict=False):
         tr.add_read_conflict_key(kv.key)
         del tr[kv.key]
-        if n is not None:
-            tr[keys.slot(key, n)] = (envelope.id or "").encode()
-        entries.append((position.level, replace(envelope, slot=n)))
-    taken = len(entries) + waited
-    if taken:
-        backlog.shrink(tr, keys, key, taken, rows[len(entries) :])
+        entries.append((position.level, replace(envelope, slot=slot, window=place)))
+    if entries or waited:
+        backlog.shrink(tr, scope.keys, key, len(entries) + waited, rows[len(entries) :])
     return entries
 
 

@@ -9,7 +9,7 @@ from ...schema.keys import Kind
 from ...schema.scope import Scope
 from ...store.binding import fdb, transactional
 from ...values.limits import KeyBacklog, KeyState, OwnLimits
-from . import backlog, limits
+from . import backlog, limits, permits
 
 
 @transactional
@@ -18,8 +18,8 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
     keys, snapshot = scope.keys, tr.snapshot
     own, known = snapshot.get(keys.limits(key)), snapshot.get(keys.backlog(key))
     count = snapshot.get(keys.backlog_count(key, 0))
-    every = keys.slot.under(key)
-    slots = snapshot.get_range(every.start, every.stop)
+    every = [rows.under(key) for rows in permits.kinds(keys)]
+    slots, places = (snapshot.get_range(each.start, each.stop) for each in every)
     first = backlog.first(tr, keys, key, 1).to_list()
     (waiting,) = unpack_counters(count.value, 1)
     waits = known.present()
@@ -28,6 +28,7 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
         limits=limits.effective(scope, own.value),
         own=unpack_limits(own.value),
         out={keys.slot.parse(kv.key)[1]: kv.value.decode(errors="replace") for kv in slots},
+        in_window=sum(1 for _ in places),
         waiting=waiting,
         since_ms=unpack_backlog(known.value).since_ms if waits else None,
         oldest_ms=unpack_delayed(first[0].value)[1].enqueued_at_ms if first else None,

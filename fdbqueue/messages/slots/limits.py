@@ -17,7 +17,7 @@ def effective(scope: Scope, stored: bytes | None) -> KeyLimits:
 
 def one_at_a_time(scope: Scope, stored: bytes | None) -> bool:
     """Whether it is an ordering key: its messages follow each other."""
-    return effective(scope, stored).slots == 1
+    return effective(scope, stored).concurrency == 1
 
 
 def change(
@@ -41,5 +41,7 @@ def change(
 
 def _merged(scope: Scope, own: OwnLimits) -> KeyLimits:
     return KeyLimits(
-        own.get("concurrency", scope.options.key_concurrency), own.get("paused", False)
+        own.get("concurrency", scope.options.key_concurrency),
+        own.get("window", scope.options.key_window),
+        own.get("paused", False),
     )

@@ -11,7 +11,7 @@ from ...store.binding import fdb
 from ...values.content import check_count
 from ...values.durations import Seconds
 from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
-from ...values.options import check_concurrency, check_name
+from ...values.options import check_key_limit, check_name
 from ..handle import Handle, Transactor
 
 MAX_LISTED = 10_000
@@ -81,6 +81,8 @@ class Key:
         concurrency: how many of its messages may be out at once, 1 to 1,000; None for any number.
             If more are out, they stay out, and none follows until fewer are. Messages that became
             ready while there was no limit do not count.
+        window: how many of them may be ready at once, 1 to 1,000; None for as many as are out. A
+            key with twice the window of others gets twice as many turns.
         paused: whether no more of its messages become ready.
 
         Raises ``InvalidOptions``, ``InvalidArgument``, ``QueueNotFound``.
@@ -90,8 +92,8 @@ class Key:
         if not own:
             known = ", ".join(OwnLimits.__annotations__)
             raise InvalidArgument(argument="limits", value=None, problem=f"give one of {known}")
-        if "concurrency" in own:
-            check_concurrency("concurrency", own["concurrency"])
+        for name in own.keys() - {"paused"}:
+            check_key_limit(name, own.get(name))
         if own.get("paused", False) not in (True, False):
             raise InvalidArgument(
                 argument="paused", value=own["paused"], problem="must be True or False"

@@ -40,7 +40,8 @@ class Envelope:
     expired lease. From 1 on the message is delivered alone, from 2 on handled beside no other.
     ``released`` counts releases since the last failure.
     ``former_key`` is the key in the queue where it died; dead letters wait for no slot.
-    ``slot`` is the number of the slot of its key that it holds, or held until it died.
+    ``slot`` is the number of the slot of its key that it holds, or held until it died; ``window``
+    that of its place in the key's window, until it is taken.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
@@ -68,6 +69,7 @@ class Envelope:
     released: int = 0
     former_key: str | None = None
     slot: int | None = None
+    window: int | None = None
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -165,6 +167,7 @@ _NAMES = {
     39: "released",
     40: "former_key",
     41: "slot",
+    42: "window",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""

@@ -5,22 +5,34 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...errors import CorruptData
-from ...values.limits import OwnLimits
-from . import codec, pack, unpack
+from ...values.limits import Allowed, OwnLimits
+from . import pack, unpack
 
 
 class Backlog(NamedTuple):
     """The backlog of a key: since when its messages wait, by the wall clock in milliseconds.
 
-    settled: the limit at which all slots were found taken, and no others; None if that is not
-    known.
+    settled: the limits at which no other message could become ready, since all slots were taken, or
+    all places of the window, and no others; None if that is not known.
     """
 
     since_ms: int
-    settled: int | None
+    settled: Allowed | None
 
 
-pack_backlog, unpack_backlog = codec("a backlog", Backlog)
+def pack_backlog(backlog: Backlog) -> bytes:
+    """The stored form of a backlog."""
+    return pack([backlog.since_ms, *(backlog.settled or ())])
+
+
+def unpack_backlog(value: bytes | None) -> Backlog:
+    """What ``pack_backlog`` stored."""
+    match unpack(value, "a backlog"):
+        case [int(since_ms)]:
+            return Backlog(since_ms, None)
+        case [int(since_ms), int() | None as slots, int() | None as places]:
+            return Backlog(since_ms, (slots, places))
+    raise CorruptData(what="a backlog", problem="it is no list of a time and limits")
 
 
 def pack_limits(own: OwnLimits) -> bytes:
@@ -36,15 +48,16 @@ def unpack_limits(value: bytes | None) -> OwnLimits:
     stored = unpack(value, "limits of a key")
     if not isinstance(stored, dict):
         raise CorruptData(what="limits of a key", problem=f"they are a {type(stored).__name__}")
-    match stored.get("concurrency", False):
-        case None:
-            own["concurrency"] = None
-        case int(number) if type(number) is int and number > 0:
-            own["concurrency"] = number
-        case False:
-            pass
-        case other:
-            raise CorruptData(what="limits of a key", problem=f"concurrency is {other!r}")
+    if "concurrency" in stored:
+        own["concurrency"] = _number("concurrency", stored["concurrency"])
+    if "window" in stored:
+        own["window"] = _number("window", stored["window"])
     if stored.get("paused") is True:
         own["paused"] = True
     return own
+
+
+def _number(name: str, value: object) -> int | None:
+    if value is None or (type(value) is int and value > 0):
+        return value
+    raise CorruptData(what="limits of a key", problem=f"{name} is {value!r}")

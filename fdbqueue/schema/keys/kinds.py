@@ -49,6 +49,7 @@ class Kind(IntEnum):
     LIMITS = 35  # (key) -> its own limits
     PLANNER = 36  # (consumer) -> progress of its plans, and the run that owns them
     PLAN = 37  # (consumer, batch) -> claims of the batch's leases
+    WINDOW = 38  # (key, n) -> id of the ready message that holds that place in the key's window
     SINK = 40  # (sink) -> progress of its batches; (sink, n) -> attempts that count
     STAGED = 41  # (sink, batch, attempt, n) -> rows to be enqueued
     UNTIL = 42  # (claim) -> ends of its leases that were extended, or given in line

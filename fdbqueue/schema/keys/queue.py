@@ -85,6 +85,7 @@ class QueueKeys:
         self.waiting: KindKeys[str, int, bytes]
         self.waiting = KindKeys(begin[Kind.WAITING], str, int, bytes)
         self.slot: KindKeys[str, int] = KindKeys(begin[Kind.SLOT], str, int)
+        self.window: KindKeys[str, int] = KindKeys(begin[Kind.WINDOW], str, int)
         self.backlog: KindKeys[str] = KindKeys(begin[Kind.BACKLOG], str)
         self.backlog_count: KindKeys[str, int] = KindKeys(begin[Kind.BACKLOG], str, int, least=1)
         self.limits: KindKeys[str] = KindKeys(begin[Kind.LIMITS], str)
