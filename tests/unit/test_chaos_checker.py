@@ -238,6 +238,10 @@ def stuck(h: History) -> None:
     h.store("stuck", depth="ready=1")
 
 
+def beyond_its_limit(h: History) -> None:
+    h.store("limit", key="k", found="3 are out, and 2 may be")
+
+
 def died(h: History) -> None:
     h.store("died", what="worker: 1")
 
@@ -287,6 +291,7 @@ PLANTED: list[tuple[Callable[[History], None], str]] = [
     (orphans, "orphans"),
     (stuck, "stuck"),
     (died, "died"),
+    (beyond_its_limit, "limits"),
     (illegal_transition, "illegal transition"),
     (not_the_first, "not the first"),
     (taken_without_a_match, "taken without a match"),

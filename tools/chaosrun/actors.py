@@ -16,7 +16,7 @@ from fdbqueue.store.binding import FAILURES
 from fdbqueue.store.embedded import StoreFull
 
 from .history import Recorder
-from .place import BROWSERS, FILTERS, LEASE, QUEUES, REGIONS, STREAMED, TAKEN, Job, Place
+from .place import BROWSERS, FILTERS, KEYS, LEASE, QUEUES, REGIONS, STREAMED, TAKEN, Job, Place
 
 DEEP = 20
 """Batches in a queue before producers let consumers keep up: a long queue tells less."""
@@ -95,7 +95,7 @@ class Producer(Actor):
             if name == "watched":
                 delay = 0.0
             priority, region = self.random.randrange(10), self.random.choice(REGIONS)
-            key = f"k{self.random.randrange(4)}" if self.random.random() < 0.03 else None
+            key = self.random.choice(KEYS) if self.random.random() < 0.1 else None
             if name in ("watched", "filtered"):
                 key = None
             messages.append(

@@ -171,6 +171,14 @@ def counters(view: View) -> Iterator[Violation]:
             yield violation("counter", f"{queue}: {depth} does not add up")
 
 
+def limits(view: View) -> Iterator[Violation]:
+    """Never more messages of a key are out than its limit allows, and no slot is free while one
+    waits."""
+    for one in view.operations:
+        if one.name == "limit":
+            yield violation("limits", f"{one.queue} {one.what['key']}: {one.what['found']}", [one])
+
+
 def orphans(view: View) -> Iterator[Violation]:
     """Once all is quiet nothing is left of requests, leases, leaders and consumers; and every
     process came to its end."""
@@ -196,5 +204,6 @@ CHECKS: tuple[Callable[[View], Iterator[Violation]], ...] = (
     attempts,
     replay.legal,
     counters,
+    limits,
     orphans,
 )

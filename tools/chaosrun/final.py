@@ -23,6 +23,10 @@ ORPHANS = (
     Kind.STATE,
     Kind.SLEEPER,
     Kind.DELAYED,
+    Kind.WAITING,
+    Kind.SLOT,
+    Kind.WINDOW,
+    Kind.BACKLOG,
 )
 DRAINER = "drain.0"
 PATIENCE = 300.0

@@ -15,9 +15,11 @@ from typing import Any
 
 from fdbqueue import fdb
 from fdbqueue.errors import QueueError
+from fdbqueue.values.limits import OwnLimits
 
 from .history import Recorder
-from .place import LEASE, TAKEN, Place
+from .place import KEYS, LEASE, TAKEN, Place
+from .warden import Warden
 
 QUOTA_BYTES = 1 << 20
 """Beyond which no file grows while the disk is full: the log of a store in use soon does."""
@@ -87,6 +89,7 @@ class Nemesis:
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"nemesis:{self.seed}")
+        self.warden = Warden(self.place, self.recorder)
         self.paused: dict[str, float] = {}
         self.full = False
 
@@ -98,6 +101,7 @@ class Nemesis:
             (self._pause, 2),
             (self._options, 2),
             (self._pause_queue, 1),
+            (self._limit_key, 2),
         ]
         if self.server is not None:
             deeds.append((self._strike_server, 0.4))
@@ -106,6 +110,7 @@ class Nemesis:
         deed = self.random.choices([d for d, _ in deeds], [weight for _, weight in deeds])[0]
         try:
             deed()
+            self.warden.look()
         except (QueueError, fdb.FDBError) as error:
             self.counts[f"failed: {error}"] += 1
         time.sleep(self.random.expovariate(1 / self.every))
@@ -115,6 +120,7 @@ class Nemesis:
         for victim in self.victims:
             victim.resume()
         self._mend()
+        self.warden.free()
         for name in TAKEN:
             self._set(name, contention=name, lease=LEASE, backoff=None, window=16)
 
@@ -134,6 +140,17 @@ class Nemesis:
         if not victim.paused:
             victim.pause(LEASE * self.random.uniform(0.2, 2.0))
             self.counts["pauses"] += 1
+
+    def _limit_key(self) -> None:
+        """Change the limits of a key; nobody else does."""
+        name, key = self.random.choice(TAKEN), self.random.choice(KEYS)
+        limits: list[OwnLimits] = [
+            {"concurrency": self.random.choice([1, 2, 5])},
+            {"window": self.random.choice([1, 2, None])},
+            {"paused": self.random.choice([True, False, False])},
+        ]
+        self.warden.limit(name, key, self.random.choice(limits))
+        self.counts["changes of limits"] += 1
 
     def _options(self) -> None:
         name = self.random.choice(TAKEN)

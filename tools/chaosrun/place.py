@@ -19,8 +19,8 @@ MAX_SKEW_MS = 500
 QUEUES: dict[str, dict[str, Any]] = {
     "first": {"contention": "first", "levels": 3, "history_seconds": 86_400},
     "staged": {"contention": "staged", "levels": 3},
-    "auto": {"contention": "auto", "levels": 10},
-    "relaxed": {"contention": "relaxed", "levels": 2, "window": 16},
+    "auto": {"contention": "auto", "levels": 10, "key_concurrency": 3},
+    "relaxed": {"contention": "relaxed", "levels": 2, "window": 16, "key_window": 2},
     "worked": {"levels": 3},
     "watched": {"levels": 3},
     "filtered": {"levels": 2},
@@ -33,6 +33,7 @@ TAKEN = ("first", "staged", "auto", "relaxed")
 BROWSERS: dict[str, str | None] = {"all": None, "eu": "region = 'eu'"}
 FILTERS = {"eu": "region = 'eu'", "us": "region = 'us'"}
 REGIONS = ("eu", "us")
+KEYS = ("k0", "k1", "k2", "k3")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,67 @@
+"""The warden: looks at keys while everything goes on, and notes what their limits do not allow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from fdbqueue.values.limits import KeyState, OwnLimits
+
+from .history import Recorder
+from .place import KEYS, QUEUES, TAKEN, Place
+
+WARDEN = "warden"
+
+
+class Warden:
+    """Changes the limits of single keys, and compares each key at one version with its limits.
+
+    Only it changes limits, so it knows how many may be out: when a limit falls, messages stay out,
+    and none follows until fewer are out than it allows.
+    """
+
+    def __init__(self, place: Place, recorder: Recorder) -> None:
+        self._place = place
+        self._recorder = recorder
+        self._most: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    def limit(self, name: str, key: str, own: OwnLimits) -> None:
+        """Change limits of a key. Whether or not the commit succeeds, what it asked for counts."""
+        default: int = QUEUES[name].get("key_concurrency", 1)
+        asked = own.get("concurrency") or default
+        self._most[name, key] = max(asked, self._most[name, key], default)
+        self._place.queues[name].keys[key].set(self._place.db, **own)
+
+    def look(self) -> None:
+        """Look at all keys."""
+        for name in TAKEN:
+            for key in KEYS:
+                state = self._place.queues[name].keys[key].state(self._place.db)
+                most = self._most[name, key]
+                if found := wrong(state, most):
+                    self._recorder.note(WARDEN, "limit", name, key=key, found=found)
+                slots = state.limits.concurrency or 0
+                if len(state.out) <= slots:
+                    self._most[name, key] = slots
+
+    def free(self) -> None:
+        """Drop all limits of single keys, so that everything can be drained."""
+        for name in TAKEN:
+            for key in KEYS:
+                self._place.queues[name].keys[key].reset(self._place.db)
+
+
+def wrong(state: KeyState, most: int) -> str | None:
+    """What a key's limits do not allow, at one version; None if all is right.
+
+    most: how many were allowed to be out at some time since fewer were.
+    """
+    out, slots, window = len(state.out), state.limits.concurrency, state.limits.window
+    if slots is not None and out > max(slots, most):
+        return f"{out} are out, and {max(slots, most)} may be"
+    full = slots is not None and out >= slots
+    full = full or (window is not None and state.in_window >= window)
+    if state.waiting and not state.limits.paused and not full:
+        return (
+            f"{state.waiting} wait, {out} of {slots} are out, {state.in_window} of {window} ready"
+        )
+    return None
