@@ -252,6 +252,27 @@ def test_fdbq_worker_says_what_is_wrong_with_its_argument(fdbq: Fdbq) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_killed_worker_held_for_an_hour_is_handled_within_half_a_minute(
+    db: fdb.Database, name: str, workers: Workers
+) -> None:
+    # Given a worker that handles one message, and holds two more, for an hour
+    queue = Queue.open(db, name)
+    workers.gate.touch()
+    queue.enqueue_many(db, [b"1", b"2", b"3"])
+    victim = workers.start(LEASE="3600")
+    assert told(victim) == "1"
+    eventually(lambda: queue.depth(db).leased == 3)
+    # When it is killed, and another one works
+    victim.kill()
+    victim.wait()
+    workers.gate.unlink()
+    workers.start(LEASE="3600")
+    # Then that one has them soon
+    eventually(lambda: queue.depth(db).done == 3)
+    assert verify(db, queue).ok
+
+
+@pytest.mark.slow
 def test_two_processes_work_and_stop_together_and_one_that_dies_is_replaced(
     db: fdb.Database, name: str, workers: Workers
 ) -> None:

@@ -16,7 +16,18 @@ from fdbqueue.store.binding import FAILURES
 from fdbqueue.store.embedded import StoreFull
 
 from .history import Recorder
-from .place import BROWSERS, FILTERS, KEYS, LEASE, QUEUES, REGIONS, STREAMED, TAKEN, Job, Place
+from .place import (
+    BROWSERS,
+    FILTERS,
+    KEYS,
+    QUEUES,
+    REGIONS,
+    STREAMED,
+    TAKEN,
+    WORKERS_LEASE,
+    Job,
+    Place,
+)
 
 DEEP = 20
 """Batches in a queue before producers let consumers keep up: a long queue tells less."""
@@ -310,7 +321,7 @@ class Working(Actor):
             if self.random.random() < 0.02:
                 raise LookupError("chaos")
 
-        worker.add(self.queue("worked"), handle, lease=LEASE)
+        worker.add(self.queue("worked"), handle, lease=WORKERS_LEASE)
         with worker:
             while not self.stopped:
                 time.sleep(0.1)

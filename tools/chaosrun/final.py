@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import fdbqueue
@@ -30,6 +31,21 @@ ORPHANS = (
 )
 DRAINER = "drain.0"
 PATIENCE = 300.0
+
+
+DEAD_SECONDS = 45.0
+"""After so long nothing is held by a worker that was killed, whatever befell the others."""
+
+
+def look_at_the_dead(place: Place, recorder: Recorder, killed: Mapping[str, float]) -> None:
+    """Write down what killed workers still hold, while others work. killed: by process, when."""
+    now = time.monotonic()
+    long_dead = {name for name, at in killed.items() if now - at > DEAD_SECONDS}
+    for one in place.queues["worked"].leases(place.db):
+        process = one.consumer.rpartition(".")[0]
+        if process in long_dead:
+            held, since = one.delivery.id, round(now - killed[process])
+            recorder.note(DRAINER, "stuck", "worked", held=held, by=one.consumer, dead_for=since)
 
 
 def drain(place: Place, recorder: Recorder) -> None:

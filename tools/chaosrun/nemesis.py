@@ -91,6 +91,8 @@ class Nemesis:
         self.random = random.Random(f"nemesis:{self.seed}")
         self.warden = Warden(self.place, self.recorder)
         self.paused: dict[str, float] = {}
+        self.killed: dict[str, float] = {}
+        """When each process was killed, by its name and ``time.monotonic``."""
         self.full = False
 
     def turn(self) -> None:
@@ -132,6 +134,7 @@ class Nemesis:
             return
         victim.kill()
         self.recorder.note("nemesis", "killed", process=victim.name)
+        self.killed[victim.name] = time.monotonic()
         victim.name, victim.process = victim.start()
         self.counts["kills"] += 1
 

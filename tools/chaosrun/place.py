@@ -13,6 +13,8 @@ from fdbqueue import Producer, Queue, fdb
 from fdbqueue.store.clocks import Clock
 
 LEASE = 2.0
+WORKERS_LEASE = 300.0
+"""Longer than a run may wait: what a worker held that was killed must return before."""
 MAX_ATTEMPTS = 8
 MAX_SKEW_MS = 500
 

@@ -118,6 +118,7 @@ class Run:
                     break
             seconds = time.monotonic() - began
             nemesis.heal()
+            final.look_at_the_dead(place, self.recorder, nemesis.killed)
             self.stop.touch()
             died += [failed for victim in victims if (failed := self._end(victim))]
         finally:
