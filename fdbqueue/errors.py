@@ -242,11 +242,11 @@ class OptionsMismatch(CatalogueError):
 
 
 class LevelsFixed(OptionsMismatch):
-    """Raised when the number of levels of a queue is to change."""
+    """Raised when the number of levels of a queue, or the order within them, is to change."""
 
     text = (
         "queue {name!r} has {option}={stored!r}, which cannot become {given!r}: its messages are "
-        "stored by level; create another queue and move them there"
+        "stored that way; create another queue and move them there"
     )
 
 

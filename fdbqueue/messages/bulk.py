@@ -14,7 +14,7 @@ from ..values.records import record
 from ..values.states import FORWARD_DELAYED, FORWARD_READY, PURGE_DEAD, State, Transition
 from . import inspection, lookup, payloads, transitions
 from .delivery import scan
-from .enqueue import admission, index_allocation
+from .enqueue import admission, index_allocation, level_order
 from .enqueue.admission import Draft
 from .lookup import Found
 
@@ -49,7 +49,8 @@ class Operation:
 def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, bytes]]:
     """The ranges of keys that hold the messages of a kind, in the order of delivery.
 
-    Only ready messages that exist now, so that arrivals cannot keep an operation from ending.
+    Only ready messages that exist now, so that arrivals cannot keep an operation from ending; in a
+    sorted level also those that come in before the last of them, ahead of the operation.
     """
     keys = scope.keys
     if kind is not Kind.READY:
@@ -57,10 +58,7 @@ def ranges(tr: fdb.Transaction, scope: Scope, kind: Kind) -> list[tuple[bytes, b
         return [(every.start, every.stop)]
     ends = [index_allocation.reads(tr, keys, level) for level in range(scope.options.levels)]
     return [
-        (
-            keys.ready_level(level).start,
-            keys.ready_end(level, index_allocation.next_index(keys.levels[level], *reads)),
-        )
+        (keys.ready_level(level).start, level_order.end(scope, level, reads))
         for level, reads in enumerate(ends)
     ]
 
@@ -163,6 +161,7 @@ def _arrive(tr: fdb.Transaction, scope: Scope, target: Scope, rows: Sequence[Fou
             expires_at_ms=None if death else envelope.expires_at_ms,
             key=envelope.key or envelope.former_key,
             former_key=None,
+            last_value=None,
             death=death or envelope.death,
         )
         drafts.append(Draft(fresh, row.place.due_ms if isinstance(row.place, Due) else None))

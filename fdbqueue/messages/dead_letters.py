@@ -1,7 +1,7 @@
 """Dead letters: messages that are not delivered any more, kept for a person to inspect.
 
 The queue keeps them itself, or sends them to another queue, as ordinary messages that remember how
-they died. They stay here if that queue does not exist or does not take payloads of their size.
+they died. They stay here if that queue does not exist or does not take them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import replace
 from ..errors import QueueNotFound
 from ..schema import catalogue
 from ..schema.codec.dead_letters import DeadLetter, pack_dead, unpack_dead
+from ..schema.codec.envelopes import Envelope
 from ..schema.codec.lookup import DeadRecord
 from ..schema.keys import Kind
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import DeadMessage, Message, Position
+from ..values.options import QueueOptions
 from ..values.states import (
     DEAD_LETTER,
     DEAD_LETTER_DELAYED,
@@ -31,7 +33,7 @@ from ..values.states import (
 from . import lookup, payloads, transitions
 from .delivery import scan
 from .delivery.scan import BATCH_BYTES
-from .enqueue import append, index_allocation
+from .enqueue import append, index_allocation, last_values, level_order
 from .transaction_budget import STEP_BYTES, fitting
 
 BATCH = 100
@@ -66,8 +68,7 @@ def add(
         return
     other = _other(tr, scope)
     if other is not None:
-        limit = other.options.max_payload
-        stays = [each[0].envelope.size > limit or each[0].envelope.opaque for each in messages]
+        stays = [not _fits(other.options, message.envelope) for message, _ in messages]
         leaving = [each for each, here in zip(messages, stays, strict=True) if not here]
         messages = [each for each, here in zip(messages, stays, strict=True) if here]
         _forward(tr, scope, other, source, leaving)
@@ -162,8 +163,8 @@ def redrive(
     """Make dead letters ready again, behind all others of their level, with no attempts made.
 
     They keep their ids, and lose their times to live. A dead letter stays if another message has
-    its unique key, or if this release cannot read it. Returns how many became ready. The caller has
-    read them with a conflict. One round trip.
+    its unique key, or is a newer one of its last value, or if this release cannot read it. Returns
+    how many became ready. The caller has read them with a conflict. One round trip.
     """
     keys = scope.keys
     records = [each for each in records if each[1].envelope.opaque is None]
@@ -171,13 +172,17 @@ def redrive(
         tr.get(keys.unique(message.envelope.unique)) if message.envelope.unique else None
         for _, message in records
     ]
+    values = [last_values.value(scope, message.envelope) for _, message in records]
+    newest = [None if value is None else tr.get(keys.latest(value)) for value in values]
     ends = {
         level: index_allocation.reads(tr, keys, level)
         for level in {message.position.level for _, message in records}
     }
     taken: set[str] = set()
     entries = []
-    for (record, message), holder in zip(records, held, strict=True):
+    for (record, message), holder, newer in zip(records, held, newest, strict=True):
+        if newer is not None and newer.present():
+            continue
         unique = message.envelope.unique
         if unique and holder is not None:
             if holder.present() or unique in taken:
@@ -187,8 +192,10 @@ def redrive(
         del tr[lookup.key(keys, record)]
         envelope = replace(message.envelope, id=message.id, attempts=0, expires_at_ms=None)
         entries.append((message.position.level, envelope))
-    for message in append.append(tr, scope, entries, REDRIVE, ends):
+    added = append.append(tr, scope, entries, REDRIVE, ends)
+    for message in added:
         lookup.point(tr, keys, message, message.position)
+    last_values.replace_older(tr, scope, added)
     return len(entries)
 
 
@@ -212,6 +219,13 @@ def _other(tr: fdb.Transaction, scope: Scope) -> Scope | None:
         return catalogue.Entry(name, scope.root, scope.root.queue(name), scope.clock).scope(tr)
     except QueueNotFound:
         return None
+
+
+def _fits(options: QueueOptions, envelope: Envelope) -> bool:
+    """Whether a queue with these options takes a message, which it must be able to read."""
+    if envelope.opaque is not None or envelope.size > options.max_payload:
+        return False
+    return level_order.takes(options, envelope)
 
 
 def _forward(
@@ -249,11 +263,12 @@ def _forward(
                     key=None,
                     slot=None,
                     window=None,
+                    last_value=None,
                     former_key=envelope.key or envelope.former_key,
                     death=death,
                 )
             ),
         )
         entries.append((other.options.level(priority), arrived))
-    append.append(tr, other, entries)
+    last_values.replace_older(tr, other, append.append(tr, other, entries))
     transitions.record(tr, scope, _FORWARD[source], stored)

@@ -15,10 +15,10 @@ from ..schema.codec.envelopes import Envelope, open_envelope
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
-from ..values.states import DEFER, PROMOTE, SCHEDULE, State, Transition
+from ..values.states import DEFER, PROMOTE, REPLACE_DELAYED, SCHEDULE, State, Transition
 from . import lookup, time_to_live, transitions
 from .delivery import requeue
-from .enqueue import append, index_allocation
+from .enqueue import append, index_allocation, last_values
 from .transaction_budget import SIDE_BYTES, fitting, weight
 
 SOON_MS = 10_000
@@ -82,8 +82,10 @@ def promote(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> tuple[int
     time_to_live.reject_unreadable(tr, scope, State.DELAYED, unreadable)
     _return(tr, scope, resting)
     entries = [(message.position.level, message.envelope) for message in fresh]
-    for message in append.append(tr, scope, entries, PROMOTE, ends):
+    added = append.append(tr, scope, entries, PROMOTE, ends)
+    for message in added:
         lookup.point(tr, scope.keys, message, message.position)
+    last_values.replace_older(tr, scope, added)
     returned = len(fresh) + len(resting)
     # When one with an ordering key ends, the next one becomes ready.
     ready = returned + sum(each.envelope.key is not None for each in expired)
@@ -101,6 +103,7 @@ def _unpacked(scope: Scope, key: bytes, value: bytes) -> tuple[Position, Envelop
 
 
 def _return(tr: fdb.Transaction, scope: Scope, resting: Sequence[StoredMessage]) -> None:
+    resting = last_values.remaining(tr, scope, REPLACE_DELAYED, resting)
     requeue.put_back(tr, scope, resting)
     for message in resting:
         lookup.point(tr, scope.keys, message, message.position)

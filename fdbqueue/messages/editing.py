@@ -16,7 +16,7 @@ from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
 from . import delayed, lookup, transitions
 from .delivery import scan
-from .enqueue import index_allocation
+from .enqueue import level_order
 from .lookup import Found
 
 
@@ -47,7 +47,7 @@ def edit(
         counters.shift(tr, scope.keys, State.READY, old.position.level, level, envelope.size)
         return
     if level != old.position.level and old.position.index:
-        (new,) = index_allocation.assign(tr, scope, [(level, envelope)])
+        (new,) = level_order.assign(tr, scope, [(level, envelope)])
         # No other message may take its index while it is away.
         tr.max(scope.keys.tail(level), pack_index(new.position.index))
     if isinstance(place, Due):

@@ -19,6 +19,8 @@ from ..values.states import State, Transition
 
 MAX_EVENTS = 500
 """The most events of a line."""
+LINE_BYTES = 80_000
+"""The most bytes of their ids and places; those of sorted queues are long."""
 
 # Orders the lines of one transaction.
 _lines = itertools.count()
@@ -44,7 +46,16 @@ def record(
 def _lines_of(messages: Sequence[StoredMessage]) -> Iterator[tuple[str, list[StoredMessage]]]:
     """Messages of one consumer that stand together, as many as a line has."""
     for consumer, together in itertools.groupby(messages, key=lambda each: each.consumer):
-        while some := list(itertools.islice(together, MAX_EVENTS)):
+        some: list[StoredMessage] = []
+        size = 0
+        for each in together:
+            length = len(each.id) + 2 * len(each.position.random)
+            if len(some) == MAX_EVENTS or (some and size + length > LINE_BYTES):
+                yield consumer, some
+                some, size = [], 0
+            some.append(each)
+            size += length
+        if some:
             yield consumer, some
 
 

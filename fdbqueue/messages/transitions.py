@@ -88,5 +88,9 @@ def _tidy(
         del tr[keys.unique(envelope.unique)]
     if envelope.expires_at_ms is not None and (ends or transition.target is State.DEAD):
         del tr[keys.mortal(envelope.expires_at_ms, message.id)]
+    if envelope.last_value is not None and (ends or transition.target is State.DEAD):
+        # Only if it is the newest; a producer that replaces it meanwhile conflicts.
+        tr.compare_and_clear(keys.latest(envelope.last_value), message.id.encode())
+        del tr[keys.replaced(envelope.last_value, message.id)]
     if ends and (envelope.id or transition.source in (State.DELAYED, State.DEAD)):
         del tr[keys.moved(message.id)]

@@ -14,7 +14,7 @@ from ..store.clocks import SYSTEM_CLOCK, Clock
 from ..values import compression, durations, serializers
 from ..values.durations import Seconds
 from ..values.model import Delivery, Message, T
-from ..values.options import Options, QueueOptions
+from ..values.options import FIXED, Options, QueueOptions
 from ..values.serializers import Serializer
 from . import administration, housekeeping, inspection, settlement
 from . import consume as receiving
@@ -221,21 +221,21 @@ class Queue(Enqueuing[T]):
     ) -> QueueOptions:
         """Change some options; returns all of them.
 
-        The number of levels cannot change: messages are stored by level. With a database, a new
-        ``key_concurrency`` or ``key_window`` lets messages of all keys out that no longer have to
-        wait, in as many transactions as that takes; otherwise each key follows when one of its
-        messages ends, or at a sweep. Conflicts with every operation in flight on the queue. Raises
-        ``InvalidOptions``, ``LevelsFixed``.
+        ``levels``, ``sort`` and ``last_value`` cannot change: they say how messages are stored.
+        With a database, a new ``key_concurrency`` or ``key_window`` lets messages of all keys out
+        that no longer have to wait, in as many transactions as that takes; otherwise each key
+        follows when one of its messages ends, or at a sweep. Conflicts with every operation in
+        flight on the queue. Raises ``InvalidOptions``, ``LevelsFixed``.
         """
 
         def change(tr: fdb.Transaction) -> QueueOptions:
             scope = self._scope(tr)
             stored = scope.options
             wanted = _fitting(self.name, QueueOptions.of({**stored.to_json(), **changes}))
-            if wanted.levels != stored.levels:
-                raise LevelsFixed(
-                    name=self.name, option="levels", stored=stored.levels, given=wanted.levels
-                )
+            for option in FIXED:
+                before, after = getattr(stored, option), getattr(wanted, option)
+                if before != after:
+                    raise LevelsFixed(name=self.name, option=option, stored=before, given=after)
             catalogue.change(tr, scope, wanted)
             return wanted
 

@@ -20,8 +20,10 @@ from . import subscription_definitions
 from .keys import QueueKeys, RootKeys
 from .scope import Chore, Scope
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """1 had no identity, and 2 other numbers for MOVED and EXPIRY."""
+OLDEST_VERSION = 5
+"""That of a queue without ``sort`` and ``last_value``, which an older release would not heed."""
 IDENTITY_BYTES = 16
 """Random; tells a queue from any other that ever has its name."""
 STRAYS_SECONDS = 10.0
@@ -153,7 +155,8 @@ def _touch(tr: fdb.Transaction) -> None:
 
 
 def _write(tr: fdb.Transaction, keys: QueueKeys, identity: str, options: QueueOptions) -> None:
-    _put(tr, keys, {"format": FORMAT_VERSION, "identity": identity, "options": options.to_json()})
+    version = FORMAT_VERSION if options.ordered else OLDEST_VERSION
+    _put(tr, keys, {"format": version, "identity": identity, "options": options.to_json()})
 
 
 def _put(tr: fdb.Transaction, keys: QueueKeys, stored: dict[str, Any]) -> None:
@@ -173,7 +176,7 @@ def _parsed(value: bytes, name: str) -> tuple[str, QueueOptions]:
         found = int(stored["format"])
         if found > FORMAT_VERSION:
             raise FormatTooNew(what=what, found=found, known=FORMAT_VERSION)
-        if found < FORMAT_VERSION:
+        if found < OLDEST_VERSION:
             raise CorruptData(what=what, problem=f"format version {found} is not read any more")
         identity, given = str(stored["identity"]), stored["options"]
     except (ValueError, KeyError, TypeError) as error:

@@ -46,7 +46,7 @@ class Scope:
     identity: tells the queue from earlier and later ones of its name. root: the keys beside it.
     strays: when to read for leases of another cluster; see ``lease_expiry``. levels: the level of
     each priority. plain_bytes: the largest payload that is stored unchanged, with nothing beside
-    its message; negative if the queue has bounds or a history.
+    its message; negative if the queue has bounds, a history, or another order than that of arrival.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Scope:
 
 def _plain_bytes(options: QueueOptions) -> int:
     beside = (options.history_seconds, options.max_messages, options.max_bytes)
-    if any(option is not None for option in beside):
+    if options.ordered or any(option is not None for option in beside):
         return -1
     packed = MAX_PAYLOAD if options.compression == "none" else options.compress_from - 1
     return min(options.max_payload, INLINE_LIMIT, packed)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from ..errors import InvalidArgument
 from ..messages.delivery import scan
 from ..messages.streams.planning import Limits
 from ..schema.codec.envelopes import FIELDS, open_fields
@@ -62,8 +63,9 @@ def advance(
     already; otherwise one message is passed even if it exceeds the limits.
 
     One round trip for a few messages. Snapshot reads; conflicts with concurrent enqueues at the
-    passed indexes.
+    passed indexes. Raises ``InvalidArgument`` for a sorted queue.
     """
+    _check(scope)
     passed = Passed(dict(places))
     last: dict[int, Position] = {}
     for position, value in _ready(tr, scope, places, limits):
@@ -93,14 +95,25 @@ def begin(tr: fdb.Transaction, scope: Scope, start: StartPosition) -> dict[int, 
     """The places, by level, of a start position. At most one round trip.
 
     "now" is behind all messages, and later enqueues come behind that, as in ``advance``. Raises
-    ``InvalidArgument`` for a level that the queue does not have.
+    ``InvalidArgument`` for a level that the queue does not have, and for a sorted queue.
     """
+    _check(scope)
     if start.name == FIRST:
         return {}
     found = start.find(tr, scope)
     for level, (_, index) in found.items():
         cursors.fence(tr, scope.keys, level, index)
     return {level: cursor for level, (cursor, _) in found.items()}
+
+
+def _check(scope: Scope) -> None:
+    if scope.options.sort is not None:
+        raise InvalidArgument(
+            argument="queue",
+            value=scope.name,
+            problem="it is sorted, so a message may come in where a stream has passed: "
+            "read it as a table, or consume it",
+        )
 
 
 def _ready(

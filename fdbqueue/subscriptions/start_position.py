@@ -45,9 +45,16 @@ class StartPosition:
 
         One round trip, snapshot reads: a message that commits before a fence at that index is
         skipped like the others; one that commits later takes a higher index, if need be after a
-        retry. Raises ``InvalidArgument`` for a level that the queue does not have.
+        retry. Raises ``InvalidArgument`` for a level that the queue does not have, and in a sorted
+        queue.
         """
         keys, position = scope.keys, self.position
+        if scope.options.sort is not None:
+            raise InvalidArgument(
+                argument=self.argument,
+                value=self.name,
+                problem='in a sorted queue a message may come in anywhere: start at "first"',
+            )
         if position is not None and position.level >= scope.options.levels:
             raise InvalidArgument(
                 argument=self.argument, value=self.name, problem="the queue has no such level"

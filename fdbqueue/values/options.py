@@ -48,6 +48,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "when_full": WHEN_FULL,
     "dropped": ("drop", "dead"),
 }
+FIXED = ("levels", "sort", "last_value")
+"""The options that say how messages are stored, and so cannot change."""
 _BESIDE = ("clock", "create", "root", "serializer")
 """Other arguments of ``Queue.open``, which may be misspelt as well."""
 
@@ -78,6 +80,8 @@ class Options(TypedDict, total=False):
     resume_at: float
     key_concurrency: int | None
     key_window: int | None
+    sort: str | None
+    last_value: str | None
 
 
 @record
@@ -120,6 +124,10 @@ class QueueOptions:
     key_window: how many messages of one key may be ready at once, unless they come back after a
         delivery or the key has a limit of its own, 1 to 1,000; None for as many as may be out.
         The next message becomes ready when one is taken, behind all others.
+    sort: the header whose values order the messages of a level, ascending, in place of their
+        arrival; None for the order of arrival. Fixed when the queue is created.
+    last_value: the header of which the queue keeps only the newest message of each value; None to
+        keep all. Fixed when the queue is created; not together with bounds.
     """
 
     levels: int = 10
@@ -145,6 +153,8 @@ class QueueOptions:
     resume_at: float = 0.8
     key_concurrency: int | None = 1
     key_window: int | None = None
+    sort: str | None = None
+    last_value: str | None = None
 
     def __post_init__(self) -> None:
         _integer("levels", self.levels, 1, MAX_LEVELS)
@@ -180,6 +190,12 @@ class QueueOptions:
             raise InvalidOptions(option="resume_at", problem="must be more than 0, at most 1")
         for limit in ("key_concurrency", "key_window"):
             check_key_limit(limit, getattr(self, limit))
+        for option in FIXED[1:]:
+            if (header := getattr(self, option)) is not None:
+                _header(option, header)
+        if self.last_value is not None and (self.max_messages or self.max_bytes):
+            problem = "has no bounds: a message takes the room of the one that it replaces"
+            raise InvalidOptions(option="last_value", problem=problem)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> QueueOptions:
@@ -199,6 +215,11 @@ class QueueOptions:
     def to_json(self) -> dict[str, Any]:
         """The options as JSON-ready values."""
         return asdict(self)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a header has a say in where messages stand, or which of them stay."""
+        return self.sort is not None or self.last_value is not None
 
     @property
     def max_priority(self) -> int:
@@ -223,7 +244,8 @@ class QueueOptions:
 def parse(stored: Any, what: str) -> QueueOptions:
     """Stored options. One that is missing or that this release does not know has its default.
 
-    Raises ``CorruptData`` if they are not options, or if the levels are not understood.
+    Raises ``CorruptData`` if they are not options, or if one that says how messages are stored is
+    not understood.
     """
     if not isinstance(stored, dict):
         raise CorruptData(what=what, problem=f"its options are a {type(stored).__name__}")
@@ -236,7 +258,7 @@ def parse(stored: Any, what: str) -> QueueOptions:
             option, problem = str(vars(error)["option"]), str(error)
         except InvalidName as error:
             option, problem = "dead_letter_queue", str(error)
-        if option not in given or option == "levels":
+        if option not in given or option in FIXED:
             raise CorruptData(what=what, problem=problem)
         log.warning("%s: using the default of an option: %s", what, problem)
         del given[option]
@@ -290,6 +312,12 @@ def check_key_limit(option: str, limit: object) -> None:
     """How many messages of a key may be out, or ready, at once; raises ``InvalidOptions``."""
     if limit is not None:
         _integer(option, limit, 1, MAX_OF_KEY)
+
+
+def _header(option: str, header: object) -> None:
+    if not isinstance(header, str) or not 0 < len(header) <= MAX_NAME_LENGTH:
+        problem = f"must be the name of a header, with 1 to {MAX_NAME_LENGTH} characters"
+        raise InvalidOptions(option=option, problem=problem)
 
 
 def _integer(option: str, value: object, low: int, high: int) -> None:

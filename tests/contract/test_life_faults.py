@@ -12,6 +12,7 @@ import tenacity
 from fdbqueue import Delivery, Depth, NewMessage, Queue, State, verify
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.values.model import Headers
 from fdbqueue.values.states import TRANSITIONS
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
@@ -32,7 +33,7 @@ PLANS: list[tuple[str | None, ...]] = [
 
 
 class Scene:
-    """Two queues and a clock; every operation meets the faults of the plan."""
+    """Four queues and a clock; every operation meets the faults of the plan."""
 
     def __init__(self, db: Database, space: Subspace, plan: Sequence[str | None]) -> None:
         self.calm, self.plan = db, plan
@@ -50,6 +51,8 @@ class Scene:
         self.sends = Queue.create(
             self.flaky, "sends", **options, expired="dead", dead_letter_queue="plain"
         )
+        self.keeps = Queue.create(self.flaky, "keeps", **options, last_value="of", sort="at")
+        self.queues = (self.plain, self.buries, self.sends, self.keeps)
 
     @property
     def flaky(self) -> Database:
@@ -65,6 +68,7 @@ class Scene:
         self.play_ends()
         for queue in (self.buries, self.sends):
             self.play_expiry(queue)
+        self.play_values()
 
     def play_settlements(self) -> None:
         queue = self.plain
@@ -130,11 +134,29 @@ class Scene:
         assert queue.receive(self.flaky) is None
         queue.sweep(self.flaky)
 
+    def play_values(self) -> None:
+        """Newer values come while older ones are leased, delayed and ready."""
+        queue = self.keeps
+
+        def enqueue(at: int, payload: bytes) -> None:
+            headers: Headers = {"of": "tea", "at": at}
+            queue.enqueue_many(self.flaky, [NewMessage(payload, headers=headers)])
+
+        enqueue(3, b"leased")
+        leased = self.take(queue)
+        enqueue(2, b"delayed")
+        queue.release(self.flaky, leased)
+        queue.release(self.flaky, self.take(queue), delay=5 * MINUTE)
+        enqueue(1, b"ready")
+        enqueue(4, b"newest")
+        self.clock.seconds += 6 * MINUTE
+        queue.sweep(self.flaky)
+
     def told(self) -> dict[str, list[tuple[str, int, int]]]:
         """The histories, without what differs from run to run."""
         return {
             queue.name: [(e.transition, e.level, e.attempt) for e in queue.history(self.calm)]
-            for queue in (self.plain, self.buries, self.sends)
+            for queue in self.queues
         }
 
 
@@ -163,13 +185,15 @@ def test_every_transition_happens_once_under_every_plan_of_faults(
     scene = Scene(db, space.subspace(("faulty",)), plan)
     scene.play()
     assert scene.told() == told
-    for queue in (scene.plain, scene.buries, scene.sends):
+    for queue in scene.queues:
         result = verify(db, queue)
         assert not result.deviations, result
     left = scene.plain.peek(db, 100)
     assert {message.death.queue for message in left if message.death} == {"sends"}
     assert scene.plain.depth(db).ready == len(left) == 4
     assert scene.buries.depth(db) == Depth(enqueued=4, dead=4)
+    assert [message.payload for message in scene.keeps.peek(db, 9)] == [b"newest"]
+    assert scene.keeps.depth(db) == Depth(enqueued=4, ready=1, purged=3, ready_bytes=6)
     assert {State.DEAD} == {
         found.state
         for letter in scene.buries.dead.list(db)

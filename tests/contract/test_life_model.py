@@ -35,6 +35,7 @@ from fdbqueue.messages.delivery.redelivery import release_delay
 from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from fdbqueue.store.clocks import Clock
+from fdbqueue.values.model import HeaderValue
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -42,6 +43,8 @@ START_MS = 1_700_000_000_000
 LEASE = 60.0
 REST = 20.0
 WINDOW = 300.0
+LEVELS = {3: 2, 4: 1, 6: 0}
+"""By priority, in a queue with three of them."""
 SELDOM = 3
 """How often all runs together must do at least what the strategies would choose too seldom."""
 
@@ -79,6 +82,21 @@ class Record:
     placed: bool = field(default=False)
     begun: bool = False
     alone: bool = False
+    value: HeaderValue = None
+    newest: bool = False  # of its value
+    replaced: bool = False  # by a newer one, while it was not ready
+
+
+HEADER = "value"
+ORDERS = [(), ("sort",), ("last_value",), ("sort", "last_value")]
+"""The options that the header is given to."""
+VALUES = [None, None, 1, 2, -3, 2.5, "a", True]
+
+
+def rank(value: HeaderValue) -> tuple[int, Any]:
+    """The order of values: none, texts, integers, other numbers, then False and True."""
+    kinds = (type(None), str, int, float, bool)
+    return kinds.index(type(value)), 0 if value is None else value
 
 
 class Life(RuleBasedStateMachine):
@@ -88,14 +106,17 @@ class Life(RuleBasedStateMachine):
         expired=st.sampled_from(["drop", "dead"]),
         backoff=st.booleans(),
         elsewhere=st.booleans(),
+        order=st.sampled_from(ORDERS),
     )
-    def create(self, expired: str, backoff: bool, elsewhere: bool) -> None:
+    def create(self, expired: str, backoff: bool, elsewhere: bool, order: tuple[str, ...]) -> None:
         self.db = database()
         self.space = fdb.Subspace((f"test-{uuid.uuid4().hex}",))
         self.clock = FrozenClock()
         self.expired, self.rest = expired, REST if backoff else 0.0
         self.elsewhere = elsewhere
+        self.order = order
         options: dict[str, Any] = {"dead_letter_queue": "graveyard"} if elsewhere else {}
+        options |= dict.fromkeys(order, HEADER)
         self.graveyard = Queue.create(self.db, "graveyard", root=self.space, clock=self.clock)
         self.queue = Queue.create(
             self.db,
@@ -133,7 +154,37 @@ class Life(RuleBasedStateMachine):
         return [record for record in self.records if record.state is state]
 
     def ready(self) -> list[Record]:
-        return sorted(self.of(State.READY), key=lambda r: (r.level, r.order))
+        return sorted(self.of(State.READY), key=self.place)
+
+    def place(self, record: Record) -> tuple[Any, ...]:
+        by = rank(record.value) if "sort" in self.order else ()
+        return record.level, by, record.order
+
+    def newest(self, record: Record) -> Record | None:
+        """The newest message of the same value."""
+        same = [r for r in self.records if r.newest and rank(r.value) == rank(record.value)]
+        return same[0] if same and "last_value" in self.order else None
+
+    def arrive(self, record: Record) -> None:
+        """It becomes ready behind all others, and replaces the one before."""
+        record.state, record.order, record.placed = State.READY, next(self.orders), True
+        older = self.newest(record)
+        if older is not None:
+            older.newest = False
+            if older.state is State.READY:
+                self.end(older, "purged")
+                DONE["replaced"] += 1
+            else:
+                older.replaced = True
+        record.newest = record.value is not None
+
+    def come_back(self, record: Record) -> None:
+        """It becomes ready at its place, unless it was replaced."""
+        if record.replaced:
+            self.end(record, "purged")
+            DONE["came too late"] += 1
+        else:
+            record.state = State.READY
 
     def holding(self, unique: str | None) -> list[Record]:
         alive = [r for r in self.records if r.state is not State.DEAD]
@@ -153,6 +204,7 @@ class Life(RuleBasedStateMachine):
             self.end(record, "purged")
         else:
             record.state, record.expires = State.DEAD, None
+            record.newest = record.replaced = False
 
     def expire(self, record: Record) -> None:
         if self.expired == "dead":
@@ -167,7 +219,7 @@ class Life(RuleBasedStateMachine):
         elif delay:
             record.state, record.due = State.DELAYED, self.now + int(delay * 1000)
         else:
-            record.state = State.READY
+            self.come_back(record)
 
     def fail(self, record: Record, delay: float | None) -> None:
         record.attempts += 1
@@ -194,9 +246,10 @@ class Life(RuleBasedStateMachine):
             if not self.alive(record):
                 self.expire(record)
                 continue
-            record.state = State.READY
-            if not record.placed:
-                record.placed, record.order = True, next(self.orders)
+            if record.placed:
+                self.come_back(record)
+            else:
+                self.arrive(record)
 
     # -- producing ---------------------------------------------------------------------------
 
@@ -206,6 +259,7 @@ class Life(RuleBasedStateMachine):
         ttl=st.sampled_from([None, None, 30, 90]),
         unique=st.sampled_from([None, None, None, "k"]),
         dedup_id=st.sampled_from([None, None, None, "d"]),
+        value=st.sampled_from(VALUES),
     )
     def enqueue(
         self,
@@ -214,6 +268,7 @@ class Life(RuleBasedStateMachine):
         ttl: int | None,
         unique: str | None,
         dedup_id: str | None,
+        value: HeaderValue = None,
     ) -> None:
         if delay and any(r.due == self.now + delay * 1000 for r in self.of(State.DELAYED)):
             # Of two producers, what is due at the same millisecond has no order.
@@ -225,6 +280,7 @@ class Life(RuleBasedStateMachine):
                 NewMessage(
                     payload,
                     priority,
+                    headers={HEADER: value},
                     delay=delay,
                     ttl=ttl,
                     unique=unique,
@@ -241,40 +297,48 @@ class Life(RuleBasedStateMachine):
             return
         if dedup_id:
             self.dedup[dedup_id] = (message_id, self.now + int(WINDOW * 1000))
-        self.added(message_id, payload, priority, delay=delay, ttl=ttl, unique=unique)
+        self.added(message_id, payload, priority, value, delay=delay, ttl=ttl, unique=unique)
 
-    @rule(priorities=st.lists(st.sampled_from([3, 4, 6]), min_size=2, max_size=6))
-    def enqueue_some(self, priorities: list[int]) -> None:
+    @rule(
+        some=st.lists(
+            st.tuples(st.sampled_from([3, 4, 6]), st.sampled_from(VALUES)), min_size=2, max_size=6
+        )
+    )
+    def enqueue_some(self, some: list[tuple[int, HeaderValue]]) -> None:
         """Together: those of one level share a row."""
-        payloads = [b"%d" % next(self.names) for _ in priorities]
-        ids = self.queue.enqueue_many(self.db, list(map(NewMessage, payloads, priorities)))
-        for message_id, payload, priority in zip(ids, payloads, priorities, strict=True):
-            self.added(message_id, payload, priority)
+        messages = [
+            NewMessage(b"%d" % next(self.names), priority, headers={HEADER: value})
+            for priority, value in some
+        ]
+        ids = self.queue.enqueue_many(self.db, messages)
+        for message_id, message, (priority, value) in zip(ids, messages, some, strict=True):
+            self.added(message_id, message.payload, priority, value)
 
     def added(
         self,
         message_id: str,
         payload: bytes,
         priority: int,
+        value: HeaderValue,
         *,
         delay: int = 0,
         ttl: int | None = None,
         unique: str | None = None,
     ) -> None:
         self.counts["enqueued"] += 1
-        self.records.append(
-            Record(
-                id=message_id,
-                payload=payload,
-                level={3: 2, 4: 1, 6: 0}[priority],
-                state=State.DELAYED if delay else State.READY,
-                order=0.0 if delay else next(self.orders),
-                due=self.now + delay * 1000,
-                expires=None if ttl is None else self.now + ttl * 1000,
-                unique=unique,
-                placed=not delay,
-            )
+        record = Record(
+            id=message_id,
+            payload=payload,
+            level=LEVELS[priority],
+            state=State.DELAYED,
+            due=self.now + delay * 1000,
+            expires=None if ttl is None else self.now + ttl * 1000,
+            unique=unique,
+            value=value,
         )
+        if not delay:
+            self.arrive(record)
+        self.records.append(record)
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -465,12 +529,50 @@ class Life(RuleBasedStateMachine):
             assert self.queue.dead.purge_ids(self.db, [record.id]) == 1
             self.end(record, "purged")
             return
-        free = not self.holding(record.unique)
+        free = not self.holding(record.unique) and self.newest(record) is None
         assert self.queue.dead.redrive_ids(self.db, [record.id]) == free
         if not free:
             return
-        record.state, record.attempts = State.READY, 0
-        record.order, record.placed = next(self.orders), True
+        record.attempts = 0
+        self.arrive(record)
+
+    @precondition(lambda self: not self.paused)
+    @rule(
+        data=st.data(),
+        how=st.sampled_from(["release", "rest", "fail", "fail now", "lapse"]),
+        value=st.sampled_from(VALUES[2:]),
+    )
+    def replace_and_return(self, data: st.DataObject, how: str, value: HeaderValue) -> None:
+        """A newer message comes while one is leased."""
+        terms: dict[str, Any] = {"priority": 6, "delay": 0, "unique": None, "dedup_id": None}
+        self.enqueue(**terms, ttl=None, value=value)
+        self.receive("one", 3)
+        held = [record for record in self.of(State.LEASED) if record.value == value]
+        self.enqueue(**terms, ttl=30, value=value)
+        if how == "lapse":
+            self.wait(61)
+            self.sweep()
+        elif held:
+            self.settle(data, how)
+            self.wait(16)
+
+    def editable(self) -> list[Record]:
+        """What waits, but for what is due: an edit makes all of that ready."""
+        later = [record for record in self.of(State.DELAYED) if record.due > self.now]
+        return self.of(State.READY) + later
+
+    @precondition(lambda self: bool(self.editable()))
+    @rule(data=st.data(), priority=st.sampled_from([3, 4, 6]), delay=st.sampled_from([None, 12]))
+    def edit(self, data: st.DataObject, priority: int, delay: int | None) -> None:
+        record = data.draw(st.sampled_from(self.editable()))
+        if delay and any(r.due == self.now + delay * 1000 for r in self.of(State.DELAYED)):
+            self.clock.ms += 1
+        assert self.queue.edit(self.db, record.id, priority=priority, delay=delay)
+        if LEVELS[priority] != record.level:
+            record.level = LEVELS[priority]
+            record.order = next(self.orders) if record.placed else 0.0
+        if delay:
+            record.state, record.due = State.DELAYED, self.now + delay * 1000
 
     @rule(refill=st.lists(st.sampled_from([3, 4, 6]), max_size=3))
     def purge(self, refill: list[int]) -> None:
@@ -542,7 +644,15 @@ class Life(RuleBasedStateMachine):
         # What claims leave that were settled one by one goes when it falls due.
         self.clock.ms += 2_000 * int(LEASE)
         self.queue.sweep(self.db)
-        kinds = (Kind.MOVED, Kind.UNIQUE, Kind.MORTAL, Kind.UNTIL, Kind.EXPIRY, Kind.CHUNK)
+        kinds = (
+            Kind.MOVED,
+            Kind.UNIQUE,
+            Kind.MORTAL,
+            Kind.UNTIL,
+            Kind.EXPIRY,
+            Kind.CHUNK,
+            Kind.LATEST,
+        )
         left = [
             kind.name
             for kind in kinds
@@ -582,4 +692,5 @@ def test_the_life_of_messages_is_that_of_the_model() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    assert all(DONE[each] >= SELDOM for each in ("dequeue", "purge", "pause", "resume")), DONE
+    often = ("dequeue", "purge", "pause", "resume", "replaced", "came too late")
+    assert all(DONE[each] >= SELDOM for each in often), DONE

@@ -22,7 +22,7 @@ from fdbqueue import Queue
 from fdbqueue.store import clocks
 from fdbqueue.store.binding import DEFAULT, Engine
 from fdbqueue.store.embedded import faults
-from tests.contract.test_life_model import Life
+from tests.contract.test_life_model import ORDERS, Life
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -55,10 +55,18 @@ class Troubled(Life):
         expired=st.sampled_from(["drop", "dead"]),
         backoff=st.booleans(),
         elsewhere=st.booleans(),
+        order=st.sampled_from(ORDERS),
         number=st.integers(0, 2**32 - 1),
     )
-    def create(self, expired: str, backoff: bool, elsewhere: bool, number: int = 0) -> None:
-        super().create(expired, backoff, elsewhere)
+    def create(
+        self,
+        expired: str,
+        backoff: bool,
+        elsewhere: bool,
+        order: tuple[str, ...],
+        number: int = 0,
+    ) -> None:
+        super().create(expired, backoff, elsewhere, order)
         self.plain, self.source = self.db, random.Random(number)
         self.clock.now_ms(self.plain)  # Asked before there are faults: its clock is years behind.
         self.db = FlakyDatabase(self.plain, self.troubles())  # type: ignore[assignment]

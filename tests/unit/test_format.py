@@ -16,7 +16,7 @@ from fdbqueue.errors import CorruptData, FormatTooNew
 from fdbqueue.messages.delivery import lease_rows
 from fdbqueue.messages.streams import packing
 from fdbqueue.schema import catalogue, subscription_definitions
-from fdbqueue.schema.codec import blocks
+from fdbqueue.schema.codec import blocks, sorting
 from fdbqueue.schema.codec.atomic import pack_counters, pack_index, unpack_counters, unpack_index
 from fdbqueue.schema.codec.consumers import (
     ConsumerRecord,
@@ -137,6 +137,7 @@ FULL = Envelope(
     former_key="customer-7",
     slot=2,
     window=1,
+    last_value="eu",
 )
 CHUNKED = Envelope(
     b"",
@@ -180,6 +181,9 @@ EVENT = ("lease", ID, 5, 1, "billing", 1_700_000_000_000, ID)
 MOVED_EVENT = (*EVENT[:6], "05-00000000012d-00112233445566ff")
 STAMP = bytes(range(10))
 DEFINITION = Definition("audit")
+SORTED = Position(
+    5, sorting.INDEX, fdb.tuple.pack(("10:30", 300)) + bytes.fromhex("00112233445566ff")
+)
 SECOND, THIRD = (blocks.placed(POSITION, n) for n in (2, 3))
 META = json.dumps(
     {"format": 5, "identity": CLAIM.hex(), "options": QueueOptions(levels=3).to_json()},
@@ -254,6 +258,12 @@ VECTORS: dict[str, Vector] = {
             ],
             [(QUEUE.ready(SECOND), PACKED), (QUEUE.ready(THIRD), PACKED)],
         ),
+    ),
+    "READY, sorted": Vector(
+        QUEUE.ready(SORTED),
+        PACKED,
+        (lambda key: sorting.sorted_by(QUEUE.parse_ready(key)), ("10:30", 300)),
+        (unpack_envelope, PLAIN),
     ),
     "TAIL": Vector(QUEUE.tail(5), pack_index(300), None, (unpack_index, 300)),
     "FENCE": Vector(QUEUE.fence(5, 300), EMPTY),
@@ -481,6 +491,17 @@ VECTORS: dict[str, Vector] = {
         (QUEUE.parse_until, CLAIM),
         (unpack_until, UNTIL),
     ),
+    "LATEST": Vector(
+        QUEUE.latest("eu"),
+        ID.encode(),
+        (QUEUE.latest.parse, ("eu",)),
+        (bytes.decode, ID),
+    ),
+    "LATEST, replaced": Vector(
+        QUEUE.replaced("eu", ID),
+        EMPTY,
+        (QUEUE.replaced.parse, ("eu", ID)),
+    ),
     "ATTEMPT": Vector(
         QUEUE.attempt("load", 2, CLAIM),
         pack_attempt(ATTEMPT),
@@ -625,7 +646,7 @@ def test_a_value_of_another_version_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "error"), [(1, CorruptData), (4, CorruptData), (6, FormatTooNew)]
+    ("found", "error"), [(1, CorruptData), (4, CorruptData), (7, FormatTooNew)]
 )
 def test_options_of_another_version_are_refused(found: int, error: type[Exception]) -> None:
     stored = {**json.loads(META), "format": found}

@@ -19,7 +19,7 @@ TERMS = {
 USUAL = {
     *("bench", "cli", "client", "code", "commit", "database", "decision", "error", "file", "limit"),
     *("main", "model", "moved", "option", "page", "process", "range", "run", "setting", "spark"),
-    *("terminal", "testing", "text", "value", "version"),
+    *("terminal", "testing", "text", "version"),
 }
 MODULES = sorted(
     {

@@ -31,6 +31,14 @@ def create(
         int, Option(help="Failed attempts that make a dead letter; 0: no limit.")
     ] = QueueOptions().max_attempts or 0,
     lease: Annotated[float, durations.option("How long a lease lasts.")] = QueueOptions().lease,
+    sort: Annotated[
+        str | None,
+        Option(metavar="HEADER", help="Order messages by a header, not by arrival."),
+    ] = None,
+    last_value: Annotated[
+        str | None,
+        Option(metavar="HEADER", help="Keep only the newest message of each value of a header."),
+    ] = None,
     setting: Annotated[
         list[str] | None,
         Option("--set", metavar="NAME=VALUE", help="Any option of fdbq queue set. Repeatable."),
@@ -45,11 +53,15 @@ def create(
       fdbq queue create mail letters
       fdbq queue create mail --levels 3 --max-attempts 10 --set history_seconds=1d
       fdbq queue create jobs --set max_messages=100000 --set when_full=block
+      fdbq queue create reminders --sort due
+      fdbq queue create prices --last-value symbol
     """
     given = {
         "levels": levels,
         "max_attempts": max_attempts or None,
         "lease": lease,
+        "sort": sort,
+        "last_value": last_value,
         **options.parse(setting or []),
     }
     from fdbqueue.store.binding import DEFAULT  # --store must be known
@@ -84,7 +96,8 @@ def set_(
 ) -> None:
     """Change options of a queue; all others stay.
 
-    Consumers and producers follow the change at once. You cannot change the number of levels. A
+    Consumers and producers follow the change at once. You cannot change what says how messages are
+    stored: levels, sort and last-value. A
     backoff is JSON: the name of a wait strategy of tenacity, and its parameters.
 
     \b

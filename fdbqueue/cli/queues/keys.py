@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import fdbqueue
 
-from ...queue.keys.keys import Key
 from ...values.limits import KeyBacklog, KeyLimits, KeyState, OwnLimits
 from .. import context, json_schema, listings, terminal
 from ..declarations import Argument, Group, Option
 from ..parameters import AsJson, ListOutput, Output, Page, QueueName
+
+if TYPE_CHECKING:
+    from ...queue.keys.keys import Key
 
 LISTED = 100
 

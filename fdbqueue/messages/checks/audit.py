@@ -19,7 +19,7 @@ from functools import partial
 
 from ...errors import CorruptData, FormatTooNew
 from ...schema import counters
-from ...schema.codec import blocks
+from ...schema.codec import blocks, sorting
 from ...schema.codec.atomic import pack_counters, pack_index, unpack_index
 from ...schema.codec.blocks import AnyRow
 from ...schema.codec.dead_letters import unpack_dead
@@ -170,7 +170,8 @@ _IN_PLACE = (Kind.READY, Kind.WAITING)
 
 
 def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
-    """Every envelope is readable, its chunks exist, and its index is not beyond TAIL."""
+    """Every envelope is readable, its chunks exist, and its index is not beyond TAIL. In a sorted
+    queue every position has the value of the header, and an arrival not beyond TAIL."""
     keys = audit.scope.keys
     page, following = audit.page(kind, begin)
     rows = list(audit.opened(kind, page))
@@ -196,6 +197,8 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
     audit.rows = len(reads)
     for position, envelope, chunks in reads:
         subject = envelope.id or position.to_id()
+        if audit.scope.options.sort is not None and position.index:
+            _sorted(audit, position, envelope, tails[position.level])
         if kind not in _IN_PLACE and unpack_index(tails[position.level].value) < position.index:
             audit.report(
                 "tail too low",
@@ -209,6 +212,21 @@ def messages(audit: Audit, kind: Kind, begin: bytes) -> bytes:
                 wanted = f"only {stored:,} of {envelope.chunk_bytes:,} bytes exist"
                 audit.report("chunks missing", subject, wanted)
     return following
+
+
+def _sorted(audit: Audit, position: Position, envelope: Envelope, tail: fdb.Value) -> None:
+    subject, header = envelope.id or position.to_id(), audit.scope.options.sort or ""
+    try:
+        value, arrival = sorting.sorted_by(position)
+    except CorruptData as error:
+        audit.report("out of order", subject, str(error))
+        return
+    wanted = envelope.headers.get(header)
+    if sorting.length(value) != sorting.length(wanted) or repr(value) != repr(wanted):
+        audit.report("out of order", subject, f"it is sorted by {value!r}, not {wanted!r}")
+    if unpack_index(tail.value) < arrival:
+        raised = partial(audit.tr.max, audit.scope.keys.tail(position.level), pack_index(arrival))
+        audit.report("tail too low", subject, f"its arrival {arrival} could be used again", raised)
 
 
 def leases(audit: Audit, begin: bytes) -> bytes:

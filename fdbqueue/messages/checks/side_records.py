@@ -1,4 +1,4 @@
-"""Checks of side records: chunks, unique keys, times to live, pointers, and the slots of keys.
+"""Checks of side records: chunks, unique keys, times to live, pointers, slots of keys, last values.
 
 They are compared with all messages at one version.
 """
@@ -31,7 +31,8 @@ class Messages:
 
     ids: of all messages. places: by id, of those that are not leased; None if several have the id.
     chunks: names of payloads. unique: unique keys of live messages. mortal: MORTAL keys of live
-    messages. permits: by kind, key and number of a permit, the ids of those that hold it.
+    messages. permits: by kind, key and number of a permit, the ids of those that hold it. values:
+    the LATEST keys of the values of live messages, each with the ids, and whether they are ready.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -40,6 +41,7 @@ class Messages:
     unique: dict[str, str] = field(default_factory=dict)
     mortal: set[bytes] = field(default_factory=set)
     permits: dict[tuple[Kind, str, int], set[str]] = field(default_factory=dict)
+    values: dict[bytes, dict[str, bool]] = field(default_factory=dict)
 
 
 def check(audit: Audit) -> None:
@@ -55,6 +57,7 @@ def check(audit: Audit) -> None:
     _pointers(audit, messages)
     _permits(audit, messages)
     _backlogs(audit)
+    _last_values(audit, messages)
 
 
 def _gather(audit: Audit) -> Messages | None:
@@ -77,6 +80,9 @@ def _gather(audit: Audit) -> Messages | None:
                 messages.unique[envelope.unique] = message_id
             if envelope.expires_at_ms is not None:
                 messages.mortal.add(keys.mortal(envelope.expires_at_ms, message_id))
+            if envelope.last_value is not None:
+                latest = keys.latest(envelope.last_value)
+                messages.values.setdefault(latest, {})[message_id] = kind is Kind.READY
             # A scheduled message without an index gets its permits when it is due.
             if envelope.key and position.index:
                 held = [(Kind.SLOT, envelope.slot)]
@@ -235,6 +241,44 @@ def _stuck(audit: Audit, key: str, known: Backlog) -> None:
     if all(most is None or count < most for count, most in zip(held, allowed, strict=True)):
         detail = f"messages wait, and {held[0]:,} hold slots, {held[1]:,} places of the window"
         audit.report("backlog stuck", key, detail, partial(_fill, audit, key))
+
+
+def _last_values(audit: Audit, messages: Messages) -> None:
+    """Of each value the newest message is known, no older one is ready, and others are marked."""
+    keys = audit.scope.keys
+    newest: dict[bytes, str] = {}
+    marked: dict[bytes, set[str]] = {}
+    for kv in audit.whole(keys.kind(Kind.LATEST)):
+        value, *rest = keys.replaced.parse(kv.key)
+        named = keys.latest(value)
+        message_id = rest[0] if rest else kv.value.decode(errors="replace")
+        if message_id not in messages.values.get(named, {}):
+            audit.report("value astray", message_id, "it is gone", _clear(audit, kv.key))
+        elif rest:
+            marked.setdefault(named, set()).add(message_id)
+        else:
+            newest[named] = message_id
+    for named, found in messages.values.items():
+        value = keys.latest.parse(named)[0]
+        # A ready one first: it is the newest, if no record says which is.
+        for message_id, ready in sorted(found.items(), key=lambda each: not each[1]):
+            mark, known = keys.replaced(value, message_id), newest.get(named)
+            is_marked = message_id in marked.get(named, ())
+            if is_marked and (ready or message_id == known):
+                audit.report("value astray", message_id, "it is not replaced", _clear(audit, mark))
+            if message_id == known or (is_marked and not ready):
+                continue
+            if known is None:
+                newest[named] = message_id
+                repair = partial(_set, audit, named, message_id.encode())
+                audit.report("value missing", message_id, "it is the newest", repair)
+            elif ready:
+                audit.report("value replaced", message_id, f"it is ready beside {known}")
+            else:
+                repair = partial(_set, audit, mark, b"")
+                audit.report(
+                    "value unmarked", message_id, f"it would return beside {known}", repair
+                )
 
 
 def _clear(audit: Audit, key: bytes) -> Callable[[], None]:

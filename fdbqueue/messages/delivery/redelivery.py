@@ -15,8 +15,9 @@ from ...store.binding import fdb, transactional
 from ...values import backoff
 from ...values.options import QueueOptions
 from ...values.records import record
-from ...values.states import State, Transition
+from ...values.states import REPLACE_LEASED, State, Transition
 from .. import dead_letters, delayed, time_to_live, transitions
+from ..enqueue import last_values
 from . import requeue
 
 
@@ -116,8 +117,9 @@ def carry_out(
 ) -> int:
     """Send messages, whose leases have ended, where they go; returns how many became ready.
 
-    returned: the transition of those that return to their places. Writes blindly, except dead
-    letters for another queue.
+    returned: the transition of those that return to their places. One that a newer message of its
+    last value has replaced ends instead. Writes blindly, except dead letters for another queue, and
+    where the queue keeps last values.
     """
     ready: list[StoredMessage] = []
     expired: list[StoredMessage] = []
@@ -133,6 +135,7 @@ def carry_out(
                 died.append((message, verdict.reason))
             case Disposition.EXPIRE:
                 expired.append(message)
+    ready = last_values.remaining(tr, scope, REPLACE_LEASED, ready)
     requeue.put_back(tr, scope, ready)
     transitions.record(tr, scope, returned, ready)
     dead_letters.add(tr, scope, State.LEASED, died)

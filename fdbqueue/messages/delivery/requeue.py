@@ -1,7 +1,8 @@
 """Requeue: the one place that puts messages back at their positions.
 
 A subscription never reads behind its cursor. So a message that becomes ready at its old position
-also moves back the cursors that are ahead of it, in the same transaction.
+also moves back the cursors that are ahead of it, in the same transaction. So does a new message of
+a sorted level, which may come in anywhere.
 """
 
 from __future__ import annotations
@@ -23,22 +24,33 @@ def put_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage
     leaves a cursor that is not ahead. The scope's read conflict on META covers the list of
     subscriptions, and a new cursor starts at the beginning.
     """
-    keys = scope.keys
-    skipping = [definition for definition in scope.subscriptions if definition.skips]
-    now_ms = scope.now_ms(tr) if skipping else 0
-    lowest: dict[tuple[str, int], bytes] = {}
-    tried = once.attempt(tr)
-    for each in messages:
-        position, key = each.position, keys.ready(each.position)
+    keys, tried, back = scope.keys, once.attempt(tr), list(messages)
+    for each in back:
+        key = keys.ready(each.position)
         # It has left the window of its key, and comes back beside it.
         tr[key] = pack_envelope(
             each.envelope if each.envelope.window is None else replace(each.envelope, window=None)
         )
         tried.put_back(key)
-        message = each.envelope.properties(position) if skipping else None
+    take_cursors_back(tr, scope, back)
+
+
+def take_cursors_back(tr: fdb.Transaction, scope: Scope, messages: Iterable[StoredMessage]) -> None:
+    """Move the cursor of each subscription that wants such a message back to it; see ``put_back``.
+
+    For messages that become ready where cursors may have passed.
+    """
+    skipping = [definition for definition in scope.subscriptions if definition.skips]
+    if not skipping:
+        return
+    keys, now_ms = scope.keys, scope.now_ms(tr)
+    lowest: dict[tuple[str, int], bytes] = {}
+    for each in messages:
+        position = each.position
+        message = each.envelope.properties(position)
         for definition in skipping:
             # A message that never matches would only be skipped again.
-            if message and (definition.timed or definition.matches(message, now_ms)):
+            if definition.timed or definition.matches(message, now_ms):
                 cursor = (definition.name, position.level)
                 place = keys.place(position)
                 lowest[cursor] = min(place, lowest.get(cursor, place))

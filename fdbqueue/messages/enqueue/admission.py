@@ -14,7 +14,7 @@ from ...values.content import check_payload
 from ...values.model import RANDOM_BYTES, Due, Position
 from ...values.records import record
 from .. import delayed, payloads
-from . import append, bounds, dedup, index_allocation
+from . import append, bounds, dedup, index_allocation, last_values, level_order
 
 
 @record
@@ -72,7 +72,8 @@ def admit(
     resuming: whether the caller was refused before, since the queue was full.
 
     One round trip of snapshot reads, but for dedup ids and unique keys. Raises
-    ``InvalidPriority``, ``PayloadTooLarge`` and ``QueueFull``, before anything is written.
+    ``InvalidPriority``, ``PayloadTooLarge`` and ``QueueFull``, and where a header orders the queue
+    what ``level_order.check`` raises, before anything is written.
     """
     if not isinstance(given, Plain):
         drafts = given
@@ -80,6 +81,8 @@ def admit(
         drafts = given.drafts()
     else:
         return _admit_plain(tr, scope, given)
+    for draft in drafts if scope.options.ordered else ():
+        level_order.check(scope.options, draft.envelope.headers, draft.envelope.key)
     now_ms = scope.now_ms(tr)
     levels = {_level(scope, draft) for draft in drafts if draft.due_ms is None}
     ends = {level: index_allocation.reads(tr, scope.keys, level) for level in levels}
@@ -96,12 +99,14 @@ def admit(
         check_payload(drafts[n].envelope.payload, scope.options.max_payload)
     entries = [(_level(scope, drafts[n]), drafts[n].envelope) for n in new]
     bounds.make_room(tr, scope, load, entries, resuming)
-    for n, message in zip(new, _put(tr, scope, [drafts[n] for n in new], ends), strict=True):
+    added = list(_put(tr, scope, [drafts[n] for n in new], ends))
+    for n, message in zip(new, added, strict=True):
         ids[n] = message.id
         if n in known:
             dedup.remember(tr, scope, drafts[n].dedup_id, message, now_ms)
         if message.envelope.expires_at_ms is not None:
             tr[scope.keys.mortal(message.envelope.expires_at_ms, message.id)] = b""
+    last_values.replace_older(tr, scope, added)
     for n, twin in twins.items():
         ids[n] = ids[twin]
     return Admitted([ids[n] for n in range(len(drafts))], len(new))

@@ -12,7 +12,7 @@ from ...store.binding import fdb, transactional
 from ...values.states import ENQUEUE, Transition
 from .. import transitions
 from ..slots import taking
-from . import index_allocation
+from . import index_allocation, last_values, level_order
 
 
 @transactional
@@ -23,7 +23,9 @@ def append(
     transition: Transition = ENQUEUE,
     reads: Mapping[int, index_allocation.Reads] | None = None,
 ) -> list[StoredMessage]:
-    """Put messages, given as (level, envelope), behind all others of their level, in their order.
+    """Put messages, given as (level, envelope), behind all others of their level, in their order;
+    in a sorted level, among them. In a queue that keeps last values, the caller then lets them
+    replace older ones, once it has written what belongs to them.
 
     Returns them with their positions, in the same order, at consecutive indexes. Several of one
     level that follow each other form a block, which takes one index. One with side records stands
@@ -37,10 +39,13 @@ def append(
     backlog, with a change of its limits, and while it has no backlog with appends that want the
     same slot.
     """
+    if scope.options.last_value is not None:
+        entries = [(level, last_values.named(scope, envelope)) for level, envelope in entries]
     found = taking.reads(tr, scope.keys, [envelope for _, envelope in entries])
     packed = [pack_envelope(envelope) for _, envelope in entries]
-    runs = list(_runs(entries, packed))
-    placed = index_allocation.assign(tr, scope, [entries[run[0]] for run in runs], reads)
+    alike = scope.options.sort is None  # Others may come in between them.
+    runs = list(_runs(entries, packed)) if alike else [[n] for n in range(len(entries))]
+    placed = level_order.assign(tr, scope, [entries[run[0]] for run in runs], reads)
     alone = [message for run, message in zip(runs, placed, strict=True) if len(run) == 1]
     taken = iter(taking.take(tr, scope, alone, found) if found else alone)
     added: dict[int, StoredMessage] = {}

@@ -320,7 +320,7 @@ def _limits(scope: Scope, share: float) -> _Limits:
     for ever."""
     options = scope.options
     most, size = max(1, int(STEP_ROWS * share)), int(STEP_BYTES * share)
-    exact = share < 1 or options.history_seconds is not None
+    exact = share < 1 or options.history_seconds is not None or options.ordered
     room = min(_FILLED, 1 - options.resume_at)
     if options.max_messages is not None:
         most, exact = max(1, min(most, int(options.max_messages * room))), True
@@ -390,8 +390,8 @@ def _windows(
 
 def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> int:
     options = scope.options
-    bounded = options.max_messages is not None or options.max_bytes is not None
-    if not bounded and options.history_seconds is None and all(run.plain for run in page.runs):
+    closer = options.max_messages is not None or options.max_bytes is not None or options.ordered
+    if not closer and options.history_seconds is None and all(run.plain for run in page.runs):
         _append(tr, scope, page.runs)
         return page.messages
     drafts = [

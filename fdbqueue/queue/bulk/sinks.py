@@ -14,7 +14,7 @@ from functools import partial
 
 from ...consumers import wakeups
 from ...errors import PayloadTooLarge, QueueFull, QueueNotFound, SinkUnfinished, TransactionTooLarge
-from ...messages.enqueue import back_pressure
+from ...messages.enqueue import back_pressure, level_order
 from ...messages.streams import staging, undecided
 from ...messages.streams.packing import Packer
 from ...messages.streams.undecided import Undecided
@@ -244,6 +244,8 @@ class Stager:
         if type(priority) is not int or not 0 <= priority < len(self._levels):
             self._options.level(priority)
         checked = check_headers(headers) if headers else {}
+        if self._options.ordered:
+            level_order.check(self._options, checked, None)
         packed = pack_plain(payload, priority, self._now_ms, checked, self._content_type)
         self._size += size
         self._packer.add_plain(self._levels[priority], size, packed)
@@ -256,6 +258,8 @@ class Stager:
         envelope = replace(made.envelope, content_type=self._content_type)
         check_payload(envelope.payload, self._largest)
         level = self._options.level(envelope.priority)
+        if self._options.ordered:
+            level_order.check(self._options, envelope.headers, envelope.key)
         packed = pack_envelope(envelope)
         self._size += envelope.size
         self._packer.add(

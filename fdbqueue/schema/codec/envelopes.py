@@ -42,6 +42,7 @@ class Envelope:
     ``former_key`` is the key in the queue where it died; dead letters wait for no slot.
     ``slot`` is the number of the slot of its key that it holds, or held until it died; ``window``
     that of its place in the key's window, until it is taken.
+    ``last_value`` is the value of which the queue keeps the newest message only.
 
     ``others`` are fields of a later release, by number, and stay with the envelope.
     ``opaque`` is a stored envelope that cannot be read; see ``open_envelope``.
@@ -70,6 +71,7 @@ class Envelope:
     former_key: str | None = None
     slot: int | None = None
     window: int | None = None
+    last_value: HeaderValue = None
     content: bytes | None = field(default=None, compare=False, repr=False)
     others: dict[int, Any] = field(default_factory=dict, repr=False)
     opaque: bytes | None = field(default=None, repr=False)
@@ -132,7 +134,7 @@ class Envelope:
         its own, what leads from that to its place."""
         if self.opaque is not None or self.expires_at_ms is not None:
             return False
-        return not (self.unique or self.chunks or self.key)
+        return not (self.unique or self.chunks or self.key) and self.last_value is None
 
     @property
     def suspect(self) -> bool:
@@ -168,6 +170,7 @@ _NAMES = {
     40: "former_key",
     41: "slot",
     42: "window",
+    48: "last_value",
 }
 FIELDS = {name: number for number, name in _NAMES.items()}
 """The numbers under which an envelope's fields are stored."""
@@ -176,7 +179,9 @@ _DEFAULTS = {name: getattr(_BARE, name) for name in list(FIELDS)[3:]}
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
 _VERSION_BYTE = bytes([VERSION])
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
-BESIDE = frozenset(FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key"))
+BESIDE = frozenset(
+    FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key", "last_value")
+)
 """The fields of messages with side records."""
 
 

@@ -54,6 +54,7 @@ class Kind(IntEnum):
     STAGED = 41  # (sink, batch, attempt, n) -> rows to be enqueued
     UNTIL = 42  # (claim) -> ends of its leases that were extended, or given in line
     ATTEMPT = 43  # (sink, batch, attempt) -> number of rows staged so far, and when
+    LATEST = 44  # (value) -> id of its newest message; (value, id) -> empty, one that was replaced
 
 
 class KindKeys(Generic[*Ts]):

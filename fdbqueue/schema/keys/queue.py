@@ -97,6 +97,9 @@ class QueueKeys:
         self.staged = KindKeys(begin[Kind.STAGED], str, int, bytes, int)
         self.attempt: KindKeys[str, int, bytes]
         self.attempt = KindKeys(begin[Kind.ATTEMPT], str, int, bytes)
+        self.latest: KindKeys[object] = KindKeys(begin[Kind.LATEST], object)
+        self.replaced: KindKeys[object, str]
+        self.replaced = KindKeys(begin[Kind.LATEST], object, str, least=1)
 
     def __reduce__(self) -> tuple[type[QueueKeys], tuple[bytes, float | None]]:
         return QueueKeys, (self.prefix, self.once.timeout)

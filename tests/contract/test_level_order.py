@@ -1,0 +1,776 @@
+"""Queues whose levels are sorted by a header, and queues that keep the last value of one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fdbqueue import Delivery, Depth, NewMessage, Queue, verify
+from fdbqueue.errors import (
+    InvalidArgument,
+    InvalidHeaders,
+    InvalidOptions,
+    LevelsFixed,
+    OptionsMismatch,
+    QueueFull,
+)
+from fdbqueue.messages.delivery import lease_expiry
+from fdbqueue.messages.enqueue.level_order import MAX_VALUE_BYTES
+from fdbqueue.queue.bulk.sinks import Sink
+from fdbqueue.schema import catalogue, once
+from fdbqueue.schema.codec import sorting
+from fdbqueue.schema.codec.atomic import pack_index
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.values.model import HeaderValue, Message, Position
+from tests.interleaving import Operation, explore
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def reminders(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "reminders", root=space, sort="at", clock=clock, max_attempts=2)
+
+
+@pytest.fixture
+def prices(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "prices", root=space, last_value="of", clock=clock, max_attempts=2)
+
+
+def at(value: HeaderValue, payload: bytes | None = None, **terms: Any) -> NewMessage:
+    given = str(value).encode() if payload is None else payload
+    return NewMessage(given, headers={"at": value}, **terms)
+
+
+def price(of: HeaderValue, payload: bytes, **terms: Any) -> NewMessage:
+    return NewMessage(payload, headers={"of": of}, **terms)
+
+
+def take(db: Database, queue: Queue) -> Delivery:
+    delivery = queue.receive(db)
+    assert delivery is not None
+    return delivery
+
+
+def payloads(found: Iterable[Message]) -> list[bytes]:
+    return [message.payload for message in found]
+
+
+def ready(db: Database, queue: Queue) -> list[bytes]:
+    return payloads(queue.peek(db, 100))
+
+
+def dequeued(tr: fdb.Transaction, queue: Queue) -> bytes | None:
+    message = queue.dequeue(tr)
+    return None if message is None else message.payload
+
+
+def clean(db: Database, *queues: Queue) -> None:
+    for queue in queues:
+        result = verify(db, queue)
+        assert result.ok, result.deviations
+
+
+# -- sorted -----------------------------------------------------------------------------------
+
+
+def test_messages_of_a_level_come_in_the_order_of_the_header(
+    db: Database, reminders: Queue
+) -> None:
+    for value in ("b", 3, None, -1, "a", 3, 2**40, 2.5, True, "aa", -(2**40), ""):
+        reminders.enqueue_many(db, [at(value)])
+    reminders.enqueue(db, b"no header")
+    reminders.enqueue(db, b"urgent", priority=9, headers={"at": "z"})
+    assert [d.payload for d in reminders.receive_many(db, 100)] == [
+        b"urgent",
+        *(b"None", b"no header"),
+        *(b"", b"a", b"aa", b"b"),
+        *(b"-1099511627776", b"-1", b"3", b"3", b"1099511627776"),
+        b"2.5",
+        b"True",
+    ]
+    clean(db, reminders)
+
+
+def test_equal_values_come_in_the_order_of_arrival_even_if_all_were_away(
+    db: Database, reminders: Queue
+) -> None:
+    reminders.enqueue_many(db, [at(1, b"first"), at(1, b"second")])
+    held = reminders.receive_many(db, 2)
+    reminders.enqueue_many(db, [at(1, b"third")])
+    reminders.release_many(db, held)
+    reminders.enqueue_many(db, [at(1, b"fourth"), at(0, b"before")])
+    assert ready(db, reminders) == [b"before", b"first", b"second", b"third", b"fourth"]
+    clean(db, reminders)
+
+
+def test_two_enqueues_of_one_transaction_keep_their_order(db: Database, reminders: Queue) -> None:
+    tr = db.create_transaction()
+    for n in range(5):
+        reminders.enqueue(tr, b"%d" % n, headers={"at": 7})
+    tr.commit().wait()
+    assert ready(db, reminders) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_released_message_returns_among_those_that_came_since(
+    db: Database, reminders: Queue, clock: ManualClock
+) -> None:
+    reminders.enqueue_many(db, [at(2), at(4)])
+    held = reminders.receive_many(db, 2)
+    reminders.enqueue_many(db, [at(1), at(3), at(5)])
+    reminders.release(db, held[0])
+    reminders.release(db, held[1], error="failed", delay=10)
+    assert ready(db, reminders) == [b"1", b"2", b"3", b"5"]
+    clock.seconds += 11
+    reminders.sweep(db)
+    assert ready(db, reminders) == [b"1", b"2", b"3", b"4", b"5"]
+    clean(db, reminders)
+
+
+def test_a_delayed_and_a_redriven_message_take_their_places_in_the_order(
+    db: Database, reminders: Queue, clock: ManualClock
+) -> None:
+    reminders.enqueue_many(db, [at(1, delay=10), at(0), at(2)])
+    reminders.reject(db, take(db, reminders), "bad")
+    clock.seconds += 11
+    reminders.sweep(db)
+    assert ready(db, reminders) == [b"1", b"2"]
+    assert reminders.dead.redrive(db) == 1
+    assert ready(db, reminders) == [b"0", b"1", b"2"]
+    clean(db, reminders)
+
+
+def test_a_message_is_found_cancelled_edited_and_moved_by_its_id(
+    db: Database, space: Subspace, reminders: Queue
+) -> None:
+    first, second, third = reminders.enqueue_many(db, [at("c"), at("b"), at("a")])
+    found = reminders.get(db, second)
+    assert found is not None
+    assert found.message.payload == b"b"
+    assert reminders.cancel(db, third)
+    assert reminders.edit(db, first, priority=9)
+    assert ready(db, reminders) == [b"c", b"b"]
+    other = Queue.create(db, "other", root=space, sort="at")
+    other.enqueue(db, b"bb", headers={"at": "bb"})
+    assert reminders.move(db, other).taken == 2
+    assert ready(db, other) == [b"c", b"b", b"bb"]
+    assert reminders.depth(db).ready == 0
+    clean(db, reminders, other)
+
+
+def test_a_dequeue_conflicts_with_the_arrival_of_a_smaller_value(
+    db: Database, reminders: Queue
+) -> None:
+    reminders.enqueue_many(db, [at(5)])
+    tr = db.create_transaction()
+    assert dequeued(tr, reminders) == b"5"
+    reminders.enqueue_many(db, [at(4)])
+    with pytest.raises(fdb.FDBError):
+        tr.commit().wait()
+    tr = db.create_transaction()
+    assert dequeued(tr, reminders) == b"4"
+    reminders.enqueue_many(db, [at(6)])
+    tr.commit().wait()
+
+
+def test_enqueues_do_not_conflict(db: Database, reminders: Queue) -> None:
+    transactions = [db.create_transaction() for _ in range(4)]
+    for n, tr in enumerate(transactions):
+        reminders.enqueue_many(tr, [at(n % 2, b"%d" % n)])
+    for tr in transactions:
+        tr.commit().wait()
+    assert sorted(ready(db, reminders)[:2]) == [b"0", b"2"]
+    assert sorted(ready(db, reminders)[2:]) == [b"1", b"3"]
+    clean(db, reminders)
+
+
+def test_a_subscription_that_takes_sees_what_comes_in_behind_it(
+    db: Database, reminders: Queue
+) -> None:
+    # Given a subscription that has skipped many messages
+    reminders.enqueue_many(
+        db, [NewMessage(b"x", headers={"at": n, "kind": "other"}) for n in range(100, 150)]
+    )
+    mine = reminders.subscribe(db, "mine", selector="kind = 'mine'")
+    assert mine.receive(db) is None
+    # When one comes in before these
+    reminders.enqueue(db, b"early", headers={"at": 1, "kind": "mine"})
+    reminders.enqueue(db, b"late", headers={"at": 200, "kind": "mine"})
+    # Then it is found, and first
+    assert [d.payload for d in mine.receive_many(db, 5)] == [b"early", b"late"]
+    clean(db, reminders)
+
+
+def test_a_browser_goes_up_in_the_order_once_and_misses_what_comes_in_behind_it(
+    db: Database, reminders: Queue
+) -> None:
+    reminders.enqueue_many(db, [at(2), at(4)])
+    browser = reminders.subscribe(db, "look", mode="browse")
+    assert payloads(browser.browse(db, 1)) == [b"2"]
+    reminders.enqueue_many(db, [at(1), at(3), at(5)])
+    assert payloads(browser.browse(db, 9)) == [b"3", b"4", b"5"]
+    assert payloads(reminders.browse(db)) == [b"1", b"2", b"3", b"4", b"5"]
+    assert browser.browse(db, 9) == []
+
+
+def test_a_full_sorted_queue_drops_the_first_of_the_order(db: Database, space: Subspace) -> None:
+    queue = Queue.create(
+        db, "q", root=space, sort="at", max_messages=2, when_full="drop-oldest", history_seconds=60
+    )
+    queue.enqueue_many(db, [at(3), at(1)])
+    queue.enqueue_many(db, [at(2)])
+    assert ready(db, queue) == [b"2", b"3"]
+    full = Queue.create(db, "full", root=space, sort="at", max_messages=1)
+    full.enqueue_many(db, [at(3)])
+    with pytest.raises(QueueFull):
+        full.enqueue_many(db, [at(1)])
+    clean(db, queue, full)
+
+
+@pytest.mark.parametrize("contention", ["first", "staged", "relaxed"])
+def test_every_way_of_serving_consumers_serves_a_sorted_queue(
+    db: Database, space: Subspace, contention: str
+) -> None:
+    queue = Queue.create(db, "q", root=space, sort="at", contention=contention, window=2)
+    queue.enqueue_many(db, [at(n) for n in range(8, 0, -1)])
+    got = []
+    while found := queue.receive(db):
+        got.append(found)
+        queue.ack(db, found)
+    ranks = [int(one.payload) for one in got]
+    assert sorted(ranks) == list(range(1, 9))
+    if contention != "relaxed":
+        assert ranks == sorted(ranks)
+    clean(db, queue)
+
+
+def test_a_thousand_leases_of_the_longest_values_have_one_claim(
+    db: Database, space: Subspace
+) -> None:
+    # Given values that take the most that a key may have of one, in a queue with a history
+    queue = Queue.create(db, "q", root=space, sort="at", history_seconds=60)
+    longest = [f"{n:053}" for n in range(1_000)]
+    assert {sorting.length(each) for each in longest} == {sorting.MAX_BYTES}
+    messages = [at(each, b"%d" % n) for n, each in enumerate(longest)]
+    for begin in range(0, len(messages), 250):
+        queue.enqueue_many(db, messages[begin : begin + 250])
+    # When they are taken together, extended, and returned
+    held = queue.receive_many(db, 1_000)
+    assert [d.payload for d in held] == [m.payload for m in messages]
+    held = queue.extend_many(db, held, lease=60)
+    queue.release_many(db, held)
+    assert queue.depth(db).ready == len(messages)
+    clean(db, queue)
+
+
+@pytest.mark.parametrize("option", ["sort", "last_value"])
+def test_a_value_that_is_too_long_is_refused_at_the_edge(
+    db: Database, space: Subspace, option: str
+) -> None:
+    options: dict[str, Any] = {option: "at"}
+    queue = Queue.create(db, "q", root=space, **options)
+    most = sorting.MAX_BYTES if option == "sort" else MAX_VALUE_BYTES
+    fits = "x" * (most - sorting.length(""))
+    queue.enqueue_many(db, [at(fits, b"fits")])
+    several: list[dict[str, Any]] = [{}, {"delay": 10}, {"ttl": 10}]
+    for terms in several:
+        with pytest.raises(InvalidHeaders, match=f"may have {most:,} bytes"):
+            queue.enqueue_many(db, [at("a"), at(fits + "x", **terms)])
+    stager = Sink(queue, "load").stage(db, 1)
+    with pytest.raises(InvalidHeaders):
+        stager.plain(b"x", 4, {"at": fits + "x"})
+    with pytest.raises(InvalidHeaders):
+        stager.add(at(fits + "x", delay=10))
+    assert queue.depth(db) == Depth(enqueued=1, ready=1, ready_bytes=4)
+
+
+@pytest.mark.parametrize("option", ["sort", "last_value"])
+def test_a_message_with_a_key_is_refused(db: Database, space: Subspace, option: str) -> None:
+    options: dict[str, Any] = {option: "at"}
+    queue = Queue.create(db, "q", root=space, **options)
+    with pytest.raises(InvalidArgument, match="no messages with a key"):
+        queue.enqueue(db, b"x", key="k")
+    plain = Queue.create(db, "plain", root=space)
+    plain.enqueue(db, b"x", key="k")
+    with pytest.raises(InvalidArgument, match="no messages with a key"):
+        plain.move(db, queue)
+    assert plain.depth(db).ready == 1
+
+
+def test_dead_letters_stay_where_the_other_queue_cannot_order_them(
+    db: Database, space: Subspace
+) -> None:
+    grave = Queue.create(db, "grave", root=space, sort="at")
+    queue = Queue.create(db, "q", root=space, dead_letter_queue="grave")
+    queue.enqueue_many(db, [at("x" * 100, b"long"), at("b"), at("a", key="k")])
+    for delivery in queue.receive_many(db, 3):
+        queue.reject(db, delivery, "bad")
+    assert payloads(one.message for one in queue.dead.list(db)) == [b"long"]
+    assert ready(db, grave) == [b"a", b"b"]
+    clean(db, queue, grave)
+
+
+def test_a_sorted_queue_has_no_place_for_later_messages_only(
+    db: Database, reminders: Queue
+) -> None:
+    (first,) = reminders.enqueue_many(db, [at(1)])
+    for start in ("now", first):
+        with pytest.raises(InvalidArgument, match="may come in anywhere"):
+            reminders.subscribe(db, "s", mode="browse", start=start)
+    browser = reminders.subscribe(db, "s", mode="browse")
+    with pytest.raises(InvalidArgument, match="may come in anywhere"):
+        browser.seek(db, "now")
+    browser.seek(db, "first")
+    assert payloads(browser.browse(db, 9)) == [b"1"]
+
+
+# -- last values ------------------------------------------------------------------------------
+
+
+def test_a_new_message_takes_the_place_of_the_one_before_at_the_end(
+    db: Database, prices: Queue
+) -> None:
+    old, *_ = prices.enqueue_many(db, [price("tea", b"1"), price("salt", b"2")])
+    prices.enqueue_many(db, [price(None, b"none"), NewMessage(b"no header")])
+    prices.enqueue_many(db, [price("tea", b"3", priority=4)])
+    assert ready(db, prices) == [b"2", b"none", b"no header", b"3"]
+    assert prices.get(db, old) is None
+    assert prices.depth(db) == Depth(enqueued=5, ready=4, purged=1, ready_bytes=15)
+    clean(db, prices)
+
+
+def test_the_newest_counts_whatever_the_levels(db: Database, prices: Queue) -> None:
+    prices.enqueue_many(db, [price("tea", b"1", priority=9), price("tea", b"2", priority=0)])
+    assert ready(db, prices) == [b"2"]
+    prices.enqueue_many(db, [price("tea", b"3", priority=5)])
+    assert ready(db, prices) == [b"3"]
+    clean(db, prices)
+
+
+def test_values_of_different_types_are_different(db: Database, prices: Queue) -> None:
+    prices.enqueue_many(db, [price(of, b"x") for of in (1, 1.0, True, "1", 0, False, "")])
+    assert prices.depth(db).ready == 7
+
+
+ENDS: dict[str, Callable[[Database, Queue, Delivery], None]] = {
+    "ack": lambda db, queue, d: queue.ack(db, d),
+    "drop": lambda db, queue, d: queue.reject(db, d, "bad", drop=True),
+    "dead": lambda db, queue, d: queue.reject(db, d, "bad"),
+    "release": lambda db, queue, d: queue.release(db, d),
+    "fail": lambda db, queue, d: queue.release(db, d, error="failed", delay=0),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("gone", [False, True], ids=["there", "gone"])
+def test_a_leased_message_is_left_alone_and_ends_when_it_would_return(
+    db: Database, prices: Queue, end: str, gone: bool
+) -> None:
+    prices.enqueue_many(db, [price("tea", b"1")])
+    held = take(db, prices)
+    prices.enqueue_many(db, [price("tea", b"2")])
+    if gone:
+        prices.ack(db, take(db, prices))
+    clean(db, prices)
+    ENDS[end](db, prices, held)
+    assert ready(db, prices) == ([] if gone else [b"2"])
+    depth = prices.depth(db)
+    assert depth.purged == (end in ("drop", "release", "fail"))
+    assert (depth.done, depth.dead) == ((end == "ack") + gone, end == "dead")
+    clean(db, prices)
+    if not gone:
+        prices.ack(db, take(db, prices))
+    prices.dead.purge(db)
+    every = prices._keys.kind(Kind.LATEST)
+    assert not db.get_range(every.start, every.stop)
+
+
+def test_a_message_whose_lease_lapses_ends_if_a_newer_one_has_come(
+    db: Database, prices: Queue, clock: ManualClock
+) -> None:
+    prices.enqueue_many(db, [price("tea", b"1")])
+    take(db, prices)
+    prices.enqueue_many(db, [price("tea", b"2"), price("tea", b"3")])
+    clock.seconds += 31
+    assert take(db, prices).payload == b"3"
+    assert prices.depth(db) == Depth(enqueued=3, leased=1, purged=2)
+    clean(db, prices)
+
+
+def test_a_delayed_message_arrives_when_it_is_due(
+    db: Database, prices: Queue, clock: ManualClock
+) -> None:
+    prices.enqueue_many(db, [price("tea", b"later", delay=10), price("tea", b"1")])
+    assert ready(db, prices) == [b"1"]
+    clock.seconds += 11
+    prices.sweep(db)
+    assert ready(db, prices) == [b"later"]
+    clean(db, prices)
+
+
+def test_a_message_put_off_ends_when_it_is_due_if_a_newer_one_has_come(
+    db: Database, prices: Queue, clock: ManualClock
+) -> None:
+    (old,) = prices.enqueue_many(db, [price("tea", b"1")])
+    assert prices.edit(db, old, delay=10)
+    prices.enqueue_many(db, [price("tea", b"2")])
+    clock.seconds += 11
+    prices.sweep(db)
+    assert ready(db, prices) == [b"2"]
+    assert prices.depth(db) == Depth(enqueued=2, ready=1, purged=1, ready_bytes=1)
+    clean(db, prices)
+
+
+def test_a_dead_letter_is_redriven_only_if_no_newer_one_is_there(
+    db: Database, prices: Queue
+) -> None:
+    prices.enqueue_many(db, [price("tea", b"1")])
+    prices.reject(db, take(db, prices), "bad")
+    prices.enqueue_many(db, [price("tea", b"2")])
+    assert prices.dead.redrive(db) == 0
+    prices.ack(db, take(db, prices))
+    assert prices.dead.redrive(db) == 1
+    assert ready(db, prices) == [b"1"]
+    prices.enqueue_many(db, [price("tea", b"3")])
+    assert ready(db, prices) == [b"3"]
+    clean(db, prices)
+
+
+def test_what_belongs_to_replaced_messages_goes_with_them(
+    db: Database, prices: Queue, clock: ManualClock
+) -> None:
+    large = bytes(200_000)
+    made = prices.enqueue_many(
+        db, [price("tea", large, unique=f"u{n}", ttl=60, dedup_id=f"d{n}") for n in range(3)]
+    )
+    assert made.new == 3
+    (left,) = prices.peek(db, 9)
+    assert (left.id, left.payload) == (made[2], large)
+    clean(db, prices)
+    assert prices.enqueue(db, b"again", unique="u0", headers={"of": "tea"}) != made[0]
+    assert ready(db, prices) == [b"again"]
+    clean(db, prices)
+
+
+def test_messages_that_move_in_replace_others(db: Database, space: Subspace, prices: Queue) -> None:
+    source = Queue.create(db, "source", root=space, last_value="kind")
+    for n, of in enumerate(("tea", "salt", "tea")):
+        source.enqueue(db, b"%d" % n, headers={"of": of, "kind": n})
+    prices.enqueue_many(db, [price("salt", b"old"), price("oil", b"oil")])
+    assert source.move(db, prices).taken == 3
+    assert ready(db, prices) == [b"oil", b"1", b"2"]
+    plain = Queue.create(db, "plain", root=space)
+    assert prices.move(db, plain).taken == 3
+    plain.enqueue(db, b"x", headers={"of": "tea"})
+    assert plain.depth(db).ready == 4
+    clean(db, source, prices, plain)
+
+
+def test_browsers_see_each_newest_message(db: Database, prices: Queue) -> None:
+    browser = prices.subscribe(db, "look", mode="browse")
+    prices.enqueue_many(db, [price("tea", b"1"), price("salt", b"2")])
+    assert payloads(browser.browse(db, 9)) == [b"1", b"2"]
+    prices.enqueue_many(db, [price("tea", b"3"), price("tea", b"4")])
+    assert payloads(browser.browse(db, 9)) == [b"4"]
+    taker = prices.subscribe(db, "take", selector="of = 'salt'")
+    held = taker.receive(db)
+    assert held is not None
+    prices.enqueue_many(db, [price("salt", b"5")])
+    prices.release(db, held)
+    assert [d.payload for d in taker.receive_many(db, 9)] == [b"5"]
+    clean(db, prices)
+
+
+def test_what_a_plan_gives_back_returns_unless_it_was_replaced(db: Database, prices: Queue) -> None:
+    prices.enqueue_many(db, [price("tea", b"1"), price("salt", b"2")])
+    run = prices.plans.planner("stream")
+    first = run.next(db, run.begin(db), messages=2)
+    publish(db, prices, price("tea", b"3"), price("oil", b"4"), price("oil", b"5"))
+    clean(db, prices)
+    assert prices.plans.release(db, "stream") == 2
+    assert ready(db, prices) == [b"2", b"3", b"5"]
+    run = prices.plans.planner("stream")
+    assert run.next(db, run.begin(db)) != first
+    assert run.next(db, run.next(db, run.begin(db))) is not None
+    assert prices.depth(db) == Depth(enqueued=5, done=3, purged=2)
+    clean(db, prices)
+
+
+def publish(db: Database, queue: Queue, *messages: NewMessage) -> None:
+    sink = Sink(queue, "load")
+    stager = sink.stage(db, 0)
+    for each in messages:
+        stager.plain(each.payload, each.priority, each.headers)
+    sink.publish(db, 0, [stager.finish()])
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_sinks_and_plans_keep_the_order_of_a_sorted_queue(db: Database, reminders: Queue) -> None:
+    publish(db, reminders, *map(at, (5, 3, 9, 1, 7)))
+    assert ready(db, reminders) == [b"1", b"3", b"5", b"7", b"9"]
+    run = reminders.plans.planner("stream")
+    mark = run.next(db, run.begin(db), messages=3, ends=run.ends(db))
+    reminders.enqueue_many(db, [at(2), at(8)])
+    clean(db, reminders)
+    assert reminders.plans.release(db, "stream") == 3
+    assert ready(db, reminders) == [b"1", b"2", b"3", b"5", b"7", b"8", b"9"]
+    assert mark.batch >= 0
+    clean(db, reminders)
+
+
+def test_producers_of_one_value_conflict_and_of_different_values_do_not(
+    db: Database, prices: Queue
+) -> None:
+    def begin(of: str) -> fdb.Transaction:
+        tr = db.create_transaction()
+        prices.enqueue_many(tr, [price(of, of.encode())])
+        return tr
+
+    tea, salt, again = begin("tea"), begin("salt"), begin("tea")
+    tea.commit().wait()
+    salt.commit().wait()
+    with pytest.raises(fdb.FDBError):
+        again.commit().wait()
+    assert prices.depth(db).ready == 2
+
+
+def test_an_acknowledgement_and_a_new_value_in_one_transaction(db: Database, prices: Queue) -> None:
+    prices.enqueue_many(db, [price("tea", b"1")])
+    held = take(db, prices)
+    tr = db.create_transaction()
+    prices.ack(tr, held)
+    prices.enqueue_many(tr, [price("tea", b"2")])
+    prices.enqueue_many(tr, [price("tea", b"3")])
+    tr.commit().wait()
+    assert ready(db, prices) == [b"3"]
+    clean(db, prices)
+
+
+# -- in every interleaving --------------------------------------------------------------------
+
+
+def lapse(db: Database, queue: Queue) -> None:
+    """Return the messages whose leases have expired, half a minute from now."""
+    later = Queue(queue.name, queue._root, clock=ManualClock(seconds=31))
+
+    def body(tr: fdb.Transaction) -> None:
+        scope = later._scope(tr)
+        lease_expiry.return_expired(tr, scope, lease_expiry.reads(tr, scope))
+
+    once.run(db, later._keys.once, body)
+
+
+TAKERS: dict[str, Callable[[Queue, Delivery | None], Operation]] = {
+    "release": lambda queue, held: lambda db: queue.release(db, held),  # type: ignore[arg-type]
+    "ack": lambda queue, held: lambda db: queue.ack(db, held),  # type: ignore[arg-type]
+    "defer": lambda queue, held: lambda db: queue.release(db, held, delay=10),  # type: ignore[arg-type]
+    "reject": lambda queue, held: lambda db: queue.reject(db, held, "bad"),  # type: ignore[arg-type]
+    "lapse": lambda queue, held: lambda db: lapse(db, queue),
+    "take": lambda queue, held: queue.receive,
+    "dequeue": lambda queue, held: queue.dequeue_at_most_once,
+    "enqueue": lambda queue, held: lambda db: queue.enqueue_many(db, [price("tea", b"other")]),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("other", TAKERS)
+def test_a_new_value_beside_any_other_operation(db: Database, space: Subspace, other: str) -> None:
+    numbers = itertools.count()
+
+    def start() -> tuple[Sequence[Operation], Callable[[list[Any]], None]]:
+        queue = Queue.create(
+            db, f"q{next(numbers)}", root=space, levels=2, last_value="of", max_attempts=2
+        )
+        queue.enqueue_many(db, [price("tea", b"old")])
+        held = take(db, queue) if other in ("release", "ack", "defer", "reject", "lapse") else None
+
+        def check(results: list[Any]) -> None:
+            assert not [each for each in results if isinstance(each, Exception)]
+            clean(db, queue)
+            Queue(queue.name, space, clock=ManualClock(seconds=60)).sweep(db)
+            there = ready(db, queue)
+            if other == "enqueue":
+                assert there in ([b"new"], [b"other"])
+            elif other in ("take", "dequeue"):
+                found = results[1].payload
+                # A lease has lapsed by now; the new value stays or was taken.
+                assert found in (b"old", b"new")
+                assert there == ([] if (other, found) == ("dequeue", b"new") else [b"new"])
+            else:
+                assert there == [b"new"]
+            clean(db, queue)
+            depth = queue.depth(db)
+            assert depth.enqueued == 2 + (other == "enqueue")
+            queue.delete(db)
+
+        new: Operation = lambda db: queue.enqueue_many(db, [price("tea", b"new")])  # noqa: E731
+        return [new, TAKERS[other](queue, held)], check
+
+    assert explore(db, start) > 1
+
+
+@pytest.mark.long
+def test_no_subscription_misses_what_comes_into_a_sorted_level(
+    db: Database, space: Subspace
+) -> None:
+    numbers = itertools.count()
+
+    def start() -> tuple[Sequence[Operation], Callable[[list[Any]], None]]:
+        queue = Queue.create(db, f"q{next(numbers)}", root=space, levels=1, sort="at")
+        queue.enqueue_many(
+            db, [NewMessage(b"x", headers={"at": n, "kind": "other"}) for n in range(100, 120)]
+        )
+        mine = queue.subscribe(db, "mine", selector="kind = 'mine'")
+
+        def add(value: int) -> Operation:
+            return lambda db: queue.enqueue(
+                db, b"%d" % value, headers={"at": value, "kind": "mine"}
+            )
+
+        def check(results: list[Any]) -> None:
+            assert not [each for each in results if isinstance(each, Exception)]
+            found = [] if results[0] is None else [results[0].payload]
+            found += [d.payload for d in mine.receive_many(db, 9)]
+            assert sorted(found) == [b"1", b"110"]
+            clean(db, queue)
+            queue.delete(db)
+
+        return [mine.receive, add(1), add(110)], check
+
+    assert explore(db, start) > 1
+
+
+# -- options and what is stored ---------------------------------------------------------------
+
+
+def test_the_order_of_a_queue_is_fixed(db: Database, reminders: Queue, prices: Queue) -> None:
+    with pytest.raises(LevelsFixed, match="sort='at', which cannot become None"):
+        reminders.set_options(db, sort=None)
+    with pytest.raises(LevelsFixed, match="last_value='of', which cannot become 'x'"):
+        prices.set_options(db, last_value="x")
+    with pytest.raises(OptionsMismatch):
+        Queue.open(db, "reminders", root=reminders._root, sort="of")
+    assert Queue.open(db, "reminders", root=reminders._root).options(db).sort == "at"
+
+
+def test_last_values_and_bounds_exclude_each_other(
+    db: Database, space: Subspace, prices: Queue
+) -> None:
+    with pytest.raises(InvalidOptions, match="'last_value': has no bounds"):
+        Queue.create(db, "q", root=space, last_value="of", max_messages=10)
+    with pytest.raises(InvalidOptions, match="'last_value': has no bounds"):
+        prices.set_options(db, max_bytes=10)
+
+
+@pytest.mark.parametrize("option", ["sort", "last_value"])
+@pytest.mark.parametrize("header", ["", 5, True, ["of"], "x" * 201])
+def test_only_the_name_of_a_header_is_an_order(
+    db: Database, space: Subspace, option: str, header: object
+) -> None:
+    options: dict[str, Any] = {option: header}
+    with pytest.raises(InvalidOptions, match="must be the name of a header"):
+        Queue.create(db, "q", root=space, **options)
+
+
+def test_only_queues_with_an_order_have_the_new_format(
+    db: Database, space: Subspace, reminders: Queue
+) -> None:
+    plain = Queue.create(db, "plain", root=space)
+    assert b'"format": %d,' % catalogue.FORMAT_VERSION in (db[reminders._keys.meta] or b"")
+    assert b'"format": %d,' % catalogue.OLDEST_VERSION in (db[plain._keys.meta] or b"")
+
+
+def test_verification_finds_a_message_at_a_wrong_place(db: Database, reminders: Queue) -> None:
+    reminders.enqueue_many(db, [at(1), at(2)])
+    first, *_ = reminders.peek(db, 1)
+    key = reminders._keys.ready(Position.from_id(first.id))
+    wrong = sorting.position(5, 7, 1)
+    db[reminders._keys.ready(wrong)] = db[key] or b""
+    del db[key]
+    wild = Position(5, 300, bytes(8))
+    db[reminders._keys.ready(wild)] = db[reminders._keys.ready(wrong)] or b""
+    found = {(one.kind, one.subject) for one in verify(db, reminders).deviations}
+    assert {("out of order", wrong.to_id()), ("out of order", wild.to_id())} <= found
+
+
+def test_verification_finds_an_arrival_that_could_be_given_again(
+    db: Database, reminders: Queue
+) -> None:
+    reminders.enqueue_many(db, [at(1), at(2)])
+    db[reminders._keys.tail(5)] = pack_index(1)
+    (found,) = verify(db, reminders).deviations
+    assert (found.kind, found.detail) == ("tail too low", "its arrival 2 could be used again")
+    assert verify(db, reminders, repair=True).ok
+    clean(db, reminders)
+
+
+PLANTED: dict[str, tuple[str, bool]] = {
+    "the newest is unknown": ("value missing", True),
+    "a mark is missing": ("value unmarked", True),
+    "a mark of nobody": ("value astray", True),
+    "a value of nobody": ("value astray", True),
+    "the newest is marked": ("value astray", True),
+    "an older one is ready": ("value replaced", False),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_verification_finds_wrong_records_of_last_values(
+    db: Database, prices: Queue, what: str
+) -> None:
+    keys = prices._keys
+    (old,) = prices.enqueue_many(db, [price("tea", b"1")])
+    take(db, prices)
+    (new,) = prices.enqueue_many(db, [price("tea", b"2")])
+    gone = "05-000000000007-0011223344556677"
+    plant: dict[str, Callable[[], None]] = {
+        "the newest is unknown": partial(db.clear, keys.latest("tea")),
+        "a mark is missing": partial(db.clear, keys.replaced("tea", old)),
+        "a mark of nobody": partial(db.set, keys.replaced("tea", gone), b""),
+        "a value of nobody": partial(db.set, keys.latest("oil"), gone.encode()),
+        "the newest is marked": partial(db.set, keys.replaced("tea", new), b""),
+        "an older one is ready": partial(db.set, keys.latest("tea"), old.encode()),
+    }
+    if what == "an older one is ready":
+        del db[keys.replaced("tea", old)]
+    plant[what]()
+    kind, repaired = PLANTED[what]
+    (found,) = verify(db, prices).deviations
+    assert found.kind == kind
+    assert verify(db, prices, repair=True).ok == repaired
+    if repaired:
+        clean(db, prices)
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.none(), st.text(max_size=12), st.integers(-(2**63) + 1, 2**63 - 1), st.floats()
+        ),
+        max_size=8,
+    )
+)
+def test_the_order_is_that_of_the_tuple_layer(values: list[HeaderValue]) -> None:
+    packed = [fdb.tuple.pack((value,)) for value in values]
+    placed = [sorting.position(0, value, n) for n, value in enumerate(values, 1)]
+    by_value = sorted(range(len(values)), key=lambda n: (packed[n], n))
+    assert sorted(range(len(values)), key=lambda n: placed[n]) == by_value
+    for n, position in enumerate(placed):
+        value, arrival = sorting.sorted_by(position)
+        assert (fdb.tuple.pack((value,)), arrival) == (packed[n], n + 1)
+        assert len(position.random) > 10, "it is no number in a block"
