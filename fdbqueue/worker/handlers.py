@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from types import UnionType
-from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Any, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, overload
 
 from ..errors import InvalidArgument
 from ..store.binding import fdb
@@ -15,6 +15,7 @@ from ..values.records import record
 
 MAX_BATCH = 1_000
 
+R = TypeVar("R")
 T = TypeVar("T")
 Handling: TypeAlias = """(
     Callable[[Message], object]
@@ -27,6 +28,37 @@ Handling: TypeAlias = """(
     | Callable[[fdb.Transaction, list[T]], object]
 )"""
 """What handles the messages of a ``Queue[T]``: each as a message or as its value, or several."""
+
+
+class Decorator(Protocol[T]):
+    """Makes a function a handler of a ``Queue[T]``, and returns it: one of ``Handling[T]``."""
+
+    @overload
+    def __call__(self, function: Callable[[Message], R], /) -> Callable[[Message], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[fdb.Transaction, Message], R], /
+    ) -> Callable[[fdb.Transaction, Message], R]: ...
+    @overload
+    def __call__(self, function: Callable[[T], R], /) -> Callable[[T], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[fdb.Transaction, T], R], /
+    ) -> Callable[[fdb.Transaction, T], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[Message]], R], /
+    ) -> Callable[[list[Message]], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[fdb.Transaction, list[Message]], R], /
+    ) -> Callable[[fdb.Transaction, list[Message]], R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], R], /) -> Callable[[list[T]], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[fdb.Transaction, list[T]], R], /
+    ) -> Callable[[fdb.Transaction, list[T]], R]: ...
 
 
 @record

@@ -31,7 +31,6 @@ from .handlers import Handler
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 log = logging.getLogger("fdbqueue.worker")
@@ -281,10 +280,10 @@ class Worker:
                 return each.channel
         raise InvalidArgument(argument="queue", value=queue, problem="it has no handler")
 
-    def handler(self, queue: Queue, **how: Unpack[Handling]) -> Callable[[F], F]:
+    def handler(self, queue: Queue[T], **how: Unpack[Handling]) -> handlers.Decorator[T]:
         """A decorator: ``add`` the function as the handler of ``queue``; arguments as there."""
 
-        def register(function: F) -> F:
+        def register(function: Any) -> Any:
             self.add(queue, function, **how)
             return function
 
