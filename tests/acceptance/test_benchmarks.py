@@ -104,6 +104,15 @@ def test_producers_are_measured_beside_enqueues(bench: Bench, db: fdb.Database) 
     assert left_behind(db) == 0
 
 
+def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Database) -> None:
+    done = bench("credit", "--seconds", "0.3", "--json", code=None)
+
+    found = json.loads(done.stdout)["bars"]
+    assert len(found) == 3
+    assert done.returncode == (0 if all(bar["holds"] for bar in found) else 1)
+    assert left_behind(db) == 0
+
+
 def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
     db: fdb.Database, bench: Bench
 ) -> None:

@@ -266,6 +266,35 @@ def blocks(
 
 
 @app.command()
+def credit(
+    seconds: Annotated[float, durations.option("Duration of each run.", 0.1)] = 5.0,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how often a worker whose credit is used up looks at a queue that messages come to.
+
+    The exit code is 1 if a promised figure does not hold.
+
+    \b
+    Examples:
+      tools/bench credit
+      tools/bench credit --seconds 20 --json
+    """
+    from . import credit as credit_
+    from . import report
+
+    bars_ = credit_.judge(credit_.run(seconds))
+    found = {"bars": [one.to_json() for one in bars_]}
+    if as_json:
+        terminal.print_json(found)
+    else:
+        terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
+    _write(json_file, found)
+    if not all(one.holds for one in bars_):
+        raise terminal.Exit(1)
+
+
+@app.command()
 def producers(
     threads: Annotated[
         str, Option(metavar="N,…", help="Numbers of threads that add messages.")
