@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from ..consumers import promotion, wakeups
@@ -155,6 +156,12 @@ class Subscription:
             acquire.grant, seconds=seconds, claim=claim, consumer=consumer, begins=begins
         )
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
+
+    def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
+        """The levels of the first messages that match, in order. Moves nothing."""
+        scope = self._queue._scope(tr)
+        if not scope.options.paused:
+            yield from islice(acquire.levels(tr, scope, self._known(scope)), most)
 
     def get(self, tr: fdb.Transaction) -> Message | None:
         """Remove and return the first matching message in the transaction that writes its effect,

@@ -4,7 +4,7 @@ conflicts first, then leased, removed, or only loaded."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..messages import payloads, time_to_live, transitions
 from ..messages.delivery import lease, scan
@@ -98,6 +98,17 @@ def first(
     if strict or (definition.auto_close and found.empty):
         messages.rely_on_ends()
     return found
+
+
+def levels(tr: fdb.Transaction, scope: Scope, definition: Definition) -> Iterator[int]:
+    """The levels of the first matching messages, in order, as far as one transaction reads. Moves
+    nothing, but adds the conflicts of a scan: for a transaction that only reads."""
+    now_ms = scope.now_ms(tr)
+    for message in CursorScan(tr, scope, definition.name, 1):
+        if time_to_live.deliverable(message, now_ms) and definition.matches(
+            message.envelope.properties(message.position), now_ms
+        ):
+            yield message.position.level
 
 
 def grant(

@@ -23,6 +23,7 @@ from ..queue.subscription import Subscription
 from ..schema import once
 from ..schema.codec.consumers import ConsumerRef
 from ..schema.codec.leases import holder_of
+from ..schema.keys import OnceKeys
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb
 from ..values.model import Delivery
@@ -40,6 +41,8 @@ MIN_DIRECT = 100
 MAX_REST = 0.2
 """Seconds to wait at most between two of these tries."""
 _MAX_DOUBLINGS = 10
+LOOK_SECONDS = 1.0
+"""How long a look for a more urgent message may take."""
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -51,7 +54,8 @@ class Fetched:
     taken: the last of the deliveries, as they were taken.
     signal: what to wait for before the next fetch.
     asleep: whether there was room for more, so that no fetch is needed before the signal.
-    returned: whether the prefetched messages have been given back.
+    returned: the prefetched messages that have been given back.
+    first: the level of the first message that is left; None if none is, or it is not known.
     seconds: when something will become ready by itself; None if nothing will.
     short: whether there is a message that the credit is too small for, though there is some.
     alone: whether there is one that must be handled beside no other.
@@ -61,7 +65,8 @@ class Fetched:
     taken: Sequence[Delivery] = ()
     signal: Sequence[wakeups.Watch] = ()
     asleep: bool = True
-    returned: bool = False
+    returned: Sequence[Delivery] = ()
+    first: int | None = None
     seconds: float | None = None
     short: bool = False
     alone: bool = False
@@ -151,7 +156,8 @@ class QueueConsumer:
     ) -> Fetched:
         """Take what there is credit for; sleep if that was all.
 
-        prefetched: deliveries to give back first, if something more urgent is ready.
+        prefetched: deliveries of which the least urgent are given back first, as many as more
+            urgent ones are ready and have no room beside them.
         begins: whether a message can be begun at once, beside no other.
 
         One transaction; where there is a line, or the queue's mode is to have one, the messages
@@ -266,16 +272,12 @@ class QueueConsumer:
         if above is not None:
             settle.ack(tr, self.queue._entry, finished)
             return Fetched([]), wakeups.defer(tr, scope, me, above)
-        room, returned = credit.room(most), False
-        if prefetched:
-            head = self._head(tr)
-            returned = outranked(
-                head.position.level if head else None, [d.message.level for d in prefetched]
-            )
+        room = credit.room(most)
+        returned = self._outranked(tr, prefetched, room)
         if returned:
-            self.queue.release_many(tr, prefetched, delay=0)
-            credit = credit.settled(*(len(each.payload) for each in prefetched))
-            room = credit.room(most)
+            self.queue.release_many(tr, returned, delay=0)
+            credit = credit.returned(*(len(each.payload) for each in returned))
+            room = credit.room(most + len(returned))
         fitting = self._fitting(tr, credit, room)
         found: Sequence[Delivery] = []
         if fitting:
@@ -304,11 +306,34 @@ class QueueConsumer:
             taken=found,
             asleep=not (full or alone or more),
             returned=returned,
+            first=head.position.level if head else None,
             seconds=next_event.next_event_seconds(tr, scope, coming) if guards else None,
             short=full and fitting < room,
             alone=alone,
         )
         return fetched, signal
+
+    def waits_behind(self, level: int) -> bool:
+        """Whether a message that is more urgent than ``level`` is ready. Reads only, once, and not
+        for long: a handler waits for it. Any thread may ask."""
+        tr = once.transaction(self.db, OnceKeys(b"", LOOK_SECONDS))
+        return any(each < level for each in self._levels(tr, 1))
+
+    def _outranked(
+        self, tr: fdb.Transaction, prefetched: Sequence[Delivery], room: int
+    ) -> Sequence[Delivery]:
+        """What to give back for more urgent messages that have no room beside it."""
+        if not prefetched:
+            return ()
+        levels = self._levels(tr, room + len(prefetched))
+        count = outranked(levels, [each.message.level for each in prefetched], room)
+        return prefetched[len(prefetched) - count :]
+
+    def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
+        """The levels of the first messages that may be taken, in order. Snapshot reads."""
+        if not self.queue._scope(tr).options.paused:
+            for one in islice(scan.rows(self.keys, scan.first(tr, self.keys, most)), most):
+                yield one.position.level
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages to their places at once and without a failed attempt, as far as their
@@ -379,6 +404,12 @@ class SubscriptionConsumer(QueueConsumer):
         The watch is armed first, so whatever becomes ready meanwhile is noticed.
         """
         room = credit.room(most)
+        returned = self._run(lambda tr: self._outranked(tr, prefetched, room))
+        if returned:
+            self.queue.release_many(self.db, returned, delay=0)
+            room = credit.returned(*(len(each.payload) for each in returned)).room(
+                most + len(returned)
+            )
         if not room:
             return Fetched([], asleep=False)
         before, seconds = self._run(self._before)
@@ -389,7 +420,10 @@ class SubscriptionConsumer(QueueConsumer):
             self.db, room, self.lease, 0.0, self.name, begins, holder
         )
         asleep = len(found) < room
-        return Fetched(found, signal=signal, asleep=asleep, seconds=seconds)
+        return Fetched(found, signal=signal, asleep=asleep, returned=returned, seconds=seconds)
+
+    def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
+        return self.subscription._levels(tr, most)
 
     def settle_and_fetch(
         self, credit: Credit, most: int, finished: Sequence[Held], *, begins: bool = True

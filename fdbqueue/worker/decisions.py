@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice, takewhile
 
 from ..values.records import record
 
@@ -10,6 +11,8 @@ RUN = 10
 """How many messages of one queue are handled in a row while others wait, by default: Qpid's
 bounded delivery run, so that one queue does not starve another."""
 AHEAD_SECONDS = 0.05
+REFRESH_SECONDS = 0.05
+"""How long a look for more urgent messages counts, unless a number of messages is agreed."""
 MAX_AHEAD = 100
 """The most messages that one transaction takes, but for a larger batch; and the most that are taken
 ahead of fast handlers."""
@@ -67,9 +70,14 @@ def time_to_refresh(handled: int, refresh_after: int | None, prefetched: int) ->
     return refresh_after is not None and prefetched > 0 and handled >= refresh_after
 
 
-def outranked(first_ready: int | None, prefetched: Iterable[int]) -> bool:
-    """Whether a ready message is more urgent than a prefetched one; levels, 0 the most urgent."""
-    return first_ready is not None and first_ready < max(prefetched, default=0)
+def outranked(ready: Iterable[int], prefetched: Iterable[int], room: int = 0) -> int:
+    """How many prefetched messages, the least urgent ones, to exchange for ready ones.
+
+    ready: the levels of the first ready messages, in order; 0 is the most urgent. room: how many of
+    those fit beside what is prefetched.
+    """
+    pairs = zip(islice(ready, room, None), sorted(prefetched, reverse=True), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] < pair[1], pairs))
 
 
 def extend_every(leases: Iterable[float]) -> float:

@@ -7,10 +7,12 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from ..errors import QueueError
+from ..store.binding import FAILURES
 from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended, acknowledge, attempt, failed, handle_settled
-from .state import Job, State
+from .state import Job, Look, State
 
 log = logging.getLogger("fdbqueue.worker")
 
@@ -66,13 +68,28 @@ class HandlerThreads:
 
     def _wait(self) -> Job | None:
         """Wait for something to handle; None when it is time to go."""
+        state = self.state
+        while True:
+            with state.lock:
+                while (found := state.next_job()) is None and not state.stopping:
+                    state.work.wait()
+            if not isinstance(found, Look):
+                return found
+            self._look(found)
+
+    def _look(self, look: Look) -> None:
+        """Look for a more urgent message; if the store does not answer, go on without."""
+        buffer, found = look.buffer, False
+        try:
+            found = buffer.consumer is not None and buffer.consumer.waits_behind(look.level)
+        except (*FAILURES, QueueError) as error:
+            log.debug("cannot look for what is more urgent in %s: %s", buffer.queue.name, error)
+            self.state.worker.connection.suspect()
+        except BaseException:
+            log.exception("cannot look for what is more urgent in %s", buffer.queue.name)
         with self.state.lock:
-            while not self.state.stopping:
-                job = self.state.next_job()
-                if job is not None:
-                    return job
-                self.state.work.wait()
-        return None
+            buffer.looked(found)
+            self.state.work.notify_all()
 
     def _handle(self, job: Job) -> None:
         buffer = job.buffer

@@ -6,6 +6,7 @@ Every method is called with the worker's lock held.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from ..values.records import record
 from . import decisions
 from .channel import Channel, Flush
 from .consumer import Fetched, QueueConsumer
-from .decisions import MAX_AHEAD, should_fetch, time_to_refresh
+from .decisions import MAX_AHEAD, REFRESH_SECONDS, should_fetch, time_to_refresh
 from .handlers import Handler
 
 MAX_AHEAD_BYTES = 4_000_000
@@ -45,7 +46,8 @@ class Policy:
     window: how many messages are held at once, at least. handlers: how many threads there are.
     adapts: whether more are held while handlers are fast. settles_before: whether messages are
     acknowledged before they are handled. bounds: whether the credit is ``window`` messages, and
-    grows with it.
+    grows with it. refreshes: whether a look for more urgent messages counts for
+    ``REFRESH_SECONDS`` only.
     """
 
     handler: Handler
@@ -60,6 +62,7 @@ class Policy:
     adapts: bool = False
     settles_before: bool = False
     bounds: bool = False
+    refreshes: bool = False
 
 
 class Finished(NamedTuple):
@@ -100,6 +103,13 @@ class Buffer:
     """When to fetch in any case; by ``time.monotonic``."""
     handled: int = 0
     """Messages handled since the last check for more urgent ones."""
+    looked_at: float = -math.inf
+    """When the last look for more urgent ones ended, or a fetch began that found none; by
+    ``time.monotonic``."""
+    looking: bool = False
+    """Whether a handler's thread looks now."""
+    exchanges: bool = False
+    """Whether the next fetch gives back what is less urgent than what is ready."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     """There may be something to fetch; of the worker's lock."""
     short: bool = False
@@ -118,6 +128,8 @@ class Buffer:
     """How many seconds a handler takes for a message, by a moving average."""
     flushes: Sequence[Flush] = ()
     """Those that began before the fetch under way."""
+    began_at: float = 0.0
+    """When that began, by ``time.monotonic``."""
 
     def empty(self) -> Buffer:
         """A buffer for the same that holds nothing yet."""
@@ -177,11 +189,28 @@ class Buffer:
     @property
     def can_begin(self) -> bool:
         """Whether a message can be begun now: not before a check that is due for urgent ones."""
-        return bool(self.prefetched) and not self._refreshes
+        waits = self._refreshes or self.exchanges or self.looking
+        return bool(self.prefetched) and not waits
 
     @property
     def _refreshes(self) -> bool:
         return time_to_refresh(self.handled, self.policy.refresh_after, len(self.prefetched))
+
+    def stale(self, now: float) -> bool:
+        """Whether to look for a message more urgent than the next one before that is begun."""
+        return (
+            self.policy.refreshes
+            and self.prefetched[0].message.level > 0
+            and now - self.looked_at >= REFRESH_SECONDS
+        )
+
+    def looked(self, found: bool) -> None:
+        """End a look; ``found``: whether a more urgent message is ready."""
+        self.looking, self.exchanges = False, found
+        if found:
+            self.changed.notify()
+        else:
+            self.looked_at = time.monotonic()
 
     def due(self, now: float, free: bool = True) -> bool:
         """Whether to fetch now. ``free``: whether nothing is being handled."""
@@ -189,7 +218,7 @@ class Buffer:
 
     def waits(self, now: float, free: bool) -> bool:
         """Whether to fetch as soon as it is its turn."""
-        if now >= self.fetch_at or self._refreshes:
+        if now >= self.fetch_at or self._refreshes or self.exchanges:
             return True
         asleep = self.latest is not None and self.latest.asleep
         if asleep or self.short or self.stalled or (self.alone and not free):
@@ -203,18 +232,17 @@ class Buffer:
         """
         self.latest, self.fetch_at = None, float("inf")
         self.flushes = self.channel.begin(self)
-        if not self._refreshes:
+        self.began_at = time.monotonic()
+        if not (self._refreshes or self.exchanges):
             return []
-        self.handled = 0
+        self.handled, self.exchanges = 0, False
         exchanged, self.prefetched = self.prefetched, []
         return exchanged
 
     def end_fetch(self, fetched: Fetched, exchanged: list[Delivery], until: float) -> None:
         """End a fetch: keep what it brought."""
-        if fetched.returned:
-            self.gave_back(exchanged)
-        else:
-            self.prefetched.extend(exchanged)
+        self.gave_back(fetched.returned)
+        self.prefetched.extend(exchanged[: len(exchanged) - len(fetched.returned)])
         found = fetched.deliveries
         self.channel.end(self, _sizes(found))
         self.rows.add(fetched.taken, found[-len(fetched.taken) :])
@@ -224,6 +252,10 @@ class Buffer:
         if len(self.arrived) > 2 * len(self.prefetched) + MAX_AHEAD:
             self.arrived = {each.token: self.arrived[each.token] for each in self.prefetched}
         self.prefetched.sort(key=_level)
+        if exchanged:
+            self.looked_at = time.monotonic()  # Whatever is left could not be taken.
+        elif not self.prefetched or _is_behind(fetched, self.prefetched[0]):
+            self.looked_at = self.began_at
         self.short, self.alone = fetched.short, fetched.alone
         self.latest, self.fetch_at = fetched, min(until, self.fetch_at)
         credit = self.credit
@@ -235,6 +267,7 @@ class Buffer:
         """End a fetch that has failed; the next one is not before ``seconds`` have passed."""
         self.channel.end(self)
         self.prefetched.extend(exchanged)
+        self.looked_at = time.monotonic()  # Who cannot look does not wait for it.
         self.latest = Fetched([])
         self.fetch_at = time.monotonic() + seconds
 
@@ -245,6 +278,7 @@ class Buffer:
         self.fetch_failed([delivery for delivery in exchanged if delivery not in gone], 0.0)
         # Nothing of the rest is begun before the check has been made after all.
         self.handled = self.policy.refresh_after or 0
+        self.exchanges = self.policy.refreshes
 
     def begin(self) -> list[Delivery]:
         """Begin with the next message, or the next batch."""
@@ -392,6 +426,11 @@ class Buffer:
         """There may be more credit, or a flush to come after."""
         self.short = False
         self.ring()
+
+
+def _is_behind(fetched: Fetched, next: Delivery) -> bool:
+    """Whether a fetch has left nothing more urgent than a message."""
+    return fetched.asleep or (fetched.first is not None and fetched.first >= next.message.level)
 
 
 def _sizes(deliveries: Sequence[Delivery]) -> list[int]:

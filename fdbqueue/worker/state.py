@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..store.binding import fdb
 from ..store.connection import Connection
@@ -39,6 +39,14 @@ class Job:
     """Whether it takes longer than it may: another thread has its place."""
     finished: bool = False
     """Whether its messages are only to be acknowledged, by another thread."""
+
+
+class Look(NamedTuple):
+    """Whether a message more urgent than a level is ready: to be found out before one of that level
+    is begun."""
+
+    buffer: Buffer
+    level: int
 
 
 class Settings(Protocol):
@@ -95,14 +103,17 @@ class State:
         self.work.notify_all()
         self.ended.notify_all()
 
-    def next_job(self) -> Job | None:
+    def next_job(self) -> Job | Look | None:
         """Begin what a handler is to do next; None if nothing waits, or the worker stops."""
         runs = [buffer.policy.run for buffer in self.buffers]
         turn = None if self.stopping else next_turn(self._turn, self._can_begin(), runs)
         if turn is None:
             return None
-        self._turn = turn
         buffer = self.buffers[turn.queue]
+        if buffer.stale(time.monotonic()) and self.worker.connection.usable:
+            buffer.looking = True
+            return Look(buffer, buffer.prefetched[0].message.level)
+        self._turn = turn
         job = Job(buffer, buffer.begin(), time.monotonic())
         self.jobs.add(job)
         return job

@@ -40,6 +40,7 @@ TIMEOUT_SECONDS = 3600.0
 
 
 Settle: TypeAlias = Literal["after", "before"]
+RefreshAfter: TypeAlias = int | Literal["auto"] | None
 
 
 class Handling(TypedDict, total=False):
@@ -52,7 +53,7 @@ class Handling(TypedDict, total=False):
     backoff: backoffs.Given
     lease: Seconds | None
     credit: Credit | Channel | None
-    refresh_after: int | None
+    refresh_after: RefreshAfter
     subscription: Subscription | None
     timeout: Seconds | None
     settle: Settle
@@ -159,7 +160,7 @@ class Worker:
         backoff: backoffs.Given = None,
         lease: Seconds | None = None,
         credit: Credit | Channel | None = None,
-        refresh_after: int | None = None,
+        refresh_after: RefreshAfter = "auto",
         subscription: Subscription | None = None,
         timeout: Seconds | None = TIMEOUT_SECONDS,
         settle: Settle = "after",
@@ -181,10 +182,12 @@ class Worker:
         credit: how many messages and bytes are held at most, prefetched and running;
             ``concurrency`` + ``prefetch`` messages where None. Or a ``Channel``, through which more
             is granted, or which several queues and subscriptions share.
-        refresh_after: how many messages are handled before a check for more urgent ones; if there
-            are any, prefetched messages are given back. Never where None.
+        refresh_after: a message that is more urgent than prefetched ones is next: as many of those,
+            which no handler has begun, are given back for it. "auto": the worker looks for such a
+            message before it begins with another one, unless it has done so within 50 milliseconds;
+            not for batches. A number: after so many messages have been handled. None: never.
         subscription: an acquiring subscription of the queue, to handle only what its selector
-            matches. Then there is no priority, no credit in bytes, and no ``refresh_after``.
+            matches. Then there is no priority and no credit in bytes.
         timeout: seconds that the handler may take; no limit where None. After that the attempt has
             failed, and another thread replaces the handler's own, which ends when it returns.
         settle: "before" acknowledges a message before the handler is called: at most once. If the
@@ -204,13 +207,9 @@ class Worker:
                     value=credit,
                     problem="only a Channel can grant more of it: give Channel(credit)",
                 )
-        if subscription is not None and (
-            refresh_after is not None or (channel and channel.credit.bytes is not None)
-        ):
+        if subscription is not None and channel and channel.credit.bytes is not None:
             raise InvalidArgument(
-                argument="subscription",
-                value=subscription,
-                problem="goes with neither refresh_after nor a credit in bytes",
+                argument="subscription", value=subscription, problem="goes with no credit in bytes"
             )
         taken = {(each.queue._keys.prefix, _name(each.subscription)) for each in self._buffers}
         if (queue._keys.prefix, _name(subscription)) in taken:
@@ -228,14 +227,15 @@ class Worker:
                 "settled before it is handled is not tried again",
             )
         seconds = queue.options(self.db).lease if lease is None else check_lease("lease", lease)
-        if refresh_after is not None:
-            _whole("refresh_after", refresh_after, 1, 1_000_000)
+        after = None
+        if refresh_after is not None and refresh_after != "auto":
+            after = _whole("refresh_after", refresh_after, 1, 1_000_000)
         policy = Policy(
             handler=call,
             lease=seconds,
             window=self._window(batch),
             run=RUN * _whole("weight", weight, 1, 1_000),
-            refresh_after=refresh_after,
+            refresh_after=after,
             max_attempts=None
             if max_attempts is None
             else _whole("max_attempts", max_attempts, 1, 1_000_000),
@@ -247,6 +247,7 @@ class Worker:
             adapts=self._prefetch is None and credit is None,
             settles_before=settle == "before",
             bounds=channel is None,
+            refreshes=refresh_after == "auto" and batch is None,
         )
         self.connection.lost_after = min(
             seconds, *(each.policy.lease for each in self._buffers), DEAD_SECONDS

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import tenacity
 
-from fdbqueue import Depth, Message, Queue
+from fdbqueue import Depth, Message, NewMessage, Queue
 from fdbqueue.consumers import wakeups
 from fdbqueue.consumers.credit import Credit
 from fdbqueue.errors import InvalidArgument, LeaseLost
@@ -327,20 +327,6 @@ def test_one_busy_queue_does_not_starve_another(
     assert last < 100
 
 
-def test_a_more_urgent_message_makes_a_worker_give_back_what_it_has_not_begun(
-    db: Database, queue: Queue, recorder: Recorder
-) -> None:
-    recorder.gate.clear()
-    queue.enqueue_many(db, [b"low %d" % n for n in range(6)])
-    with Worker(db, 1, prefetch=5).add(queue, recorder, refresh_after=1):
-        recorder.wait_for(1)
-        eventually(lambda: queue.depth(db).leased == 6)
-        queue.enqueue(db, b"urgent", priority=9)
-        recorder.gate.set()
-        handled = recorder.wait_for(7)
-    assert handled == [b"low 0", b"urgent", *(b"low %d" % n for n in range(1, 6))]
-
-
 def test_a_graceful_stop_finishes_what_is_in_hand_and_gives_back_the_rest(
     db: Database, queue: Queue, recorder: Recorder
 ) -> None:
@@ -593,14 +579,6 @@ def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
     assert queue.consumers(db) == []
 
 
-def test_a_subscription_goes_with_no_refresh(
-    db: Database, queue: Queue, recorder: Recorder
-) -> None:
-    subscription = queue.subscribe(db, "all")
-    with pytest.raises(InvalidArgument, match="refresh_after"):
-        Worker(db).add(queue, recorder, subscription=subscription, refresh_after=1)
-
-
 def test_a_paused_queue_with_due_messages_is_not_looked_at_without_end(
     db: Database, queue: Queue, clock: ManualClock
 ) -> None:
@@ -625,12 +603,13 @@ def test_what_a_worker_would_give_back_and_has_lost_is_forgotten(
         clock.seconds += 61
         stolen = [found for _ in range(4) if (found := queue.receive(db))]
         assert len(stolen) == 3
-        queue.enqueue(db, b"urgent", priority=9)
+        urgent = [b"urgent %d" % n for n in range(3)]
+        queue.enqueue_many(db, [NewMessage(each, priority=9) for each in urgent])
         recorder.gate.set()
-        assert recorder.wait_for(2) == [b"1", b"urgent"]
+        assert recorder.wait_for(4) == [b"1", *urgent]
         queue.ack_many(db, stolen)
-        eventually(lambda: queue.depth(db).done == 4)
-    assert recorder.handled == [b"1", b"urgent"]
+        eventually(lambda: queue.depth(db).done == 6)
+    assert recorder.handled == [b"1", *urgent]
 
 
 def test_a_clock_that_steps_back_lets_no_live_lease_lapse(

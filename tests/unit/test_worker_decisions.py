@@ -87,11 +87,36 @@ def test_more_urgent_messages_are_looked_for_after_as_many_as_agreed() -> None:
     assert time_to_refresh(handled=0, refresh_after=0, prefetched=3), "before each message"
 
 
-def test_only_a_more_urgent_level_outranks_what_is_prefetched() -> None:
-    assert outranked(2, [1, 3])
-    assert not outranked(3, [1, 3])
-    assert not outranked(None, [1, 3])
-    assert not outranked(0, [])
+@pytest.mark.parametrize(
+    ("ready", "prefetched", "room", "count"),
+    [
+        ([2], [1, 3], 0, 1),
+        ([3], [1, 3], 0, 0),
+        ([], [1, 3], 0, 0),
+        ([0], [], 0, 0),
+        ([0, 1, 2, 4], [1, 3, 3, 3], 0, 3),
+        ([0, 1, 2, 4], [1, 3, 3, 3], 1, 2),
+        ([0, 0, 0], [5], 0, 1),
+        ([0, 0], [5, 5], 2, 0),
+    ],
+)
+def test_as_many_prefetched_messages_are_exchanged_as_more_urgent_ones_have_no_room(
+    ready: list[int], prefetched: list[int], room: int, count: int
+) -> None:
+    assert outranked(ready, prefetched, room) == count
+
+
+@given(
+    ready=st.lists(st.integers(0, 5), max_size=9).map(sorted),
+    prefetched=st.lists(st.integers(0, 5), max_size=9).map(sorted),
+    room=st.integers(0, 4),
+)
+def test_an_exchange_leaves_the_most_urgent_of_all(
+    ready: list[int], prefetched: list[int], room: int
+) -> None:
+    count = outranked(ready, prefetched, room)
+    held = sorted(prefetched[: len(prefetched) - count] + ready[: count + room])
+    assert held == sorted(prefetched + ready)[: len(held)]
 
 
 def test_a_lease_is_extended_once_a_third_of_it_is_over() -> None:
