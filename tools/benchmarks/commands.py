@@ -324,6 +324,42 @@ def producers(
 
 
 @app.command()
+def fairness(
+    backlog: Annotated[int, Option(min=1_000, help="Messages of the key that is noisy.")] = 20_000,
+    rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 3,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what keys cost, and how long quiet keys wait beside one with a backlog.
+
+    The exit code is 1 if a promised figure does not hold.
+
+    \b
+    Examples:
+      tools/bench fairness
+      tools/bench fairness --backlog 1000000 --rounds 1
+    """
+    from . import fairness as fairness_
+    from . import report
+
+    figures, bars_ = fairness_.run(backlog, rounds)
+    found = {
+        "figures": [one.to_json() for one in figures],
+        "bars": [one.to_json() for one in bars_],
+    }
+    if as_json:
+        terminal.print_json(found)
+    else:
+        for one in figures:
+            print(f"{one.name:<40}{one.figure:>12,.2f} {one.unit}")
+        print()
+        terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
+    _write(json_file, found)
+    if not all(one.holds for one in bars_):
+        raise terminal.Exit(1)
+
+
+@app.command()
 def spark(
     only: Annotated[
         str | None, Option(metavar="GROUP,…", help="Only these of browse, write, consume.")

@@ -41,8 +41,9 @@ def append(
     """
     if scope.options.last_value is not None:
         entries = [(level, last_values.named(scope, envelope)) for level, envelope in entries]
-    found = taking.reads(tr, scope.keys, [envelope for _, envelope in entries])
-    packed = [pack_envelope(envelope) for _, envelope in entries]
+    found = taking.reads(tr, scope, [envelope for _, envelope in entries])
+    # What a message with a key holds is not known yet, and it stands alone.
+    packed = [b"" if envelope.key else pack_envelope(envelope) for _, envelope in entries]
     alike = scope.options.sort is None  # Others may come in between them.
     runs = list(_runs(entries, packed)) if alike else [[n] for n in range(len(entries))]
     placed = level_order.assign(tr, scope, [entries[run[0]] for run in runs], reads)
@@ -54,8 +55,9 @@ def append(
             (n,) = run
             added[n] = message = next(taken)
             if message.turn is None:
-                value = pack_envelope(message.envelope) if message.envelope.key else packed[n]
-                tr[scope.keys.ready(message.position)] = value
+                tr[scope.keys.ready(message.position)] = packed[n] or pack_envelope(
+                    message.envelope
+                )
             continue
         for number, n in enumerate(run):
             position = blocks.placed(first.position, number)

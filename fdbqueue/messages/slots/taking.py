@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...schema.codec.envelopes import Envelope
-from ...schema.keys import QueueKeys
+from ...schema.keys import KindKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from . import backlog, limits, permits
@@ -15,27 +15,45 @@ from .permits import Permits
 
 
 class Reads(NamedTuple):
-    """The reads of a key, issued and not awaited: ``held`` are those of its permits."""
+    """The reads of a key, issued and not awaited.
+
+    held: by kind of permit, the rows that are held; None if the queue has no such limit, and so
+    probably the key has none.
+    """
 
     limits: fdb.Value
     backlog: fdb.Value
-    held: list[fdb.FDBRange]
+    held: list[fdb.FDBRange | None]
     last: fdb.FDBRange
 
 
-def reads(tr: fdb.Transaction, keys: QueueKeys, envelopes: Sequence[Envelope]) -> dict[str, Reads]:
+def reads(
+    tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]
+) -> dict[str, Reads] | None:
     """Issue the reads of the keys that messages have: what is held, and the last message that
-    waits, at snapshot isolation."""
-    found = {}
-    for key in dict.fromkeys(envelope.key for envelope in envelopes if envelope.key):
-        every = [rows.under(key) for rows in permits.kinds(keys)]
-        found[key] = Reads(
+    waits, at snapshot isolation. None if no message has a key."""
+    wanted = dict.fromkeys([envelope.key for envelope in envelopes if envelope.key])
+    if not wanted:
+        return None
+    keys, options = scope.keys, scope.options
+    usual = options.key_concurrency, options.key_window
+    return {
+        key: Reads(
             tr.get(keys.limits(key)),
             tr.get(keys.backlog(key)),
-            [tr.snapshot.get_range(each.start, each.stop) for each in every],
+            [
+                None if limit is None else _held(tr, rows, key)
+                for rows, limit in zip(permits.kinds(keys), usual, strict=True)
+            ],
             backlog.last(tr, keys, key),
         )
-    return found
+        for key in wanted
+    }
+
+
+def _held(tr: fdb.Transaction, rows: KindKeys[str, int], key: str) -> fdb.FDBRange:
+    every = rows.under(key)
+    return tr.snapshot.get_range(every.start, every.stop)
 
 
 def take(
@@ -63,7 +81,14 @@ class _Key:
         self._permits: list[Permits] = []
         if not self._waits:
             each = zip(permits.kinds(scope.keys), self._allowed, reads.held, strict=True)
-            self._permits = [Permits(tr, rows, key, limit, held) for rows, limit, held in each]
+            self._permits = [self._look(*one) for one in each]
+
+    def _look(
+        self, rows: KindKeys[str, int], limit: int | None, held: fdb.FDBRange | None
+    ) -> Permits:
+        if held is None and limit is not None:  # A limit that the queue does not have.
+            held = _held(self._tr, rows, self._key)
+        return Permits(self._tr, rows, self._key, limit, held)
 
     def place(self, message: StoredMessage) -> StoredMessage:
         """Give the message a slot, or let it wait."""
