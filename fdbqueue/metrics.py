@@ -13,9 +13,11 @@ from .consumers import registry
 from .consumers.states import ConsumerState
 from .errors import MissingPackage, QueueError
 from .messages import age
+from .messages.slots import inspection as keys
 from .queue.queue import Queue
 from .schema import counters, once
 from .store.binding import fdb
+from .values.limits import KeyBacklog
 from .values.model import Delivery, Depth
 from .values.records import record
 from .values.states import ENDS, Outcome, State
@@ -30,6 +32,8 @@ except ImportError as error:
     ) from error
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+KEYS_READ, KEYS_SHOWN = 1_000, 10
+"""How many keys of which messages wait a scrape reads for each queue, and how many it shows."""
 CODES = {1020: "conflict", 1021: "unknown result", 1007: "too old", 1031: "timed out"}
 
 
@@ -42,10 +46,12 @@ class _Snapshot:
     oldest_ms: int | None
     now_ms: int
     consumers: Sequence[registry.Consumer] = field(default_factory=list)
+    backlogs: Sequence[KeyBacklog] = field(default_factory=list)
 
 
 class QueueCollector(Collector):
-    """Collects depths by state and level, the age of the oldest message, totals, and consumers.
+    """Collects depths by state and level, the age of the oldest message, totals, consumers, and the
+    keys of which messages wait: by name the ten with the most, of the first thousand.
 
     queues: the queues, or a function that returns them, so that new queues are included.
 
@@ -81,6 +87,19 @@ class QueueCollector(Collector):
         consumers = GaugeMetricFamily(
             "fdbqueue_consumers", "Consumers by state.", labels=["queue", "state"]
         )
+        waiting = GaugeMetricFamily(
+            "fdbqueue_key_waiting",
+            "Messages of a key that wait for a slot; the keys with the most.",
+            labels=["queue", "key"],
+        )
+        backlogs = GaugeMetricFamily(
+            "fdbqueue_keys_waiting", "Keys of which messages wait, up to 1,000.", labels=["queue"]
+        )
+        since = GaugeMetricFamily(
+            "fdbqueue_key_backlog_age_seconds",
+            "How long messages of a key have waited without a break, at most; 0 if none waits.",
+            labels=["queue"],
+        )
         for found in (each for queue in self._queues() if (each := self._snapshot(queue))):
             name, total = found.queue, sum(found.depths.values(), Depth())
             for level, depth in sorted(found.depths.items()):
@@ -98,7 +117,13 @@ class QueueCollector(Collector):
             for consumer_state in ConsumerState:
                 labels = [name, consumer_state.name.lower()]
                 consumers.add_metric(labels, states.count(consumer_state))
-        yield from (messages, sizes, enqueued, ended, ages, consumers)
+            most = sorted(found.backlogs, key=lambda one: one.waiting, reverse=True)
+            for one in most[:KEYS_SHOWN]:
+                waiting.add_metric([name, one.key], one.waiting)
+            backlogs.add_metric([name], len(most))
+            begun_ms = min((one.since_ms for one in most), default=found.now_ms)
+            since.add_metric([name], max(0, found.now_ms - begun_ms) / 1000)
+        yield from (messages, sizes, enqueued, ended, ages, consumers, waiting, backlogs, since)
 
     def _snapshot(self, queue: Queue) -> _Snapshot | None:
         def snapshot(tr: fdb.Transaction) -> _Snapshot:
@@ -111,6 +136,7 @@ class QueueCollector(Collector):
                 age.enqueued_at_ms(tr, scope, levels),
                 scope.now_ms(tr),
                 registry.consumers(tr, scope),
+                keys.backlogs(tr, scope, KEYS_READ, None),
             )
 
         try:

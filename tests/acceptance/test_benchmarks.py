@@ -113,6 +113,21 @@ def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Dat
     assert left_behind(db) == 0
 
 
+def test_keys_are_measured_beside_messages_without(bench: Bench, db: fdb.Database) -> None:
+    done = bench(
+        *("fairness", "--backlog", "1000", "--calls", "10", "--rounds", "1", "--json"), code=None
+    )
+
+    found = json.loads(done.stdout)
+    bars = {one["name"]: one for one in found["bars"]}
+    assert bars["most messages of a key that were out"]["holds"]
+    assert bars["share of slots in use while there is work"]["holds"]
+    assert len(found["figures"]) == 6
+    assert all(one["figure"] > 0 for one in found["figures"])
+    assert done.returncode == (0 if all(bar["holds"] for bar in found["bars"]) else 1)
+    assert left_behind(db) == 0
+
+
 def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
     db: fdb.Database, bench: Bench
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry import context, trace
 from prometheus_client import CollectorRegistry, generate_latest
 
-from fdbqueue import Message, Queue
+from fdbqueue import Message, NewMessage, Queue
 from fdbqueue.consumers import wakeups
 from fdbqueue.metrics import QueueCollector, WorkerMetrics
 from fdbqueue.schema import once
@@ -61,6 +61,25 @@ def test_a_collector_tells_how_a_queue_stands(
     assert 20 <= (value("oldest_ready_age_seconds") or 0) < 30
     assert value("consumers", state="interested") == 1
     assert b"fdbqueue_messages" in generate_latest(registry)
+
+
+def test_a_collector_shows_the_keys_with_the_longest_backlogs_and_no_others(
+    db: Database, queue: Queue, clock: ManualClock, registry: CollectorRegistry
+) -> None:
+    registry.register(QueueCollector(db, [queue]))
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"fdbqueue_{name}", {"queue": "orders", **labels})
+
+    assert (value("keys_waiting"), value("key_backlog_age_seconds")) == (0, 0)
+    for n in range(12):
+        queue.enqueue_many(db, [NewMessage(b"x", key=f"tenant {n}")] * (n + 1))
+    clock.seconds += 20
+    # Of tenant 0 none waits, of the others one fewer than there are
+    assert value("keys_waiting") == 11
+    assert 20 <= (value("key_backlog_age_seconds") or 0) < 30
+    shown = {n: value("key_waiting", key=f"tenant {n}") for n in range(12)}
+    assert shown == {0: None, 1: None, **{n: n for n in range(2, 12)}}
 
 
 def test_a_queue_that_is_gone_is_left_out(

@@ -326,6 +326,7 @@ def producers(
 @app.command()
 def fairness(
     backlog: Annotated[int, Option(min=1_000, help="Messages of the key that is noisy.")] = 20_000,
+    calls: Annotated[int, Option(min=10, help="Messages of each measurement.")] = 400,
     rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 3,
     json_file: JsonFile = None,
     as_json: AsJson = False,
@@ -342,7 +343,7 @@ def fairness(
     from . import fairness as fairness_
     from . import report
 
-    figures, bars_ = fairness_.run(backlog, rounds)
+    figures, bars_ = fairness_.run(backlog, calls, rounds)
     found = {
         "figures": [one.to_json() for one in figures],
         "bars": [one.to_json() for one in bars_],
@@ -351,7 +352,7 @@ def fairness(
         terminal.print_json(found)
     else:
         for one in figures:
-            print(f"{one.name:<40}{one.figure:>12,.2f} {one.unit}")
+            print(f"{one.name:<40}{one.figure:>12,.2f}")
         print()
         terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, found)

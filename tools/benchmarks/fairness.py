@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
 from statistics import median, quantiles
@@ -24,8 +24,6 @@ from .bars import Bar
 from .measure import payload
 
 SLOTS = 10
-CALLS = 300
-QUIET = 400
 TENANTS = 100
 PAUSE_SECONDS = 0.004
 """Between two messages of quiet keys: consumers keep up with several times as many."""
@@ -34,60 +32,58 @@ ENQUEUE_BAR, THROUGHPUT_BAR, WAIT_BAR, USED_BAR = 0.8, 0.6, 2.0, 0.95
 
 @record
 class Figure:
-    """Something that was measured, in a unit."""
+    """Something that was measured: messages a second, unless its name says otherwise."""
 
     name: str
     figure: float
-    unit: str
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
         return asdict(self)
 
 
-def run(backlog: int, rounds: int) -> tuple[list[Figure], list[Bar]]:
-    """Measure all, with a noisy key that has ``backlog`` messages; medians of ``rounds``."""
+def run(backlog: int, calls: int, rounds: int) -> tuple[list[Figure], list[Bar]]:
+    """Measure all, with a noisy key that has ``backlog`` messages, in ``rounds`` of some calls."""
     with processes.scratch() as space:
         found: tuple[list[Figure], list[Bar]]
-        found = processes.once(partial(_all, space, backlog, rounds))
+        found = processes.once(partial(_all, space, backlog, calls, rounds))
     return found
 
 
-def _all(space: bytes, backlog: int, rounds: int) -> tuple[list[Figure], list[Bar]]:
+def _all(space: bytes, backlog: int, calls: int, rounds: int) -> tuple[list[Figure], list[Bar]]:
     db, root = processes.opened(space)
     names = (f"q{n}" for n in count())
 
     def make(**options: Any) -> Queue[bytes]:
         return Queue.create(db, next(names), root=root, **options)
 
-    plain, keyed, figures, bars = make(), make(key_concurrency=SLOTS), [], []
+    plain, keyed = make(), make(key_concurrency=SLOTS)
+    figures: list[Figure] = []
+    bars: list[Bar] = []
     _fill(db, keyed, "noisy", backlog)
-    alone = [_enqueues(db, plain, None) for _ in range(rounds)]
-    behind = [_enqueues(db, keyed, "noisy") for _ in range(rounds)]
-    figures += [
-        _figure("enqueue", alone, "messages/s"),
-        _figure("enqueue, key with a backlog", behind, "messages/s"),
-    ]
-    bars.append(_bar("enqueue to a backlog / without key", behind, alone, ENQUEUE_BAR))
-
-    without = [_through(db, make(), lambda n: None) for _ in range(rounds)]
-    names_of = [_through(db, make(), lambda n: f"tenant {n % TENANTS}") for _ in range(rounds)]
-    figures += [
-        _figure("enqueue, receive, ack", without, "messages/s"),
-        _figure("the same with keys", names_of, "messages/s"),
-    ]
-    bars.append(_bar("throughput with keys / without", names_of, without, THROUGHPUT_BAR))
-
-    quiet = [_wait(db, make(key_window=1, key_concurrency=SLOTS), 0) for _ in range(rounds)]
-    noisy = [_wait(db, make(key_window=1, key_concurrency=SLOTS), backlog) for _ in range(rounds)]
-    figures += [
-        _figure("p99 wait of quiet keys", quiet, "ms"),
-        _figure("the same beside a noisy key", noisy, "ms"),
-    ]
-    bars.append(_bar("wait beside a noisy key / without", noisy, quiet, WAIT_BAR, at_most=True))
-
+    bars += _compared(
+        figures,
+        rounds,
+        ("enqueue", lambda: _enqueues(db, plain, None, calls)),
+        ("enqueue to a backlog", lambda: _enqueues(db, keyed, "noisy", calls)),
+        Bar("enqueue to a backlog / without key", 0, ENQUEUE_BAR, at_most=False),
+    )
+    bars += _compared(
+        figures,
+        rounds,
+        ("throughput", lambda: _through(db, make(), lambda n: None, calls)),
+        ("throughput with keys", lambda: _through(db, make(), _tenant, calls)),
+        Bar("throughput with keys / without", 0, THROUGHPUT_BAR, at_most=False),
+    )
+    fair = {"key_window": 1, "key_concurrency": SLOTS}
+    bars += _compared(
+        figures,
+        rounds,
+        ("p99 wait of quiet keys, ms", lambda: _wait(db, make(**fair), 0, calls)),
+        ("beside a noisy key, ms", lambda: _wait(db, make(**fair), backlog, calls)),
+        Bar("wait beside a noisy key / without", 0, WAIT_BAR, at_most=True),
+    )
     used, most = _used(db, make(key_concurrency=SLOTS))
-    figures.append(Figure("slots taken while messages wait", used, ""))
     bars += [
         Bar("share of slots in use while there is work", used, USED_BAR, at_most=False),
         Bar("most messages of a key that were out", most, SLOTS, at_most=True),
@@ -95,15 +91,22 @@ def _all(space: bytes, backlog: int, rounds: int) -> tuple[list[Figure], list[Ba
     return figures, bars
 
 
-def _figure(name: str, runs: list[float], unit: str) -> Figure:
-    return Figure(name, median(runs), unit)
+def _compared(
+    figures: list[Figure],
+    rounds: int,
+    one: tuple[str, Callable[[], float]],
+    other: tuple[str, Callable[[], float]],
+    bar: Bar,
+) -> list[Bar]:
+    """Measure one and the other in turn; the figure of the bar is the ratio, by its median."""
+    runs = [(one[1](), other[1]()) for _ in range(rounds)]
+    for n, (name, _) in enumerate((one, other)):
+        figures.append(Figure(name, median(each[n] for each in runs)))
+    return [replace(bar, figure=median(second / first for first, second in runs))]
 
 
-def _bar(
-    name: str, ones: list[float], others: list[float], bar: float, *, at_most: bool = False
-) -> Bar:
-    pairs = zip(ones, others, strict=True)
-    return Bar(name, median(one / other for one, other in pairs), bar, at_most)
+def _tenant(n: int) -> str:
+    return f"tenant {n % TENANTS}"
 
 
 def _fill(db: fdb.Database, queue: Queue[bytes], key: str, messages: int) -> None:
@@ -112,31 +115,33 @@ def _fill(db: fdb.Database, queue: Queue[bytes], key: str, messages: int) -> Non
         queue.enqueue_many(db, [NewMessage(payload(n), key=key) for n in some])
 
 
-def _enqueues(db: fdb.Database, queue: Queue[bytes], key: str | None) -> float:
+def _enqueues(db: fdb.Database, queue: Queue[bytes], key: str | None, calls: int) -> float:
     """Single enqueues a second."""
     queue.enqueue(db, payload(0), key=key)  # What is learnt once is known then.
     began = time.perf_counter()
-    for n in range(CALLS):
+    for n in range(calls):
         queue.enqueue(db, payload(n), key=key)
-    return CALLS / (time.perf_counter() - began)
+    return calls / (time.perf_counter() - began)
 
 
-def _through(db: fdb.Database, queue: Queue[bytes], key: Callable[[int], str | None]) -> float:
+def _through(
+    db: fdb.Database, queue: Queue[bytes], key: Callable[[int], str | None], calls: int
+) -> float:
     """Messages a second that are enqueued, received and acknowledged one by one."""
     began = time.perf_counter()
-    for n in range(CALLS):
+    for n in range(calls):
         queue.enqueue(db, payload(n), key=key(n))
     held = queue.receive_many(db, 1)
     done = 0
     while held:
         done += 1
         held = queue.receive_many(db, 1, ack=held)
-    if done != CALLS:
+    if done != calls:
         raise processes.BenchmarkFailed(problem="a message was lost or doubled")
-    return CALLS / (time.perf_counter() - began)
+    return calls / (time.perf_counter() - began)
 
 
-def _wait(db: fdb.Database, queue: Queue[bytes], backlog: int) -> float:
+def _wait(db: fdb.Database, queue: Queue[bytes], backlog: int, calls: int) -> float:
     """The p99 of how long messages of quiet keys wait for a consumer, in milliseconds."""
     _fill(db, queue, "noisy", backlog)
     sent: dict[str, float] = {}
@@ -153,16 +158,16 @@ def _wait(db: fdb.Database, queue: Queue[bytes], backlog: int) -> float:
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    for name in _paced(QUIET):
+    for name in _paced(calls):
         sent[name] = time.perf_counter()
         queue.enqueue(db, name.encode(), key=name)
     deadline = time.monotonic() + 60
-    while len(waits) < QUIET and time.monotonic() < deadline:
+    while len(waits) < calls and time.monotonic() < deadline:
         time.sleep(0.01)
     finished.set()
     consumer.join()
-    if len(waits) != QUIET:
-        raise processes.BenchmarkFailed(problem=f"{QUIET - len(waits)} messages did not come")
+    if len(waits) != calls:
+        raise processes.BenchmarkFailed(problem=f"{calls - len(waits)} messages did not come")
     return quantiles(waits, n=100)[98] * 1000
 
 
