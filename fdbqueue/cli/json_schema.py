@@ -140,7 +140,8 @@ def consumer_json(consumer: Consumer) -> dict[str, Any]:
     return {
         **_fields(consumer, "id", "name", "priority"),
         "state": consumer_state(consumer),
-        **_fields(consumer, "host", "process", "started_at_ms", "seen_at_ms", "guard"),
+        "subscription": consumer.subscription or None,
+        **_fields(consumer, "holder", "host", "process", "started_at_ms", "seen_at_ms", "guard"),
     }
 
 

@@ -19,7 +19,8 @@ def consumers(audit: Audit, begin: bytes) -> bytes:
     for kv in rows:
         session, consumer = keys.consumer.parse(kv.key)
         record = unpack_consumer(kv.value)
-        found.append((ConsumerRef(consumer, record.priority, session), record.name))
+        ref = ConsumerRef(consumer, record.priority, session, record.subscription)
+        found.append((ref, record.name))
     alive = sessions.alive(audit.tr, scope.root, keys, scope.clock, [one for one, _ in found])
     for (one, name), lives in zip(found, alive, strict=True):
         if not lives:
@@ -33,8 +34,9 @@ def states(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.STATE, begin)
     found = []
     for kv in rows:
-        _, priority, consumer = keys.parse_state(kv.key)
-        found.append(ConsumerRef(consumer, priority, unpack_state(kv.value)[0]))
+        subscription, _, priority, consumer = keys.parse_state(kv.key)
+        session, _ = unpack_state(kv.value)
+        found.append(ConsumerRef(consumer, priority, session, subscription))
     records = [audit.reads.get(keys.consumer(one.session, one.id)) for one in found]
     for one, record in zip(found, records, strict=True):
         if not record.present():
@@ -48,10 +50,10 @@ def sleepers(audit: Audit, begin: bytes) -> bytes:
     rows, following = audit.page(Kind.SLEEPER, begin)
     parsed = [keys.parse_sleeper(kv.key) for kv in rows]
     listed = [
-        audit.reads.get(keys.state(ConsumerState.INTERESTED, priority, consumer))
-        for priority, _, consumer in parsed
+        audit.reads.get(keys.state(subscription, ConsumerState.INTERESTED, priority, consumer))
+        for subscription, priority, _, consumer in parsed
     ]
-    for kv, (_, since, consumer), value in zip(rows, parsed, listed, strict=True):
+    for kv, (_, _, since, consumer), value in zip(rows, parsed, listed, strict=True):
         if wakeups.since_of(value.value) != since:
             detail = "no such consumer waits"
             audit.report("sleeper astray", consumer.hex(), detail, partial(audit.tr.clear, kv.key))

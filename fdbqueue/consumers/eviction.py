@@ -7,6 +7,7 @@ lives after all finds its record gone, registers anew, and extends the leases th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
@@ -152,11 +153,13 @@ def _members(
         for kv in read:
             if len(found) == limit:
                 return found
-            try:
-                priority = unpack_consumer(kv.value).priority
-            except (CorruptData, FormatTooNew):
-                priority = 0  # Remove it all the same.
-            consumer = ConsumerRef(keys.consumer.parse(kv.key)[1], priority, each.session)
+            consumer = ConsumerRef(keys.consumer.parse(kv.key)[1], session=each.session)
+            # One that cannot be read is removed all the same.
+            with contextlib.suppress(CorruptData, FormatTooNew):
+                record = unpack_consumer(kv.value)
+                consumer = consumer._replace(
+                    priority=record.priority, subscription=record.subscription
+                )
             found[consumer] = sessions.leases_end(each.record, at)
     return found
 
@@ -170,7 +173,7 @@ def _evict(
         return None, 0
     done = lease_shortening.shorten(tr, keys, leaving.ends, leaving.begin, limit)
     if done.claims:
-        wakeups.ring(tr, keys)  # The guard knows when a lease ends next.
+        wakeups.ring(tr, keys)  # A guard knows when a lease ends next.
     if done.following:
         return replace(leaving, begin=done.following), done.read
     for each in leaving.consumers:

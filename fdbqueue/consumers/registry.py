@@ -11,12 +11,14 @@ from ..schema.codec.consumers import (
     pack_consumer,
     pack_state,
     unpack_consumer,
+    unpack_holder,
     unpack_session,
     unpack_state,
 )
 from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
+from ..store.clocks import Moment
 from ..values.records import record
 from . import line, sessions, wakeups
 from .states import ConsumerState
@@ -25,6 +27,7 @@ MAX_SUPERIORS = 100
 """Consumers of higher priority that one transaction reads."""
 MAX_WAITERS = 20
 """Consumers without a session that one transaction reads."""
+_HANDLE_BYTES = CLAIM_BYTES // 2
 
 
 @record
@@ -32,8 +35,9 @@ class Consumer:
     """A consumer as a listing shows it.
 
     ``state`` is None for a consumer on no list. ``name`` is empty for one that only waits in
-    ``receive``. Times are in milliseconds since the epoch; ``seen_at_ms`` is the last sign of life
-    of the consumer's process.
+    ``receive`` or ``browse``. ``subscription`` is empty for one that takes any message; ``holder``
+    tells whether it is the one that an exclusive subscription serves. Times are in milliseconds
+    since the epoch; ``seen_at_ms`` is the last sign of life of the consumer's process.
     """
 
     id: bytes
@@ -46,6 +50,8 @@ class Consumer:
     seen_at_ms: int
     guard: bool
     session: bytes = b""
+    subscription: str = ""
+    holder: bool = False
 
 
 @transactional
@@ -57,22 +63,28 @@ def register(
     priority: int = 0,
     *,
     acquiring: bool = True,
-    listed: bool = True,
+    subscription: str = "",
+    handle: bytes = b"",
 ) -> ConsumerRef:
     """Register a consumer of a process. Raises ``SessionExpired``.
 
-    An acquiring consumer is not interested at first; any other never takes a message. A consumer
-    that is not ``listed`` is never woken. One round trip; conflicts with a heartbeat of the
-    session, and with its end.
+    An acquiring consumer is not interested at first; any other never takes a message.
+    subscription: whose consumer it is, if any, with the ``handle`` that it uses.
+    One round trip; conflicts with a heartbeat of the session, and with its end.
     """
     sessions.join(tr, scope.root, session, scope.name)
-    consumer = ConsumerRef(os.urandom(CLAIM_BYTES), priority, session)
-    record = ConsumerRecord(name, priority, scope.now_ms(tr))
+    consumer = ConsumerRef(new_id(handle), priority, session, subscription)
+    record = ConsumerRecord(name, priority, scope.now_ms(tr), subscription=subscription)
     tr[scope.keys.consumer(session, consumer.id)] = pack_consumer(record)
-    if listed:
-        state = ConsumerState.NOT_INTERESTED if acquiring else ConsumerState.NON_ACQUIRING
-        tr[scope.keys.state(state, priority, consumer.id)] = pack_state(session)
+    state = ConsumerState.NOT_INTERESTED if acquiring else ConsumerState.NON_ACQUIRING
+    tr[scope.keys.state(subscription, state, priority, consumer.id)] = pack_state(session)
     return consumer
+
+
+def new_id(handle: bytes = b"") -> bytes:
+    """The id of a consumer. Those of one handle of a subscription begin alike, which tells whom an
+    exclusive one serves."""
+    return handle[:_HANDLE_BYTES] + os.urandom(CLAIM_BYTES - len(handle[:_HANDLE_BYTES]))
 
 
 def registered(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> fdb.Value:
@@ -89,22 +101,27 @@ def unregister(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> N
 
 
 @transactional
-def superior(tr: fdb.Transaction, scope: Scope, priority: int) -> wakeups.Sleeper | None:
+def superior(
+    tr: fdb.Transaction, scope: Scope, priority: int, subscription: str = ""
+) -> wakeups.Sleeper | None:
     """A living consumer of a higher priority that sleeps or was notified; None without any.
+
+    subscription: whose consumers to look at; "" for those of the queue itself.
 
     One round trip, or two if there are such consumers. Conflicts with their moves.
     """
     keys = scope.keys
     ranges = [
-        keys.in_state_above(state, priority)
+        keys.in_state_above(subscription, state, priority)
         for state in (ConsumerState.NOTIFIED, ConsumerState.INTERESTED)
     ]
     above = []
     for read in [tr.get_range(each.start, each.stop, limit=MAX_SUPERIORS) for each in ranges]:
         for kv in read:
-            _, rank, consumer = keys.parse_state(kv.key)
+            _, _, rank, consumer = keys.parse_state(kv.key)
             session, since = unpack_state(kv.value)
-            above.append(wakeups.Sleeper(ConsumerRef(consumer, rank, session), since))
+            ref = ConsumerRef(consumer, rank, session, subscription)
+            above.append(wakeups.Sleeper(ref, since))
     if not above:
         return None
     above.sort(key=lambda one: -one.consumer.priority)
@@ -118,11 +135,16 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
     """All consumers that are registered or wait, by descending priority. Snapshot reads."""
     keys = scope.keys
     named, listed = keys.kind(Kind.CONSUMER), keys.kind(Kind.STATE)
-    guard = tr.snapshot.get(keys.guard)
+    held_by = keys.kind(Kind.GUARD)
+    roles = tr.snapshot.get_range(held_by.start, held_by.stop)
+    held = {
+        each.name: tr.snapshot.get(keys.holder(each.name))
+        for each in scope.subscriptions
+        if each.exclusive
+    }
     records = tr.snapshot.get_range(named.start, named.stop)
     states = tr.snapshot.get_range(listed.start, listed.stop)
-    role = wakeups.role_of(guard)
-    guarding = None if role is None else role.id
+    guarding = {role.id for role in map(wakeups.role_of, roles) if role is not None}
     parsed = [(*keys.consumer.parse(kv.key), unpack_consumer(kv.value)) for kv in records]
     reads = {
         session: tr.snapshot.get(scope.root.session(session)) for session, _, _ in parsed if session
@@ -141,18 +163,40 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
             process=process.process if process else 0,
             started_at_ms=entry.started_at_ms,
             seen_at_ms=process.wall_ms if process else entry.wall_ms,
-            guard=consumer == guarding,
+            guard=consumer in guarding,
             session=session,
+            subscription=entry.subscription,
         )
     for kv in states:
-        state, priority, consumer = keys.parse_state(kv.key)
+        subscription, state, priority, consumer = keys.parse_state(kv.key)
         session, _ = unpack_state(kv.value)
-        lost = Consumer(consumer, "", priority, None, "", 0, 0, 0, consumer == guarding, session)
+        guards = consumer in guarding
+        lost = Consumer(consumer, "", priority, None, "", 0, 0, 0, guards, session, subscription)
         one = found.get(consumer, lost)
         # A stale wake-up leaves a consumer on two lists; the state notified counts.
         state = state if one.state is None else max(state, one.state)
         found[consumer] = replace(one, state=ConsumerState(state))
+    at = sessions.now(tr, scope.clock)
+    for name, value in held.items():
+        _mark_holder(found, name, value, at)
     return sorted(found.values(), key=lambda one: (-one.priority, one.started_at_ms, one.id))
+
+
+def _mark_holder(
+    found: dict[bytes, Consumer], subscription: str, value: fdb.Value, at: Moment
+) -> None:
+    """Show which consumer an exclusive subscription serves, also if that neither waits nor is
+    registered."""
+    holder = None if value.value is None else unpack_holder(value.value)
+    if holder is None or not holder.lasts(at):
+        return
+    handle = holder.token[:_HANDLE_BYTES]
+    ours = [one for one in found.values() if one.subscription == subscription]
+    holding = [one for one in ours if one.id.startswith(handle)]
+    now_ms = at.wall_ms
+    unlisted = Consumer(holder.token, "", 0, None, "", 0, now_ms, now_ms, False, b"", subscription)
+    for one in holding or [unlisted]:
+        found[one.id] = replace(one, holder=True)
 
 
 @transactional
@@ -168,7 +212,8 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
         record = unpack_consumer(kv.value)
         if sessions.is_dead(record.heartbeat, at):
             tr.add_read_conflict_key(kv.key)
-            consumer = ConsumerRef(scope.keys.consumer.parse(kv.key)[1], record.priority)
+            name = scope.keys.consumer.parse(kv.key)[1]
+            consumer = ConsumerRef(name, record.priority, subscription=record.subscription)
             remove(tr, scope.keys, consumer)
             gone.append(consumer.id)
     return gone
@@ -177,5 +222,4 @@ def evict_waiters(tr: fdb.Transaction, scope: Scope) -> list[bytes]:
 def remove(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
     """Remove a consumer; a guard hands over. Conflicts as ``wakeups.withdraw``."""
     del tr[keys.consumer(consumer.session, consumer.id)]
-    del tr[keys.state(ConsumerState.NON_ACQUIRING, consumer.priority, consumer.id)]
     wakeups.withdraw(tr, keys, consumer)

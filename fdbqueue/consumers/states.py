@@ -48,5 +48,3 @@ MOVES: tuple[Move, ...] = (
     *(Move("leave", state, None) for state in _S),
 )
 """The moves. Eviction of a dead consumer is a ``leave``, too."""
-
-ACQUIRING = tuple(state for state in _S if state is not _S.NON_ACQUIRING)

@@ -19,10 +19,13 @@ entry is to wake it. A late wake-up for a consumer that has left therefore leave
   more is ready. Then it makes the next sleeper the guard, and wakes it. It reads the list with a
   conflict, so it overlooks no consumer that falls asleep at the same time.
 
+The consumers of a subscription have a list, a guard and a CHANGE of their own, to which only what
+the subscription wants is added; those that take any message share the ones of the name "".
+
 One message for many sleepers wakes only the guard. An operation that makes several messages ready
-also wakes one more sleeper for each further message; that only saves time, so stale reads do no
-harm. A dead guard is replaced when the next consumer goes to sleep, or when it is evicted; until
-then, sleepers fetch by themselves.
+also wakes one more of those that take any message for each further one; that only saves time, so
+stale reads do no harm. A dead guard is replaced when the next consumer goes to sleep, or when it is
+evicted; until then, sleepers fetch by themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from ..errors import CorruptData
 from ..schema import once
-from ..schema.codec.atomic import pack_index
+from ..schema.changes import ONE
 from ..schema.codec.consumers import (
     ConsumerRecord,
     ConsumerRef,
@@ -47,7 +50,7 @@ from ..schema.keys import Kind, OnceKeys, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from . import sessions
-from .states import ACQUIRING, ConsumerState
+from .states import ConsumerState
 
 MAX_WOKEN = 100
 """Consumers that one transaction wakes at most; those wake the next."""
@@ -92,7 +95,8 @@ class Sleeper(NamedTuple):
 
     def key(self, keys: QueueKeys) -> bytes:
         """Its entry on the list."""
-        return keys.sleeper(self.consumer.priority, self.since, self.consumer.id)
+        id, priority, _, subscription = self.consumer
+        return keys.sleeper(subscription, priority, self.since, id)
 
 
 class Reads(NamedTuple):
@@ -109,7 +113,7 @@ def reads(tr: fdb.Transaction, keys: QueueKeys, count: int) -> Reads:
     others = min(count - 1, MAX_WOKEN)
     if others < 1:
         return Reads(0)
-    return Reads(others, _first(tr.snapshot, keys, others + 1), tr.snapshot.get(keys.guard))
+    return Reads(others, _first(tr.snapshot, keys, "", others + 1), tr.snapshot.get(keys.guard("")))
 
 
 @transactional
@@ -128,8 +132,22 @@ def wake(tr: fdb.Transaction, keys: QueueKeys, reads: Reads) -> int:
 
 @transactional
 def ring(tr: fdb.Transaction, keys: QueueKeys) -> None:
-    """Wake the guard for another reason than a message. Writes blindly."""
-    tr.add(keys.change, pack_index(1))
+    """Let the guards look, for another reason than a message. One round trip at snapshot
+    isolation: that of a subscription may come to its role too late to be told."""
+    guards = keys.kind(Kind.GUARD)
+    for kv in tr.snapshot.get_range(guards.start, guards.stop):
+        tr.add(keys.changes(*keys.guard.parse(kv.key)), ONE)
+    tr.add(keys.change, ONE)
+
+
+@transactional
+def wake_all(tr: fdb.Transaction, keys: QueueKeys, subscription: str) -> None:
+    """Wake all consumers of a subscription that ends: from now on they are on no list. Writes
+    blindly."""
+    for listed in (keys.sleepers(subscription), keys.states(subscription)):
+        tr.clear_range(listed.start, listed.stop)
+    del tr[keys.guard(subscription)]
+    del tr[keys.changes(subscription)]
 
 
 @transactional
@@ -159,8 +177,9 @@ def register(
     successor.
     """
     keys = scope.keys
-    guard, held = tr.get(keys.guard), _held(tr, keys, consumer)
-    change, sleepers = tr.snapshot.get(keys.change), _first(tr.snapshot, keys, 2)
+    key, changes = keys.guard(consumer.subscription), keys.changes(consumer.subscription)
+    guard, held = tr.get(key), _held(tr, keys, consumer)
+    change, sleepers = tr.snapshot.get(changes), _first(tr.snapshot, keys, consumer.subscription, 2)
     if served:
         since = scope.clock.version(tr)
     asleep = _sleep(tr, scope, consumer, held, since)
@@ -179,8 +198,8 @@ def register(
         _appoint(tr, keys, successors[0])
         return (asleep,)
     if not mine:
-        tr[keys.guard] = pack_guard(consumer)
-    return asleep, Watched(keys.change, change.value)
+        tr[key] = pack_guard(consumer)
+    return asleep, Watched(changes, change.value)
 
 
 @transactional
@@ -193,13 +212,15 @@ def suspend(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, *, more: b
     consumers that go to sleep or leave at the same time.
     """
     keys = scope.keys
-    guard, sleepers = tr.get(keys.guard), _first(tr.snapshot, keys, 2)
-    change = tr.snapshot.get(keys.change)
+    changes = keys.changes(consumer.subscription)
+    guard = tr.get(keys.guard(consumer.subscription))
+    sleepers = _first(tr.snapshot, keys, consumer.subscription, 2)
+    change = tr.snapshot.get(changes)
     move(tr, scope, consumer, ConsumerState.NOT_INTERESTED)
     role = role_of(guard)
     guards = role is not None and role.id == consumer.id
     if guards and not more:
-        return (Watched(keys.change, change.value),)
+        return (Watched(changes, change.value),)
     if guards:
         _hand_over(tr, keys, consumer, sleepers)
     elif more:
@@ -215,7 +236,8 @@ def defer(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, superior: Sl
     superior: that consumer; the caller has read its state with a conflict. It succeeds a guard, so
         that the messages which the guard has noticed are not forgotten.
     """
-    guard, held = tr.get(scope.keys.guard), _held(tr, scope.keys, consumer)
+    guard = tr.get(scope.keys.guard(consumer.subscription))
+    held = _held(tr, scope.keys, consumer)
     asleep = _sleep(tr, scope, consumer, held)
     role = role_of(guard)
     if role is None or role.id == consumer.id:
@@ -227,7 +249,8 @@ def defer(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, superior: Sl
 def withdraw(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
     """Leave all lists; a guard hands over to the next sleeper. One round trip; conflicts as
     ``suspend``."""
-    guard, sleepers = tr.get(keys.guard), _first(tr.snapshot, keys, 2)
+    guard = tr.get(keys.guard(consumer.subscription))
+    sleepers = _first(tr.snapshot, keys, consumer.subscription, 2)
     _leave_lists(tr, keys, consumer, _held(tr, keys, consumer))
     if not consumer.session:
         del tr[keys.consumer(b"", consumer.id)]
@@ -237,9 +260,16 @@ def withdraw(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> Non
 
 
 @transactional
-def changes(tr: fdb.Transaction, keys: QueueKeys) -> Signal:
-    """What a consumer on no list waits for: anything that becomes ready. No conflicts."""
-    return (Watched(keys.change, tr.snapshot.get(keys.change).value),)
+def browse(tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef) -> Signal:
+    """List a consumer that takes nothing, and returns what it waits for: anything that becomes
+    ready, and that its subscription wants. It is no guard, and wakes nobody. No conflicts."""
+    changes = scope.keys.changes(consumer.subscription)
+    change = tr.snapshot.get(changes)
+    _list(tr, scope, consumer, ConsumerState.NON_ACQUIRING)
+    listed = Watched(
+        _state(scope.keys, consumer, ConsumerState.NON_ACQUIRING), pack_state(consumer.session)
+    )
+    return listed, Watched(changes, change.value)
 
 
 def arm(db: fdb.Database, signal: Signal, timeout: float | None = None) -> list[Watch]:
@@ -271,7 +301,7 @@ def wait(watches: Sequence[Watch], seconds: float) -> bool:
     return woken
 
 
-def role_of(guard: fdb.Value) -> ConsumerRef | None:
+def role_of(guard: fdb.Value | fdb.KeyValue) -> ConsumerRef | None:
     """Which consumer is the guard; None without one."""
     try:
         return None if guard.value is None else unpack_guard(guard.value)
@@ -286,8 +316,8 @@ def _alive(tr: fdb.Transaction, scope: Scope, guard: ConsumerRef, beside: Consum
     return sessions.alive(tr, scope.root, scope.keys, scope.clock, [guard])[0]
 
 
-def _first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange:
-    asleep = keys.kind(Kind.SLEEPER)
+def _first(tr: fdb.TransactionRead, keys: QueueKeys, subscription: str, limit: int) -> fdb.FDBRange:
+    asleep = keys.sleepers(subscription)
     return tr.get_range(
         asleep.start, asleep.stop, limit=limit, streaming_mode=fdb.StreamingMode.exact
     )
@@ -296,9 +326,9 @@ def _first(tr: fdb.TransactionRead, keys: QueueKeys, limit: int) -> fdb.FDBRange
 def _others(keys: QueueKeys, sleepers: fdb.FDBRange, consumer: ConsumerRef) -> list[Sleeper]:
     found = []
     for kv in sleepers:
-        priority, since, other = keys.parse_sleeper(kv.key)
+        subscription, priority, since, other = keys.parse_sleeper(kv.key)
         if other != consumer.id:
-            found.append(Sleeper(ConsumerRef(other, priority, kv.value), since))
+            found.append(Sleeper(ConsumerRef(other, priority, kv.value, subscription), since))
     return found
 
 
@@ -306,7 +336,7 @@ def _hand_over(
     tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef, sleepers: fdb.FDBRange
 ) -> None:
     """Make the next sleeper the guard. Conflicts on the list as far as it was read."""
-    asleep = keys.kind(Kind.SLEEPER)
+    asleep = keys.sleepers(consumer.subscription)
     found = sleepers.to_list()
     end = found[-1].key + b"\x00" if len(found) == 2 else asleep.stop
     tr.add_read_conflict_range(asleep.start, end)
@@ -314,18 +344,23 @@ def _hand_over(
     if successors:
         _appoint(tr, keys, successors[0])
     else:
-        del tr[keys.guard]
+        del tr[keys.guard(consumer.subscription)]
 
 
 def _appoint(tr: fdb.Transaction, keys: QueueKeys, successor: Sleeper) -> None:
     """Make a sleeper the guard and wake it. The caller conflicts with its moves."""
-    tr[keys.guard] = pack_guard(successor.consumer)
+    tr[keys.guard(successor.consumer.subscription)] = pack_guard(successor.consumer)
     del tr[successor.key(keys)]
 
 
 def _held(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> fdb.Value:
     """Issue the read of a consumer's interested state. Conflicts with its eviction."""
-    return tr.get(keys.state(ConsumerState.INTERESTED, consumer.priority, consumer.id))
+    return tr.get(_state(keys, consumer, ConsumerState.INTERESTED))
+
+
+def _state(keys: QueueKeys, consumer: ConsumerRef, state: ConsumerState) -> bytes:
+    """The key of a consumer on a list."""
+    return keys.state(consumer.subscription, state, consumer.priority, consumer.id)
 
 
 def _sleep(
@@ -343,7 +378,7 @@ def _sleep(
     if since is None:
         since = scope.clock.version(tr)
     _leave_lists(tr, keys, consumer, held)
-    entry = keys.sleeper(consumer.priority, since, consumer.id)
+    entry = Sleeper(consumer, since).key(keys)
     tr[entry] = consumer.session
     _list(tr, scope, consumer, ConsumerState.INTERESTED, since)
     return Watched(entry, consumer.session)
@@ -353,11 +388,10 @@ def _list(
     tr: fdb.Transaction, scope: Scope, consumer: ConsumerRef, state: ConsumerState, since: int = 0
 ) -> None:
     """Add a consumer to a list, with a sign of life if it has no session."""
-    listed = scope.keys.state(state, consumer.priority, consumer.id)
-    tr[listed] = pack_state(consumer.session, since)
+    tr[_state(scope.keys, consumer, state)] = pack_state(consumer.session, since)
     if not consumer.session:
         at = sessions.now(tr, scope.clock)
-        record = ConsumerRecord("", consumer.priority, at.wall_ms, *at)
+        record = ConsumerRecord("", consumer.priority, at.wall_ms, *at, consumer.subscription)
         tr[scope.keys.consumer(b"", consumer.id)] = pack_consumer(record)
 
 
@@ -369,9 +403,9 @@ def since_of(listed: bytes | None) -> int | None:
 def _leave_lists(
     tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef, held: fdb.Value
 ) -> None:
-    """Remove a consumer from all lists of acquiring consumers."""
+    """Remove a consumer from all lists."""
     since = since_of(held.value)
     if since is not None:
-        del tr[keys.sleeper(consumer.priority, since, consumer.id)]
-    for state in ACQUIRING:
-        del tr[keys.state(state, consumer.priority, consumer.id)]
+        del tr[Sleeper(consumer, since).key(keys)]
+    for state in ConsumerState:
+        del tr[_state(keys, consumer, state)]

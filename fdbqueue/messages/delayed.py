@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import CorruptData, FormatTooNew
-from ..schema.codec.atomic import pack_index
+from ..schema import changes
 from ..schema.codec.delayed import pack_delayed, unpack_delayed
 from ..schema.codec.envelopes import Envelope, open_envelope
 from ..schema.scope import Scope, StoredMessage
@@ -123,4 +123,4 @@ def put(tr: fdb.Transaction, scope: Scope, due_ms: int, message: StoredMessage) 
     tr[key] = pack_delayed(message.position, message.envelope)
     if due_ms < scope.now_ms(tr) + SOON_MS:
         # Sleepers would not look before it is due.
-        tr.add(scope.keys.change, pack_index(1))
+        changes.announce(tr, scope, [message])

@@ -8,14 +8,13 @@ from ..errors import InvalidArgument
 from ..schema import counters
 from ..schema.codec.atomic import pack_index
 from ..schema.codec.delayed import pack_delayed
-from ..schema.codec.envelopes import pack_envelope
 from ..schema.codec.lookup import Turn
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.model import Due, Position
 from ..values.states import PROMOTE, PUT_OFF, State
 from . import delayed, lookup, transitions
-from .delivery import scan
+from .delivery import requeue, scan
 from .enqueue import level_order
 from .lookup import Found
 
@@ -61,7 +60,7 @@ def edit(
     if due_ms:
         _put(tr, scope, new, due_ms)
         return
-    tr[scope.keys.ready(new.position)] = pack_envelope(envelope)
+    requeue.put_back(tr, scope, [new])  # A cursor may have passed it as it was.
     lookup.point(tr, scope.keys, new, new.position)
     transitions.record(tr, scope, PROMOTE, [new])
 

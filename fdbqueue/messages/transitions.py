@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from ..schema import counters
-from ..schema.codec.atomic import pack_index
+from ..schema import changes, counters
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
 from ..values.states import ENDS, State, Transition
@@ -27,6 +26,8 @@ def record(
     """
     messages = list(messages)
     _counted(tr, scope, transition, _tally(messages))
+    if messages and transition.target is State.READY:
+        changes.announce(tr, scope, messages)
     for message in messages:
         _tidy(tr, scope, transition, message)
     if transition.target in ENDS or transition.target is State.DEAD:
@@ -43,13 +44,17 @@ def record_counts(
     scope: Scope,
     transition: Transition,
     tallies: Mapping[int, tuple[int, int]],
+    ready: Iterable[StoredMessage] = (),
 ) -> None:
     """Record a transition of messages without side records, in a queue without a history.
 
-    tallies: how many messages, and how many bytes of payloads, by level. Writes blindly.
+    tallies: how many messages, and how many bytes of payloads, by level. ready: the messages, if
+        they become ready and subscriptions have selectors. Writes blindly.
     """
     assert scope.options.history_seconds is None, "history needs the messages"
     _counted(tr, scope, transition, tallies)
+    if tallies and transition.target is State.READY:
+        changes.announce(tr, scope, ready)
 
 
 def _tally(messages: Iterable[StoredMessage]) -> dict[int, tuple[int, int]]:
@@ -69,10 +74,6 @@ def _counted(
 ) -> None:
     for level, (count, size) in tallies.items():
         counters.record(tr, scope.keys, transition, level, count, size)
-    if tallies and transition.target is State.READY:
-        # The guard watches CHANGE, so it also sees a message whose transaction began before any
-        # consumer slept (consumers/wakeups.py). ``delayed.put`` tells it what is due soon.
-        tr.add(scope.keys.change, pack_index(1))
 
 
 def _tidy(

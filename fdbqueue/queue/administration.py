@@ -12,7 +12,7 @@ from ..consumers.registry import Consumer
 from ..errors import TransactionTooLarge
 from ..messages import editing, inspection, lookup, transitions
 from ..messages import purge as purges
-from ..schema import catalogue
+from ..schema import catalogue, changes
 from ..schema.codec.consumers import ConsumerRef
 from ..store.binding import fdb
 from ..values.durations import Seconds
@@ -154,7 +154,7 @@ def evict(
 
 
 def _evict_one(queue: Handle, tr: Transactor, consumer: Consumer) -> list[bytes]:
-    ref = ConsumerRef(consumer.id, consumer.priority, consumer.session)
+    ref = ConsumerRef(consumer.id, consumer.priority, consumer.session, consumer.subscription)
     leaving: eviction.Leaving | None = None
 
     def remove(tr: fdb.Transaction) -> eviction.Leaving | None:
@@ -173,7 +173,7 @@ def _set_paused(queue: Handle, tr: fdb.Transaction, paused: bool) -> None:
         catalogue.change(tr, scope, replace(scope.options, paused=paused))
     if not paused:
         # Sleeping consumers look again: the first through the bell, the others when woken.
-        wakeups.ring(tr, queue._keys)
+        changes.ring(tr, scope)
         wakeups.wake(tr, queue._keys, wakeups.reads(tr, queue._keys, wakeups.MAX_WOKEN))
 
 

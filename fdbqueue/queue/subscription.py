@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,14 +11,17 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from ..consumers import promotion, wakeups
-from ..errors import InvalidArgument, SubscriptionNotFound, TransactionTooLarge
+from ..consumers.line import Demand
+from ..consumers.registry import evict_waiters, new_id
+from ..errors import InvalidArgument, QueueError, SubscriptionNotFound, TransactionTooLarge
 from ..messages import next_event
-from ..schema import once
+from ..schema import changes, once
+from ..schema.codec.consumers import ConsumerRef
 from ..schema.codec.leases import new_claim
 from ..schema.keys import CLAIM_BYTES
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition, Mode
-from ..store.binding import fdb
+from ..store.binding import FAILURES, fdb
 from ..subscriptions import acquire, browse, cursors, exclusive, registry
 from ..subscriptions.acquire import Found
 from ..subscriptions.cursors import MAX_SCANNED
@@ -141,21 +145,43 @@ class Subscription:
         lease: Seconds | None,
         wait: Seconds,
         consumer: str,
-        begins: bool = True,
-        holder: bytes = b"",
     ) -> list[Delivery]:
-        """begins: whether the caller handles a message that comes alone at once. holder: the end of
-        its claim, if it is registered."""
         check_count("max_messages", max_messages, MAX_MESSAGES)
         wait = _patience(tr, wait)
         seconds = None if lease is None else check_lease("lease", lease)
         if consumer:
             check_name(consumer)
-        claim = new_claim(holder)
-        grant = partial(
-            acquire.grant, seconds=seconds, claim=claim, consumer=consumer, begins=begins
-        )
+        grant = partial(acquire.grant, seconds=seconds, claim=new_claim(), consumer=consumer)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
+
+    def _look(
+        self,
+        tr: fdb.Transaction,
+        demand: Demand,
+        *,
+        strict: bool,
+        resume: Mapping[int, bytes],
+        admits: Callable[[StoredMessage], bool],
+    ) -> _Step[Delivery]:
+        """Lease what a registered consumer demands, and look for the match behind that."""
+        claim = new_claim(demand.holder)
+        grant = partial(
+            acquire.grant,
+            seconds=demand.seconds,
+            claim=claim,
+            consumer=demand.consumer,
+            begins=demand.begins,
+        )
+        return self._step(
+            tr,
+            mode=Mode.ACQUIRE,
+            limit=demand.max_messages,
+            use=grant,
+            strict=strict,
+            resume=resume,
+            admits=admits,
+            looks_on=True,
+        )
 
     def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
         """The levels of the first messages that match, in order. Moves nothing."""
@@ -223,6 +249,8 @@ class Subscription:
             scope = self._queue._scope(tr)
             place.check(self._known(scope))
             place.seek(tr, scope, self.name)
+            # Who sleeps may find something there.
+            tr.add(scope.keys.changes(self.name), changes.ONE)
 
         self._bounded(tr, timeout)._run(tr, move)
 
@@ -265,7 +293,7 @@ class Subscription:
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
             self._known(scope)
-            registry.drop(tr, scope, self.name)
+            self._drop(tr, scope)
 
         self._bounded(tr, timeout)._run(tr, remove)
 
@@ -311,25 +339,35 @@ class Subscription:
                 )
             return taken.results
         deadline = time.monotonic() + wait
+        waiter = ConsumerRef(new_id(self._consumer), subscription=self.name)
+        listed = False
         resume: Mapping[int, bytes] = {}
-        while True:
-            left = deadline - time.monotonic()
-            taken = once.run(
-                tr,
-                self._once,
-                _attempts(step, resume=resume, waits=left > 0),
-                # Moving a cursor twice does no harm.
-                wrote=lambda taken: bool(taken.results or taken.closed),
-            )
-            if taken.found.unfinished:
-                resume = taken.found.reached
-                continue
-            if taken.results or taken.closed or not taken.signal:
-                return taken.results
-            resume = {}
-            wakeups.wait(
-                wakeups.arm(tr, taken.signal, self._once.timeout), min(left, taken.patience)
-            )
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                taken = once.run(
+                    tr,
+                    self._once,
+                    _attempts(step, resume=resume, waiter=waiter, listed=listed, waits=left > 0),
+                    # Moving a cursor twice does no harm.
+                    wrote=lambda taken: bool(taken.results or taken.closed),
+                )
+                if taken.results or taken.closed:
+                    listed = False
+                    return taken.results
+                if taken.found.unfinished:
+                    resume = taken.found.reached
+                    continue
+                if not taken.signal:
+                    return []
+                resume, listed = {}, True
+                watches = wakeups.arm(tr, taken.signal, self._once.timeout)
+                wakeups.wait(watches, min(left, taken.patience))
+        finally:
+            if listed:
+                keys = self._queue._keys
+                with contextlib.suppress(*FAILURES, QueueError):
+                    once.run(tr, self._once, lambda tr: wakeups.withdraw(tr, keys, waiter))
 
     def _step(
         self,
@@ -340,9 +378,16 @@ class Subscription:
         use: Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]],
         strict: bool = True,
         resume: Mapping[int, bytes] | None = None,
+        admits: Callable[[StoredMessage], bool] = lambda _: True,
+        looks_on: bool = False,
+        waiter: ConsumerRef | None = None,
+        listed: bool = False,
         waits: bool = False,
     ) -> _Step[R]:
-        """One transaction of a call."""
+        """One transaction of a call.
+
+        waiter: the consumer as which the call is listed, or ``waits`` for more.
+        """
         scope = self._queue._scope(tr)
         definition = self._known(scope)
         if definition.mode is not mode:
@@ -360,16 +405,45 @@ class Subscription:
         elif mode is Mode.BROWSE:
             found = browse.advance(tr, scope, definition, limit)
         else:
-            found = acquire.first(tr, scope, definition, limit, strict=strict, resume=resume)
-        closed = found.empty and definition.auto_close and not scope.options.paused
+            found = acquire.first(
+                tr,
+                scope,
+                definition,
+                limit,
+                strict=strict,
+                resume=resume,
+                admits=admits,
+                looks_on=looks_on,
+            )
+        closed = found.empty and definition.auto_close and not scope.options.paused and limit > 0
+        signal, patience = wakeups.Signal(), POLL_SECONDS
+        if waiter is not None and found.empty and waits and not closed:
+            signal, patience = _fall_asleep(tr, scope, waiter, mode)
+        elif waiter is not None and listed and (found.messages or closed):
+            wakeups.withdraw(tr, scope.keys, waiter)
         if closed:
-            registry.drop(tr, scope, self.name)
-        signal = wakeups.changes(tr, scope.keys) if found.empty and waits and not closed else ()
-        patience = POLL_SECONDS
-        if signal:
-            following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
-            patience = POLL_SECONDS if following is None else min(following, POLL_SECONDS)
+            self._drop(tr, scope)
         return _Step(use(tr, scope, found.messages), found, closed, signal, patience)
+
+    def _drop(self, tr: fdb.Transaction, scope: Scope) -> None:
+        """Remove the subscription, and tell its sleeping consumers."""
+        wakeups.wake_all(tr, scope.keys, self.name)
+        registry.drop(tr, scope, self.name)
+
+
+def _fall_asleep(
+    tr: fdb.Transaction, scope: Scope, waiter: ConsumerRef, mode: Mode
+) -> tuple[wakeups.Signal, float]:
+    """List a call that waits; returns what it waits for, and for how many seconds at most."""
+    if mode is Mode.BROWSE:
+        signal = wakeups.browse(tr, scope, waiter)
+    else:
+        evict_waiters(tr, scope)
+        signal = wakeups.register(tr, scope, waiter)
+        if len(signal) == 1:  # The guard looks when something becomes ready by itself.
+            return signal, POLL_SECONDS
+    following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
+    return signal, POLL_SECONDS if following is None else min(following, POLL_SECONDS)
 
 
 def _attempts(step: Callable[..., _Step[R]], **terms: Any) -> Callable[..., _Step[R]]:

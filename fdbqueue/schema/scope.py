@@ -16,6 +16,7 @@ from .codec.envelopes import INLINE_LIMIT, Envelope
 from .codec.lookup import Turn
 from .keys import QueueKeys, RootKeys
 from .subscription_definitions import Definition
+from .subscription_index import SubscriptionIndex
 
 
 class Chore:
@@ -45,13 +46,15 @@ class Scope:
 
     identity: tells the queue from earlier and later ones of its name. root: the keys beside it.
     strays: when to read for leases of another cluster; see ``lease_expiry``. levels: the level of
-    each priority. plain_bytes: the largest payload that is stored unchanged, with nothing beside
-    its message; negative if the queue has bounds, a history, or another order than that of arrival.
+    each priority. index: which subscriptions want a message; None where there is none. plain_bytes:
+    the largest payload that is stored unchanged, with nothing beside its message; negative if the
+    queue has bounds, a history, or another order than that of arrival.
     """
 
     __slots__ = (
         "clock",
         "identity",
+        "index",
         "keys",
         "levels",
         "name",
@@ -80,6 +83,7 @@ class Scope:
         self.options = options
         self.clock = clock
         self.subscriptions = subscriptions
+        self.index = SubscriptionIndex(subscriptions) if subscriptions else None
         self.strays = strays
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)

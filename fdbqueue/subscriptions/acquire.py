@@ -4,7 +4,8 @@ conflicts first, then leased, removed, or only loaded."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..messages import payloads, time_to_live, transitions
 from ..messages.delivery import lease, scan
@@ -24,11 +25,17 @@ MIN_SKIPPED_BYTES = 50_000
 
 @record
 class Found:
-    """What a scan found, whether it saw the end of the queue, and how far it came."""
+    """What a scan found, whether it saw the end of the queue, and how far it came.
+
+    following: the first match that it left, if it looked for one. more: whether there is, or may
+    be, one.
+    """
 
     messages: list[StoredMessage]
     ended: bool
     reached: Mapping[int, bytes]
+    following: StoredMessage | None = None
+    more: bool = False
 
     @property
     def empty(self) -> bool:
@@ -55,12 +62,16 @@ def first(
     *,
     strict: bool = True,
     resume: Mapping[int, bytes] | None = None,
+    admits: Callable[[StoredMessage], bool] = lambda _: True,
+    looks_on: bool = False,
 ) -> Found:
     """The first matching messages, each read with a conflict, and not yet removed.
 
     strict: conflict with the arrival of a more urgent message, and of any if fewer than ``limit``
         match. Otherwise the order, and the end, are those at the start of the transaction.
     resume: where an earlier transaction of the call stopped, for a selector that reads the age.
+    admits: whether to take a match; the first that it refuses is left, with all that follow.
+    looks_on: whether to look for the match behind those taken, at snapshot isolation.
 
     Moves the cursor behind messages that do not match, if there are enough of them. If the selector
     reads the age, the cursor stays, since a message may match later; each call then reads all
@@ -75,16 +86,21 @@ def first(
     skipped: Counter[int] = Counter()
     weight: Counter[int] = Counter()
     expired: list[StoredMessage] = []
-    for message in messages:
+    following: StoredMessage | None = None
+    rest, full = iter(messages), limit == 0
+    for message in () if full else rest:
         if not time_to_live.deliverable(message, now_ms):
             scan.watch(tr, scope.keys, [message])
             expired.append(message)
         elif definition.matches(message.envelope.properties(message.position), now_ms):
-            if message.envelope.alone and taken:
+            if (message.envelope.alone and taken) or not admits(message):
+                messages.leave(message)
+                following = message
                 break
             scan.watch(tr, scope.keys, [message])
             taken.append(message)
-            if message.envelope.alone or enough(taken, limit):
+            full = bool(message.envelope.alone) or enough(taken, limit)
+            if full:
                 break
         else:
             skipped[message.position.level] += 1
@@ -97,18 +113,25 @@ def first(
                 messages.move(level)
     if strict or (definition.auto_close and found.empty):
         messages.rely_on_ends()
-    return found
+    if full and looks_on:
+        messages.glance()
+        following = next((each for each in rest if _wanted(definition, each, now_ms)), None)
+        return replace(found, following=following, more=following is not None or not messages.ended)
+    return replace(found, following=following, more=following is not None)
+
+
+def _wanted(definition: Definition, message: StoredMessage, now_ms: int) -> bool:
+    return time_to_live.deliverable(message, now_ms) and definition.matches(
+        message.envelope.properties(message.position), now_ms
+    )
 
 
 def levels(tr: fdb.Transaction, scope: Scope, definition: Definition) -> Iterator[int]:
-    """The levels of the first matching messages, in order, as far as one transaction reads. Moves
-    nothing, but adds the conflicts of a scan: for a transaction that only reads."""
-    now_ms = scope.now_ms(tr)
-    for message in CursorScan(tr, scope, definition.name, 1):
-        if time_to_live.deliverable(message, now_ms) and definition.matches(
-            message.envelope.properties(message.position), now_ms
-        ):
-            yield message.position.level
+    """The levels of the first matching messages, in order, as far as one transaction reads.
+    Snapshot reads; moves nothing."""
+    now_ms, messages = scope.now_ms(tr), CursorScan(tr, scope, definition.name, 1)
+    messages.glance()
+    return (each.position.level for each in messages if _wanted(definition, each, now_ms))
 
 
 def grant(

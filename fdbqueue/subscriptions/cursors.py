@@ -37,7 +37,8 @@ class CursorScan:
 
     Yields ready messages in order until ``ended``, or as many as one transaction reads. Each step
     adds read conflicts: no other message may appear before the yielded one in its level.
-    ``reached`` is the place behind the last yielded message, by level.
+    ``reached`` is the place behind the last yielded message, by level. After ``glance``, steps add
+    no conflicts, and cursors move no further.
 
     Two round trips, for the cursors and for the first messages of all levels, and one more for
     each further page of a level.
@@ -61,6 +62,7 @@ class CursorScan:
         self.reached: dict[int, bytes] = {}
         self.passed: dict[int, int] = {}
         self.ended = False
+        self._glances = False
 
     def __iter__(self) -> Iterator[StoredMessage]:
         places = {**positions(self._tr, self._scope, self._subscription), **self._resume}
@@ -85,7 +87,8 @@ class CursorScan:
     ) -> Iterator[tuple[StoredMessage, int]]:
         """The messages of a level, each with its stored size in bytes."""
         keys, limit = self._scope.keys, self._page
-        self._tr.add_read_conflict_key(keys.cursor(self._subscription, level))
+        if not self._glances:
+            self._tr.add_read_conflict_key(keys.cursor(self._subscription, level))
         self.reached[level] = place
         gap = keys.ready_from(level, place)
         while True:
@@ -100,7 +103,8 @@ class CursorScan:
                 gap = keys.ready_from(level, self.reached[level])
                 yield message, len(one.value)
             if len(found) < limit:
-                self._ends.append((gap.start, gap.stop))
+                if not self._glances:
+                    self._ends.append((gap.start, gap.stop))
                 return
             # As many rows as fit, by the size of those so far.
             left = MAX_SCANNED_BYTES - self._bytes
@@ -108,13 +112,21 @@ class CursorScan:
             page = self._read(level, self.reached[level], limit)
 
     def _exclude(self, begin: bytes, end: bytes) -> None:
-        if begin < end:
+        if begin < end and not self._glances:
             self._tr.add_read_conflict_range(begin, end)
 
     def rely_on_ends(self) -> None:
         """Conflict with arrivals in every level that was read to its end."""
         for begin, end in self._ends:
             self._exclude(begin, end)
+
+    def leave(self, message: StoredMessage) -> None:
+        """The message that was yielded last stays before the cursor."""
+        self.reached[message.position.level] = self._scope.keys.place(message.position)
+
+    def glance(self) -> None:
+        """From now on only look: the caller relies on nothing that follows."""
+        self._glances = True
 
     def move(self, level: int) -> None:
         """Move the level's cursor behind the last yielded message."""

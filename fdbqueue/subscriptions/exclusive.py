@@ -9,7 +9,7 @@ from ..errors import SubscriptionHeld
 from ..schema.codec.consumers import Holder, pack_holder, unpack_holder
 from ..schema.scope import Scope
 from ..store.binding import fdb
-from ..store.clocks import VERSIONS_PER_SECOND
+from ..store.clocks import VERSIONS_PER_SECOND, Moment
 
 HOLD_SECONDS = 30.0
 """How long a consumer holds an exclusive subscription after its last use."""
@@ -49,7 +49,7 @@ def _lasts(holder: Holder, version: int, now_ms: int) -> bool:
     versions are ahead."""
     if holder.expiry_version > version + int(HOLD_SECONDS * VERSIONS_PER_SECOND):
         return False
-    return holder.expiry_version > version or holder.expiry_ms > now_ms
+    return holder.lasts(Moment(version, now_ms))
 
 
 def release(tr: fdb.Transaction, scope: Scope, subscription: str, token: bytes) -> None:

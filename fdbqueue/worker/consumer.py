@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias, TypeVar
@@ -73,6 +73,23 @@ class Fetched:
 
 
 _Unarmed: TypeAlias = tuple[Fetched, wakeups.Signal]
+
+
+@record
+class _Looked:
+    """What a look took, and left.
+
+    head: the first message that is left. full: whether there was no room for more. short: whether
+    that is for want of credit in bytes. unfinished: whether messages may be left that it has not
+    come to. closed: whether the subscription has closed itself.
+    """
+
+    found: Sequence[Delivery]
+    head: StoredMessage | None
+    full: bool
+    short: bool
+    unfinished: bool = False
+    closed: bool = False
 
 
 def _wrote(found: _Unarmed | None) -> bool:
@@ -187,7 +204,7 @@ class QueueConsumer:
             if lines and self._stands_in_line(tr, room, attempts):
                 return None
             began = time.monotonic()
-            found = self._take(tr, credit, most, prefetched, begins)
+            found = self._take(tr, credit, most, prefetched, begins, strict=attempts == 1)
             seconds = time.monotonic() - began
             return found
 
@@ -262,11 +279,13 @@ class QueueConsumer:
         begins: bool,
         served: bool = False,
         finished: Sequence[Held] = (),
+        strict: bool = True,
     ) -> _Unarmed:
         scope, me = self.queue._scope(tr), self.ref
         registered = registry.registered(tr, self.keys, me)
         coming = next_event.reads(tr, scope)
-        above = registry.superior(tr, scope, self.priority)  # in the same round trip
+        # In the same round trip.
+        above = registry.superior(tr, scope, self.priority, me.subscription)
         if not registered.present():
             raise _Evicted
         if above is not None:
@@ -278,19 +297,15 @@ class QueueConsumer:
             self.queue.release_many(tr, returned, delay=0)
             credit = credit.returned(*(len(each.payload) for each in returned))
             room = credit.room(most + len(returned))
-        fitting = self._fitting(tr, credit, room)
-        found: Sequence[Delivery] = []
-        if fitting:
-            demand = self._demand(fitting, begins)
-            found = receiving.receive_in(tr, self.queue._access, demand, finished)
-        else:
-            settle.ack(tr, self.queue._entry, finished)
-        full = len(found) == fitting
-        head = self._head(tr)
+        looked = self._look(tr, scope, credit, room, begins, finished, strict)
+        found, head = looked.found, looked.head
         alone = not begins and head is not None and head.envelope.suspect
-        more = head is not None and bool(found or full or alone) and not scope.options.paused
-        if full or alone:
+        left = looked.unfinished or (head is not None and bool(found or looked.full or alone))
+        more = left and not scope.options.paused
+        if looked.full or alone:
             signal = wakeups.suspend(tr, scope, me, more=more)
+        elif looked.closed:
+            signal = ()
         elif more:
             signal = ()
             wakeups.move(tr, scope, me, ConsumerState.NOTIFIED)
@@ -304,11 +319,11 @@ class QueueConsumer:
         fetched = Fetched(
             [],
             taken=found,
-            asleep=not (full or alone or more),
+            asleep=not (looked.full or looked.closed or alone or more),
             returned=returned,
             first=head.position.level if head else None,
             seconds=next_event.next_event_seconds(tr, scope, coming) if guards else None,
-            short=full and fitting < room,
+            short=looked.short,
             alone=alone,
         )
         return fetched, signal
@@ -334,6 +349,27 @@ class QueueConsumer:
         if not self.queue._scope(tr).options.paused:
             for one in islice(scan.rows(self.keys, scan.first(tr, self.keys, most)), most):
                 yield one.position.level
+
+    def _look(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        credit: Credit,
+        room: int,
+        begins: bool,
+        finished: Sequence[Held],
+        strict: bool,
+    ) -> _Looked:
+        """Acknowledge, and take up to ``room`` messages that the credit admits."""
+        fitting = self._fitting(tr, credit, room)
+        found: Sequence[Delivery] = []
+        if fitting:
+            demand = self._demand(fitting, begins)
+            found = receiving.receive_in(tr, self.queue._access, demand, finished)
+        else:
+            settle.ack(tr, self.queue._entry, finished)
+        full = len(found) == fitting
+        return _Looked(found, self._head(tr), full, short=full and fitting < room)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return messages to their places at once and without a failed attempt, as far as their
@@ -377,8 +413,7 @@ class QueueConsumer:
 
 
 class SubscriptionConsumer(QueueConsumer):
-    """A consumer of a subscription. It stands on no list: whether a message concerns it only its
-    selector tells, so it fetches whenever something becomes ready."""
+    """A consumer of a subscription: it takes what the selector matches, and is woken for that."""
 
     def __init__(
         self,
@@ -392,49 +427,62 @@ class SubscriptionConsumer(QueueConsumer):
     ) -> None:
         super().__init__(db, queue, name, priority, lease, handlers)
         self.subscription = subscription
+        self._resume: Mapping[int, bytes] = {}
+        """Where a look stopped that has not come to the end."""
 
     def _register(self, tr: fdb.Transaction, scope: Scope, session: bytes) -> ConsumerRef:
-        return registry.register(tr, scope, session, self.name, self.priority, listed=False)
-
-    def _fetch(
-        self, credit: Credit, most: int, prefetched: Sequence[Delivery], begins: bool
-    ) -> Fetched:
-        """Take what matches and there is credit for. Spans transactions.
-
-        The watch is armed first, so whatever becomes ready meanwhile is noticed.
-        """
-        room = credit.room(most)
-        returned = self._run(lambda tr: self._outranked(tr, prefetched, room))
-        if returned:
-            self.queue.release_many(self.db, returned, delay=0)
-            room = credit.returned(*(len(each.payload) for each in returned)).room(
-                most + len(returned)
-            )
-        if not room:
-            return Fetched([], asleep=False)
-        before, seconds = self._run(self._before)
-        signal = self._armed(before)
-        begins = begins and self.handlers == 1
-        holder = holder_of(self.ref.id)
-        found = self.subscription._receive_many(
-            self.db, room, self.lease, 0.0, self.name, begins, holder
+        registry.evict_waiters(tr, scope)
+        return registry.register(
+            tr,
+            scope,
+            session,
+            self.name,
+            self.priority,
+            subscription=self.subscription.name,
+            handle=self.subscription._consumer,
         )
-        asleep = len(found) < room
-        return Fetched(found, signal=signal, asleep=asleep, returned=returned, seconds=seconds)
 
     def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
         return self.subscription._levels(tr, most)
 
-    def settle_and_fetch(
-        self, credit: Credit, most: int, finished: Sequence[Held], *, begins: bool = True
-    ) -> Fetched | None:
-        """Fetching spans transactions here, so nothing is done."""
-        return None
+    def _stands_in_line(self, tr: fdb.Transaction, room: int, attempts: int) -> bool:
+        """Never: the line hands out the first messages, whatever a selector says."""
+        return False
 
-    def _before(self, tr: fdb.Transaction) -> tuple[wakeups.Signal, float | None]:
-        scope = self.queue._scope(tr)
-        registered = registry.registered(tr, self.keys, self.ref)
-        coming = next_event.reads(tr, scope)
-        if not registered.present():
-            raise _Evicted
-        return wakeups.changes(tr, self.keys), next_event.next_event_seconds(tr, scope, coming)
+    def _look(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        credit: Credit,
+        room: int,
+        begins: bool,
+        finished: Sequence[Held],
+        strict: bool,
+    ) -> _Looked:
+        settle.ack(tr, self.queue._entry, finished)
+        left, short = credit, False
+
+        def admits(message: StoredMessage) -> bool:
+            nonlocal left, short
+            size = message.envelope.size
+            if message.envelope.suspect and not begins:
+                return False
+            short = not left.admits([size])
+            left = left.taken(size)
+            return not short
+
+        demand = self._demand(room, begins)
+        step = self.subscription._look(
+            tr, demand, strict=strict, resume=self._resume, admits=admits
+        )
+        unfinished = step.found.unfinished and room > 0 and step.found.following is None
+        self._resume = step.found.reached if unfinished else {}
+        full = short or len(step.results) == room
+        return _Looked(
+            step.results,
+            step.found.following,
+            full,
+            short,
+            unfinished or (full and step.found.more),
+            step.closed,
+        )

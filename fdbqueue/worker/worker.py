@@ -187,7 +187,8 @@ class Worker:
             message before it begins with another one, unless it has done so within 50 milliseconds;
             not for batches. A number: after so many messages have been handled. None: never.
         subscription: an acquiring subscription of the queue, to handle only what its selector
-            matches. Then there is no priority and no credit in bytes.
+            matches. Priority, credit and ``refresh_after`` work as for the queue, among the
+            consumers of the subscription. It has no line.
         timeout: seconds that the handler may take; no limit where None. After that the attempt has
             failed, and another thread replaces the handler's own, which ends when it returns.
         settle: "before" acknowledges a message before the handler is called: at most once. If the
@@ -207,10 +208,6 @@ class Worker:
                     value=credit,
                     problem="only a Channel can grant more of it: give Channel(credit)",
                 )
-        if subscription is not None and channel and channel.credit.bytes is not None:
-            raise InvalidArgument(
-                argument="subscription", value=subscription, problem="goes with no credit in bytes"
-            )
         taken = {(each.queue._keys.prefix, _name(each.subscription)) for each in self._buffers}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")

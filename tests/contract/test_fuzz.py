@@ -139,8 +139,8 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
         (keys.limits(name), (name,), keys.limits.parse),
         (keys.chunk(token, number), (token, number), keys.chunk.parse),
         (keys.consumer(b"", token), (b"", token), keys.consumer.parse),
-        (keys.state(1, 5, token), (1, 5, token), keys.parse_state),
-        (keys.sleeper(5, 7, token), (5, 7, token), keys.parse_sleeper),
+        (keys.state("s", 1, 5, token), ("s", 1, 5, token), keys.parse_state),
+        (keys.sleeper("s", 5, 7, token), ("s", 5, 7, token), keys.parse_sleeper),
     ]
     every = keys.all()
     assert len({key for key, _, _ in made}) == len(made)

@@ -67,12 +67,7 @@ HOW: dict[str, Handling] = {
     "granted": {"credit": Credit(messages=15, window=False)},
     "transactional": {"transactional": True},
 }
-CASES = [
-    (how, kind)
-    for how in HOW
-    for kind in ("queue", "staged", "subscription")
-    if (how, kind) != ("bytes", "subscription")
-]
+CASES = [(how, kind) for how in HOW for kind in ("queue", "staged", "subscription")]
 
 
 @pytest.mark.parametrize(("how", "kind"), CASES)

@@ -425,7 +425,7 @@ def test_an_unreadable_record_keeps_nobody_from_sleeping_and_being_evicted(
     records = {
         "session": root.session(broken.session),
         "consumer": scope.keys.consumer(broken.session, broken.id),
-        "guard": scope.keys.guard,
+        "guard": scope.keys.guard(""),
     }
     db[records[what]] = b"\x01broken"
     clock.seconds += 16

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from fdbqueue import Depth, NewMessage, Queue, Subscription, list_queues, verify
+from fdbqueue.consumers.credit import Credit
+from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.errors import (
     InvalidArgument,
     InvalidName,
@@ -20,10 +22,12 @@ from fdbqueue.errors import (
     SubscriptionNotFound,
     TransactionTooLarge,
 )
+from fdbqueue.schema.keys import Kind
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
+from fdbqueue.worker.consumer import SubscriptionConsumer
 from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
-from tests.patience import DEADLINE
+from tests.patience import DEADLINE, eventually
 
 Database = fdb.Database
 Subspace = fdb.Subspace
@@ -643,3 +647,109 @@ def test_cursors_that_are_wrong_are_found_and_mended(db: Database, queue: Queue)
     assert verify(db, other).ok
     (following,) = put(db, other, "eu2")
     assert seen(db, other.subscriptions.open(db, "ahead")) == ["eu2"], following
+
+
+def rows(db: Database, queue: Queue, kind: Kind) -> int:
+    within = queue._keys.kind(kind)
+    return len(list(db.get_range(within.start, within.stop)))
+
+
+def test_calls_that_wait_are_listed_and_leave_nothing_behind(db: Database, queue: Queue) -> None:
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    audit = queue.subscribe(db, "audit", mode="browse")
+    threads = [
+        threading.Thread(target=europe.receive, args=[db], kwargs={"wait": 60}),
+        threading.Thread(target=europe.receive, args=[db], kwargs={"wait": 60}),
+        threading.Thread(target=audit.browse, args=[db], kwargs={"wait": 60}),
+    ]
+    for thread in threads:
+        thread.start()
+
+    def listed() -> list[tuple[str, ConsumerState | None, bool]]:
+        return sorted((one.subscription, one.state, one.guard) for one in queue.consumers(db))
+
+    sleeps, browses = ConsumerState.INTERESTED, ConsumerState.NON_ACQUIRING
+    expected = [("audit", browses, False), ("europe", sleeps, False), ("europe", sleeps, True)]
+    eventually(lambda: listed() == expected)
+    put(db, queue, "eu1", "eu2")
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert queue.consumers(db) == []
+    assert queue.depth(db).leased == 2
+    assert rows(db, queue, Kind.GUARD) == 0
+
+
+def test_calls_that_wait_end_when_their_subscription_is_removed(db: Database, queue: Queue) -> None:
+    ended: list[str] = []
+
+    def wait(subscription: Subscription, browses: bool) -> None:
+        with pytest.raises(SubscriptionNotFound):
+            (subscription.browse if browses else subscription.receive)(db, wait=600)
+        ended.append(subscription.name)
+
+    names = {"acquires": False, "browses": True}
+    waiting = [
+        (queue.subscribe(db, name, mode="browse" if browses else "acquire"), browses)
+        for name, browses in names.items()
+        for _ in range(2)
+    ]
+    threads = [threading.Thread(target=wait, args=each) for each in waiting]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(queue.consumers(db)) == 4)
+    for name in names:
+        queue.subscriptions.remove(db, name)
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert sorted(ended) == ["acquires", "acquires", "browses", "browses"]
+    assert queue.consumers(db) == []
+    for kind in (Kind.GUARD, Kind.STATE, Kind.SLEEPER, Kind.CONSUMER):
+        assert rows(db, queue, kind) == 0
+    assert db[queue._keys.changes("acquires")] is None
+
+
+def test_the_holder_of_an_exclusive_subscription_is_listed_while_it_holds(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    ledger = queue.subscribe(db, "ledger", exclusive=True)
+    assert queue.consumers(db) == []
+    assert ledger.receive(db) is None
+    (holder,) = queue.consumers(db)
+    assert (holder.subscription, holder.holder, holder.state) == ("ledger", True, None)
+    member = SubscriptionConsumer(db, queue, ledger, "billing", 0, None)
+    assert member.fetch(Credit(), 1).deliveries == []
+    (holder,) = queue.consumers(db)
+    assert (holder.name, holder.holder) == ("billing", True)
+    member.leave()
+    ledger.close(db)
+    assert queue.consumers(db) == []
+    assert ledger.receive(db) is None
+    clock.seconds += 31
+    assert queue.consumers(db) == []
+
+
+def test_a_match_that_must_come_alone_is_not_skipped_with_those_before_it(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given many that do not match, before a match and one whose lease has expired
+    put(db, queue, *(f"us{n}" for n in range(40)), "eu1")
+    (alone,) = put(db, queue, "eu2")
+    while (found := queue.receive(db)) and found.id != alone:
+        queue.release(db, found, delay=3600)
+    clock.seconds += 3700
+    queue.sweep(db)
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    # When both are taken, one after the other
+    assert taken(db, europe) == ["eu1"]
+    assert taken(db, europe) == ["eu2"]
+
+
+def test_what_a_changed_priority_makes_match_is_found_behind_the_cursor(
+    db: Database, space: Subspace
+) -> None:
+    queue = Queue.create(db, "two levels", root=space, levels=2)
+    ids = put(db, queue, *(f"us{n}" for n in range(40)), priority=6)
+    urgent = queue.subscribe(db, "urgent", selector="priority = 7")
+    assert taken(db, urgent) == []
+    assert queue.edit(db, ids[3], priority=7)
+    assert taken(db, urgent) == ["us3"]

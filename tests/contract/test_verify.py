@@ -258,12 +258,12 @@ def silent_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def dead_waiter(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.state(2, 0, b"gone")] = pack_state(b"session", 7)
-    db[keys.sleeper(0, 7, b"gone")] = b""
+    db[keys.state("", 2, 0, b"gone")] = pack_state(b"session", 7)
+    db[keys.sleeper("", 0, 7, b"gone")] = b""
 
 
 def sleeper_astray(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.sleeper(0, 7, b"gone")] = b""
+    db[keys.sleeper("", 0, 7, b"gone")] = b""
 
 
 def dead_request(db: Database, queue: Queue, keys: QueueKeys) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fdbqueue import Queue
+from fdbqueue import NewMessage, Queue, Subscription
 from fdbqueue.consumers import eviction, registry, wakeups
 from fdbqueue.schema.codec.consumers import ConsumerRef
 from fdbqueue.schema.keys import QueueKeys, RootKeys
@@ -24,7 +24,8 @@ Database = fdb.Database
 @dataclass
 class Sleeper:
     """A consumer whose transactions are begun and committed by hand, and whose watches are what
-    watches promise: fired once the key is not what the transaction saw."""
+    watches promise: fired once the key is not what the transaction saw. It takes any message, or
+    those that its subscription wants."""
 
     db: Database
     queue: Queue
@@ -32,6 +33,7 @@ class Sleeper:
     id: bytes
     priority: int = 0
     capacity: int = 1
+    subscription: Subscription | None = None
     taken: int = 0
     open: fdb.Transaction | None = None
     watched: dict[bytes, bytes | None] | None = None
@@ -40,7 +42,8 @@ class Sleeper:
 
     @property
     def ref(self) -> ConsumerRef:
-        return ConsumerRef(self.id, self.priority)
+        name = self.subscription.name if self.subscription else ""
+        return ConsumerRef(self.id, self.priority, subscription=name)
 
     @property
     def awake(self) -> bool:
@@ -52,17 +55,22 @@ class Sleeper:
         """Look at the queue: take what there is room for, sleep if there was less."""
         tr = self.open = self.db.create_transaction()
         scope = self.queue._scope(tr)
-        above = registry.superior(tr, scope, self.priority)
+        above = registry.superior(tr, scope, self.priority, self.ref.subscription)
+        source = self.subscription or self.queue
         room = self.capacity - self.taken
         if above is not None:
             signal = wakeups.defer(tr, scope, self.ref, above)
             found = 0
         else:
-            found = len(self.queue.receive_many(tr, room)) if room else 0
+            found = len(source.receive_many(tr, room)) if room else 0
             if found < room:
                 signal = wakeups.register(tr, scope, self.ref, served=bool(found))
             else:
-                more = bool(self.queue.peek(tr))
+                more = bool(
+                    [*self.subscription._levels(tr, 1)]
+                    if self.subscription
+                    else self.queue.peek(tr)
+                )
                 signal = wakeups.suspend(tr, scope, self.ref, more=more)
         watched = dict(signal)
 
@@ -97,10 +105,6 @@ class Sleeper:
         return True
 
 
-def ready(queue: Queue, db: Database) -> int:
-    return queue.depth(db).ready
-
-
 def settle(db: Database, sleepers: list[Sleeper]) -> None:
     """Let everybody who is awake act, until all sleep."""
     for _ in range(200):
@@ -128,10 +132,19 @@ def keys(queue: Queue, space: fdb.Subspace) -> QueueKeys:
     return RootKeys(space).queue(queue.name)
 
 
+@pytest.fixture(params=["any message", "what a selector matches"])
+def subscription(request: pytest.FixtureRequest, db: Database, queue: Queue) -> Subscription | None:
+    """What the sleepers of a test consume: the queue, or a subscription."""
+    wanted = request.param == "what a selector matches"
+    return queue.subscribe(db, "wanted", selector="priority < 9") if wanted else None
+
+
 @pytest.fixture
-def sleeper(db: Database, queue: Queue, keys: QueueKeys) -> Callable[..., Sleeper]:
+def sleeper(
+    db: Database, queue: Queue, keys: QueueKeys, subscription: Subscription | None
+) -> Callable[..., Sleeper]:
     def make(name: str, priority: int = 0, capacity: int = 1) -> Sleeper:
-        return Sleeper(db, queue, keys, name.encode(), priority, capacity)
+        return Sleeper(db, queue, keys, name.encode(), priority, capacity, subscription)
 
     return make
 
@@ -204,8 +217,11 @@ def test_a_guard_that_can_take_no_more_wakes_the_next_for_what_it_leaves(
     assert (guard.taken, other.taken) == (1, 1)
 
 
-def test_one_enqueue_wakes_one_of_64_sleepers_and_two_messages_wake_two(
-    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+def test_one_enqueue_wakes_one_of_64_sleepers_and_two_messages_wake_no_more_than_two(
+    db: Database,
+    queue: Queue,
+    subscription: Subscription | None,
+    sleeper: Callable[..., Sleeper],
 ) -> None:
     sleepers = [sleeper(f"{n:02}", capacity=2) for n in range(64)]
     settle(db, sleepers)
@@ -213,7 +229,8 @@ def test_one_enqueue_wakes_one_of_64_sleepers_and_two_messages_wake_two(
     assert sum(one.awake for one in sleepers) == 1
     settle(db, sleepers)
     queue.enqueue_many(db, [b"1", b"2"])
-    assert sum(one.awake for one in sleepers) == 2
+    # The second one of a subscription is woken by the first if that leaves anything.
+    assert sum(one.awake for one in sleepers) == (2 if subscription is None else 1)
 
 
 def test_enqueues_do_not_conflict_with_consumers_that_fall_asleep(
@@ -316,12 +333,16 @@ def test_a_watch_that_is_armed_fires_for_what_arrives_later(db: Database, queue:
 
 
 def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
-    db: Database, queue: Queue, sleeper: Callable[..., Sleeper]
+    db: Database,
+    queue: Queue,
+    subscription: Subscription | None,
+    sleeper: Callable[..., Sleeper],
 ) -> None:
     idle = sleeper("idle", capacity=100)
     settle(db, [idle])
     got: list[object] = []
-    receiver = threading.Thread(target=lambda: got.append(queue.receive(db, wait=20)))
+    source = subscription or queue
+    receiver = threading.Thread(target=lambda: got.append(source.receive(db, wait=20)))
     receiver.start()
     for _ in range(100):
         if len(queue.consumers(db)) == 2:
@@ -336,15 +357,140 @@ def test_a_receiver_that_waits_gets_its_turn_beside_idle_consumers(
     assert idle.taken == 1
 
 
+REGIONS = {"eu": "region = 'eu'", "not us": "region <> 'us'", "any": None}
+
+
+@pytest.fixture
+def sources(db: Database, queue: Queue) -> list[Subscription | None]:
+    """The queue, and subscriptions that want some of the same messages."""
+    names = REGIONS.items()
+    return [None, *(queue.subscribe(db, name, selector=text) for name, text in names)]
+
+
+def wants(one: Sleeper, region: str) -> bool:
+    return {"eu": region == "eu", "not us": region != "us"}.get(one.ref.subscription, True)
+
+
+def test_an_enqueue_wakes_one_sleeper_of_each_subscription_that_wants_the_message(
+    db: Database, queue: Queue, keys: QueueKeys, sources: list[Subscription | None]
+) -> None:
+    sleepers = [
+        Sleeper(db, queue, keys, b"%d" % n, subscription=source)
+        for n, source in enumerate(sources * 3)
+    ]
+    settle(db, sleepers)
+    for region, woken in (("us", {"", "any"}), ("eu", {"", "any", "eu", "not us"})):
+        queue.enqueue(db, b"", headers={"region": region})
+        assert sorted(one.ref.subscription for one in sleepers if one.awake) == sorted(woken)
+        assert queue.dequeue_at_most_once(db) is not None
+        for one in sleepers:
+            one.watched = None
+        settle(db, sleepers)
+
+
+def test_no_sleeper_is_woken_for_what_its_selector_does_not_match(
+    db: Database, queue: Queue, keys: QueueKeys, sources: list[Subscription | None]
+) -> None:
+    sleepers = [Sleeper(db, queue, keys, b"%d" % n, subscription=sources[1]) for n in range(4)]
+    settle(db, sleepers)
+    queue.enqueue(db, b"", headers={"region": "us"})
+    queue.enqueue_many(db, [b""] * 20)
+    held = queue.receive(db)
+    assert held is not None
+    queue.release(db, held)
+    assert not any(one.awake for one in sleepers)
+
+
+@pytest.mark.parametrize("selector", ["priority < 9", "region = 'us'"])
+def test_a_sleeper_looks_again_when_its_selector_changes_and_when_it_is_removed(
+    db: Database, queue: Queue, keys: QueueKeys, sources: list[Subscription | None], selector: str
+) -> None:
+    sleepers = [Sleeper(db, queue, keys, b"%d" % n, subscription=sources[1]) for n in range(3)]
+    queue.enqueue(db, b"", headers={"region": "us"})
+    settle(db, sleepers)
+    assert sum(one.taken for one in sleepers) == 0
+    europe = sources[1]
+    assert europe is not None
+    europe.set_selector(db, selector)
+    settle(db, sleepers)
+    assert sum(one.taken for one in sleepers) == 1
+    europe.remove(db)
+    assert all(one.awake for one in sleepers), "they learn that it is gone"
+    again = queue.subscribe(db, "eu", selector="region = 'eu'")
+    late = Sleeper(db, queue, keys, b"late", subscription=again)
+    settle(db, [late])
+    queue.enqueue(db, b"", headers={"region": "eu"})
+    assert late.awake, "it relies on no guard of the one before"
+
+
+@pytest.mark.parametrize("how", ["release", "error", "lapse", "dead", "delay", "its turn comes"])
+def test_whatever_makes_a_message_ready_wakes_a_sleeper_that_wants_it(
+    db: Database,
+    queue: Queue,
+    keys: QueueKeys,
+    clock: ManualClock,
+    sources: list[Subscription | None],
+    how: str,
+) -> None:
+    one, other = (Sleeper(db, queue, keys, b"%d" % n, subscription=sources[n]) for n in (1, 2))
+    headers = {"region": "eu"}
+    due = NewMessage(b"", headers=headers, delay=9.0 if how == "delay" else 0.0, key="k")
+    queue.enqueue(db, b"", key="k") if how == "its turn comes" else None
+    queue.enqueue_many(db, [due])
+    held = queue.receive(db)
+    settle(db, [one, other])
+    assert (one.taken, other.taken) == (0, 0)
+    if how == "delay":
+        clock.seconds += 10
+        queue.sweep(db)
+    elif how == "its turn comes":
+        assert held is not None
+        queue.ack(db, held)
+    else:
+        assert held is not None
+        if how == "release":
+            queue.release(db, held)
+        elif how == "error":
+            queue.release(db, held, error="no stock", delay=30)
+            clock.seconds += 31
+            queue.sweep(db)
+        elif how == "lapse":
+            clock.seconds += 1_000
+            queue.sweep(db)
+        else:
+            queue.reject(db, held, "bad")
+            queue.dead.redrive(db)
+    assert one.awake
+    settle(db, [one, other])
+    assert one.taken + other.taken == 1
+
+
+@pytest.mark.parametrize("among", ["plain consumers", "subscriptions that overlap"])
 @pytest.mark.parametrize("seed", range(25))
 def test_however_transactions_interleave_no_message_is_left_beside_a_consumer_with_room(
-    db: Database, queue: Queue, keys: QueueKeys, seed: int
+    db: Database,
+    queue: Queue,
+    keys: QueueKeys,
+    request: pytest.FixtureRequest,
+    seed: int,
+    among: str,
 ) -> None:
     chance = random.Random(seed)
+    sources: list[Subscription | None] = [None]
+    if among == "subscriptions that overlap":
+        sources = request.getfixturevalue("sources")
     sleepers = [
-        Sleeper(db, queue, keys, b"%d" % n, priority=chance.choice([0, 0, 1])) for n in range(3)
+        Sleeper(
+            db,
+            queue,
+            keys,
+            b"%d" % n,
+            priority=chance.choice([0, 0, 1]),
+            subscription=sources[(n // 2) % len(sources)],
+        )
+        for n in range(3 if len(sources) == 1 else 6)
     ]
-    for _ in range(12):
+    for _ in range(12 if len(sources) == 1 else 6):
         held: list[fdb.Transaction] = []
         for one in sleepers:
             if chance.random() < 0.4:
@@ -363,9 +509,10 @@ def test_however_transactions_interleave_no_message_is_left_beside_a_consumer_wi
                 last.commit().wait()
         for _ in range(2):
             settle(db, sleepers)
+            left = [str(each.headers["region"]) for each in queue.peek(db, 100)]
             room = [one for one in sleepers if one.capacity > one.taken]
-            assert not (ready(queue, db) and room)
-            queue.enqueue(db, b"for those who sleep now")
+            assert not any(wants(one, region) for one in room for region in left)
+            queue.enqueue(db, b"for those who sleep now", headers={"region": "eu"})
 
 
 def step_of_a_producer(
@@ -377,7 +524,9 @@ def step_of_a_producer(
         oldest.commit().wait()
     else:
         held.append(db.create_transaction())
-        queue.enqueue_many(held[-1], [b"m"] * chance.choice([1, 1, 2]))
+        regions = [chance.choice(["eu", "us", "as"]) for _ in range(chance.choice([1, 1, 2]))]
+        messages = [NewMessage(b"m", headers={"region": region}) for region in regions]
+        queue.enqueue_many(held[-1], messages)
 
 
 def step_of_a_consumer(one: Sleeper, leaves: bool) -> None:

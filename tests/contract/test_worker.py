@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -9,9 +10,10 @@ from functools import partial
 import pytest
 import tenacity
 
-from fdbqueue import Depth, Message, NewMessage, Queue
+from fdbqueue import Depth, Message, NewMessage, Queue, Subscription
 from fdbqueue.consumers import wakeups
 from fdbqueue.consumers.credit import Credit
+from fdbqueue.consumers.states import ConsumerState
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema.keys import Kind, RootKeys
 from fdbqueue.store.binding import fdb
@@ -19,7 +21,7 @@ from fdbqueue.store.connection import ConnectionState
 from fdbqueue.store.embedded import StoreFull
 from fdbqueue.testing import ManualClock
 from fdbqueue.worker import Reject, Retry, Worker
-from fdbqueue.worker.consumer import QueueConsumer
+from fdbqueue.worker.consumer import QueueConsumer, SubscriptionConsumer
 from tests.flaky import UNKNOWN_COMMITTED, CuttableDatabase, FlakyDatabase
 from tests.patience import DEADLINE, eventually
 
@@ -52,6 +54,21 @@ class Recorder:
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.handled) >= count, DEADLINE)
             return list(self.handled)
+
+
+INTERESTED = ConsumerState.INTERESTED
+
+
+@pytest.fixture(params=["any message", "what a selector matches"])
+def subscription(request: pytest.FixtureRequest, db: Database, queue: Queue) -> Subscription | None:
+    """What a worker consumes: the queue, or a subscription."""
+    wanted = request.param == "what a selector matches"
+    return queue.subscribe(db, "wanted", selector="priority >= 0") if wanted else None
+
+
+@pytest.fixture(params=["first", "staged"])
+def staged(request: pytest.FixtureRequest, db: Database, queue: Queue) -> None:
+    queue.set_options(db, contention=request.param)
 
 
 def total(db: Database, key: bytes) -> int:
@@ -475,11 +492,13 @@ def test_one_enqueue_for_64_idle_workers_wakes_one_and_calls_the_next_to_watch(
 
 
 def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(
-    db: Database, queue: Queue
+    db: Database, queue: Queue, subscription: Subscription | None
 ) -> None:
     small, other = (
-        QueueConsumer(db, queue, "small", 0, None),
-        QueueConsumer(db, queue, "other", 0, None),
+        QueueConsumer(db, queue, name, 0, None)
+        if subscription is None
+        else SubscriptionConsumer(db, queue, subscription, name, 0, None)
+        for name in ("small", "other")
     )
     for member in (small, other):
         member.join()
@@ -496,13 +515,13 @@ def test_a_message_too_large_for_the_credit_left_is_left_to_another_consumer(
 
 
 def test_a_worker_of_lower_priority_gets_what_the_higher_cannot_take(
-    db: Database, queue: Queue
+    db: Database, queue: Queue, subscription: Subscription | None
 ) -> None:
     high, low = Recorder(), Recorder()
     high.gate.clear()
     with (
-        Worker(db, 1, prefetch=0, priority=1).add(queue, high),
-        Worker(db, 1, prefetch=0).add(queue, low),
+        Worker(db, 1, prefetch=0, priority=1).add(queue, high, subscription=subscription),
+        Worker(db, 1, prefetch=0).add(queue, low, subscription=subscription),
     ):
         eventually(lambda: len([c for c in queue.consumers(db) if c.state == 2]) == 2)
         queue.enqueue(db, b"1")
@@ -573,9 +592,30 @@ def test_a_worker_handles_what_the_selector_of_its_subscription_matches(
         queue.enqueue(db, b"after", headers={"region": "eu"})
         assert recorder.wait_for(2) == [b"before", b"after"]
         (consumer,) = queue.consumers(db)
-        assert (consumer.name, consumer.state) == (worker.name, None)
+        assert (consumer.name, consumer.subscription) == (worker.name, "europe")
+        eventually(lambda: [one.state for one in queue.consumers(db)] == [INTERESTED])
         with Worker(db, 1).add(queue, other):
             assert other.wait_for(1) == [b"no"]
+    assert queue.consumers(db) == []
+
+
+def test_consumers_of_a_subscription_take_turns_and_stand_on_its_list(
+    db: Database, queue: Queue, staged: None
+) -> None:
+    europe = queue.subscribe(db, "europe", selector="region = 'eu'")
+    recorders = [Recorder() for _ in range(3)]
+    with contextlib.ExitStack() as stack:
+        for each in recorders:
+            stack.enter_context(Worker(db, 1).add(queue, each, subscription=europe))
+        eventually(lambda: sum(c.state is INTERESTED for c in queue.consumers(db)) == 3)
+        for n in range(1, 13):
+            queue.enqueue(db, b"", headers={"region": "eu"})
+            queue.enqueue(db, b"", headers={"region": "us"})
+            eventually(lambda: sum(len(each.handled) for each in recorders) == n)  # noqa: B023
+            eventually(lambda: sum(c.state is INTERESTED for c in queue.consumers(db)) == 3)
+        assert sum(c.guard for c in queue.consumers(db)) == 1
+    counts = [len(each.handled) for each in recorders]
+    assert max(counts) - min(counts) <= 1
     assert queue.consumers(db) == []
 
 

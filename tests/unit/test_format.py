@@ -355,21 +355,21 @@ VECTORS: dict[str, Vector] = {
         (unpack_consumer, WAITER),
     ),
     "STATE": Vector(
-        QUEUE.state(2, 1, CONSUMER),
+        QUEUE.state("europe", 2, 1, CONSUMER),
         pack_state(CLAIM, 89_000_000),
-        (QUEUE.parse_state, (2, 1, CONSUMER)),
+        (QUEUE.parse_state, ("europe", 2, 1, CONSUMER)),
         (unpack_state, (CLAIM, 89_000_000)),
     ),
-    "STATE, guard": Vector(
-        QUEUE.guard,
-        pack_guard(ConsumerRef(CONSUMER, 1, CLAIM)),
-        None,
-        (unpack_guard, ConsumerRef(CONSUMER, 1, CLAIM)),
+    "GUARD": Vector(
+        QUEUE.guard("europe"),
+        pack_guard(ConsumerRef(CONSUMER, 1, CLAIM, "europe")),
+        (QUEUE.guard.parse, ("europe",)),
+        (unpack_guard, ConsumerRef(CONSUMER, 1, CLAIM, "europe")),
     ),
     "SLEEPER": Vector(
-        QUEUE.sleeper(1, 89_000_000, CONSUMER),
+        QUEUE.sleeper("", 1, 89_000_000, CONSUMER),
         CLAIM,
-        (QUEUE.parse_sleeper, (1, 89_000_000, CONSUMER)),
+        (QUEUE.parse_sleeper, ("", 1, 89_000_000, CONSUMER)),
     ),
     "COUNT": Vector(
         QUEUE.count(5),
@@ -378,6 +378,9 @@ VECTORS: dict[str, Vector] = {
         (lambda v: unpack_counters(v, 9), COUNTERS),
     ),
     "CHANGE": Vector(QUEUE.change, pack_index(12), None, (unpack_index, 12)),
+    "CHANGE, of a subscription": Vector(
+        QUEUE.changes("europe"), pack_index(12), None, (unpack_index, 12)
+    ),
     "ONCE": Vector(QUEUE.once(28, CLAIM), pack_index(0), None, (unpack_index, 0)),
     "LEADER": Vector(QUEUE.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
     "LEADER, claim": Vector(QUEUE.leader, CLAIM),

@@ -23,6 +23,7 @@ ORPHANS = (
     Kind.CONSUMER,
     Kind.STATE,
     Kind.SLEEPER,
+    Kind.GUARD,
     Kind.DELAYED,
     Kind.WAITING,
     Kind.SLOT,
@@ -131,7 +132,6 @@ def _orphans(place: Place, name: str) -> dict[str, int]:
 
     found = {kind.name: _count(place, keys.kind(kind)) for kind in ORPHANS}
     found["LEADER"] = _count(place, slice(keys.led, keys.leader + b"\0"))
-    found["GUARD"] = _count(place, slice(keys.guard, keys.guard + b"\0"))
     return {kind: number for kind, number in found.items() if number}
 
 

@@ -47,8 +47,8 @@ class Seen:
     """What the doctor found out about a queue; times are in milliseconds.
 
     waiting_ms: age of the oldest ready message. overdue_ms: time since each expired lease ended.
-    staged: each sink with its undecided rows, and the time since the last was added. verified: None
-    if the queue was not verified.
+    consumers: how many take messages. staged: each sink with its undecided rows, and the time since
+    the last was added. verified: None if the queue was not verified.
     """
 
     name: str

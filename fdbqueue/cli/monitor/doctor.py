@@ -127,6 +127,7 @@ def _seen(
     found: fdbqueue.queue.overview.Surveyed,
     quick: bool,
 ) -> Seen:
+    from fdbqueue.consumers.states import ConsumerState
     from fdbqueue.queue.bulk.sinks import undecided_rows
 
     now_ms = fdbqueue.Clock().wall_ms()
@@ -143,7 +144,7 @@ def _seen(
             for each in islice(leases.leases_of(db, queue), MAX_LEASES)
             if each.expired
         ],
-        consumers=len(present),
+        consumers=sum(each.state is not ConsumerState.NON_ACQUIRING for each in present),
         stale=len(consumers.stale(db, present)),
         target_exists=target is None
         or bool(fdbqueue.survey(db, [target], root=context.subspace())),

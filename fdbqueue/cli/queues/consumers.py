@@ -20,9 +20,9 @@ app = Group(name="consumer", help="List consumers, and evict dead ones.", no_arg
 def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
     """List the consumers of a queue, the most urgent first.
 
-    Includes registered consumers, such as workers, and those that wait for a message. An interested
-    consumer sleeps until it is notified, a not interested one cannot take messages now, and a non
-    acquiring one only browses.
+    Includes registered consumers, such as workers, those that wait for a message, and the holders
+    of exclusive subscriptions. An interested consumer sleeps until it is notified, a not interested
+    one cannot take messages now, and a non acquiring one only browses.
 
     \b
     Examples:
@@ -36,13 +36,14 @@ def list_(name: QueueName, *, page: Page, output: ListOutput) -> None:
         consumers = queue.consumers(db)
         found, more = listings.page(consumers, lambda each: each.id.hex(), "consumer", page)
         return listings.table(
-            ["id", "name", "prio", "state", "seen", "where"],
+            ["id", "name", "prio", "state", "subscription", "seen", "where"],
             [
                 (
                     each.id.hex(),
                     each.name,
                     each.priority,
                     json_schema.consumer_state(each),
+                    f"{each.subscription} (holder)" if each.holder else each.subscription,
                     f"{terminal.age(now_ms - each.seen_at_ms)} ago",
                     f"{each.host}:{each.process}" if each.host else "",
                 )

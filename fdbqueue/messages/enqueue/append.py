@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...schema.codec import blocks
-from ...schema.codec.envelopes import Envelope, pack_envelope
+from ...schema.codec.envelopes import Envelope, pack_envelope, unpack_envelope
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb, transactional
+from ...values.model import Position
 from ...values.states import ENQUEUE, Transition
 from .. import transitions
 from ..slots import taking
@@ -100,7 +101,11 @@ def append_packed(
             )
             for n, message_id in zip(row, blocks.ids(place, range(len(row))), strict=True):
                 found[n] = message_id
-    transitions.record_counts(tr, scope, ENQUEUE, tallies)
+    new = (
+        StoredMessage(Position.from_id(message_id), unpack_envelope(value))
+        for message_id, value in zip(found, packed, strict=True)
+    )
+    transitions.record_counts(tr, scope, ENQUEUE, tallies, new)
     return found
 
 

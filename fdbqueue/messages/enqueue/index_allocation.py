@@ -20,9 +20,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...schema import once
+from ...schema import changes, once
 from ...schema.catalogue import Entry
-from ...schema.codec.atomic import pack_index
 from ...schema.codec.envelopes import Envelope, pack_plain
 from ...schema.counters import BYTE, OPERAND_BYTES, unit
 from ...schema.keys import LevelKeys, QueueKeys
@@ -30,7 +29,7 @@ from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...store.client import pack_bytes, pack_int, parse_int
 from ...store.clocks import VERSIONS_PER_SECOND
-from ...values.model import RANDOM_BYTES, Headers, Position
+from ...values.model import RANDOM_BYTES, Headers, Message, Position
 from ...values.states import ENQUEUE
 
 FIRST_LEAP = 16
@@ -43,7 +42,7 @@ _MAX_HALVINGS = 16
 MAX_REMEMBERED = 1_000
 """Levels of queues whose last leap a process remembers."""
 _ENQUEUED = unit(ENQUEUE)
-_ONE = pack_index(1)
+_ONE = changes.ONE
 
 
 class Reads(NamedTuple):
@@ -176,7 +175,12 @@ def append_plain(
     )
     tr.add(level.count, (_ENQUEUED + size * BYTE).to_bytes(OPERAND_BYTES, "little"))
     tr.add(keys.change, _ONE)
-    return f"{level.label}{index:012x}-{random.hex()}"
+    message_id = f"{level.label}{index:012x}-{random.hex()}"
+    if scope.index is not None:
+        headers, number = headers or {}, scope.levels[priority]
+        message = Message(message_id, b"", headers, priority, number, 0, now_ms)
+        changes.announce_to_subscriptions(tr, scope, [message])
+    return message_id
 
 
 def assign(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...schema.codec.atomic import pack_index
+from ...schema import changes
 from ...schema.codec.delayed import unpack_delayed
 from ...schema.codec.envelopes import Envelope, pack_envelope
 from ...schema.codec.slots import Backlog, pack_backlog, unpack_backlog
@@ -215,7 +215,8 @@ def _make_ready(tr: fdb.Transaction, scope: Scope, entries: Sequence[tuple[int, 
     if not entries:
         return
     keys = scope.keys
-    for message in index_allocation.assign(tr, scope, entries):
+    messages = index_allocation.assign(tr, scope, entries)
+    for message in messages:
         tr[keys.ready(message.position)] = pack_envelope(message.envelope)
         lookup.point(tr, keys, message, message.position)
-    tr.add(keys.change, pack_index(1))
+    changes.announce(tr, scope, messages)

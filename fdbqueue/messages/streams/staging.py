@@ -391,6 +391,7 @@ def _windows(
 def _enqueue(tr: fdb.Transaction, scope: Scope, page: Page, resuming: bool) -> int:
     options = scope.options
     closer = options.max_messages is not None or options.max_bytes is not None or options.ordered
+    closer = closer or (scope.index is not None and scope.index.selective)
     if not closer and options.history_seconds is None and all(run.plain for run in page.runs):
         _append(tr, scope, page.runs)
         return page.messages

@@ -32,11 +32,13 @@ pack_session, unpack_session = codec("a session", Session)
 
 
 class ConsumerRef(NamedTuple):
-    """A consumer as keys name it. ``session`` is empty for one that gives its own sign of life."""
+    """A consumer as keys name it. ``session`` is empty for one that gives its own sign of life, and
+    ``subscription`` for one that takes any message of the queue."""
 
     id: bytes
     priority: int = 0
     session: bytes = b""
+    subscription: str = ""
 
 
 pack_guard, unpack_guard = codec("a guard", ConsumerRef)
@@ -51,6 +53,7 @@ class ConsumerRecord(NamedTuple):
     started_at_ms: int
     version: int = 0
     wall_ms: int = 0
+    subscription: str = ""
 
     @property
     def heartbeat(self) -> Moment:
@@ -92,6 +95,10 @@ class Holder(NamedTuple):
     token: bytes
     expiry_version: int
     expiry_ms: int
+
+    def lasts(self, at: Moment) -> bool:
+        """Whether it is served still: as a lease, until both clocks are past the expiry."""
+        return self.expiry_version > at.version or self.expiry_ms > at.wall_ms
 
 
 pack_holder, unpack_holder = codec("a holder", Holder)

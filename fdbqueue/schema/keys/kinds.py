@@ -24,11 +24,15 @@ class Kind(IntEnum):
     SUBSCRIPTION = 8  # (name) -> definition
     CURSOR = 9  # (subscription, level) -> next position to inspect; (subscription) -> its holder
     CONSUMER = 10  # (session, id) -> record; with an empty session, also its own heartbeat
-    STATE = 11  # (state, -priority, id) -> session, since when; () -> the guard and its session
-    SLEEPER = 12  # (-priority, since, id) -> session; removed when the consumer is woken
+    # The consumers of a subscription have lists of their own, those of no subscription that of "".
+    STATE = 11  # (subscription, state, -priority, id) -> session, since when
+    SLEEPER = 12  # (subscription, -priority, since, id) -> session; removed to wake the consumer
     COUNT = 13  # (level) -> counters, by atomic ADD
-    CHANGE = 14  # () -> counter of messages that become ready; the guard and browsers watch it
+    CHANGE = (
+        14  # () or (subscription) -> counter of what becomes ready; guards and browsers watch it
+    )
     ONCE = 15  # (minute, token) -> number of the attempt that committed
+    GUARD = 16  # (subscription) -> the guard of its sleepers, and its session
     DEDUP = 17  # (window, id) -> message id and expiry
     DEAD = 18  # (index, random) -> envelope, reason, history
     CHUNK = 19  # (name, n) -> piece of a payload; the envelope has the name

@@ -43,7 +43,6 @@ class QueueKeys:
         self.meta_end = self.meta + b"\x00"
         self.change = begin[Kind.CHANGE]
         self.idle = begin[Kind.IDLE]
-        self.guard = begin[Kind.STATE]
         self.led = begin[Kind.LEADER]
         self.leader = fdb.tuple.pack((0,), self.led)
         self.recount = begin[Kind.COUNT]
@@ -71,8 +70,11 @@ class QueueKeys:
         self.holder: KindKeys[str] = KindKeys(begin[Kind.CURSOR], str)
         self.cursor: KindKeys[str, int] = KindKeys(begin[Kind.CURSOR], str, int, least=1)
         self.consumer: KindKeys[bytes, bytes] = KindKeys(begin[Kind.CONSUMER], bytes, bytes)
-        self._state: KindKeys[int, int, bytes] = KindKeys(begin[Kind.STATE], int, int, bytes)
-        self._sleeper: KindKeys[int, int, bytes] = KindKeys(begin[Kind.SLEEPER], int, int, bytes)
+        self._state: KindKeys[str, int, int, bytes]
+        self._state = KindKeys(begin[Kind.STATE], str, int, int, bytes)
+        self._sleeper: KindKeys[str, int, int, bytes]
+        self._sleeper = KindKeys(begin[Kind.SLEEPER], str, int, int, bytes)
+        self.guard: KindKeys[str] = KindKeys(begin[Kind.GUARD], str)
         self._count: KindKeys[int] = KindKeys(begin[Kind.COUNT], int)
         self.dedup: KindKeys[int, str] = KindKeys(begin[Kind.DEDUP], int, str)
         self.dead: KindKeys[int, bytes] = KindKeys(begin[Kind.DEAD], int, bytes)
@@ -213,27 +215,40 @@ class QueueKeys:
         index, begin = parse_int(key, len(self._request))
         return index, parse_last_bytes(key, begin)
 
-    def state(self, state: int, priority: int, consumer: bytes) -> bytes:
-        """(state, -priority, consumer): a higher priority stands first."""
-        return self._state(state, -priority, consumer)
+    def changes(self, subscription: str) -> bytes:
+        """(subscription), or () without one."""
+        return fdb.tuple.pack((subscription,), self.change) if subscription else self.change
 
-    def in_state_above(self, state: int, priority: int) -> slice:
+    def state(self, subscription: str, state: int, priority: int, consumer: bytes) -> bytes:
+        """(subscription, state, -priority, consumer): a higher priority stands first."""
+        return self._state(subscription, state, -priority, consumer)
+
+    def states(self, subscription: str) -> slice:
+        """The consumers of a subscription that are on a list."""
+        return self._state.under(subscription)
+
+    def in_state_above(self, subscription: str, state: int, priority: int) -> slice:
         """The consumers in one state whose priority is higher than ``priority``."""
-        return self._state.before(state, -priority)
+        return self._state.before(subscription, state, -priority)
 
-    def parse_state(self, key: bytes) -> tuple[int, int, bytes]:
-        """The state, the priority and the consumer that a STATE key names."""
-        state, negative, consumer = self._state.parse(key)
-        return state, -negative, consumer
+    def parse_state(self, key: bytes) -> tuple[str, int, int, bytes]:
+        """The subscription, the state, the priority and the consumer that a STATE key names."""
+        subscription, state, negative, consumer = self._state.parse(key)
+        return subscription, state, -negative, consumer
 
-    def sleeper(self, priority: int, since: int, consumer: bytes) -> bytes:
-        """(-priority, since, consumer): a higher priority first, then the longest wait."""
-        return self._sleeper(-priority, since, consumer)
+    def sleeper(self, subscription: str, priority: int, since: int, consumer: bytes) -> bytes:
+        """(subscription, -priority, since, consumer): a higher priority first, then the longest
+        wait."""
+        return self._sleeper(subscription, -priority, since, consumer)
 
-    def parse_sleeper(self, key: bytes) -> tuple[int, int, bytes]:
-        """The priority, since when, and the consumer that a SLEEPER key names."""
-        negative, since, consumer = self._sleeper.parse(key)
-        return -negative, since, consumer
+    def sleepers(self, subscription: str) -> slice:
+        """The sleeping consumers of a subscription."""
+        return self._sleeper.under(subscription)
+
+    def parse_sleeper(self, key: bytes) -> tuple[str, int, int, bytes]:
+        """The subscription, the priority, since when, and the consumer that a SLEEPER key names."""
+        subscription, negative, since, consumer = self._sleeper.parse(key)
+        return subscription, -negative, since, consumer
 
     # -- cursors -----------------------------------------------------------------------------
 

@@ -23,12 +23,14 @@ from ...errors import InvalidSelector
 from ..model import Message
 from ..records import record
 from .grammar import names, parse
-from .meaning import MAX_DEPTH, PROPERTIES, Test, condition
+from .meaning import MAX_DEPTH, PROPERTIES, Equality, Node, Test, condition, type_of
 
-__all__ = ["MAX_DEPTH", "MAX_LENGTH", "PROPERTIES", "Selector"]
+__all__ = ["MAX_DEPTH", "MAX_LENGTH", "PROPERTIES", "Equality", "Selector", "Test", "type_of"]
 
 MAX_LENGTH = 8_000
 """The most characters of a selector."""
+MAX_COMPILED = 2_000
+"""Selectors that a process keeps ready to use."""
 
 
 @record
@@ -59,18 +61,28 @@ class Selector:
 
         Never raises. Takes at most the length of the text times the size of the headers.
         """
-        return _compiled(self.text)(message, now_ms) is True
+        return self.test(message, now_ms) is True
+
+    @property
+    def test(self) -> Test:
+        """The condition as a function, for callers that keep it: it is true of what matches."""
+        return _compiled(self.text).test
+
+    @property
+    def equalities(self) -> tuple[Equality, ...]:
+        """Headers that have a constant value in every message that matches."""
+        return _compiled(self.text).equal
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=MAX_COMPILED)
 def _timed(text: str) -> bool:
     return "age" in names(text)
 
 
-@lru_cache(maxsize=256)
-def _compiled(text: str) -> Test:
+@lru_cache(maxsize=MAX_COMPILED)
+def _compiled(text: str) -> Node:
     if len(text) > MAX_LENGTH:
         raise InvalidSelector(
             position=MAX_LENGTH, problem=f"it has {len(text):,} characters; at most {MAX_LENGTH:,}"
         )
-    return condition(parse(text)).test
+    return condition(parse(text))

@@ -6,6 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import InvalidSelector
@@ -33,16 +34,25 @@ PROPERTIES: dict[str, Callable[[Message, int], HeaderValue]] = {
 milliseconds; ``attempts`` counts failed deliveries."""
 
 Test = Callable[[Message, int], HeaderValue]
+Equality = tuple[str, type, HeaderValue]
+"""A header, and the type and the value of a constant that it equals."""
 
 
 @record
 class Node:
-    """A part of a selector: its type if known, its depth, where it is, and its meaning."""
+    """A part of a selector: its type if known, its depth, where it is, and its meaning.
+
+    header: the header that it names. constant: whether it is a literal. equal: headers, each with
+    the constant that it has wherever the node is true.
+    """
 
     kind: str
     depth: int
     at: int
     test: Test
+    header: str | None = None
+    constant: bool = False
+    equal: tuple[Equality, ...] = ()
 
 
 ANY, CONDITION, NUMBER, STRING = "any", "condition", "number", "string"
@@ -69,7 +79,8 @@ def _fail(node: Node, expected: str) -> NoReturn:
 
 
 def _literal(kind: str, token: Token, value: HeaderValue) -> Node:
-    return _node(kind, (), token.start_pos or 0, lambda message, now_ms: value)
+    node = _node(kind, (), token.start_pos or 0, lambda message, now_ms: value)
+    return replace(node, constant=True)
 
 
 def _truth(value: HeaderValue) -> bool | None:
@@ -90,7 +101,8 @@ def _junction(parts: list[Node], decisive: bool) -> Node:
                 result = None
         return result
 
-    return _node(CONDITION, parts, parts[0].at, test)
+    node = _node(CONDITION, parts, parts[0].at, test)
+    return node if decisive else replace(node, equal=sum([part.equal for part in parts], ()))
 
 
 def _inverted(value: HeaderValue) -> bool | None:
@@ -105,7 +117,8 @@ def _negation(parts: list[Any]) -> Node:
     )
 
 
-def _type(value: HeaderValue) -> type:
+def type_of(value: HeaderValue) -> type:
+    """The type by which values are compared: numbers have one in common."""
     if isinstance(value, bool):
         return bool
     return str if isinstance(value, str) else float
@@ -117,8 +130,8 @@ _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator
 def _compare(sign: str, left: HeaderValue, right: HeaderValue) -> bool | None:
     if left is None or right is None:
         return None
-    kind = _type(left)
-    if kind is not _type(right):
+    kind = type_of(left)
+    if kind is not type_of(right):
         return False
     if sign == "=":
         return left == right
@@ -139,7 +152,17 @@ def _comparison(parts: list[Any]) -> Node:
     def test(message: Message, now_ms: int) -> HeaderValue:
         return _compare(sign, one(message, now_ms), other(message, now_ms))
 
-    return _node(CONDITION, [left, right], left.at, test)
+    node = _node(CONDITION, [left, right], left.at, test)
+    return replace(node, equal=_equality(left, right)) if sign == "=" else node
+
+
+def _equality(left: Node, right: Node) -> tuple[Equality, ...]:
+    named, literal = (right, left) if left.constant else (left, right)
+    if named.header is None or not literal.constant:
+        return ()
+    # No message, no clock: it is a literal.
+    value = literal.test(None, 0)  # type: ignore[arg-type]
+    return ((named.header, type_of(value), value),)
 
 
 def _negatable(parts: list[Any]) -> tuple[bool, list[Any]]:
@@ -168,11 +191,11 @@ def _membership(parts: list[Any]) -> Node:
     test = _named(name, "IN").test
     # No message, no clock: the members are literals.
     values = [member.test(None, 0) for member in members]
-    known = {(_type(value), value) for value in values}
+    known = {(type_of(value), value) for value in values}
 
     def contains(message: Message, now_ms: int) -> HeaderValue:
         value = test(message, now_ms)
-        return None if value is None else ((_type(value), value) in known) is not negated
+        return None if value is None else ((type_of(value), value) in known) is not negated
 
     return _node(CONDITION, [name], name.at, contains)
 
@@ -332,12 +355,17 @@ def _approximate(parts: list[Any]) -> Node:
 def _name(parts: list[Any]) -> Node:
     (token,) = parts
     name = str(token)
-    found = PROPERTIES.get(name) or _header(name)
-    return _node(ANY, (), token.start_pos, found)
+    known = PROPERTIES.get(name)
+    return _node(ANY, (), token.start_pos, known) if known else _header(name, token)
 
 
-def _header(name: str) -> Test:
-    return lambda message, _: message.headers.get(name)
+def _header(name: str, token: Token) -> Node:
+    node = _node(ANY, (), token.start_pos or 0, lambda message, _: message.headers.get(name))
+    return replace(node, header=name)
+
+
+def _truth_value(value: bool) -> Node:
+    return replace(_node(CONDITION, (), 0, lambda message, now_ms: value), constant=True)
 
 
 RULES: dict[str, Callable[[list[Any]], Node]] = {
@@ -353,10 +381,10 @@ RULES: dict[str, Callable[[list[Any]], Node]] = {
     "product": _arithmetic,
     "signed": _signed,
     "name": _name,
-    "quoted": lambda parts: _node(ANY, (), parts[0].start_pos, _header(_unquoted(parts[0]))),
+    "quoted": lambda parts: _header(_unquoted(parts[0]), parts[0]),
     "string": lambda parts: _literal(STRING, parts[0], _unquoted(parts[0])),
     "exact": _exact,
     "approximate": _approximate,
-    "true": lambda parts: _node(CONDITION, (), 0, lambda message, now_ms: True),
-    "false": lambda parts: _node(CONDITION, (), 0, lambda message, now_ms: False),
+    "true": lambda parts: _truth_value(True),
+    "false": lambda parts: _truth_value(False),
 }
