@@ -18,8 +18,9 @@ from .slots import hand_over
 
 def record(
     tr: fdb.Transaction, scope: Scope, transition: Transition, messages: Iterable[StoredMessage]
-) -> None:
-    """Record a transition of messages, and remove the side records of those that end.
+) -> int:
+    """Record a transition of messages, and remove the side records of those that end; returns how
+    many others became ready, which had waited for slots of their keys.
 
     Writes blindly. Only the end of a message with a key reads, and its delivery if the key has a
     window: what it holds of the key, and the backlog (see ``hand_over``).
@@ -30,12 +31,14 @@ def record(
         changes.announce(tr, scope, messages)
     for message in messages:
         _tidy(tr, scope, transition, message)
+    ready = 0
     if transition.target in ENDS or transition.target is State.DEAD:
-        hand_over.ended(tr, scope, messages)
+        ready = hand_over.ended(tr, scope, messages)
     elif transition.source is State.READY:
-        hand_over.taken(tr, scope, messages)
+        ready = hand_over.taken(tr, scope, messages)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, transition, messages)
+    return ready
 
 
 @transactional

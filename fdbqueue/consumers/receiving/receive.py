@@ -140,7 +140,7 @@ def _attempt(
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     ended = lease_rows.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
-    # An acknowledgement may make the next message of its ordering key ready: read again then.
+    # An acknowledgement may make the next message of its key ready: read again then.
     alone = not ack or settle.done(tr, scope, ack, ended)
     options, first = scope.options, following.value
     access.delays = first < keys.line_end

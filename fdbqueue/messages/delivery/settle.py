@@ -35,8 +35,7 @@ def done(
 ) -> bool:
     """Acknowledge deliveries, given the reads of their leases.
 
-    Returns whether nothing else changed: the end of a message with an ordering key makes the next
-    one ready.
+    Returns whether no other message became ready: the end of one with a key may let the next out.
     """
     silent, levels = scope.options.history_seconds is None, scope.keys.levels
     counts: dict[int, int] = {}
@@ -56,9 +55,7 @@ def done(
             others += map(lease_rows.message_of, row.leases(scope.keys))
     for level, total in counts.items():
         tr.add(levels[level].count, _ONE if total == _ACKNOWLEDGED else counters.operand(total))
-    if others:
-        transitions.record(tr, scope, ACK, others)
-    return not others
+    return not others or transitions.record(tr, scope, ACK, others) == 0
 
 
 @record

@@ -39,27 +39,27 @@ class _Reads(NamedTuple):
     first: fdb.FDBRange
 
 
-def ended(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> None:
-    """Free what messages that have ended hold of their keys, and hand it to those that wait.
+def ended(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> int:
+    """Free what messages that have ended hold of their keys, and hand it to those that wait;
+    returns how many of these became ready.
 
     One round trip if any of the messages has a key; another if one becomes ready, and another if
     the key has a window, or its limits have changed. Conflicts with other ends of the same key that
     hand over to the same message, and with enqueues only where the backlog begins or ends.
     """
-    _free(tr, scope, [each for each in messages if each.envelope.key], ends=True)
+    return _free(tr, scope, [each for each in messages if each.envelope.key], ends=True)
 
 
-def taken(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> None:
+def taken(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> int:
     """Free the places of messages that are ready no more in the windows of their keys, and hand
     them to those that wait. As ``ended``, but a message without such a place costs nothing."""
     of_window = [each for each in messages if each.envelope.window is not None]
-    if of_window:
-        _free(tr, scope, of_window, ends=False)
+    return _free(tr, scope, of_window, ends=False) if of_window else 0
 
 
 def _free(
     tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], *, ends: bool
-) -> None:
+) -> int:
     keys = scope.keys
     of_key: defaultdict[str, list[StoredMessage]] = defaultdict(list)
     for message in messages:
@@ -103,6 +103,7 @@ def _free(
                 backlog.shrink(tr, keys, key, waited, first[:1])
             entries += _filled(tr, scope, key)
     _make_ready(tr, scope, entries)
+    return len(entries)
 
 
 def _permits(
