@@ -54,6 +54,24 @@ def test_the_store_option_wins_over_the_environment(
     assert again.err == ""
 
 
+def test_a_queue_is_sorted_by_a_header_or_keeps_last_values(fdbq: Fdbq, name: str) -> None:
+    by_due, newest = f"{name}-by-due", f"{name}-newest"
+    created = fdbq.ok("queue", "create", by_due, "--sort", "due", "--json").json
+    assert created["options"]["sort"] == "due"
+    created = fdbq.ok("queue", "create", newest, "--last-value", "due", "--json").json
+    assert created["options"]["last_value"] == "due"
+    for queue in (by_due, newest):
+        for n, due in enumerate(("b", "a", "b")):
+            fdbq.ok("enqueue", queue, f"{due}{n}", "--header", f"due={due}")
+        fdbq.ok("queue", "verify", queue)
+    shown = [row["payload"] for row in fdbq.ok("peek", by_due, "--json").json]
+    assert shown == ["a1", "b0", "b2"]
+    shown = [row["payload"] for row in fdbq.ok("peek", newest, "--json").json]
+    assert shown == ["a1", "b2"]
+    told = fdbq.refused("queue", "set", by_due, "sort=none", code=1)
+    assert "cannot become None" in told
+
+
 def test_a_queue_is_created_listed_shown_and_deleted(fdbq: Fdbq, name: str) -> None:
     other = f"{name}-2"
     created = fdbq.ok(

@@ -144,8 +144,10 @@ def test_every_planted_violation_is_found_and_nothing_else(spark: SparkSession) 
 # -- queues in use ----------------------------------------------------------------------------
 
 
-def used(db: fdb.Database, queue: Queue, clock: ManualClock, seed: int) -> None:
-    """Everything that can happen to messages, at random."""
+def used(
+    db: fdb.Database, queue: Queue, clock: ManualClock, seed: int, *, header: str | None = None
+) -> None:
+    """Everything that can happen to messages, at random. header: in place of keys."""
     dice = random.Random(seed)
     held: list[Delivery] = []
 
@@ -154,7 +156,8 @@ def used(db: fdb.Database, queue: Queue, clock: ManualClock, seed: int) -> None:
             b"x",
             priority=dice.randrange(10),
             delay=dice.choice([0, 0, 5]),
-            key=dice.choice([None, None, "k"]),
+            key=None if header else dice.choice([None, None, "k"]),
+            headers={header: dice.randrange(2)} if header else None,
             ttl=dice.choice([None, None, 20]),
         )
         queue.enqueue_many(db, [one] * dice.randrange(1, 4))
@@ -197,15 +200,20 @@ def test_queues_in_use_show_no_violation(
     spark: SparkSession, db: fdb.Database, space: fdb.Subspace
 ) -> None:
     clock = ManualClock()
-    # Given two queues that were used in every way, one of which has kept its history only later
-    queue, late = (
-        Queue.create(db, name, root=space, clock=clock, levels=3, max_attempts=3, lease=30)
-        for name in ("queue", "late")
-    )
+    # Given queues that were used in every way, one of which has kept its history only later
+    terms: dict[str, Any] = {"root": space, "clock": clock, "levels": 3, "lease": 30}
+    queue, late = (Queue.create(db, name, max_attempts=3, **terms) for name in ("queue", "late"))
     late.enqueue_many(db, [b"1", b"2"])
     for one in (queue, late):
         one.set_options(db, history_seconds=10_000)
         used(db, one, clock, 3)
+    terms["history_seconds"] = 10_000
+    rising = Queue.create(db, "rising", sort="n", max_attempts=3, **terms)
+    newest = Queue.create(db, "newest", last_value="n", max_attempts=3, **terms)
+    for one in (rising, newest):
+        used(db, one, clock, 4, header="n")
+    replaced = {event.transition for event in newest.history(db, 10_000)}
+    assert {"replace ready", "replace leased", "replace delayed"} <= replaced
     names = {event.transition for event in queue.history(db, 10_000)}
     assert {
         "reclaim",
@@ -216,10 +224,10 @@ def test_queues_in_use_show_no_violation(
         "dequeue",
         "purge dead",
     } <= names
-    # When both are checked
+    # When all are checked
     steps: list[Step] = []
     verdict = fdbqueue.spark.check(
-        db, [queue, late], max_attempts=3, spark=spark, progress=steps.append
+        db, [queue, late, rising, newest], max_attempts=3, spark=spark, progress=steps.append
     )
     # Then nothing is wrong, and one history does not tell everything
     assert verdict.violations == ()

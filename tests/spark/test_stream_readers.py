@@ -184,6 +184,23 @@ def test_all_that_is_there_is_taken_at_once_where_spark_asks_for_it(
         assert rows(reader, start, end) == [b"a", b"b", b"c"]
 
 
+def test_a_sorted_queue_is_consumed_in_its_order_and_browsed_by_no_stream(
+    db: fdb.Database, queue: Queue, source: dict[str, str]
+) -> None:
+    queue.delete(db)
+    queue = Queue.create(db, queue.name, root=queue._root, sort="n")
+    queue.enqueue_many(db, [NewMessage(b"%d" % n, headers={"n": n}) for n in (3, 1, 2)])
+    with pytest.raises(InvalidArgument, match="it is sorted"):
+        browser(source).initialOffset()
+    reader = consumer(source)
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    assert rows(reader, start, end) == [b"1", b"2", b"3"]
+    queue.enqueue(db, b"0", headers={"n": 0})
+    assert rows(reader, end, latest(reader, end)) == [b"0"]
+
+
 @pytest.mark.parametrize("make", [browser, consumer])
 def test_what_comes_later_is_left_by_a_stream_that_ends(
     db: fdb.Database, queue: Queue, source: dict[str, str], make: Callable[..., Any]
