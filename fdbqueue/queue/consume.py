@@ -1,27 +1,36 @@
-"""Receiving messages: the methods of ``Queue`` that take them, at once, by waiting or in a loop."""
+"""Receiving messages: the methods of ``Queue`` that take them, at once, by waiting, in a loop, or
+by a selector."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from ..consumers import line, promotion, receiving
 from ..consumers.line import Ticket
 from ..consumers.receiving.attempt import MAX_MESSAGES
-from ..errors import ExpiredBacklog, InvalidArgument, LeaseLost
+from ..errors import ExpiredBacklog, InvalidArgument, LeaseLost, TransactionTooLarge
 from ..messages.delivery import head
+from ..schema.codec.leases import new_claim
+from ..schema.scope import Scope, StoredMessage
+from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
+from ..subscriptions import acquire
+from ..subscriptions.cursors import MAX_SCANNED
 from ..values.content import check_count
 from ..values.durations import Seconds, patience, seconds
 from ..values.model import Delivery, Message
+from ..values.options import check_lease, check_name
+from ..values.selector import Selector
 from .batch import Batch
 from .enqueue import Enqueuing
 from .handle import Handle, Transactor, check_transaction, checked
 from .housekeeping import past_backlog
 from .settlement import ack_many, extend_many
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 _ONE = line.Demand(1, None)
@@ -290,6 +299,57 @@ def dequeue_many_at_most_once(
     return found
 
 
+def receive_matching(
+    queue: Handle,
+    tr: Transactor,
+    selector: str,
+    *,
+    lease: Seconds | None = None,
+    consumer: str = "",
+    timeout: Seconds | None = None,
+) -> Delivery | None:
+    """Lease the first ready message that a selector matches; None if it matches none.
+
+    lease, consumer: as in ``receive``.
+
+    Looks through the queue from the front: a thousand messages, or 2 MB of them, in a transaction.
+    With a database it goes on in the next one, to the end of the queue. None then says that no
+    message matched that was ready during the whole call. With a transaction it raises
+    ``TransactionTooLarge`` where it would have to go on, and None is serializable. Use a
+    subscription for more than a message now and then: that remembers what it has skipped.
+
+    Two round trips, and one more for each hundred messages that do not match. Conflicts as
+    ``Subscription.receive``: with takers of the message, and with messages added before it; not
+    with takers of others. Raises ``InvalidSelector``, ``QueueNotFound``, ``InvalidOptions``,
+    ``InvalidName``.
+    """
+    queue = queue._bounded(tr, timeout)
+    seconds = None if lease is None else check_lease("lease", lease)
+    if consumer:
+        check_name(consumer)
+    grant = partial(acquire.grant, seconds=seconds, claim=new_claim(), consumer=consumer)
+    return _first(queue, tr, selector, grant)
+
+
+def dequeue_matching(queue: Handle, tr: fdb.Transaction, selector: str) -> Message | None:
+    """Remove and return the first ready message that a selector matches, in the transaction that
+    writes its effect; None if it matches none.
+
+    As ``receive_matching``. Raises ``InvalidArgument`` for a database: see
+    ``dequeue_matching_at_most_once``.
+    """
+    check_transaction(tr, "dequeue_matching")
+    return _first(queue, tr, selector, acquire.remove)
+
+
+def dequeue_matching_at_most_once(
+    queue: Handle, db: fdb.Database, selector: str, *, timeout: Seconds | None = None
+) -> Message | None:
+    """As ``dequeue_matching``, in transactions of its own: even if the process then dies, the
+    message is gone."""
+    return _first(queue._bounded(db, timeout), db, selector, acquire.remove)
+
+
 def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ticket:
     def join(tr: fdb.Transaction) -> Ticket:
         led = tr.snapshot.get(queue._keys.led)
@@ -305,3 +365,38 @@ def _pop(queue: Handle, tr: fdb.Transaction, limit: int) -> list[Message]:
     promotion.promote(tr, scope, promotion.reads(tr, scope))
     popped = head.pop(tr, scope, limit)
     return [message.envelope.message(message.position) for message in popped]
+
+
+def _first(
+    queue: Handle,
+    tr: Transactor,
+    selector: str,
+    use: Callable[[fdb.Transaction, Scope, Sequence[StoredMessage]], list[R]],
+) -> R | None:
+    wanted, reached = Definition("", selector=Selector(selector)), dict[int, bytes]()
+    composes = isinstance(tr, fdb.Transaction)
+
+    def step(
+        tr: fdb.Transaction, resume: Mapping[int, bytes], first: Iterator[bool]
+    ) -> tuple[list[R], acquire.Found]:
+        scope = queue._scope(tr)
+        if scope.options.paused:
+            return [], acquire.Found([], True, {})
+        promotion.promote(tr, scope, promotion.reads(tr, scope))
+        # Arrivals that do not even match could make it fail again and again.
+        strict = composes or next(first, False)
+        found = acquire.first(tr, scope, wanted, 1, strict=strict, resume=resume)
+        return use(tr, scope, found.messages), found
+
+    while True:
+        results, found = queue._run(
+            tr, step, reached, iter((True,)), wrote=lambda done: bool(done[0])
+        )
+        if not found.unfinished:
+            return results[0] if results else None
+        if composes:
+            raise TransactionTooLarge(
+                problem=f"more than {MAX_SCANNED:,} messages, or 2 MB of them, do not match: "
+                "call it with a database"
+            )
+        reached = dict(found.reached)

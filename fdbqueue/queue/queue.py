@@ -277,6 +277,9 @@ class Queue(Enqueuing[T]):
     dequeue = receiving.dequeue
     dequeue_at_most_once = receiving.dequeue_at_most_once
     dequeue_many_at_most_once = receiving.dequeue_many_at_most_once
+    receive_matching = receiving.receive_matching
+    dequeue_matching = receiving.dequeue_matching
+    dequeue_matching_at_most_once = receiving.dequeue_matching_at_most_once
 
     delivery = settlement.delivery
     ack = settlement.ack

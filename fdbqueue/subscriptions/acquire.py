@@ -69,7 +69,8 @@ def first(
 
     strict: conflict with the arrival of a more urgent message, and of any if fewer than ``limit``
         match. Otherwise the order, and the end, are those at the start of the transaction.
-    resume: where an earlier transaction of the call stopped, for a selector that reads the age.
+    resume: where an earlier transaction of the call stopped, for a selector that reads the age, or
+        one that belongs to no subscription: its definition has no name.
     admits: whether to take a match; the first that it refuses is left, with all that follow.
     looks_on: whether to look for the match behind those taken, at snapshot isolation.
 
@@ -80,7 +81,8 @@ def first(
     Two round trips, and one more for each hundred skipped messages of a level. Conflicts with
     others that take one of the messages, add one before the last of its level, or move the cursor.
     """
-    messages = CursorScan(tr, scope, definition.name, limit, resume if definition.timed else None)
+    moves = bool(definition.name) and not definition.timed
+    messages = CursorScan(tr, scope, definition.name, limit, None if moves else resume)
     now_ms = scope.now_ms(tr)
     taken: list[StoredMessage] = []
     skipped: Counter[int] = Counter()
@@ -107,7 +109,7 @@ def first(
             weight[message.position.level] += len(message.envelope.payload)
     time_to_live.remove_undeliverable(tr, scope, expired)
     found = Found(taken, messages.ended, messages.reached)
-    if not definition.timed:
+    if moves:
         for level, count in skipped.items():
             if found.unfinished or count >= MIN_SKIPPED or weight[level] >= MIN_SKIPPED_BYTES:
                 messages.move(level)

@@ -38,7 +38,8 @@ class CursorScan:
     Yields ready messages in order until ``ended``, or as many as one transaction reads. Each step
     adds read conflicts: no other message may appear before the yielded one in its level.
     ``reached`` is the place behind the last yielded message, by level. After ``glance``, steps add
-    no conflicts, and cursors move no further.
+    no conflicts, and cursors move no further. Without a name of a subscription, it begins where
+    ``resume`` says, or at the front.
 
     Two round trips, for the cursors and for the first messages of all levels, and one more for
     each further page of a level.
@@ -65,7 +66,10 @@ class CursorScan:
         self._glances = False
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        places = {**positions(self._tr, self._scope, self._subscription), **self._resume}
+        places = dict.fromkeys(range(self._scope.options.levels), LOWEST)
+        if self._subscription:
+            places = positions(self._tr, self._scope, self._subscription)
+        places |= self._resume
         pages = {level: self._read(level, place, self._page) for level, place in places.items()}
         for level, place in places.items():
             for message, stored in self._level(level, place, pages[level]):
@@ -87,7 +91,7 @@ class CursorScan:
     ) -> Iterator[tuple[StoredMessage, int]]:
         """The messages of a level, each with its stored size in bytes."""
         keys, limit = self._scope.keys, self._page
-        if not self._glances:
+        if self._subscription and not self._glances:
             self._tr.add_read_conflict_key(keys.cursor(self._subscription, level))
         self.reached[level] = place
         gap = keys.ready_from(level, place)

@@ -143,6 +143,8 @@ def whom_it_concerns(run: Session, db: fdb.Database, name: str) -> None:
     run("subscription", "list", "Q", "--json")
     run("enqueue", "Q", "for eu", "--header", "region=eu", "--json")
     run("receive", "Q", "--subscription", "eu", "--ack", "--json")
+    run("enqueue", "Q", "for us", "--header", "region=us", "--json")
+    run("receive", "Q", "--selector", "region = 'us'", "--ack", "--json")
     run("subscription", "seek", "Q", "audit", "first", "--json")
     run("subscription", "show", "Q", "audit", "--json")
     run("subscription", "delete", "Q", "audit", "--dry-run", "--json")

@@ -11,7 +11,7 @@ import fdbqueue
 from ...errors import QueueError, TransactionTooLarge
 from .. import context, durations, json_schema, terminal
 from ..declarations import Option
-from ..parameters import AsJson, QueueName
+from ..parameters import AsJson, QueueName, SelectorOption
 from .inspection import message_table
 
 BATCH = 500
@@ -31,6 +31,7 @@ def receive(
     subscription: Annotated[
         str | None, Option(metavar="NAME", help="Receive what this subscription selects.")
     ] = None,
+    selector: SelectorOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Receive messages: most urgent first, then oldest first.
@@ -44,7 +45,10 @@ def receive(
       fdbq receive orders --ack
       fdbq receive orders --max 10 --wait 60 --json
       fdbq receive orders --lease 10m --json | tee work.jsonl
+      fdbq receive orders --selector "region = 'eu'" --ack
     """
+    if selector is not None and (subscription is not None or wait):
+        raise terminal.CommandError("--selector goes with neither --subscription nor --wait")
     if ack and 1 in terminal.closed:
         raise terminal.CommandError(
             "standard output is closed, so acknowledged messages would be lost: omit --ack"
@@ -55,6 +59,9 @@ def receive(
         receive = queue.subscriptions.open(db, subscription).receive_many
 
     def take(count: int, seconds: float) -> Sequence[fdbqueue.Delivery]:
+        if selector is not None:
+            found = queue.receive_matching(db, selector, lease=lease, consumer=consumer)
+            return [] if found is None else [found]
         return receive(db, count, lease=lease, wait=seconds, consumer=consumer)
 
     received = 0
@@ -72,7 +79,8 @@ def receive(
                 queue.ack_many(db, deliveries)
     if not received:
         paused = " (it is paused)" if queue.options(db).paused else ""
-        terminal.note(f"queue {name} is empty{paused}")
+        without = "is empty" if selector is None else "has no ready message that matches"
+        terminal.note(f"queue {name} {without}{paused}")
     elif not ack and not as_json:
         seconds = queue.options(db).lease if lease is None else lease
         terminal.note(

@@ -1,0 +1,191 @@
+"""Taking the first message that a selector matches, without a subscription."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fdbqueue import Message, NewMessage, Queue, verify
+from fdbqueue.errors import InvalidArgument, InvalidSelector, TransactionTooLarge
+from fdbqueue.store.binding import fdb
+from fdbqueue.subscriptions import acquire, cursors
+from fdbqueue.testing import ManualClock
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+
+Database = fdb.Database
+EUROPE = "region = 'eu'"
+
+
+def put(db: Database, queue: Queue, *names: str, priority: int = 4) -> None:
+    for name in names:
+        queue.enqueue(db, name.encode(), headers={"region": name[:2]}, priority=priority)
+
+
+def left(db: Database, queue: Queue) -> list[bytes]:
+    return [message.payload for message in queue.peek(db, 100)]
+
+
+def received(db: Any, queue: Queue) -> bytes | None:
+    found = queue.receive_matching(db, EUROPE)
+    return None if found is None else found.payload
+
+
+def dequeued(db: Any, queue: Queue) -> bytes | None:
+    found = queue.dequeue_matching_at_most_once(db, EUROPE)
+    return None if found is None else found.payload
+
+
+def composed(db: Any, queue: Queue) -> bytes | None:
+    @fdb.transactional
+    def take(tr: fdb.Transaction) -> Message | None:
+        return queue.dequeue_matching(tr, EUROPE)
+
+    found: Message | None = take(db)
+    return None if found is None else found.payload
+
+
+TAKES = [received, dequeued, composed]
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_the_first_match_is_taken_the_urgent_before_the_old(
+    db: Database, queue: Queue, take: Callable[[Any, Queue], bytes | None]
+) -> None:
+    put(db, queue, "us1", "eu1", "us2", "eu2")
+    put(db, queue, "us3", "eu3", priority=7)
+    assert [take(db, queue) for _ in range(4)] == [b"eu3", b"eu1", b"eu2", None]
+    assert left(db, queue) == [b"us3", b"us1", b"us2"]
+    depth = queue.depth(db)
+    assert (depth.leased, depth.done) == ((3, 0) if take is received else (0, 3))
+    assert verify(db, queue).ok
+
+
+@pytest.mark.parametrize("take", [received, dequeued])
+@pytest.mark.parametrize("plan", [[CONFLICT], [UNKNOWN_COMMITTED], [UNKNOWN_LOST]])
+def test_a_match_is_taken_once_whatever_befalls_its_commit(
+    db: Database,
+    queue: Queue,
+    take: Callable[[Any, Queue], bytes | None],
+    plan: list[str | None],
+) -> None:
+    put(db, queue, "us1", "eu1", "eu2")
+    assert take(FlakyDatabase(db, plan), queue) == b"eu1"
+    assert left(db, queue) == [b"us1", b"eu2"]
+    depth = queue.depth(db)
+    assert depth.leased + depth.done == 1
+    assert verify(db, queue).ok
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("take", [received, dequeued])
+def test_a_match_far_behind_is_found_in_several_transactions(
+    db: Database,
+    queue: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+    take: Callable[[Any, Queue], bytes | None],
+    blocks: bool,
+) -> None:
+    monkeypatch.setattr(cursors, "MAX_SCANNED", 20)
+    many = [NewMessage(b"us%d" % n, headers={"region": "us"}) for n in range(75)]
+    many[70] = NewMessage(b"eu", headers={"region": "eu"})
+    if blocks:
+        queue.enqueue_many(db, many)
+    else:
+        for each in many:
+            queue.enqueue(db, each.payload, headers=each.headers)
+    # In a transaction, it says that it has not seen the end
+    with pytest.raises(TransactionTooLarge, match="call it with a database"):
+        queue.dequeue_matching(db.create_transaction(), EUROPE)
+    # With a database, it goes on
+    looks: list[acquire.Found] = []
+    first = acquire.first
+
+    def counted(*given: Any, **terms: Any) -> acquire.Found:
+        looks.append(first(*given, **terms))
+        return looks[-1]
+
+    monkeypatch.setattr(acquire, "first", counted)
+    assert take(db, queue) == b"eu"
+    assert [found.unfinished for found in looks] == [True, True, True, False]
+    assert take(db, queue) is None
+    assert queue.depth(db).ready == 74
+    assert verify(db, queue).ok
+
+
+def test_an_answer_that_nothing_matches_does_not_stand_beside_an_arrival(
+    db: Database, queue: Queue
+) -> None:
+    put(db, queue, "us1")
+    tr = db.create_transaction()
+    assert queue.dequeue_matching(tr, EUROPE) is None
+    tr[queue._root.pack(("effect",))] = b""
+    put(db, queue, "eu1")
+    with pytest.raises(fdb.FDBError):
+        tr.commit().wait()
+
+
+def test_takers_of_what_does_not_match_do_not_disturb(db: Database, queue: Queue) -> None:
+    put(db, queue, "us1", "us2", "eu1", "us3")
+    tr = db.create_transaction()
+    found = queue.dequeue_matching(tr, EUROPE)
+    assert found is not None
+    # When others take what was skipped, and add behind what was taken
+    held = queue.receive(db)
+    assert held is not None
+    queue.ack(db, held)
+    put(db, queue, "us4")
+    # Then it commits
+    tr.commit().wait()
+    assert left(db, queue) == [b"us2", b"us3", b"us4"]
+    assert verify(db, queue).ok
+
+
+def test_two_that_take_the_only_match_get_it_once(db: Database, queue: Queue) -> None:
+    put(db, queue, *(f"us{n}" for n in range(5)), "eu1")
+    found: list[bytes | None] = []
+    threads = [threading.Thread(target=lambda: found.append(dequeued(db, queue))) for _ in "12"]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert sorted(found, key=str) == sorted([b"eu1", None], key=str)
+
+
+def test_what_is_delayed_leased_expired_or_paused_is_not_taken(
+    db: Database, space: fdb.Subspace
+) -> None:
+    clock = ManualClock()
+    queue = Queue.create(db, "orders", root=space, clock=clock, lease=30)
+    about = {"region": "eu"}
+    queue.enqueue(db, b"expires", headers=about, ttl=10)
+    queue.enqueue(db, b"delayed", headers=about, delay=60)
+    queue.enqueue(db, b"leased", headers=about)
+    clock.seconds += 11
+    assert received(db, queue) == b"leased"
+    assert received(db, queue) is None
+    assert queue.depth(db).expired == 1
+    clock.seconds += 50
+    queue.pause(db)
+    assert received(db, queue) is None
+    queue.resume(db)
+    assert [received(db, queue) for _ in range(3)] == [b"leased", b"delayed", None]
+    assert verify(db, queue).ok
+
+
+def test_a_message_of_an_ordering_key_makes_room_for_its_next(db: Database, queue: Queue) -> None:
+    for n in range(3):
+        queue.enqueue(db, b"%d" % n, headers={"region": "eu"}, key="one")
+    assert [dequeued(db, queue) for _ in range(4)] == [b"0", b"1", b"2", None]
+    assert verify(db, queue).ok
+
+
+def test_wrong_arguments_are_refused(db: Database, queue: Queue) -> None:
+    with pytest.raises(InvalidSelector):
+        queue.receive_matching(db, "region = ")
+    with pytest.raises(InvalidArgument, match="dequeue_matching_at_most_once"):
+        queue.dequeue_matching(db, EUROPE)  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="lease"):
+        queue.receive_matching(db, EUROPE, lease=-1)
