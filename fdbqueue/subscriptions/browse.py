@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..messages.delivery import scan
-from ..schema.keys import QueueKeys
+from ..schema.keys import LOWEST, QueueKeys
 from ..schema.scope import Scope, StoredMessage
 from ..schema.subscription_definitions import Definition
 from ..store.binding import fdb
+from ..values.model import Position
+from ..values.records import record
 from .acquire import Found, enough
-from .cursors import CursorScan
+from .cursors import CursorScan, behind, fence, put
 
 PAGE = 100
 """How many messages one transaction reads without a subscription."""
@@ -37,6 +41,57 @@ def advance(tr: fdb.Transaction, scope: Scope, definition: Definition, limit: in
     if definition.auto_close and found.empty:
         messages.rely_on_ends()
     return found
+
+
+@record
+class Passage:
+    """What a browser has found in front of its cursors: the last place in each level, and where the
+    cursor was."""
+
+    last: Mapping[int, Position]
+    cursors: Mapping[int, bytes]
+
+
+def look(
+    tr: fdb.Transaction, scope: Scope, definition: Definition, limit: int
+) -> tuple[Found, Passage]:
+    """The next matching messages, which stay in front of the cursors until ``pass_by``.
+
+    Nothing is enqueued in front of them any more once this has committed. A message that returns
+    there is not found if the cursor then passes it. Round trips and conflicts as ``advance``.
+    """
+    messages = CursorScan(tr, scope, definition.name, limit)
+    now_ms = scope.now_ms(tr)
+    seen: list[StoredMessage] = []
+    for message in messages:
+        if message.envelope.expired(now_ms):
+            continue
+        if definition.matches(message.envelope.properties(message.position), now_ms):
+            seen.append(message)
+            if enough(seen, limit):
+                break
+    last = {message.position.level: message.position for message in seen}
+    for level, index in messages.passed.items():
+        if level in last:
+            fence(tr, scope.keys, level, index)
+        else:
+            messages.move(level)
+    found = Found(seen, messages.ended, messages.reached)
+    if definition.auto_close and found.empty:
+        messages.rely_on_ends()
+    return found, Passage(last, {level: messages.places[level] for level in last})
+
+
+def pass_by(tr: fdb.Transaction, scope: Scope, subscription: str, passage: Passage) -> None:
+    """Move the cursors behind what was found, but for those that somebody has moved meanwhile.
+
+    One round trip. Conflicts with other moves of the same cursors.
+    """
+    keys = scope.keys
+    stored = {level: tr.get(keys.cursor(subscription, level)) for level in passage.last}
+    for level, position in passage.last.items():
+        if (stored[level].value or LOWEST) == passage.cursors[level]:
+            put(tr, keys, subscription, level, behind(keys, position), position.index)
 
 
 def page(tr: fdb.Transaction, keys: QueueKeys, level: int, place: bytes) -> list[StoredMessage]:

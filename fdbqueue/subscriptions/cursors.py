@@ -37,9 +37,9 @@ class CursorScan:
 
     Yields ready messages in order until ``ended``, or as many as one transaction reads. Each step
     adds read conflicts: no other message may appear before the yielded one in its level.
-    ``reached`` is the place behind the last yielded message, by level. After ``glance``, steps add
-    no conflicts, and cursors move no further. Without a name of a subscription, it begins where
-    ``resume`` says, or at the front.
+    ``places`` are those of the cursors, by level. ``reached`` is the place behind the last yielded
+    message, by level. After ``glance``, steps add no conflicts, and cursors move no further.
+    Without a name of a subscription, it begins where ``resume`` says, or at the front.
 
     Two round trips, for the cursors and for the first messages of all levels, and one more for
     each further page of a level.
@@ -60,6 +60,7 @@ class CursorScan:
         self._ends: list[tuple[bytes, bytes]] = []
         self._count = self._rows = self._bytes = 0
         self._resume = resume or {}
+        self.places: dict[int, bytes] = {}
         self.reached: dict[int, bytes] = {}
         self.passed: dict[int, int] = {}
         self.ended = False
@@ -69,7 +70,7 @@ class CursorScan:
         places = dict.fromkeys(range(self._scope.options.levels), LOWEST)
         if self._subscription:
             places = positions(self._tr, self._scope, self._subscription)
-        places |= self._resume
+        self.places = places = {**places, **self._resume}
         pages = {level: self._read(level, place, self._page) for level, place in places.items()}
         for level, place in places.items():
             for message, stored in self._level(level, place, pages[level]):

@@ -7,7 +7,7 @@ import time
 from functools import partial
 
 from ..consumers.credit import Credit
-from ..errors import LeaseLost, QueueError
+from ..errors import LeaseLost, QueueError, SubscriptionNotFound
 from ..schema.codec.consumers import ConsumerRef
 from ..store.binding import FAILURES, fdb
 from ..values import backoff
@@ -51,6 +51,7 @@ class Fetcher:
     def run(self) -> None:
         """Fetch and acknowledge whenever it is due; at the end give back what is prefetched."""
         buffer, state = self.buffer, self.state
+        over = False
         while self._wait():
             with state.lock:
                 fetches = buffer.due(time.monotonic(), state.is_free())
@@ -65,6 +66,11 @@ class Fetcher:
             try:
                 self._fetch(credit, most, finished, exchanged, begins)
                 self._failures = 0
+            except SubscriptionNotFound:
+                with state.lock:
+                    buffer.fetch_failed(exchanged, 0.0)
+                over = True
+                break
             except LeaseLost as error:
                 with state.lock:
                     buffer.lose_returned(exchanged, error.message_id)
@@ -74,6 +80,10 @@ class Fetcher:
                 log.exception("the worker met an error that it does not know")
                 self._failed(exchanged, error)
         self._leave()
+        if over:
+            log.info("the subscription of %s that this worker handles is over", buffer.queue.name)
+            buffer.channel.leave(buffer)
+            state.over()
 
     def _wait(self) -> bool:
         """Wait until there is something to do; False when it is time to leave."""

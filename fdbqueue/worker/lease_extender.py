@@ -72,7 +72,9 @@ class LeaseExtender:
         timeouts = [policy.timeout / 4 for policy in policies if policy.timeout is not None]
         if any(policy.adapts for policy in policies):
             timeouts.append(shared.AHEAD_WAITS_SECONDS)
-        every = min(BEAT_SECONDS, extend_every([policy.lease for policy in policies]), *timeouts)
+        if policies:
+            timeouts.append(extend_every([policy.lease for policy in policies]))
+        every = min([BEAT_SECONDS, *timeouts])
         while not self._stopped.wait(max(0.01, min(every, self._next_beat()))):
             self.handlers.replace_stuck()
             with state.lock:
@@ -133,14 +135,18 @@ class LeaseExtender:
     def _next_beat(self) -> float:
         """Seconds until the next sign of life."""
         consumers = [each.consumer for each in self.state.buffers]
+        consumers += [each.consumer for each in self.state.browsers]
         due = [one.session.due_in for one in consumers if one is not None]
         return min(due, default=BEAT_SECONDS)
 
     def _beat(self) -> None:
         """Give a sign of life of this process; consumers that were evicted fetch, and so return."""
         served = [(each, each.consumer) for each in self.state.buffers if each.consumer is not None]
-        for session in {consumer.session for _, consumer in served}:
+        browsing = [browser.consumer for browser in self.state.browsers]
+        for session in {one.session for one in (*(consumer for _, consumer in served), *browsing)}:
             session.beat()
+        for browser in self.state.browsers:
+            browser.keep()
         for buffer, consumer in served:
             if consumer.evicted:
                 with self.state.lock:

@@ -12,6 +12,7 @@ from ..errors import QueueError
 from ..store.binding import FAILURES
 from ..store.connection import ConnectionState
 from ..values.model import Delivery
+from .browser import Browsed, Browser
 from .fetcher import Fetcher
 from .handler_threads import HandlerThreads
 from .lease_extender import LeaseExtender
@@ -25,11 +26,16 @@ HURRY_SECONDS = 2.0
 
 
 class Runtime:
-    """The threads of a worker: a fetcher for each queue, handlers, and the lease extender."""
+    """The threads of a worker: a fetcher for each queue, a browser for each browsing subscription,
+    handlers, and the lease extender."""
 
-    def __init__(self, worker: Settings, buffers: Sequence[Buffer]) -> None:
+    def __init__(
+        self, worker: Settings, buffers: Sequence[Buffer], browsed: Sequence[Browsed]
+    ) -> None:
         self.connection = worker.connection
         self.state = State(worker, buffers)
+        self.browsers = [Browser(self.state, each) for each in browsed]
+        self.state.serve(self.browsers)
         self.handlers = HandlerThreads(self.state)
         self.lease_extender = LeaseExtender(self.state, self.handlers)
         self._at_once = False
@@ -40,6 +46,8 @@ class Runtime:
         self.connection.start()
         for buffer in self.state.buffers:
             self.state.spawn(Fetcher(self.state, buffer).run, "fetcher")
+        for browser in self.browsers:
+            self.state.spawn(browser.run, "browser")
         self.state.spawn(self.lease_extender.run, "lease-extender")
         self.handlers.start()
 

@@ -14,6 +14,7 @@ from ..store.connection import Connection
 from ..values.model import Delivery
 from ..values.states import Outcome
 from .attempt import Ended
+from .consumer import QueueConsumer
 from .decisions import Turn, next_turn
 from .prefetch import Buffer
 
@@ -59,6 +60,22 @@ class Settings(Protocol):
     connection: Connection
     metrics: Any
 
+    def over(self) -> None:
+        """There is nothing left to handle, for good."""
+
+
+class Beside(Protocol):
+    """What hands over messages in a thread of its own."""
+
+    changed: threading.Condition
+
+    @property
+    def consumer(self) -> QueueConsumer:
+        """As which it is listed."""
+
+    def keep(self) -> None:
+        """Give a sign of life."""
+
 
 class State:
     """What is fetched and handled. Methods are called with the lock held, unless they say so."""
@@ -74,6 +91,9 @@ class State:
         self.stopping = False
         self.fetching = len(self.buffers)
         """Queues whose prefetched messages have not yet been given back for good."""
+        self.browsers: list[Beside] = []
+        """What hands over messages in threads of their own."""
+        self._left = len(self.buffers)
         self.jobs: set[Job] = set()
         """What the handlers do."""
         self.stuck: set[Job] = set()
@@ -100,8 +120,24 @@ class State:
         """Wake all threads."""
         for buffer in self.buffers:
             buffer.changed.notify_all()
+        for browser in self.browsers:
+            browser.changed.notify_all()
         self.work.notify_all()
         self.ended.notify_all()
+
+    def serve(self, browsers: Sequence[Beside]) -> None:
+        """Also wait for these. Needs no lock: nothing runs yet."""
+        self.browsers = [*browsers]
+        self.fetching += len(browsers)
+        self._left += len(browsers)
+
+    def over(self) -> None:
+        """A subscription has ended; with the last one, so does the worker. Needs no lock."""
+        with self.lock:
+            self._left -= 1
+            left = self._left
+        if not left:
+            self.worker.over()
 
     def next_job(self) -> Job | Look | None:
         """Begin what a handler is to do next; None if nothing waits, or the worker stops."""

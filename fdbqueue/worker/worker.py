@@ -19,12 +19,14 @@ from ..consumers.sessions import DEAD_SECONDS
 from ..errors import InvalidArgument
 from ..queue.queue import Queue
 from ..queue.subscription import Subscription
+from ..schema.subscription_definitions import Mode
 from ..store.binding import describe, fdb
 from ..store.connection import Connection
 from ..values import backoff as backoffs
 from ..values.durations import Seconds, patience
 from ..values.options import MAX_LEASE_SECONDS, check_lease, check_name, check_seconds
 from . import handlers
+from .browser import Browsed
 from .channel import Channel
 from .decisions import RUN
 from .handlers import Handler
@@ -93,6 +95,7 @@ class Worker:
         self.metrics = metrics
         self.connection = Connection(db)
         self._buffers: list[Buffer] = []
+        self._browsed: list[Browsed] = []
         self._runtime: Runtime | None = None
         self._stops = 0
         self._signal: int | None = None
@@ -144,6 +147,9 @@ class Worker:
                 f"lease {buffer.policy.lease:g} s",
             ]
             lines.append(f"queue {buffer.queue.name}: {name} ({', '.join(details)})")
+        for each in self._browsed:
+            name = getattr(each.handler.function, "__qualname__", repr(each.handler.function))
+            lines.append(f"queue {each.queue.name}: {name} (browses {each.subscription.name})")
         return lines
 
     # -- what it handles ---------------------------------------------------------------------
@@ -186,9 +192,14 @@ class Worker:
             which no handler has begun, are given back for it. "auto": the worker looks for such a
             message before it begins with another one, unless it has done so within 50 milliseconds;
             not for batches. A number: after so many messages have been handled. None: never.
-        subscription: an acquiring subscription of the queue, to handle only what its selector
-            matches. Priority, credit and ``refresh_after`` work as for the queue, among the
-            consumers of the subscription. It has no line.
+        subscription: a subscription of the queue, to handle only what its selector matches.
+            Priority, credit and ``refresh_after`` of an acquiring one work as for the queue, among
+            the consumers of the subscription. It has no line. A browsing one hands each message to
+            the handler once, in order, in a thread of its own, and leaves it in the queue; its
+            cursor moves after the handler, or in its transaction. If the handler fails, it gets the
+            same message again after the backoff, and ``Reject`` passes it. Of the other arguments
+            it has only ``transactional``, ``batch`` and ``backoff``. The worker ends once all its
+            subscriptions have closed themselves, or are removed.
         timeout: seconds that the handler may take; no limit where None. After that the attempt has
             failed, and another thread replaces the handler's own, which ends when it returns.
         settle: "before" acknowledges a message before the handler is called: at most once. If the
@@ -209,9 +220,29 @@ class Worker:
                     problem="only a Channel can grant more of it: give Channel(credit)",
                 )
         taken = {(each.queue._keys.prefix, _name(each.subscription)) for each in self._buffers}
+        taken |= {(each.queue._keys.prefix, each.subscription.name) for each in self._browsed}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
         call = Handler.of(handler, transactional=transactional, batch=batch, value=queue.value)
+        if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:
+            how = {
+                "settle": settle != "after",
+                "max_attempts": max_attempts is not None,
+                "lease": lease is not None,
+                "credit": credit is not None,
+                "refresh_after": refresh_after != "auto",
+                "weight": weight != 1,
+                "timeout": timeout not in (None, TIMEOUT_SECONDS),
+            }
+            for argument in (name for name, given in how.items() if given):
+                raise InvalidArgument(
+                    argument=argument,
+                    value=subscription,
+                    problem="goes with no browsing subscription, which takes no messages: they "
+                    "have no leases and no attempts there",
+                )
+            self._browsed.append(Browsed(queue, subscription, call, backoffs.store(backoff)))
+            return self
         if settle not in get_args(Settle):
             raise InvalidArgument(
                 argument="settle", value=settle, problem='must be "after" or "before"'
@@ -322,10 +353,15 @@ class Worker:
             with contextlib.suppress(OSError):
                 wake.send(b".")
 
+    def over(self) -> None:
+        """All subscriptions that it handles have ended: so does ``run``. For its own threads."""
+        if not self._stops:
+            self.stop()
+
     def __enter__(self) -> Self:
-        if not self._buffers:
+        if not (self._buffers or self._browsed):
             raise InvalidArgument(argument="worker", value=self.name, problem="it has no handler")
-        self._runtime = Runtime(self, [buffer.empty() for buffer in self._buffers])
+        self._runtime = Runtime(self, [buffer.empty() for buffer in self._buffers], self._browsed)
         self._runtime.start()
         return self
 

@@ -1,0 +1,312 @@
+"""Workers on browsing subscriptions: each message once, in order, behind a durable cursor."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fdbqueue import Channel, Credit, Message, NewMessage, Queue, Reject, Retry, Worker
+from fdbqueue.errors import InvalidArgument
+from fdbqueue.queue.subscription import Subscription
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.worker import browser, fetcher, runtime
+from tests.flaky import UNKNOWN_COMMITTED, UNKNOWN_LOST, CuttableDatabase, FlakyDatabase
+from tests.gates import Gate
+from tests.patience import DEADLINE, eventually
+
+Database = fdb.Database
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for waiting in (browser, fetcher):
+        monkeypatch.setattr(waiting, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(runtime, "HURRY_SECONDS", 0.1)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.let(1_000)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, backoff=None, clock=clock)
+
+
+@pytest.fixture
+def audit(db: Database, queue: Queue) -> Subscription:
+    return queue.subscribe(db, "audit", mode="browse")
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % n for n in range(start, start + count)]
+
+
+def passed(db: Database, audit: Subscription) -> bool:
+    """Whether the cursors are behind all messages."""
+    return not audit._queue._run(db, lambda tr: list(audit._levels(tr, 1)), wrote=lambda _: False)
+
+
+def test_each_message_is_handed_over_once_in_order_and_stays(
+    db: Database, queue: Queue, audit: Subscription
+) -> None:
+    seen: list[bytes] = []
+    queue.enqueue_many(db, numbers(5))
+    with Worker(db, 4).add(queue, lambda m: seen.append(m.payload), subscription=audit):
+        eventually(lambda: len(seen) == 5)
+        queue.enqueue_many(db, numbers(5, 5))
+        eventually(lambda: len(seen) == 10)
+        queue.enqueue_many(db, [NewMessage(b"low"), NewMessage(b"urgent", priority=9)])
+        eventually(lambda: passed(db, audit))
+    assert seen == [*numbers(10), b"urgent", b"low"]
+    assert queue.depth(db).ready == 12
+
+
+def test_a_browser_is_listed_while_it_runs(
+    db: Database, queue: Queue, audit: Subscription, gate: Gate
+) -> None:
+    with Worker(db, name="auditor").add(queue, gate, subscription=audit):
+        eventually(lambda: [one.name for one in queue.consumers(db)] == ["auditor"])
+        assert [one.state for one in queue.consumers(db)] == [0]
+    assert queue.consumers(db) == []
+
+
+def test_a_late_urgent_message_is_next(
+    db: Database, queue: Queue, audit: Subscription, gate: Gate
+) -> None:
+    queue.enqueue_many(db, numbers(3))
+    with Worker(db).add(queue, gate, subscription=audit):
+        gate.wait_for(1)
+        queue.enqueue(db, b"urgent", priority=9)
+        gate.let(4)
+        eventually(lambda: passed(db, audit))
+    assert gate.entered == [b"0", b"urgent", b"1", b"2"]
+
+
+def test_the_cursor_moves_after_the_handler(
+    db: Database, queue: Queue, audit: Subscription, gate: Gate
+) -> None:
+    queue.enqueue_many(db, numbers(3))
+    # Given a worker that is stopped at once while it handles the second message
+    worker = Worker(db, shutdown=0).add(queue, gate, subscription=audit)
+    with worker:
+        gate.wait_for(1)
+        gate.let(1)
+        gate.wait_for(2)
+    # Then another process goes on with that message
+    assert [message.payload for message in audit.browse(db)] == numbers(2, 1)
+
+
+def test_another_worker_stands_by_and_takes_over(
+    db: Database, queue: Queue, audit: Subscription, gate: Gate, clock: ManualClock
+) -> None:
+    second = Gate()
+    queue.enqueue_many(db, numbers(3))
+    try:
+        with Worker(db, shutdown=0).add(queue, gate, subscription=audit):
+            gate.wait_for(1)
+            with Worker(db).add(queue, second, subscription=audit):
+                eventually(lambda: len(queue.consumers(db)) == 2)
+                gate.let(1)
+                gate.wait_for(2)
+                assert second.entered == []
+                # When the first worker seems dead
+                clock.seconds += 100
+                second.wait_for(1)
+                # Then the second one has the message that was in hand, and the first moves nothing
+                gate.let(1)
+                second.let(2)
+                eventually(lambda: passed(db, audit))
+        assert (gate.entered[:2], second.entered) == ([b"0", b"1"], [b"1", b"2"])
+    finally:
+        second.let(9)
+
+
+def test_a_worker_that_stops_lets_another_go_on_at_once(
+    db: Database, queue: Queue, audit: Subscription
+) -> None:
+    seen: list[bytes] = []
+    for each in numbers(3):
+        with Worker(db).add(queue, lambda m: seen.append(m.payload), subscription=audit):
+            queue.enqueue(db, each)
+            eventually(partial(seen.count, each))
+    assert seen == numbers(3)
+
+
+def test_the_writes_of_a_handler_commit_with_the_move(
+    db: Database, queue: Queue, audit: Subscription, space: fdb.Subspace
+) -> None:
+    count = space.pack(("count",))
+
+    def handle(tr: fdb.Transaction, messages: list[Message]) -> None:
+        for message in messages:
+            tr.add(count, int(message.payload).to_bytes(8, "little"))
+
+    for fault in (UNKNOWN_LOST, UNKNOWN_COMMITTED):
+        queue.enqueue_many(db, [b"1", b"10", b"100"])
+        flaky = FlakyDatabase(db, [None, fault] * 50)
+        with Worker(flaky).add(queue, handle, batch=2, subscription=audit):  # type: ignore[arg-type]
+            eventually(lambda: passed(db, audit))
+    assert int.from_bytes(db[count] or b"", "little") == 222
+
+
+def test_batches_are_handed_over_whole_and_in_order(
+    db: Database, queue: Queue, audit: Subscription
+) -> None:
+    seen: list[list[bytes]] = []
+    queue.enqueue_many(db, numbers(25))
+    worker = Worker(db).add(
+        queue, lambda m: seen.append([each.payload for each in m]), batch=10, subscription=audit
+    )
+    with worker:
+        eventually(lambda: passed(db, audit))
+    assert [len(batch) for batch in seen] == [10, 10, 5]
+    assert [each for batch in seen for each in batch] == numbers(25)
+
+
+def test_a_message_whose_handler_fails_is_tried_again_before_any_other(
+    db: Database, queue: Queue, audit: Subscription
+) -> None:
+    seen: list[bytes] = []
+
+    def handle(message: Message) -> None:
+        seen.append(message.payload)
+        if seen.count(b"1") < 3 and message.payload == b"1":
+            raise Retry(seconds=0) if len(seen) == 2 else ValueError("not now")
+        if message.payload == b"2":
+            raise Reject("never")
+
+    queue.enqueue_many(db, numbers(4))
+    with Worker(db).add(queue, handle, subscription=audit):
+        eventually(lambda: passed(db, audit))
+    assert seen == [b"0", b"1", b"1", b"1", b"2", b"3"]
+    assert queue.depth(db).ready == 4, "nothing becomes a dead letter"
+
+
+def test_a_transactional_handler_passes_what_it_rejects(
+    db: Database, queue: Queue, audit: Subscription
+) -> None:
+    seen: list[bytes] = []
+
+    def handle(tr: fdb.Transaction, message: Message) -> None:
+        seen.append(message.payload)
+        if message.payload == b"0":
+            raise Reject("never")
+
+    queue.enqueue_many(db, numbers(2))
+    with Worker(db).add(queue, handle, subscription=audit):
+        eventually(lambda: passed(db, audit))
+    assert list(dict.fromkeys(seen)) == numbers(2)
+
+
+def test_a_worker_ends_when_its_subscriptions_close_themselves(db: Database, queue: Queue) -> None:
+    seen: list[bytes] = []
+    queue.enqueue_many(db, numbers(3))
+    worker = Worker(db)
+    for name, mode in (("once", "browse"), ("takes", "acquire")):
+        subscription = queue.subscribe(db, name, mode=mode, auto_close=True)
+        worker.add(queue, lambda m: seen.append(m.payload), subscription=subscription)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert queue.subscriptions.list(db) == []
+    assert len(seen) >= 3
+
+
+def test_a_worker_ends_when_its_subscription_is_removed(
+    db: Database, queue: Queue, audit: Subscription, gate: Gate
+) -> None:
+    queue.enqueue(db, b"0")
+    worker = Worker(db).add(queue, gate, subscription=audit)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    gate.wait_for(1)
+    audit.remove(db)
+    gate.let(1)
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+
+
+def test_who_moves_the_cursor_while_a_message_is_handled_has_the_last_word(
+    db: Database, queue: Queue, audit: Subscription, gate: Gate
+) -> None:
+    queue.enqueue_many(db, numbers(3))
+    with Worker(db).add(queue, gate, subscription=audit):
+        gate.wait_for(1)
+        gate.let(1)
+        gate.wait_for(2)
+        audit.seek(db, "first")
+        gate.let(4)
+        eventually(lambda: passed(db, audit))
+    assert gate.entered == [b"0", b"1", *numbers(3)]
+
+
+def test_browsing_goes_on_after_an_outage(db: Database, queue: Queue, audit: Subscription) -> None:
+    seen: list[bytes] = []
+    line = CuttableDatabase(db)
+    worker = Worker(line).add(  # type: ignore[arg-type]
+        queue, lambda m: seen.append(m.payload), subscription=queue.subscriptions.open(db, "audit")
+    )
+    worker.connection.interval = 0.02
+    with worker:
+        queue.enqueue(db, b"0")
+        eventually(lambda: seen == [b"0"])
+        line.cut = True
+        queue.enqueue_many(db, numbers(2, 1))
+        line.cut = False
+        eventually(lambda: passed(db, audit))
+    assert list(dict.fromkeys(seen)) == numbers(3)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"settle": "before"},
+        {"max_attempts": 3},
+        {"lease": 10},
+        {"credit": Credit(messages=1)},
+        {"credit": Channel(Credit(messages=1))},
+        {"refresh_after": 1},
+        {"refresh_after": None},
+        {"weight": 2},
+        {"timeout": 60},
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_added(
+    db: Database, queue: Queue, audit: Subscription, gate: Gate, how: dict[str, Any]
+) -> None:
+    worker = Worker(db)
+    with pytest.raises(InvalidArgument, match=next(iter(how))):
+        worker.add(queue, gate, subscription=audit, **how)
+    with pytest.raises(InvalidArgument, match="no handler"), worker:
+        raise AssertionError
+
+
+def test_verdicts_of_a_batch_fail_since_there_is_nothing_to_settle(
+    db: Database, queue: Queue, audit: Subscription, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def handle(messages: list[Message]) -> object:
+        calls.append(len(messages))
+        return {messages[0].id: Reject()} if len(calls) == 1 else None
+
+    queue.enqueue_many(db, numbers(2))
+    with Worker(db).add(queue, handle, batch=9, subscription=audit):
+        eventually(lambda: passed(db, audit))
+    assert calls == [2, 2]
+    assert "nothing to settle" in caplog.text
