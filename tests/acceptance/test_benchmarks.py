@@ -113,6 +113,19 @@ def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Dat
     assert left_behind(db) == 0
 
 
+def test_wake_ups_are_counted_for_the_queue_and_for_a_subscription(
+    bench: Bench, db: fdb.Database
+) -> None:
+    done = bench("wakeups", "--messages", "16", "--subscriptions", "10", "--json", code=None)
+
+    found = {bar["name"]: bar for bar in json.loads(done.stdout)["bars"]}
+    assert len(found) == 8
+    assert found["64 consumers of a subscription, one message: woken"]["figure"] == 1
+    assert found["a subscription, a message that it does not want: woken"]["figure"] == 0
+    assert done.returncode == (0 if all(bar["holds"] for bar in found.values()) else 1)
+    assert left_behind(db) == 0
+
+
 def test_keys_are_measured_beside_messages_without(bench: Bench, db: fdb.Database) -> None:
     done = bench(
         *("fairness", "--backlog", "1000", "--calls", "10", "--rounds", "1", "--json"), code=None

@@ -8,9 +8,12 @@ import time
 from typing import Any
 
 from fdbqueue import Queue, fdb
+from fdbqueue.consumers import registry
 from fdbqueue.schema.codec.atomic import pack_counters
 from fdbqueue.schema.codec.leases import lease_key, pack_expiry, pack_lease, unpack_lease
+from fdbqueue.testing import ManualClock
 from tests.acceptance.running import Fdbq
+from tests.consumers import process
 
 
 def findings(fdbq: Fdbq, name: str, *options: str, code: int = 0) -> dict[str, dict[str, Any]]:
@@ -122,3 +125,23 @@ def test_a_queue_that_cannot_be_read_is_shown_as_that_and_can_be_deleted(
     fdbq.ok("queue", "delete", name, "--yes")
     assert name not in fdbq.ok("queue", "list").out
     Queue.create(db, name)
+
+
+def test_who_only_browses_is_no_consumer_and_who_waits_for_a_subscription_is(
+    db: fdb.Database, fdbq: Fdbq, name: str
+) -> None:
+    clock = ManualClock()
+    queue = Queue(name)
+    queue.subscribe(db, "europe", selector="region = 'eu'")
+    queue.subscribe(db, "audit", mode="browse")
+    clock.seconds -= 3600
+    Queue(name, clock=clock).enqueue(db, b"x", headers={"region": "us"})
+    session = process(db, queue)
+    scope = queue._scope(db.create_transaction())
+    registry.register(db, scope, session, "a", acquiring=False, subscription="audit")
+    assert "no consumer" in findings(fdbq, name)["consumers"]["detail"]
+    registry.register(db, scope, session, "b", subscription="europe")
+    assert findings(fdbq, name) == {}
+    listed = fdbq.ok("consumer", "list", name).out
+    assert re.search("a +0 +non acquiring +audit", listed)
+    assert re.search("b +0 +not interested +europe", listed)

@@ -121,6 +121,21 @@ def test_an_enqueue_in_a_transaction_of_its_own(db: fdb.Database, busy: Queue) -
     check(lambda: busy.enqueue(db, b"x"), 85)
 
 
+@pytest.mark.parametrize("subscriptions", [1, 20])
+def test_an_enqueue_evaluates_only_selectors_that_demand_the_value_of_its_header(
+    db: fdb.Database, busy: Queue, subscriptions: int
+) -> None:
+    headers = {"region": "r0"}
+    busy.enqueue(db, b"x", headers=headers)
+    without = least(lambda: busy.enqueue(db, b"x", headers=headers)).calls
+    for n in range(subscriptions):
+        busy.subscribe(db, f"s{n}", selector=f"region = 'r{n}'")
+    busy.enqueue(db, b"x", headers=headers)
+    passed = least(lambda: busy.enqueue(db, b"x", headers=headers))
+    assert passed.climbs == []
+    assert passed.calls - without <= 60
+
+
 def test_an_enqueue_in_the_callers_transaction(db: fdb.Database, busy: Queue) -> None:
     tr = db.create_transaction()
     check(lambda: busy.enqueue(tr, b"x"), 141)

@@ -472,3 +472,32 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def ignore(message: Message) -> None:
     """Handle a message by doing nothing."""
+
+
+def test_who_dies_after_a_wake_up_leaves_it_to_another_of_its_subscription(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    # Given the guard of a subscription and another consumer of it, both asleep
+    queue.subscribe(db, "europe", selector="region = 'eu'")
+    scope = queue._scope(db.create_transaction())
+    ours = process(db, queue)
+    doomed, other = (
+        registry.register(db, scope, session, name, subscription="europe")
+        for session, name in ((process(db, queue), "doomed"), (ours, "other"))
+    )
+    told, untold = (wakeups.register(db, scope, one) for one in (doomed, other))
+    # When a message wakes the guard, which then dies
+    queue.enqueue(db, b"", headers={"region": "eu"})
+    assert (changed(db, told), changed(db, untold)) == (True, False)
+    clock.seconds += 10
+    sessions.beat(db, scope.root, clock, ours)
+    clock.seconds += 6
+    assert eviction.evict_expired(db, scope.root, clock).consumers == [(queue.name, doomed.id)]
+    # Then the other one is the guard, and looks
+    assert changed(db, untold)
+    (left,) = queue.consumers(db)
+    assert (left.id, left.guard, left.subscription) == (other.id, True, "europe")
+
+
+def changed(db: Database, signal: wakeups.Signal) -> bool:
+    return any(db[key] != seen for key, seen in signal)

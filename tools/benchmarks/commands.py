@@ -295,6 +295,37 @@ def credit(
 
 
 @app.command()
+def wakeups(
+    messages: Annotated[int, Option(min=8, help="Messages that come one by one.")] = 400,
+    subscriptions: Annotated[int, Option(min=1, help="Subscriptions with selectors.")] = 1_000,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure whom an enqueue wakes, how evenly equal consumers are served, and what subscriptions
+    with selectors cost an enqueue.
+
+    The exit code is 1 if a promised figure does not hold.
+
+    \b
+    Examples:
+      tools/bench wakeups
+      tools/bench wakeups --subscriptions 10000 --json
+    """
+    from . import report
+    from . import wakeups as wakeups_
+
+    bars_ = wakeups_.run(messages, subscriptions)
+    found = {"bars": [one.to_json() for one in bars_]}
+    if as_json:
+        terminal.print_json(found)
+    else:
+        terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
+    _write(json_file, found)
+    if not all(one.holds for one in bars_):
+        raise terminal.Exit(1)
+
+
+@app.command()
 def producers(
     threads: Annotated[
         str, Option(metavar="N,…", help="Numbers of threads that add messages.")
