@@ -30,7 +30,6 @@ evicted; until then, sleepers fetch by themselves.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -48,6 +47,7 @@ from ..schema.codec.consumers import (
 )
 from ..schema.keys import Kind, OnceKeys, QueueKeys
 from ..schema.scope import Scope
+from ..store import tasks
 from ..store.binding import fdb, transactional
 from . import sessions
 from .states import ConsumerState
@@ -292,7 +292,7 @@ def _watch(tr: fdb.Transaction, signal: Signal) -> list[Watch]:
 def wait(watches: Sequence[Watch], seconds: float) -> bool:
     """Wait until a watch fires, for at most ``seconds``; returns whether one did. An error counts
     as fired: the sleeper fetches again, and loses nothing."""
-    fired = threading.Event()
+    fired = tasks.Event()
     for watch in watches:
         watch.on_ready(lambda _: fired.set())
     woken = fired.wait(seconds)

@@ -395,7 +395,7 @@ def run(
 
 def transaction(db: fdb.Database, keys: OnceKeys) -> fdb.Transaction:
     """A transaction that may take, with its retries, ``keys.timeout`` seconds."""
-    tr = db.create_transaction()
+    tr = client.begin(db)
     if keys.timeout is not None:
         _limit(tr, keys.timeout)
     return tr
@@ -420,7 +420,7 @@ def _settle(db: fdb.Database, key: bytes, read: bytes) -> bytes | None:
     Raises ``OutcomeUnknown`` if the store does not answer.
     """
     try:
-        tr = db.create_transaction()
+        tr = client.begin(db)
         tr.options.set_timeout(_ASKING_MS)
         while True:
             try:

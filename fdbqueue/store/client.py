@@ -15,8 +15,10 @@ from threading import get_ident, main_thread
 from typing import Any
 
 from ..errors import CorruptData
-from .binding import fdb
+from . import tasks
+from .binding import DEFAULT, fdb
 from .embedded.futures import Future
+from .location import Engine
 
 _ZERO = 0x14
 _BYTES = b"\x01"
@@ -74,7 +76,10 @@ class _Waiting:
         capi, future = self.capi, self.fpointer
         if capi.fdb_future_is_ready(future):
             return
-        if get_ident() == main_thread().ident:
+        task = tasks.current.get()
+        if task is not None:
+            tasks.until_ready(task, self)  # type: ignore[arg-type]
+        elif get_ident() == main_thread().ident:
             fdb.impl.Future.block_until_ready(self)  # type: ignore[arg-type]
         else:
             capi.fdb_future_block_until_ready(future)
@@ -164,8 +169,8 @@ class _Rows(_Waiting, fdb.impl.FutureKeyValueArray):
         return super().wait()
 
 
-class _Committed(_Waiting, fdb.impl.FutureVoid):
-    """A commit."""
+class _Done(_Waiting, fdb.impl.FutureVoid):
+    """A commit, or the pause before the next attempt."""
 
     def wait(self) -> None:
         future: Any = self.fpointer
@@ -290,4 +295,11 @@ class Transaction(_Reads, fdb.Transaction):
             super().add_read_conflict_key(key)
 
     def commit(self) -> fdb.Future[None]:
-        return _Committed(self.capi.fdb_transaction_commit(self.tpointer))
+        capi, pointer = self.capi, self.tpointer
+        if tasks.used and DEFAULT.engine is Engine.EMBEDDED and tasks.current.get() is not None:
+            return _Done(capi.commit_in_background(pointer))
+        return _Done(capi.fdb_transaction_commit(pointer))
+
+    def on_error(self, error: fdb.FDBError | int) -> fdb.Future[None]:
+        code = error.code if isinstance(error, fdb.FDBError) else error
+        return _Done(self.capi.fdb_transaction_on_error(self.tpointer, code))

@@ -22,7 +22,7 @@ FLOORS = [
     {"consumers", "subscriptions"},
     {"queue"},
     {"worker", "spark", "metrics"},
-    {"cli", "testing"},
+    {"aio", "cli", "testing"},
 ]
 """The rooms of the package, floor by floor. A room imports only from floors below its own."""
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

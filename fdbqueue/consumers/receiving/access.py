@@ -12,6 +12,7 @@ from functools import partial
 from ...messages.delivery import lease
 from ...messages.delivery.lease_rows import Held
 from ...schema.catalogue import Entry
+from ...store import tasks
 from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Demand, Ticket
@@ -35,7 +36,7 @@ class Call:
         self.demand = demand
         self.ack = ack
         self.waits = waits
-        self.turn = threading.Event()
+        self.turn = tasks.Event()
         self.leads = self.done = False
         self.outcome: Outcome = []
         self.error: BaseException | None = None

@@ -19,6 +19,7 @@ from ...messages.delivery import lease
 from ...schema import once
 from ...schema.codec.consumers import ConsumerRef
 from ...schema.codec.leases import new_claim
+from ...store import tasks
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ...values.records import record
@@ -157,7 +158,7 @@ class _Waiter:
         access, began = self.access, time.monotonic()
         nap = access.answered
         for n in range(LOOKS):
-            time.sleep(max(0.0, min(nap, self._left())))
+            tasks.sleep(max(0.0, min(nap, self._left())))
             found = self._answer()
             if found:
                 took = time.monotonic() - began
@@ -256,7 +257,7 @@ class _Waiter:
             if answer is None and self._left() <= 0:
                 return None
             if played.step is Step.LINGER:
-                time.sleep(LINGER_SECONDS)
+                tasks.sleep(LINGER_SECONDS)
             if played.signal is not None:
                 watches = wakeups.arm(self.db, played.signal, self.keys.once.timeout)
                 wakeups.wait(watches, max(0.0, min(self._left(), played.patience)))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...errors import QueueFull
+from ...store import tasks
 from ...values.durations import Seconds, patience
 
 R = TypeVar("R")
@@ -33,5 +34,5 @@ def patiently(attempt: Callable[[bool], R], timeout: Seconds) -> R:
             if not error.__dict__["waits"] or left <= 0:
                 raise
         # The last attempt is at the end of the time, not before.
-        time.sleep(min(random.uniform(0.0, longest), left))
+        tasks.sleep(min(random.uniform(0.0, longest), left))
         refused, longest = True, min(2 * longest, LONGEST_PAUSE)

@@ -292,6 +292,7 @@ class Library:
             _point(out_strings, future.kept)
             return 0
 
+        self.commit_in_background = lifecycle.commit_in_background
         named = [locals(), vars(lifecycle), vars(read_view), vars(reads), vars(writes)]
         for name, function in ChainMap(*named).items():
             if name.startswith("fdb_"):

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from ..codes import COMMIT_UNKNOWN, TIMED_OUT, Fault
-from ..transactions.commit_requests import CommitRequest
+from ..transactions.commit_requests import CommitRequest, Turn
 from .file import StoreFile, store_error
 from .mailbox import Mailbox, Post
 from .snapshots import Snapshots
@@ -60,32 +60,46 @@ class Committer:
 
     def commit(self, request: CommitRequest) -> None:
         """Commit a request; returns when it is done, with its outcome in the request."""
+        turn = None
         with self._mutex:
             if self._leading:
-                request.turn = _taken()
+                request.turn = turn = _taken()
                 self._waiting.append(request)
             else:
                 self._leading = request.leads = True
-        if request.turn is not None:
+        if turn is not None:
             try:
-                self._wait(request, request.turn)
+                self._wait(request, turn)
             except BaseException:
                 # Interrupted. If it leads by now, the others still need a leader.
-                if not self._withdraw(request) and request.leads:
+                if not self.withdraw(request) and request.leads:
                     self._pass_on([])
                 raise
         if request.leads:
-            self._lead(request)
+            self.lead(request)
+
+    def begin(self, request: CommitRequest, turn: Turn) -> bool:
+        """Begin to commit a request that no thread waits for; whether it is to ``lead`` at once.
+
+        turn: released when the request is done, or is to lead.
+        """
+        request.turn = turn
+        with self._mutex:
+            if self._leading:
+                self._waiting.append(request)
+            else:
+                self._leading = request.leads = True
+        return request.leads
 
     def _wait(self, request: CommitRequest, turn: threading.Lock) -> None:
         """Wait until a request is done, or withdrawn, or it is its thread's turn to lead."""
         if request.deadline:
             remaining = max(request.deadline - time.monotonic(), 0.0)
-            if turn.acquire(timeout=remaining) or self._withdraw(request):
+            if turn.acquire(timeout=remaining) or self.withdraw(request):
                 return
         turn.acquire()
 
-    def _withdraw(self, request: CommitRequest) -> bool:
+    def withdraw(self, request: CommitRequest) -> bool:
         """Take back a request, unless it is being committed or its thread must lead."""
         with self._mutex:
             if request.begun or request.leads or request.done:
@@ -109,9 +123,11 @@ class Committer:
         while not are_here() and time.monotonic() < deadline:
             time.sleep(_GATHER_STEP)
 
-    def _lead(self, request: CommitRequest) -> None:
+    def lead(self, request: CommitRequest) -> None:
+        """Commit a group for a request whose turn it is; then it is done."""
         group = [request]
         deputy: threading.Thread | None = None
+        turn = None
         try:
             if self._expected > 1:
                 self._join(group)
@@ -120,7 +136,7 @@ class Committer:
             elif not request.deadline:
                 self._post_and_wait(group)
             else:
-                request.turn = _taken()
+                request.turn = turn = _taken()
                 request.leads = False
                 deputy = threading.Thread(
                     target=self._deputise, args=(group,), name="fdbqueue-commit", daemon=True
@@ -128,13 +144,13 @@ class Committer:
         finally:
             if deputy is None:
                 self._pass_on(group)
-        if deputy is not None and request.turn is not None:
+        if deputy is not None and turn is not None:
             try:
                 deputy.start()
             except RuntimeError:
                 # No thread available: better late than never.
                 self._deputise(group)
-            self._wait(request, request.turn)
+            self._wait(request, turn)
 
     def _join(self, group: list[CommitRequest]) -> None:
         """Add to a group the requests that wait."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 from zlib import crc32
 
 from ..storage import sampling
@@ -16,6 +16,13 @@ Mutation = tuple[int, bytes, bytes | None]
 """Type, key, and operand; for CLEAR_RANGE the end of the range, or None for the one key."""
 
 _PLAIN = {atomic.SET} | atomic.PLAIN_TYPES - {atomic.COMPARE_AND_CLEAR}
+
+
+class Turn(Protocol):
+    """What a request waits for: a lock that is held, or what is called instead."""
+
+    def release(self) -> None:
+        """The request is done, or it is its turn to lead."""
 
 
 class CommitRequest:
@@ -54,7 +61,7 @@ class CommitRequest:
     record = b""
     report = False
     deadline = 0.0
-    turn: threading.Lock | None = None
+    turn: Turn | None = None
     leads = False
     begun = False
     withdrawn = False

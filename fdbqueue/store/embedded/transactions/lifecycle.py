@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from .. import codes, faults, futures
 from ..codes import Fault
 from ..errors import EngineError, StoreError
 from ..futures import Future, Pending, failed
+from ..storage import background
 from ..storage.conflicts import conflicting
 from ..storage.versions import ANNOUNCED
 from ..timers import timers
@@ -26,8 +28,10 @@ _SHORT_DELAY = 0.01
 _DONE = Future()
 
 
-def fdb_transaction_commit(handle: Handle) -> Future:
-    """Commit; done when this returns."""
+def fdb_transaction_commit(
+    handle: Handle, begin: Callable[[Transaction, CommitRequest], Future] | None = None
+) -> Future:
+    """Commit; done when this returns, unless ``begin`` is given, which then begins to."""
     tr = live[handle]
     with tr.lock:
         try:
@@ -39,6 +43,8 @@ def fdb_transaction_commit(handle: Handle) -> Future:
             if tr.read_error is not None:
                 raise tr.read_error
             request = _request(tr)
+            if request is not None and begin is not None:
+                return begin(tr, request)
             if request is not None:
                 _commit(tr, request)
             else:
@@ -51,6 +57,30 @@ def fdb_transaction_commit(handle: Handle) -> Future:
         if tr.snapshot is not None or tr.waiting or tr.watching:
             _finish(tr, None)
         return Future() if futures.running else _DONE
+
+
+def commit_in_background(handle: Handle) -> Future:
+    """As ``fdb_transaction_commit``, but another thread waits for the file: as on a cluster, the
+    future is done later."""
+    return fdb_transaction_commit(handle, _begin)
+
+
+def _begin(tr: Transaction, request: CommitRequest) -> Future:
+    future = Pending()
+    _commit(tr, request, partial(_end, tr, request, future))
+    return future
+
+
+def _end(tr: Transaction, request: CommitRequest, future: Pending) -> None:
+    """End a commit that was made in the background."""
+    error: BaseException | None = None
+    with tr.lock:
+        try:
+            _settled(tr, request)
+        except Exception as failure:
+            error = failure
+        _finish(tr, error)
+    future.complete(error=error)
 
 
 def _request(tr: Transaction) -> CommitRequest | None:
@@ -74,7 +104,10 @@ def _request(tr: Transaction) -> CommitRequest | None:
     return request
 
 
-def _commit(tr: Transaction, request: CommitRequest) -> None:
+def _commit(
+    tr: Transaction, request: CommitRequest, then: Callable[[], object] | None = None
+) -> None:
+    """Commit; where ``then`` is given, in the background, and it is called at the end."""
     options, store = tr.options, tr.store
     if options.read_only:
         raise Fault(codes.READ_ONLY)
@@ -86,10 +119,34 @@ def _commit(tr: Transaction, request: CommitRequest) -> None:
     snapshot, tr.snapshot = tr.snapshot, None
     if snapshot is not None:
         store.snapshots.release(snapshot)
+    if then is not None:
+        if faults.active is None:
+            background.commit(store.committer, request, then)
+        else:
+            background.run(partial(_commit_with_faults, tr, request, then))
+        return
     if faults.active is not None:
         faults.active.commit(store.committer, request)
     else:
         store.committer.commit(request)
+    _settled(tr, request)
+
+
+def _commit_with_faults(
+    tr: Transaction, request: CommitRequest, then: Callable[[], object]
+) -> None:
+    try:
+        if faults.active is not None:
+            faults.active.commit(tr.store.committer, request)
+        else:
+            tr.store.committer.commit(request)
+    except Exception as error:
+        request.error = error
+    then()
+
+
+def _settled(tr: Transaction, request: CommitRequest) -> None:
+    """Note what became of a request; raises its error."""
     if request.error is not None:
         if request.conflicting:
             tr.conflicting = list(conflicting(tr.reads, request.conflicting))
