@@ -1,0 +1,44 @@
+"""fdbqueue for asyncio.
+
+``Queue`` and its parts have the names, arguments and errors of the blocking API; what waits is a
+coroutine, and listings are async iterators. ``open`` gives a database, and ``transactional`` runs a
+coroutine function in a transaction, in which operations of queues compose.
+
+Needs the package greenlet: ``pip install 'fdbqueue[aio]'``.
+"""
+
+from __future__ import annotations
+
+from .queues import (
+    Batch,
+    DeadLetters,
+    Import,
+    Plans,
+    Producer,
+    Queue,
+    Sink,
+    Stager,
+    Subscription,
+    Subscriptions,
+)
+from .transactions import Database, Reads, Transaction, open, transactional
+from .twins import to_twin
+
+__all__ = [
+    "Batch",
+    "Database",
+    "DeadLetters",
+    "Import",
+    "Plans",
+    "Producer",
+    "Queue",
+    "Reads",
+    "Sink",
+    "Stager",
+    "Subscription",
+    "Subscriptions",
+    "Transaction",
+    "open",
+    "to_twin",
+    "transactional",
+]

@@ -237,6 +237,41 @@ def _open_cluster(store: Store, timeout: float | None) -> fdb.Database:
     return db
 
 
+def transaction_place(function: Callable[..., Any], *, suspends: bool = False) -> tuple[int, str]:
+    """Where a function takes its transaction: the place of the parameter, and its name.
+
+    suspends: whether it is a coroutine function, or must not be one.
+
+    Raises ``InvalidArgument``.
+    """
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    flags = 0 if code is None else code.co_flags & _SUSPENDS
+    if suspends and flags != inspect.CO_COROUTINE:
+        raise InvalidArgument(
+            argument="function", value=function, problem="it must be a coroutine function"
+        )
+    if flags and not suspends:
+        raise InvalidArgument(
+            argument="function",
+            value=function,
+            problem="a coroutine or a generator would go on when its transaction is over; "
+            "fdbqueue.aio.transactional takes coroutine functions",
+        )
+    if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
+        # Its signature, at a tenth of what it costs to ask for it.
+        names = [*function.__code__.co_varnames[: function.__code__.co_argcount]]
+    else:
+        parameters = inspect.signature(function).parameters.values()
+        names = [each.name for each in parameters if each.kind in _POSITIONAL]
+    free = [name for name in names if name not in ("self", "cls")]
+    if not free:
+        raise InvalidArgument(
+            argument="function", value=function, problem="it needs a parameter for the transaction"
+        )
+    parameter = "tr" if "tr" in names else free[0]
+    return names.index(parameter), parameter
+
+
 @overload
 def transactional(  # type: ignore[overload-overlap]
     function: Callable[Concatenate[fdb.Transaction, P], R], /
@@ -262,26 +297,7 @@ def transactional(function: Callable[..., Any], /) -> Callable[..., Any]:
     Raises ``InvalidArgument`` for a function without parameters, and for one that is suspended:
     a coroutine or a generator would go on when its transaction is over.
     """
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is not None and code.co_flags & _SUSPENDS:
-        raise InvalidArgument(
-            argument="function",
-            value=function,
-            problem="a coroutine or a generator would go on when its transaction is over",
-        )
-    if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
-        # Its signature, at a tenth of what it costs to ask for it.
-        names = [*function.__code__.co_varnames[: function.__code__.co_argcount]]
-    else:
-        parameters = inspect.signature(function).parameters.values()
-        names = [each.name for each in parameters if each.kind in _POSITIONAL]
-    free = [name for name in names if name not in ("self", "cls")]
-    if not free:
-        raise InvalidArgument(
-            argument="function", value=function, problem="it needs a parameter for the transaction"
-        )
-    parameter = "tr" if "tr" in names else free[0]
-    place = names.index(parameter)
+    place, parameter = transaction_place(function)
     retried: Callable[..., Any] | None = None
 
     @wraps(function)

@@ -337,8 +337,8 @@ def test_a_producer_waits_for_room_to_the_end_of_its_time(
     queue.enqueue_many(db, [b"a"] * 4)
     slept: list[float] = []
     # Only there: the embedded engine's timers need the real clock.
-    clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: sum(slept))
-    monkeypatch.setattr(back_pressure, "time", clock)
+    monkeypatch.setattr(back_pressure, "time", SimpleNamespace(monotonic=lambda: sum(slept)))
+    monkeypatch.setattr(back_pressure, "tasks", SimpleNamespace(sleep=slept.append))
     with pytest.raises(QueueFull):
         queue.enqueue(db, b"b", timeout=20)
     assert sum(slept) >= 20 - 0.001

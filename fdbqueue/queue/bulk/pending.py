@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ...errors import ProducerClosed, ProducerFull
 from ...messages.enqueue.admission import Draft, Plain
 from ...messages.transaction_budget import STEP_BYTES
+from ...store import tasks
 
 _NEVER = float("inf")
 LINGER_SHARE = 0.25
@@ -38,7 +39,7 @@ class Sent:
     size: int
     future: Future[str] = field(default_factory=Future)
     at: float = 0.0
-    entered: threading.Event | None = None
+    entered: tasks.Event | None = None
     refused: bool = False
 
 
@@ -81,7 +82,8 @@ class Pending:
         """Until when the thread that takes sleeps; 0 while it does not."""
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._ended = threading.Condition(self._lock)
+        self._changed = tasks.Event()
+        """Set when the next batch is done."""
 
     def put(self, sent: Sent, timeout: float) -> None:
         """Take a message in; waits for room.
@@ -96,7 +98,7 @@ class Pending:
                 return
             if timeout <= 0:
                 raise self._full()
-            sent.entered = threading.Event()
+            sent.entered = tasks.Event()
             self._line.append(sent)
             self._rouse()
         try:
@@ -147,7 +149,8 @@ class Pending:
             self.messages -= len(batch)
             self.size -= sum(sent.size for sent in batch)
             self._admit()
-            self._ended.notify_all()
+            changed, self._changed = self._changed, tasks.Event()
+        changed.set()
 
     def wait(self, timeout: float | None) -> int:
         """Wait until all that is held now is done; returns how many messages are not."""
@@ -156,12 +159,14 @@ class Pending:
             wanted = self._entered
             self._wanted = max(self._wanted, wanted)
             self._rouse()
-            while self.messages if self.given_up else self._done < wanted:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                self._ended.wait(left)
-            return self.messages if self.given_up else max(0, wanted - self._done)
+        while True:
+            with self._lock:
+                changed = self._changed
+                unfinished = self.messages if self.given_up else max(0, wanted - self._done)
+            left = None if deadline is None else deadline - time.monotonic()
+            if not unfinished or (left is not None and left <= 0):
+                return unfinished
+            changed.wait(left)
 
     def close(self) -> None:
         """Take in no more; who waits for room is refused."""

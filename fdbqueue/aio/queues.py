@@ -1,0 +1,105 @@
+"""The queue of asyncio, and its parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Self
+
+from ..queue import batch, dead_letters, queue, subscription, subscriptions
+from ..queue.bulk import imports, plans, producer, sinks
+from ..values.durations import Seconds
+from ..values.model import Delivery
+from .driver import run
+from .twins import Twin, to_original, to_twin, twin
+
+
+@twin(queue.Queue)
+class Queue(Twin):
+    """As ``fdbqueue.Queue``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(queue.Queue(*args, **kwargs))
+
+
+@twin(subscription.Subscription)
+class Subscription(Twin):
+    """As ``fdbqueue.Subscription``."""
+
+
+@twin(subscriptions.Subscriptions)
+class Subscriptions(Twin):
+    """The subscriptions of a queue."""
+
+
+@twin(dead_letters.DeadLetters)
+class DeadLetters(Twin):
+    """The dead letters of a queue."""
+
+
+@twin(plans.Plans)
+class Plans(Twin):
+    """The plans of a queue."""
+
+
+@twin(batch.Batch)
+class Batch(Twin):
+    """As ``fdbqueue.Batch``: a sequence of deliveries, for ``async with``."""
+
+    blocking: batch.Batch[Any]
+
+    def __len__(self) -> int:
+        return len(self.blocking)
+
+    def __getitem__(self, n: int | slice) -> Any:
+        return to_twin(self.blocking[n])
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self.blocking)
+
+    async def __aenter__(self) -> Self:
+        self.blocking.__enter__()
+        return self
+
+    async def __aexit__(self, *how: Any) -> None:
+        await run(lambda: self.blocking.__exit__(*how))
+
+
+@twin(sinks.Sink)
+class Sink(Twin):
+    """As ``fdbqueue.Sink``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sinks.Sink(*map(to_original, args), **kwargs))
+
+
+@twin(imports.Import)
+class Import(Twin):
+    """As ``fdbqueue.Import``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(imports.Import(*map(to_original, args), **kwargs))
+
+
+@twin(sinks.Stager, waits=("plain", "add", "finish", "discard"))
+class Stager(Twin):
+    """One attempt to stage rows of a batch, see ``Sink.stage``."""
+
+
+@twin(producer.Producer, waits=("flush", "close"))
+class Producer(Twin):
+    """As ``fdbqueue.Producer``: tasks send messages one by one, and share transactions."""
+
+    blocking: producer.Producer[Any]
+
+    async def send(self, message: Any, *, timeout: Seconds | None = None) -> asyncio.Future[str]:
+        """Send one message, once there is room for it; returns a future of its id."""
+        future = await run(partial(self.blocking.send, message, timeout=timeout))
+        return asyncio.wrap_future(future)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await run(self.blocking.close)

@@ -1,0 +1,159 @@
+"""Twins: classes of the blocking API whose methods that wait are coroutines.
+
+A twin has the methods of its original, with the same names, arguments and errors. A method that
+takes a transaction or a database waits: its twin is a coroutine function, or, where it yields,
+gives an async iterator. Everything else is passed on as it is. What a method returns or takes is
+exchanged for its twin, or its original.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+from ..consumers.line import Ticket
+from ..queue.batch import Batch as BlockingBatch
+from ..store.binding import fdb
+from ..values.model import Delivery
+from .driver import run
+
+T = TypeVar("T", bound="type[Twin]")
+
+_TRANSACTORS = {"tr", "db"}
+_TAKES = {"receive", "receive_many", "receive_batch", "collect", "request"}
+"""Methods whose result is given back where the task that waits for it is cancelled."""
+_END = object()
+_twins: dict[type, type[Twin]] = {}
+
+
+class Twin:
+    """The twin of an object of the blocking API; ``blocking`` is the object."""
+
+    def __init__(self, blocking: Any) -> None:
+        self.blocking = blocking
+
+    def __repr__(self) -> str:
+        return f"aio.{self.blocking!r}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Twin) and bool(self.blocking == other.blocking)
+
+    def __hash__(self) -> int:
+        return hash(self.blocking)
+
+
+def twin(of: type, *, waits: tuple[str, ...] = ()) -> Callable[[T], T]:
+    """A decorator: give a class the methods of ``of`` that it does not have.
+
+    waits: methods that wait though they take neither a transaction nor a database.
+    """
+
+    def fill(made: T) -> T:
+        for name in dir(of):
+            if not name.startswith("_") and name not in vars(made):
+                given = inspect.getattr_static(of, name)
+                setattr(made, name, _twin(name, given, waits=name in waits))
+        _twins[of] = made
+        return made
+
+    return fill
+
+
+def _twin(name: str, given: Any, *, waits: bool) -> Any:
+    if isinstance(given, classmethod):
+        function = given.__func__
+
+        @wraps(function)
+        async def create(cls: type[Twin], /, *args: Any, **kwargs: Any) -> Any:
+            return await _call(None, partial(getattr(_original(cls), name)), args, kwargs)
+
+        return classmethod(create)
+    if not inspect.isfunction(given):
+        return property(lambda self: to_twin(getattr(self.blocking, name)), doc=given.__doc__)
+    parameters = list(inspect.signature(given).parameters)
+    if not waits and (len(parameters) < 2 or parameters[1] not in _TRANSACTORS):
+
+        @wraps(given)
+        def pass_on(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
+            arguments, named = _originals(args, kwargs)
+            return to_twin(given(self.blocking, *arguments, **named))
+
+        return pass_on
+    if str(inspect.signature(given).return_annotation).startswith("Iterator"):
+
+        @wraps(given)
+        def iterate(self: Twin, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            arguments, named = _originals(args, kwargs)
+            return _rows(given(self.blocking, *arguments, **named))  # It waits for nothing yet.
+
+        return iterate
+
+    @wraps(given)
+    async def call(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
+        operation = partial(given, self.blocking)
+        return await _call(self.blocking if name in _TAKES else None, operation, args, kwargs)
+
+    return call
+
+
+async def _rows(found: Generator[Any, None, object]) -> AsyncIterator[Any]:
+    """What an iterator of the blocking API yields."""
+    try:
+        while (one := await run(partial(next, found, _END))) is not _END:
+            yield to_twin(one)
+    finally:
+        await run(found.close)
+
+
+async def _call(
+    taker: Any, operation: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Run an operation. ``taker``: what the result is given back to, if it is."""
+    arguments, named = _originals(args, kwargs)
+    undo = None
+    if taker is not None and arguments and isinstance(arguments[0], fdb.Database):
+        undo = partial(_give_back, taker, arguments[0])
+    return to_twin(await run(partial(operation, *arguments, **named), undo))
+
+
+def _give_back(taker: Any, db: fdb.Database, taken: Any) -> None:
+    """Give back what a task has taken that was cancelled meanwhile."""
+    queue = getattr(taker, "_queue", taker)
+    if isinstance(taken, Ticket):
+        taken = queue.withdraw(db, taken)
+    elif isinstance(taken, Delivery):
+        taken = [taken]
+    if isinstance(taken, BlockingBatch):
+        taken.release(db, delay=0)
+    elif taken:
+        queue.release_many(db, taken, delay=0)
+
+
+def to_twin(value: Any) -> Any:
+    """The twin of a value; the value itself if it has none."""
+    if isinstance(value, Twin):
+        return value
+    kind = _twins.get(type(value))
+    if kind is None:
+        return value
+    made = kind.__new__(kind)
+    Twin.__init__(made, value)
+    return made
+
+
+def to_original(value: Any) -> Any:
+    """What a twin stands for; any other value as it is."""
+    return value.blocking if isinstance(value, Twin) else value
+
+
+def _original(cls: type[Twin]) -> type:
+    return next(original for original, made in _twins.items() if issubclass(cls, made))
+
+
+def _originals(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    named = {name: to_original(value) for name, value in kwargs.items()}
+    return [to_original(value) for value in args], named

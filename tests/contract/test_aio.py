@@ -1,0 +1,322 @@
+"""What is special about the API of asyncio.
+
+What it has in common with the blocking one is tested by the same tests: see ``through_aio``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+import fdbqueue
+from fdbqueue import Queue, aio
+from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, StoreNotFound
+from fdbqueue.store import tasks
+from fdbqueue.store.binding import fdb
+from tests.patience import DEADLINE
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def main() -> Any:
+        async with asyncio.timeout(DEADLINE):
+            return await coroutine
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def adb(db: fdb.Database) -> aio.Database:
+    return aio.Database(db)
+
+
+@pytest.fixture
+def orders(queue: Queue) -> aio.Queue:
+    found: aio.Queue = aio.to_twin(queue)
+    return found
+
+
+async def received(db: aio.Database, queue: aio.Queue) -> fdbqueue.Delivery:
+    found = await queue.receive(db)
+    assert found is not None
+    return found
+
+
+# -- transactions ------------------------------------------------------------------------------
+
+
+def test_operations_compose_in_a_transaction(
+    adb: aio.Database, orders: aio.Queue, space: fdb.Subspace
+) -> None:
+    key = space.pack(("effect",))
+
+    @aio.transactional
+    async def place(tr: aio.Transaction, payload: bytes) -> str:
+        tr[key] = payload
+        message_id: str = await orders.enqueue(tr, payload)
+        assert await tr.get(key) == payload
+        assert [row.value async for row in tr.get_range(key, key + b"\x00")] == [payload]
+        return message_id
+
+    @aio.transactional
+    async def fail(tr: aio.Transaction) -> None:
+        await place(tr, b"never")
+        raise ValueError("no")
+
+    @aio.transactional
+    async def effect(tr: aio.Transaction) -> bytes | None:
+        return await tr.snapshot.get(key)
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="no"):
+            await fail(adb)
+        assert await effect(adb) is None
+        message_id = await place(adb, b"salt")
+        assert await effect(adb) == b"salt"
+        assert (await received(adb, orders)).id == message_id
+        assert await orders.receive(adb) is None
+
+    run(main())
+
+
+def test_a_transaction_that_meets_a_conflict_runs_again(
+    adb: aio.Database, space: fdb.Subspace
+) -> None:
+    key = space.pack(("count",))
+    attempts = 0
+
+    @aio.transactional
+    async def add(tr: aio.Transaction) -> None:
+        nonlocal attempts
+        attempts += 1
+        count = int(await tr.get(key) or b"0")
+        await asyncio.sleep(0)
+        tr[key] = b"%d" % (count + 1)
+
+    async def main() -> bytes | None:
+        await asyncio.gather(*(add(adb) for _ in range(8)))
+        return await aio.transactional(read)(adb)
+
+    async def read(tr: aio.Transaction) -> bytes | None:
+        return await tr.get(key)
+
+    assert run(main()) == b"8"
+    assert attempts > 8
+
+
+def test_a_method_takes_its_transaction_behind_self(adb: aio.Database, orders: aio.Queue) -> None:
+    class Shop:
+        @aio.transactional
+        async def order(self, tr: aio.Transaction) -> str:
+            return await orders.enqueue(tr, b"oil")
+
+    assert run(Shop().order(adb))
+
+
+def test_a_function_that_does_not_suspend_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="must be a coroutine function"):
+
+        @aio.transactional  # type: ignore[arg-type]
+        def place(tr: aio.Transaction) -> None: ...
+
+
+def test_the_blocking_decorator_names_the_one_for_coroutines() -> None:
+    with pytest.raises(InvalidArgument, match=r"fdbqueue\.aio\.transactional"):
+
+        @fdbqueue.transactional
+        async def place(tr: Any) -> None: ...
+
+
+def test_errors_are_those_of_the_blocking_api(adb: aio.Database, orders: aio.Queue) -> None:
+    async def main() -> None:
+        await orders.enqueue(adb, b"salt")
+        delivery = await received(adb, orders)
+        await orders.ack(adb, delivery)
+        with pytest.raises(LeaseLost):
+            await orders.ack(adb, delivery)
+        with pytest.raises(InvalidArgument, match="max_messages"):
+            await orders.receive_many(adb, 0)
+        with pytest.raises(StoreNotFound):
+            await aio.open("/nowhere/store.fdbq", create=False)
+
+    run(main())
+
+
+# -- waiting -----------------------------------------------------------------------------------
+
+
+def test_the_loop_goes_on_while_tasks_wait(adb: aio.Database, orders: aio.Queue) -> None:
+    threads = threading.active_count()
+
+    async def main() -> None:
+        waiting = [asyncio.create_task(orders.receive(adb, wait=DEADLINE)) for _ in range(50)]
+        while (await orders.depth(adb)).ready:
+            await asyncio.sleep(0)
+        for n in range(50):
+            await orders.enqueue(adb, b"%d" % n)
+        found = await asyncio.gather(*waiting)
+        assert sorted(int(each.payload) for each in found if each) == list(range(50))
+
+    run(main())
+    assert threading.active_count() - threads < 10  # not one for each
+
+
+def test_context_variables_go_through(adb: aio.Database, space: fdb.Subspace) -> None:
+    name = contextvars.ContextVar("name", default="")
+    seen: list[str] = []
+
+    class Spy:
+        content_type = "text/spy"
+
+        def dumps(self, value: str) -> bytes:
+            seen.append(name.get())
+            return value.encode()
+
+        def loads(self, data: bytes) -> str:
+            return data.decode()
+
+    async def main() -> None:
+        spied = await aio.Queue.create(adb, "spied", root=space, serializer=Spy())
+        name.set("trace")
+        await spied.enqueue(adb, "salt")
+
+    run(main())
+    assert seen == ["trace"]
+
+
+def test_an_event_is_for_threads_and_tasks() -> None:
+    event = tasks.Event()
+
+    async def main() -> tuple[bool, bool]:
+        from fdbqueue.aio.driver import run as drive
+
+        early = await drive(partial(event.wait, 0.001))
+        waiting = asyncio.create_task(drive(partial(event.wait, DEADLINE)))
+        await asyncio.sleep(0.01)
+        threading.Thread(target=event.set).start()
+        return early, await waiting
+
+    assert run(main()) == (False, True)
+    assert event.wait(0)
+
+
+# -- cancelling --------------------------------------------------------------------------------
+
+
+def test_a_cancelled_task_leaves_the_line(adb: aio.Database, orders: aio.Queue) -> None:
+    async def main() -> None:
+        first, second, third = (
+            asyncio.create_task(orders.receive(adb, wait=DEADLINE)) for _ in range(3)
+        )
+        await asyncio.sleep(0.3)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        await orders.enqueue_many(adb, [b"a", b"b"])
+        found = [await first, await third]
+        assert {each.payload for each in found if each} == {b"a", b"b"}
+        assert (await orders.depth(adb)).leased == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("method", ["receive", "receive_many", "receive_batch"])
+def test_a_take_that_had_committed_is_given_back(
+    adb: aio.Database, orders: aio.Queue, method: str
+) -> None:
+    """Cancelled at each moment in turn, until the task is done before."""
+    terms = () if method == "receive" else (2,)
+
+    async def main() -> None:
+        await orders.enqueue_many(adb, [b"a", b"b"])
+        cancelled = 0
+        for steps in range(200):
+            task = asyncio.create_task(getattr(orders, method)(adb, *terms))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                found = await task
+            except asyncio.CancelledError:
+                cancelled += 1
+                depth = await orders.depth(adb)
+                assert (depth.ready, depth.leased, depth.dead) == (2, 0, 0)
+            else:
+                assert found
+                break
+        assert cancelled
+        state = await orders.get(adb, found.id if method == "receive" else found[0].id)
+        assert state is not None
+        assert state.message.attempts <= 1
+
+    run(main())
+
+
+def test_a_commit_that_has_begun_is_waited_for(adb: aio.Database, orders: aio.Queue) -> None:
+    async def main() -> None:
+        for n in range(1, 30):
+            task = asyncio.create_task(orders.enqueue(adb, b"a"))
+            for _ in range(n):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            before = await orders.depth(adb)
+            await asyncio.sleep(0.001)
+            assert await orders.depth(adb) == before
+
+    run(main())
+
+
+def test_a_producer_that_waits_for_room_can_be_cancelled(
+    adb: aio.Database, space: fdb.Subspace
+) -> None:
+    async def main() -> None:
+        full = await aio.Queue.create(adb, "full", root=space, max_messages=2, when_full="block")
+        await full.enqueue_many(adb, [b"a", b"b"])
+        task = asyncio.create_task(full.enqueue(adb, b"c", timeout=DEADLINE))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(QueueFull):
+            await full.enqueue(adb, b"c", timeout=0.02)
+        assert (await full.depth(adb)).ready == 2
+
+    run(main())
+
+
+def test_a_loop_that_ends_leaves_no_request_in_line(adb: aio.Database, orders: aio.Queue) -> None:
+    async def main() -> None:
+        asyncio.create_task(orders.receive(adb, wait=DEADLINE))  # noqa: RUF006
+        await asyncio.sleep(0.1)
+
+    asyncio.run(main())  # It cancels what is left.
+
+    async def after() -> None:
+        await orders.enqueue(adb, b"a")
+        assert (await received(adb, orders)).payload == b"a"
+
+    run(after())
+
+
+# -- what it needs -----------------------------------------------------------------------------
+
+
+def test_without_greenlet_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['greenlet'] = None\nimport fdbqueue.aio"
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert found.returncode == 1
+    assert "pip install 'fdbqueue[aio]'" in found.stderr
+
+
+def test_the_blocking_api_does_not_load_it(environment: dict[str, str]) -> None:
+    code = "import fdbqueue, sys; fdbqueue.Queue; assert 'greenlet' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=DEADLINE)

@@ -1,0 +1,3 @@
+"""See ``tests.contract.test_batches``; run through asyncio."""
+
+from tests.contract.test_batches import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""See ``tests.contract.test_bulk``; run through asyncio."""
+
+from tests.contract.test_bulk import *  # noqa: F403

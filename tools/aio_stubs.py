@@ -1,0 +1,199 @@
+"""Write what type checkers see of ``fdbqueue.aio``, from the signatures of the blocking API.
+
+python tools/aio_stubs.py           write fdbqueue/aio/queues.pyi
+python tools/aio_stubs.py --check   fail if it is not up to date
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "fdbqueue" / "aio" / "queues.pyi"
+
+HEADER = '''"""Written by tools/aio_stubs.py, from the signatures of the blocking API."""
+
+import asyncio
+import builtins
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from datetime import datetime
+from typing import Any, Generic, Literal, Self, Unpack, overload
+
+from typing_extensions import TypeVar
+
+from ..consumers.line import Ticket
+from ..consumers.registry import Consumer
+from ..messages.delivery.lease_rows import Held
+from ..queue.bulk.planner import Planner
+from ..queue.bulk.producer import Producing
+from ..queue.dead_letters import Wanted
+from ..queue.handle import Creating, Opening
+from ..queue.keys.keys import Keys
+from ..queue.subscriptions import Terms
+from ..schema.codec.sinks import Attempt, SinkState
+from ..schema.subscription_definitions import Definition
+from ..store.binding import fdb
+from ..store.clocks import Clock
+from ..values import backoff as backoffs
+from ..values.durations import Seconds
+from ..values.model import (
+    DeadMessage,
+    Delivery,
+    Depth,
+    Enqueued,
+    Event,
+    Headers,
+    LeasedMessage,
+    Message,
+    MessageState,
+    NewMessage,
+    PlanConsumer,
+    Progress,
+    Swept,
+)
+from ..values.options import Options, QueueOptions
+from ..values.selector import Selector
+from ..values.serializers import Serializer
+from .transactions import Database, Transaction
+from .twins import Twin
+
+S = TypeVar("S")
+T = TypeVar("T", default=Any)
+Transactor = Database | Transaction
+_Bytes = Literal["bytes"]
+_Named = str | type | Serializer[Any]
+_Of = Serializer[S] | type[S]
+'''
+EXCHANGED = [
+    (r"\bfdb\.Database\b", "Database"),
+    (r"\bfdb\.Transaction\b", "Transaction"),
+    (r"\bHandle \| str\b", "Queue[Any] | str"),
+    (r"^Iterator\[", "AsyncIterator["),
+    (r"^list\[", "builtins.list["),
+]
+"""What stands in annotations of the blocking API, and what in those of its twin."""
+GENERIC = {"Queue", "Batch", "Producer"}
+
+
+SPECIAL = {
+    "Producer.send": "async def send(self, message: NewMessage[T] | T, *, "
+    "timeout: Seconds | None = ...) -> asyncio.Future[str]: ...",
+    "__len__": "def __len__(self) -> int: ...",
+    "__getitem__": "@overload\n    def __getitem__(self, n: int) -> Delivery: ...\n"
+    "    @overload\n    def __getitem__(self, n: slice) -> Self: ...",
+    "__iter__": "def __iter__(self) -> Iterator[Delivery]: ...",
+    "__aenter__": "async def __aenter__(self) -> Self: ...",
+    "__aexit__": "async def __aexit__(self, *how: object) -> None: ...",
+}
+
+
+def stubs() -> str:
+    """The text of the stub."""
+    sys.path.insert(0, str(ROOT))
+    from fdbqueue.aio import queues, twins
+
+    classes = [
+        (original, made)
+        for original, made in twins._twins.items()
+        if made.__module__ == queues.__name__
+    ]
+    text = HEADER + "".join("\n" + "\n".join(_class(*both)) + "\n" for both in classes)
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(TARGET), "-"]
+    return subprocess.run(command, input=text, capture_output=True, check=True, text=True).stdout
+
+
+def _class(original: type, made: type) -> Iterator[str]:
+    name = made.__name__
+    yield f"class {name}(Twin{', Generic[T]' if name in GENERIC else ''}):"
+    doc = inspect.getdoc(made) or ""
+    yield f'    """{doc}"""'
+    if "__init__" in vars(made):
+        yield from _function("__init__", original.__init__, plain=True)  # type: ignore[misc]
+    for each in dir(made):
+        given = inspect.getattr_static(original, each, None)
+        if each.startswith("_") or each == "blocking" or given is None:
+            continue
+        if f"{name}.{each}" in SPECIAL:
+            yield f"    {SPECIAL[f'{name}.{each}']}"
+            continue
+        if isinstance(given, classmethod):
+            yield from _function(each, given.__func__, decorator="@classmethod")
+        elif inspect.isfunction(given):
+            twin = inspect.getattr_static(made, each)
+            rows = str(inspect.signature(given).return_annotation).startswith("Iterator")
+            yield from _function(each, given, plain=rows or not inspect.iscoroutinefunction(twin))
+        else:
+            of = given.fget if isinstance(given, property) else given.func
+            returned = _exchanged(inspect.signature(of).return_annotation)
+            yield "    @property"
+            yield f"    def {each}(self) -> {returned}: ..."
+    for each in ("__len__", "__getitem__", "__iter__", "__aenter__", "__aexit__"):
+        if each in vars(made):
+            yield f"    {SPECIAL[each]}"
+
+
+def _function(
+    name: str, given: Any, *, plain: bool = False, decorator: str | None = None
+) -> Iterator[str]:
+    overloads = typing.get_overloads(given)
+    for each in overloads or [given]:
+        function = each.__func__ if isinstance(each, classmethod) else each
+        if overloads:
+            yield "    @overload"
+        if decorator is not None:
+            yield f"    {decorator}"
+        first = "cls" if decorator == "@classmethod" else "self"
+        yield f"    {'def' if plain else 'async def'} {name}({_parameters(function, first)}"
+
+
+def _parameters(function: Any, first: str) -> str:
+    signature = inspect.signature(function)
+    found, named = [], False
+    for n, each in enumerate(signature.parameters.values()):
+        text, annotation = each.name, _exchanged(each.annotation)
+        if n == 0:
+            own = each.name == "self" and each.annotation is not inspect.Parameter.empty
+            found.append(f"{first}: {annotation}" if own else first)
+            continue
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and not named:
+            named = True
+            found.append("*")
+        if each.kind is inspect.Parameter.VAR_KEYWORD:
+            text = f"**{text}"
+        default = " = ..." if each.default is not inspect.Parameter.empty else ""
+        found.append(f"{text}: {annotation}{default}")
+    return f"{', '.join(found)}) -> {_exchanged(signature.return_annotation)}: ..."
+
+
+def _exchanged(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return "Any"
+    text = annotation if isinstance(annotation, str) else repr(annotation)
+    for old, new in EXCHANGED:
+        text = re.sub(old, new, text)
+    return text
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        if TARGET.read_text() != stubs():
+            sys.exit(f"{TARGET} is not up to date: run python tools/aio_stubs.py")
+    elif sys.argv[1:]:
+        sys.exit(__doc__)
+    else:
+        TARGET.write_text(stubs())
