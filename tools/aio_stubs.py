@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fdbqueue.aio import queues, twins
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "fdbqueue" / "aio" / "queues.pyi"
 
-HEADER = '''"""Written by tools/aio_stubs.py, from the signatures of the blocking API."""
+HEADER = '''"""Written by tools/reference.py, from the signatures of the blocking API."""
 
 import asyncio
 import builtins
@@ -104,9 +106,6 @@ SPECIAL = {
 
 def stubs() -> str:
     """The text of the stub."""
-    sys.path.insert(0, str(ROOT))
-    from fdbqueue.aio import queues, twins
-
     classes = [
         (original, made)
         for original, made in twins._twins.items()
@@ -187,13 +186,3 @@ def _exchanged(annotation: Any) -> str:
     for old, new in EXCHANGED:
         text = re.sub(old, new, text)
     return text
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--check"]:
-        if TARGET.read_text() != stubs():
-            sys.exit(f"{TARGET} is not up to date: run python tools/aio_stubs.py")
-    elif sys.argv[1:]:
-        sys.exit(__doc__)
-    else:
-        TARGET.write_text(stubs())

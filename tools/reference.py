@@ -1,7 +1,7 @@
 """Generates the parts of the documentation that come from the code. Run it after changing either.
 
-It generates all of docs/cli.md, and in other pages the text between a comment that names this file
-and the comment "end". A test fails if a page is out of date.
+It generates all of docs/cli.md and of fdbqueue/aio/queues.pyi, and in other pages the text between
+a comment that names this file and the comment "end". A test fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from aio_stubs import TARGET, stubs
 
 from fdbqueue.cli.main import app
 from fdbqueue.consumers.states import MOVES
@@ -28,6 +29,7 @@ def pages() -> dict[Path, str]:
         docs / "guarantees.md": _with(docs / "guarantees.md", "states", states()),
         docs / "storage.md": _with(docs / "storage.md", "kinds", kinds()),
         docs / "workers.md": _with(docs / "workers.md", "moves", moves()),
+        TARGET: stubs(),
     }
 
 

@@ -22,7 +22,6 @@ from .queues import (
     Subscriptions,
 )
 from .transactions import Database, Reads, Transaction, open, transactional
-from .twins import to_twin
 
 __all__ = [
     "Batch",
@@ -39,6 +38,5 @@ __all__ = [
     "Subscriptions",
     "Transaction",
     "open",
-    "to_twin",
     "transactional",
 ]

@@ -27,7 +27,7 @@ R = TypeVar("R")
 tasks.used = True
 
 
-class _Waking:
+class Waking:
     """What wakes a task, from any thread.
 
     woken: whether it has. seconds: how long to wait for that at most. ends_early: whether it ends
@@ -101,7 +101,7 @@ class _Running:
         """As ``tasks.Task.wait``; called in the greenlet."""
         if ends_early:
             self._tell()
-        waking = _Waking(self._loop, seconds, ends_early=ends_early)
+        waking = Waking(self._loop, seconds, ends_early=ends_early)
         begin(waking.wake)
         if not waking.woken and (seconds is None or seconds > 0):
             self._task.switch(waking)
@@ -114,7 +114,7 @@ class _Running:
             self.told = True
             raise self.cancelled
 
-    async def wait_for(self, waking: _Waking) -> None:
+    async def wait_for(self, waking: Waking) -> None:
         """Wait for what the greenlet waits for; called in the task."""
         while not waking.woken:
             try:

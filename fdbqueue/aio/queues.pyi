@@ -1,4 +1,4 @@
-"""Written by tools/aio_stubs.py, from the signatures of the blocking API."""
+"""Written by tools/reference.py, from the signatures of the blocking API."""
 
 import asyncio
 import builtins

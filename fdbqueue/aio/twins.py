@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from ..consumers.line import Ticket
 from ..queue.batch import Batch as BlockingBatch
@@ -33,6 +33,13 @@ class Twin:
 
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
+
+    @classmethod
+    def of(cls, blocking: Any) -> Self:
+        """The twin of an object of the blocking API."""
+        made = cls.__new__(cls)
+        Twin.__init__(made, blocking)
+        return made
 
     def __repr__(self) -> str:
         return f"aio.{self.blocking!r}"
@@ -136,11 +143,7 @@ def to_twin(value: Any) -> Any:
     if isinstance(value, Twin):
         return value
     kind = _twins.get(type(value))
-    if kind is None:
-        return value
-    made = kind.__new__(kind)
-    Twin.__init__(made, value)
-    return made
+    return value if kind is None else kind.of(value)
 
 
 def to_original(value: Any) -> Any:

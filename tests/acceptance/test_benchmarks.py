@@ -104,6 +104,15 @@ def test_producers_are_measured_beside_enqueues(bench: Bench, db: fdb.Database) 
     assert left_behind(db) == 0
 
 
+def test_tasks_are_measured_beside_a_thread(bench: Bench, db: fdb.Database) -> None:
+    done = bench("aio", "--seconds", "0.1", "--rounds", "1", "--waiting", "5", "--json", code=None)
+
+    found = json.loads(done.stdout)["bars"]
+    assert len(found) == 5
+    assert done.returncode == (0 if all(bar["holds"] for bar in found) else 1)
+    assert left_behind(db) == 0
+
+
 def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Database) -> None:
     done = bench("credit", "--seconds", "0.3", "--json", code=None)
 

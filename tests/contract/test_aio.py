@@ -39,8 +39,7 @@ def adb(db: fdb.Database) -> aio.Database:
 
 @pytest.fixture
 def orders(queue: Queue) -> aio.Queue:
-    found: aio.Queue = aio.to_twin(queue)
-    return found
+    return aio.Queue.of(queue)
 
 
 async def received(db: aio.Database, queue: aio.Queue) -> fdbqueue.Delivery:

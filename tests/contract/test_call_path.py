@@ -19,6 +19,7 @@ from benchmarks.calls import measured
 
 import fdbqueue
 from fdbqueue import Queue
+from fdbqueue.store import tasks
 from fdbqueue.store.binding import DEFAULT, Engine, fdb
 from tests.unit.test_layers import FLOOR
 
@@ -30,6 +31,12 @@ MOST_FILES = 8
 """Files of the package that an operation passes."""
 POINTERS = 20
 """Calls of an operation that take results of a cluster: those of the engine need no pointers."""
+
+
+@pytest.fixture(autouse=True)
+def without_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that does not use asyncio: an earlier test may have."""
+    monkeypatch.setattr(tasks, "used", False)
 
 
 class Passed:

@@ -354,6 +354,40 @@ def producers(
     _write(json_file, {"costs": [one.to_json() for one in found]})
 
 
+@app.command("aio")
+def tasks(
+    seconds: Seconds = 1.0,
+    rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 3,
+    waiting: Annotated[int, Option(min=1, help="Tasks that wait for a message.")] = 1000,
+    json_file: JsonFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure tasks of asyncio that enqueue beside a thread, and many that wait for a message.
+
+    The exit code is 1 if a promised figure does not hold.
+
+    \b
+    Examples:
+      tools/bench aio
+      tools/bench aio --waiting 100 --seconds 3
+    """
+    from . import report
+    from . import tasks as tasks_
+
+    rates, waits = tasks_.run(seconds, rounds, waiting)
+    bars_ = tasks_.judge(rates, waits)
+    found = {"rates": rates, "waiting": waits, "bars": [one.to_json() for one in bars_]}
+    if as_json:
+        terminal.print_json(found)
+    else:
+        for way, rate in rates.items():
+            print(f"{way}: {rate:,.0f} messages/s")
+        terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
+    _write(json_file, found)
+    if not all(one.holds for one in bars_):
+        raise terminal.Exit(1)
+
+
 @app.command()
 def fairness(
     backlog: Annotated[int, Option(min=1_000, help="Messages of the key that is noisy.")] = 20_000,

@@ -1,0 +1,122 @@
+"""Tasks of asyncio: enqueues beside those of a thread that blocks, and what it costs to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import sys
+import time
+from functools import partial
+from statistics import median
+
+from fdbqueue import aio
+from fdbqueue.aio import driver
+from fdbqueue.cli.bench import processes
+from fdbqueue.queue.queue import Queue
+from fdbqueue.store.binding import fdb
+
+from .bars import Bar
+from .measure import payload
+
+TASKS = 64
+THREAD, ONE, MANY = "a thread", "one task", f"{TASKS} tasks"
+IDLE, WOKEN, MEMORY = "share of a core", "tasks woken", "bytes a task"
+SETTLING_SECONDS, IDLE_SECONDS = 5.0, 10.0
+
+
+def run(seconds: float, rounds: int, waiting: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Messages a second of each way to enqueue, and what ``waiting`` tasks in ``receive`` cost."""
+    with processes.scratch() as space:
+        rates: dict[str, float] = processes.once(partial(_rates, space, seconds, rounds))
+        idle = min(IDLE_SECONDS, 10 * seconds)
+        waits: dict[str, float] = processes.once(partial(_waiting, space, waiting, idle))
+    return rates, waits
+
+
+def judge(rates: dict[str, float], waits: dict[str, float]) -> list[Bar]:
+    """What is promised."""
+    return [
+        Bar("one task: rate to that of a thread", rates[ONE] / rates[THREAD], 0.8, False),
+        Bar(f"{MANY}: rate to that of a thread", rates[MANY] / rates[THREAD], 2.0, False),
+        Bar("tasks that wait: share of a core", waits[IDLE], 0.01, True),
+        Bar("tasks that wait: woken for one message", waits[WOKEN], 1, True),
+        Bar("tasks that wait: kB of memory each", waits[MEMORY] / 1000, 30, True),
+    ]
+
+
+def _rates(space: bytes, seconds: float, rounds: int) -> dict[str, float]:
+    db, root = processes.opened(space)
+    queue = Queue.open(db, "enqueued", root=root)
+    found: dict[str, list[float]] = {THREAD: [], ONE: [], MANY: []}
+    for _ in range(rounds):
+        found[THREAD].append(_blocking(db, queue, seconds))
+        for way, tasks in ((ONE, 1), (MANY, TASKS)):
+            found[way].append(asyncio.run(_enqueue(db, queue, tasks, seconds)))
+    return {way: median(rates) for way, rates in found.items()}
+
+
+def _blocking(db: fdb.Database, queue: Queue[bytes], seconds: float) -> float:
+    began, count = time.monotonic(), 0
+    while time.monotonic() < began + seconds:
+        queue.enqueue(db, payload(count))
+        count += 1
+    return count / (time.monotonic() - began)
+
+
+async def _enqueue(db: fdb.Database, queue: Queue[bytes], tasks: int, seconds: float) -> float:
+    store, twin = aio.Database(db), aio.Queue.of(queue)
+    began, count = time.monotonic(), 0
+
+    async def work() -> None:
+        nonlocal count
+        while time.monotonic() < began + seconds:
+            await twin.enqueue(store, payload(count))
+            count += 1
+
+    await asyncio.gather(*(work() for _ in range(tasks)))
+    return count / (time.monotonic() - began)
+
+
+def _waiting(space: bytes, tasks: int, seconds: float) -> dict[str, float]:
+    db, root = processes.opened(space)
+    return asyncio.run(_wait(db, Queue.open(db, "empty", root=root), tasks, seconds))
+
+
+async def _wait(
+    db: fdb.Database, queue: Queue[bytes], tasks: int, seconds: float
+) -> dict[str, float]:
+    store, twin = aio.Database(db), aio.Queue.of(queue)
+    await twin.receive(store)
+    gc.collect()
+    memory = _memory()
+    waiting = [asyncio.create_task(twin.receive(store, wait=3600)) for _ in range(tasks)]
+    await asyncio.sleep(min(SETTLING_SECONDS, seconds))
+    gc.collect()
+    memory = _memory() - memory
+    used = time.process_time()
+    await asyncio.sleep(seconds)
+    idle = (time.process_time() - used) / seconds
+    woken, wake = 0, driver.Waking.wake
+
+    def count(self: driver.Waking) -> None:
+        nonlocal woken
+        woken += 1
+        wake(self)
+
+    driver.Waking.wake = count  # type: ignore[method-assign]
+    await twin.enqueue(store, b"one")
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    driver.Waking.wake = wake  # type: ignore[method-assign]
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    return {IDLE: idle, WOKEN: woken, MEMORY: memory / tasks}
+
+
+def _memory() -> int:
+    """The memory that this process uses, in bytes."""
+    if sys.platform == "linux":
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
