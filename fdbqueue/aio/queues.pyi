@@ -191,6 +191,10 @@ class Queue(Twin, Generic[T]):
     async def dequeue_many_at_most_once(
         self, db: Database, max_messages: int, *, wait: Seconds = ..., timeout: Seconds | None = ...
     ) -> builtins.list[Message]: ...
+    async def dequeue_matching(self, tr: Transaction, selector: str) -> Message | None: ...
+    async def dequeue_matching_at_most_once(
+        self, db: Database, selector: str, *, timeout: Seconds | None = ...
+    ) -> Message | None: ...
     async def edit(
         self,
         tr: Transactor,
@@ -384,6 +388,15 @@ class Queue(Twin, Generic[T]):
         ack: Sequence[Delivery] = ...,
         timeout: Seconds | None = ...,
     ) -> builtins.list[Delivery]: ...
+    async def receive_matching(
+        self,
+        tr: Transactor,
+        selector: str,
+        *,
+        lease: Seconds | None = ...,
+        consumer: str = ...,
+        timeout: Seconds | None = ...,
+    ) -> Delivery | None: ...
     async def reject(
         self,
         tr: Transactor,
