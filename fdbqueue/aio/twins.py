@@ -22,7 +22,10 @@ from .driver import run
 T = TypeVar("T", bound="type[Twin]")
 
 _TRANSACTORS = {"tr", "db"}
-_TAKES = {"receive", "receive_many", "receive_batch", "collect", "request"}
+_TAKES = {
+    *("receive", "receive_many", "receive_batch", "receive_matching"),
+    *("collect", "request"),
+}
 """Methods whose result is given back where the task that waits for it is cancelled."""
 _END = object()
 _twins: dict[type, type[Twin]] = {}
