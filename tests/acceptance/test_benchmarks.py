@@ -117,7 +117,7 @@ def test_who_has_no_credit_is_measured_beside_arrivals(bench: Bench, db: fdb.Dat
     done = bench("credit", "--seconds", "0.3", "--json", code=None)
 
     found = json.loads(done.stdout)["bars"]
-    assert len(found) == 3
+    assert len(found) == 4
     assert done.returncode == (0 if all(bar["holds"] for bar in found) else 1)
     assert left_behind(db) == 0
 

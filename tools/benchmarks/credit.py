@@ -23,12 +23,13 @@ EVERY_SECONDS = 0.005
 """How often a message comes."""
 MOST_LOOKS = 2
 WINDOW, GRANTED, SHARED = "a window", "granted credit", "a window that two queues share"
+SUBSCRIBED = "a window of a subscription"
 
 
 def run(seconds: float) -> dict[str, float]:
     """Looks a second at the queue that is looked at most, by the kind of credit."""
     found: dict[str, float] = {}
-    for kind in (WINDOW, GRANTED, SHARED):
+    for kind in (WINDOW, GRANTED, SHARED, SUBSCRIBED):
         with processes.scratch() as space:
             found[kind] = processes.once(partial(_measure, space, kind, seconds))
     return found
@@ -53,7 +54,8 @@ def _measure(space: bytes, kind: str, seconds: float) -> float:
 
     worker = QueueWorker(db, 8)
     for queue in queues:
-        worker.add(queue, handle, credit=channel)
+        wanted = queue.subscribe(db, "all", selector="TRUE") if kind == SUBSCRIBED else None
+        worker.add(queue, handle, credit=channel, subscription=wanted)
     queues[0].enqueue(db, b"x" * SIZE)
     with _counted() as looks, worker:
         try:
