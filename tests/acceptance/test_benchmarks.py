@@ -153,7 +153,9 @@ def test_keys_are_measured_beside_messages_without(bench: Bench, db: fdb.Databas
 def test_messages_enqueued_together_are_measured_beside_rows_and_blind_sets(
     db: fdb.Database, bench: Bench
 ) -> None:
-    done = bench("blocks", "--rounds", "1", "--messages", "1000", "--json", code=None)
+    done = bench(
+        "blocks", "--rounds", "1", "--messages", "1000", "--seconds", "0.3", "--json", code=None
+    )
 
     found = json.loads(done.stdout)
     mutations = {(one["operation"], one["messages"]): one["mutations"] for one in found["costs"]}

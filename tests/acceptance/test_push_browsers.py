@@ -8,7 +8,7 @@ from fdbqueue import Queue, fdb
 from tests.acceptance.running import Programs, told
 from tests.patience import DEADLINE
 
-MESSAGES, KILLS, LINES = 400, 2, 20
+MESSAGES, KILLS, LINES = 150, 1, 20
 
 
 def test_a_killed_browser_is_followed_by_one_that_begins_with_the_message_in_hand(

@@ -16,6 +16,8 @@ from tests.interleaving import Operation, explore
 
 pytestmark = pytest.mark.long
 
+SLOW = pytest.mark.slow
+
 Start = tuple[Sequence[Operation], Callable[[list[Any]], None]]
 
 
@@ -73,7 +75,16 @@ def enqueue(queue: Queue) -> Operation:
     return lambda db: other.enqueue(db, b"new", key="a")
 
 
-@pytest.mark.parametrize(("slots", "waiting"), [(1, 1), (1, 2), (2, 0), (2, 1), (2, 3)])
+@pytest.mark.parametrize(
+    ("slots", "waiting"),
+    [
+        (1, 1),
+        pytest.param(1, 2, marks=SLOW),
+        pytest.param(2, 0, marks=SLOW),
+        pytest.param(2, 1, marks=SLOW),
+        pytest.param(2, 3, marks=SLOW),
+    ],
+)
 def test_ends_against_each_other_and_an_enqueue(
     db: fdb.Database, fresh: Callable[..., Any], slots: int, waiting: int
 ) -> None:
@@ -90,7 +101,7 @@ def test_ends_against_each_other_and_an_enqueue(
     assert explore(db, start) >= 2
 
 
-@pytest.mark.parametrize("waiting", [0, 1])
+@pytest.mark.parametrize("waiting", [0, pytest.param(1, marks=SLOW)])
 def test_enqueues_against_each_other_and_an_end(
     db: fdb.Database, fresh: Callable[..., Any], waiting: int
 ) -> None:
@@ -110,7 +121,7 @@ def test_enqueues_against_each_other_and_an_end(
     assert explore(db, start) >= 4
 
 
-@pytest.mark.parametrize("concurrency", [None, 3])
+@pytest.mark.parametrize("concurrency", [3, pytest.param(None, marks=SLOW)])
 def test_takers_of_a_window_against_an_end_and_an_enqueue(
     db: fdb.Database, fresh: Callable[..., Any], concurrency: int | None
 ) -> None:
@@ -154,7 +165,7 @@ WAYS: dict[str, Callable[[Queue, Delivery], Operation]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("waiting", [1, 2])
+@pytest.mark.parametrize("waiting", [1, pytest.param(2, marks=SLOW)])
 def test_a_hand_over_against_what_becomes_of_the_other_message(
     db: fdb.Database, fresh: Callable[..., Any], way: str, waiting: int
 ) -> None:
@@ -171,7 +182,7 @@ def test_a_hand_over_against_what_becomes_of_the_other_message(
     assert explore(db, start) >= 2
 
 
-@pytest.mark.parametrize("waiting", [1, 2, 3])
+@pytest.mark.parametrize("waiting", [1, pytest.param(2, marks=SLOW), pytest.param(3, marks=SLOW)])
 def test_a_hand_over_against_the_cancelling_of_those_that_wait(
     db: fdb.Database, fresh: Callable[..., Any], waiting: int
 ) -> None:
@@ -192,8 +203,17 @@ def test_a_hand_over_against_the_cancelling_of_those_that_wait(
     assert explore(db, start) >= 2
 
 
-@pytest.mark.parametrize("new", [1, 3, None])
-@pytest.mark.parametrize("waiting", [0, 1])
+@pytest.mark.parametrize(
+    ("waiting", "new"),
+    [
+        (1, 1),
+        (1, None),
+        pytest.param(0, 1, marks=SLOW),
+        pytest.param(0, None, marks=SLOW),
+        pytest.param(0, 3, marks=SLOW),
+        pytest.param(1, 3, marks=SLOW),
+    ],
+)
 def test_a_change_of_the_limit_against_a_hand_over_and_an_enqueue(
     db: fdb.Database, fresh: Callable[..., Any], waiting: int, new: int | None
 ) -> None:

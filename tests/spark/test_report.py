@@ -191,7 +191,7 @@ def model(lines: Sequence[Line], width: int) -> Report:
 
 def test_every_figure_is_that_of_the_model(spark: SparkSession) -> None:
     # Given the histories of many queues whose messages went every way there is
-    lines = [line for seed in range(40) for line in walk(f"q{seed}", seed)]
+    lines = [line for seed in range(80) for line in walk(f"q{seed}", seed)]
     assert {line.transition for line in lines} == set(EDGES)
     # When they are reported on at once
     report = summarize(table(spark, lines), width=60)

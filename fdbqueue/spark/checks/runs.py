@@ -1,4 +1,4 @@
-"""More checks of runs of tools/chaos: browsers, transitions, counters and failures."""
+"""More checks of runs of tools/chaos: browsers, transitions, counters, limits and failures."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from .violations import THIS, as_findings, check_rows, union
 
 
 def findings(actions: DataFrame, operations: DataFrame, rules: Rules) -> DataFrame:
-    """All findings about browsers, transitions, counters and failures."""
+    """All findings about browsers, transitions, counters, limits of keys and failures."""
+    beyond = operations.where("name = 'limit'")
     failed = operations.where("name in ('died', 'crashed', 'stuck')")
     return union(
         [
             *_browsed(operations, actions, rules),
             *_replayed(operations, actions, rules),
             *_counters(operations, actions),
+            as_findings(beyond, "limits", "{queue} {what}", refs=THIS),
             as_findings(failed, F.col("name"), "{who} {queue} {what}", refs=THIS),
         ]
     )

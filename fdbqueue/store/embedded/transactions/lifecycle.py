@@ -73,12 +73,12 @@ def _begin(tr: Transaction, request: CommitRequest) -> Future:
 
 def _end(tr: Transaction, request: CommitRequest, future: Pending) -> None:
     """End a commit that was made in the background."""
-    error: BaseException | None = None
+    error = None
     with tr.lock:
-        try:
-            _settled(tr, request)
-        except Exception as failure:
-            error = failure
+        if request.error is not None:
+            error = _failure(tr, request)
+        else:
+            tr.committed, tr.committed_version, tr.order = True, request.version, request.order
         _finish(tr, error)
     future.complete(error=error)
 
@@ -129,7 +129,9 @@ def _commit(
         faults.active.commit(store.committer, request)
     else:
         store.committer.commit(request)
-    _settled(tr, request)
+    if request.error is not None:
+        raise _failure(tr, request)
+    tr.committed, tr.committed_version, tr.order = True, request.version, request.order
 
 
 def _commit_with_faults(
@@ -145,15 +147,12 @@ def _commit_with_faults(
     then()
 
 
-def _settled(tr: Transaction, request: CommitRequest) -> None:
-    """Note what became of a request; raises its error."""
-    if request.error is not None:
-        if request.conflicting:
-            tr.conflicting = list(conflicting(tr.reads, request.conflicting))
-        raise request.error
-    tr.committed = True
-    tr.committed_version = request.version
-    tr.order = request.order
+def _failure(tr: Transaction, request: CommitRequest) -> BaseException:
+    """Why a request was not committed."""
+    if request.conflicting:
+        tr.conflicting = list(conflicting(tr.reads, request.conflicting))
+    assert request.error is not None
+    return request.error
 
 
 def _commit_size(request: CommitRequest) -> int:
