@@ -121,7 +121,8 @@ def test_enqueues_against_each_other_and_an_end(
     assert explore(db, start) >= 4
 
 
-@pytest.mark.parametrize("concurrency", [3, pytest.param(None, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("concurrency", [3, None])
 def test_takers_of_a_window_against_an_end_and_an_enqueue(
     db: fdb.Database, fresh: Callable[..., Any], concurrency: int | None
 ) -> None:
@@ -207,7 +208,7 @@ def test_a_hand_over_against_the_cancelling_of_those_that_wait(
     ("waiting", "new"),
     [
         (1, 1),
-        (1, None),
+        pytest.param(1, None, marks=SLOW),
         pytest.param(0, 1, marks=SLOW),
         pytest.param(0, None, marks=SLOW),
         pytest.param(0, 3, marks=SLOW),
