@@ -115,7 +115,7 @@ def test_another_checkout_is_what_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_fdbqueue_and_the_recipe_take_part() -> None:
-    cells = (ENQUEUE, RECEIVE, Cell("receive", 100, 2), WORKER)
+    cells = (ENQUEUE, RECEIVE, Cell("enqueue", 100, 2), Cell("receive", 100, 2), WORKER)
     found = run.live(PEERS["fdbqueue, embedded"], cells, seconds=0.3, messages=100)
     assert (found.lost, found.doubled) == (0, 0)
     assert set(found.cells) == {*cells}
