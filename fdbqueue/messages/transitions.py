@@ -27,18 +27,21 @@ def record(
     """
     messages = list(messages)
     _counted(tr, scope, transition, _tally(messages))
-    if messages and transition.target is State.READY:
-        changes.announce(tr, scope, messages)
+    if transition.target is State.READY:
+        # One that waits for a slot of its key is nothing to wake for.
+        ready = [each for each in messages if each.turn is None]
+        if ready:
+            changes.announce(tr, scope, ready)
     for message in messages:
         _tidy(tr, scope, transition, message)
-    ready = 0
+    let_out = 0
     if transition.target in ENDS or transition.target is State.DEAD:
-        ready = hand_over.ended(tr, scope, messages)
+        let_out = hand_over.ended(tr, scope, messages)
     elif transition.source is State.READY:
-        ready = hand_over.taken(tr, scope, messages)
+        let_out = hand_over.taken(tr, scope, messages)
     if scope.options.history_seconds is not None:
         history.record(tr, scope, transition, messages)
-    return ready
+    return let_out
 
 
 @transactional

@@ -9,7 +9,7 @@ from typing import Any, Generic, Self
 
 from ..consumers import wakeups
 from ..errors import InvalidArgument
-from ..messages.enqueue import admission, back_pressure, index_allocation
+from ..messages.enqueue import admission, append_key, back_pressure, index_allocation
 from ..messages.enqueue.back_pressure import TIMEOUT_SECONDS
 from ..schema.keys import OnceKeys
 from ..store.binding import fdb
@@ -19,7 +19,7 @@ from ..values import durations, serializers
 from ..values.content import check_headers
 from ..values.durations import Seconds
 from ..values.model import Enqueued, Headers, NewMessage, T
-from ..values.options import DEFAULT_PRIORITY
+from ..values.options import DEFAULT_PRIORITY, check_name
 from ..values.serializers import BytesSerializer, Serializer
 from .handle import Handle, Transactor, composed
 from .validation import drafts
@@ -89,11 +89,11 @@ class Enqueuing(Handle, Generic[T]):
         ``InvalidOptions``, ``InvalidName``, ``QueueNotFound``, ``QueueFull``.
         """
         plain = (
-            (at is None and ttl is None and dedup_id is None and unique is None and key is None)
+            (at is None and ttl is None and dedup_id is None and unique is None)
             and (max_attempts is None and backoff is None and timeout is TIMEOUT_SECONDS)
             and (type(delay) is float and delay == 0.0)
         )
-        message_id = self._enqueue_plain(tr, payload, priority, headers) if plain else None
+        message_id = self._enqueue_plain(tr, payload, priority, headers, key) if plain else None
         if message_id is not None:
             return message_id
         message = NewMessage(
@@ -112,10 +112,15 @@ class Enqueuing(Handle, Generic[T]):
         return self.enqueue_many(tr, [message], timeout=timeout)[0]
 
     def _enqueue_plain(
-        self, tr: Transactor, value: T, priority: int, headers: Headers | None
+        self,
+        tr: Transactor,
+        value: T,
+        priority: int,
+        headers: Headers | None,
+        key: str | None,
     ) -> str | None:
-        """Enqueue a message that has nothing beside its envelope; None where the queue asks for
-        more."""
+        """Enqueue a message that has nothing beside its envelope, but perhaps a key; None where the
+        queue asks for more."""
         serializer = self._serializer
         payload: Any = value
         if type(value) is not bytes or type(serializer) is not BytesSerializer:
@@ -123,18 +128,18 @@ class Enqueuing(Handle, Generic[T]):
         known = self._entry.known
         if known is not None and len(payload) > known.plain_bytes:
             return None
-        return composed(
-            tr,
-            self._keys.once,
-            index_allocation.append_plain,
-            self._entry,
+        envelope = (
             payload,
             priority,
             None if headers is None else check_headers(headers),
             serializer.content_type,
             self._clock.now_ms(tr),
-            wrote=bool,
         )
+        once, entry = self._keys.once, self._entry
+        if key is None:
+            return composed(tr, once, index_allocation.append_plain, entry, *envelope, wrote=bool)
+        terms = *envelope, check_name(key)
+        return composed(tr, once, append_key.append, entry, *terms, wrote=bool)
 
     def enqueue_many(
         self,

@@ -18,6 +18,9 @@ from .keys import QueueKeys, RootKeys
 from .subscription_definitions import Definition
 from .subscription_index import SubscriptionIndex
 
+MAX_WAITED = 1_000
+"""Of how many keys a process remembers that they had a backlog."""
+
 
 class Chore:
     """Something that each handle on a queue does now and then."""
@@ -48,7 +51,8 @@ class Scope:
     strays: when to read for leases of another cluster; see ``lease_expiry``. levels: the level of
     each priority. index: which subscriptions want a message; None where there is none. plain_bytes:
     the largest payload that is stored unchanged, with nothing beside its message; negative if the
-    queue has bounds, a history, or another order than that of arrival.
+    queue has bounds, a history, or another order than that of arrival. waited: keys that had a
+    backlog lately, as far as this process knows.
     """
 
     __slots__ = (
@@ -63,6 +67,7 @@ class Scope:
         "root",
         "strays",
         "subscriptions",
+        "waited",
     )
 
     def __init__(
@@ -87,6 +92,13 @@ class Scope:
         self.strays = strays
         self.levels = tuple(map(options.level, range(options.max_priority + 1)))
         self.plain_bytes = _plain_bytes(options)
+        self.waited: set[str] = set()
+
+    def note_backlog(self, key: str) -> None:
+        """Note that a key has a backlog."""
+        if len(self.waited) >= MAX_WAITED:
+            self.waited.clear()
+        self.waited.add(key)
 
     def version(self, tr: fdb.Transaction) -> int:
         """The version at which the transaction reads."""

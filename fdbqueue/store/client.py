@@ -3,7 +3,7 @@
 The bindings check and convert every key, value and element, which takes most of their time. Here a
 transaction passes bytes on to the client library, and leaves all else to the bindings. The embedded
 engine's futures are objects of Python: a result is taken from one as it is, without pointers to its
-bytes. Elements are packed into the same bytes as the bindings' tuple layer packs: the two types
+bytes. Elements are packed into the same bytes as the bindings' tuple layer packs: the three types
 that hot keys have.
 """
 
@@ -22,6 +22,7 @@ from .location import Engine
 
 _ZERO = 0x14
 _BYTES = b"\x01"
+_TEXT = b"\x02"
 INT_SIZES = tuple(bytes([_ZERO + size]) for size in range(9))
 
 
@@ -34,6 +35,11 @@ def pack_int(number: int) -> bytes:
 def pack_bytes(data: bytes) -> bytes:
     """A byte string."""
     return _BYTES + data.replace(b"\x00", b"\x00\xff") + b"\x00"
+
+
+def pack_text(text: str) -> bytes:
+    """A string."""
+    return _TEXT + text.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
 
 
 def parse_int(key: bytes, begin: int) -> tuple[int, int]:

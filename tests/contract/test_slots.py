@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -157,6 +158,66 @@ def test_producers_of_different_keys_conflict_with_nobody(db: Database, queue: Q
         queue.enqueue_many(db, keyed(f"key {n}", 2))
     assert not conflicts(db, [enqueuing(queue, f"key {n}") for n in range(20)])
     assert left(db, queue) == 20 * (3 + 1 + 2)
+
+
+def test_a_message_is_stored_the_same_alone_and_in_a_list(
+    db: Database, space: fdb.Subspace, clock: ManualClock
+) -> None:
+    def stored(name: str, enqueue: Callable[[Queue, NewMessage], str]) -> object:
+        queue = Queue.create(
+            db, name, root=space, key_concurrency=2, key_window=2, compression="none", clock=clock
+        )
+        queue.subscribe(db, "all", selector="n > 0")
+        ids = [
+            enqueue(queue, NewMessage(b"%d" % n, 3 + n % 2, {"n": n} if n else None, key="a"))
+            for n in range(4)
+        ]
+        found = [queue.get(db, each) for each in ids]
+        sound(db, queue)
+        every = queue._keys.all()
+        rows = list(db.get_range(every.start, every.stop))
+        changes = [kv.value for kv in rows if kv.key.startswith(queue._keys.change)]
+        kinds = [kv.key[len(queue._keys.prefix) :][:2] for kv in rows]
+        states = [
+            replace(each, message=replace(each.message, id="", enqueued_at_ms=0))
+            for each in found
+            if each
+        ]
+        return kinds, changes, queue.keys["a"].state(db).in_window, queue.depth(db), states
+
+    assert stored(
+        "alone",
+        lambda queue, m: queue.enqueue(
+            db, m.payload, priority=m.priority, headers=m.headers, key=m.key
+        ),
+    ) == stored("listed", lambda queue, m: queue.enqueue_many(db, [m])[0])
+
+
+def test_a_producer_that_remembers_a_backlog_sees_that_it_is_gone(
+    db: Database, queue: Queue, space: fdb.Subspace, clock: ManualClock
+) -> None:
+    # Given a producer that has met a backlog, which has been emptied since
+    queue.enqueue_many(db, keyed("a", 4))
+    queue.enqueue(db, b"4", key="a")
+    other = Queue.open(db, "jobs", root=space, clock=clock)
+    while found := other.receive_many(db, 10):
+        other.ack_many(db, found)
+    # When it enqueues again, then as many of its messages are out as may be
+    for n in range(5, 10):
+        queue.enqueue(db, b"%d" % n, key="a")
+    assert counts(db, queue) == (3, 2)
+    assert payloads(other.receive_many(db, 10)) == [b"5", b"6", b"7"]
+    sound(db, queue)
+
+
+def test_a_message_that_waits_for_a_slot_wakes_nobody(db: Database, queue: Queue) -> None:
+    queue.enqueue_many(db, keyed("a", 3))
+    before = db.get(queue._keys.change)
+    queue.enqueue(db, b"3", key="a")
+    queue.enqueue_many(db, keyed("a", 2, 4))
+    assert db.get(queue._keys.change) == before
+    queue.enqueue_many(db, [*keyed("a", 1), *keyed("b", 1)])
+    assert db.get(queue._keys.change) != before
 
 
 def test_those_that_begin_a_backlog_conflict_and_no_slot_is_given_twice(

@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...schema.codec.atomic import pack_counters
-from ...schema.codec.delayed import pack_delayed
-from ...schema.codec.lookup import Turn
+from ...schema.codec.delayed import pack_message
+from ...schema.codec.envelopes import pack_envelope
+from ...schema.codec.lookup import Turn, pack_place
 from ...schema.codec.slots import Backlog, pack_backlog
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from ...values.limits import Allowed
-from .. import lookup
+from ...values.model import Position
 
 
-def last(tr: fdb.Transaction, keys: QueueKeys, key: str) -> fdb.FDBRange:
-    """Issue a snapshot read of the last message that waits."""
-    every = keys.waiting.under(key)
-    return tr.snapshot.get_range(every.start, every.stop, limit=1, reverse=True)
+def last(tr: fdb.Transaction, keys: QueueKeys, key: str) -> fdb.Key:
+    """Issue a snapshot read of the key of the last message that waits."""
+    return tr.snapshot.get_key(fdb.KeySelector.last_less_than(keys.waiting.under(key).stop))
 
 
 def first(tr: fdb.Transaction, keys: QueueKeys, key: str, limit: int) -> fdb.FDBRange:
@@ -34,9 +34,10 @@ def first(tr: fdb.Transaction, keys: QueueKeys, key: str, limit: int) -> fdb.FDB
     return tr.snapshot.get_range(every.start, every.stop, limit=limit)
 
 
-def number(keys: QueueKeys, rows: fdb.FDBRange) -> int | None:
-    """The number of the message that was read; None if none was there."""
-    return next((keys.waiting.parse(kv.key)[1] for kv in rows), None)
+def number(keys: QueueKeys, key: str, read: fdb.Key) -> int:
+    """The number of the last message that waits; 0 if none does."""
+    found = read.value
+    return keys.waiting.parse(found)[1] if found.startswith(keys.waiting.begin(key)) else 0
 
 
 def begin(
@@ -50,11 +51,22 @@ def put(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, n: int) ->
     """Let a message wait under a number; returns it with its place."""
     turn = Turn(message.envelope.key or "", n, message.position.random)
     envelope = replace(message.envelope, id=message.id, slot=None, window=None)
-    waiting = replace(message, envelope=envelope, turn=turn)
-    tr[lookup.key(keys, turn)] = pack_delayed(message.position, envelope)
-    lookup.point(tr, keys, waiting, turn)
+    write(tr, keys, turn, message.id, message.position, pack_envelope(envelope))
+    return replace(message, envelope=envelope, turn=turn)
+
+
+def write(
+    tr: fdb.Transaction,
+    keys: QueueKeys,
+    turn: Turn,
+    message_id: str,
+    position: Position,
+    packed: bytes,
+) -> None:
+    """Write a message that waits, given its stored envelope. Blindly."""
+    tr.set(keys.waiting(*turn), pack_message(position, packed))
+    tr.set(keys.moved(message_id), pack_place(turn))
     _count(tr, keys, turn.key, 1)
-    return waiting
 
 
 def put_first(

@@ -25,7 +25,7 @@ def change(
 ) -> KeyLimits:
     """Change a key's own limits, and drop some; returns its limits. One round trip.
 
-    Conflicts with all enqueues and ends of the key.
+    Conflicts with ends of the key, and with its enqueues but those to a backlog.
     """
     row = scope.keys.limits(key)
     own = unpack_limits(tr.get(row).value)

@@ -4,51 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from ...schema.codec.envelopes import Envelope
 from ...schema.keys import KindKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
 from . import backlog, limits, permits
-from .permits import Permits
+from .permits import Numbers, Permits
+
+
+class Limits(NamedTuple):
+    """The reads of what a key may do and does, issued and not awaited.
+
+    own: its LIMITS. held: by kind of permit, the rows that are held; None if the queue has no such
+    limit, and so probably the key has none.
+    """
+
+    own: fdb.Value
+    held: list[fdb.FDBRange | None]
 
 
 class Reads(NamedTuple):
     """The reads of a key, issued and not awaited.
 
-    held: by kind of permit, the rows that are held; None if the queue has no such limit, and so
-    probably the key has none.
+    last: the last message that waits. limits: None where the key probably has a backlog, since it
+    had one lately: then they do not matter.
     """
 
-    limits: fdb.Value
     backlog: fdb.Value
-    held: list[fdb.FDBRange | None]
-    last: fdb.FDBRange
+    last: fdb.Key
+    limits: Limits | None
 
 
 def reads(
     tr: fdb.Transaction, scope: Scope, envelopes: Sequence[Envelope]
 ) -> dict[str, Reads] | None:
-    """Issue the reads of the keys that messages have: what is held, and the last message that
-    waits, at snapshot isolation. None if no message has a key."""
+    """Issue the reads of the keys that messages have. None if no message has a key."""
     wanted = dict.fromkeys([envelope.key for envelope in envelopes if envelope.key])
-    if not wanted:
-        return None
+    return {key: read(tr, scope, key) for key in wanted} if wanted else None
+
+
+def read(tr: fdb.Transaction, scope: Scope, key: str) -> Reads:
+    """Issue the reads of a key: what is held, and the last message that waits, at snapshot
+    isolation."""
+    known = tr.get(scope.keys.backlog(key)), backlog.last(tr, scope.keys, key)
+    return Reads(*known, None if key in scope.waited else _limits(tr, scope, key))
+
+
+def _limits(tr: fdb.Transaction, scope: Scope, key: str) -> Limits:
     keys, options = scope.keys, scope.options
-    usual = options.key_concurrency, options.key_window
-    return {
-        key: Reads(
-            tr.get(keys.limits(key)),
-            tr.get(keys.backlog(key)),
-            [
-                None if limit is None else _held(tr, rows, key)
-                for rows, limit in zip(permits.kinds(keys), usual, strict=True)
-            ],
-            backlog.last(tr, keys, key),
-        )
-        for key in wanted
-    }
+    usual = zip(permits.kinds(keys), (options.key_concurrency, options.key_window), strict=True)
+    return Limits(
+        tr.get(keys.limits(key)),
+        [None if limit is None else _held(tr, rows, key) for rows, limit in usual],
+    )
 
 
 def _held(tr: fdb.Transaction, rows: KindKeys[str, int], key: str) -> fdb.FDBRange:
@@ -63,25 +73,44 @@ def take(
 
     What a message does not hold is not in its envelope.
     """
-    keys = {key: _Key(tr, scope, key, reads) for key, reads in found.items()}
+    keys = {key: Taking(tr, scope, key, reads) for key, reads in found.items()}
     return [
-        keys[message.envelope.key].place(message) if message.envelope.key else message
+        _placed(tr, scope, keys[message.envelope.key], message) if message.envelope.key else message
         for message in messages
     ]
 
 
-class _Key:
-    """A key in a transaction that enqueues messages with it."""
+def _placed(
+    tr: fdb.Transaction, scope: Scope, key: Taking, message: StoredMessage
+) -> StoredMessage:
+    given = key.give(message.id)
+    if given is None:
+        return backlog.put(tr, scope.keys, message, key.following())
+    slot, place = given
+    return replace(message, envelope=replace(message.envelope, slot=slot, window=place))
+
+
+@final
+class Taking:
+    """A key in a transaction that enqueues messages with it.
+
+    Another round trip if a key has no backlog that had one lately.
+    """
+
+    __slots__ = ("_allowed", "_key", "_last", "_permits", "_reads", "_scope", "_tr", "_waits")
 
     def __init__(self, tr: fdb.Transaction, scope: Scope, key: str, reads: Reads) -> None:
         self._tr, self._scope, self._key, self._reads = tr, scope, key, reads
-        self._allowed = limits.effective(scope, reads.limits.value).allowed
         self._waits = reads.backlog.present()
         self._last: int | None = None
-        self._permits: list[Permits] = []
-        if not self._waits:
-            each = zip(permits.kinds(scope.keys), self._allowed, reads.held, strict=True)
-            self._permits = [self._look(*one) for one in each]
+        if self._waits:
+            scope.note_backlog(key)
+            return
+        scope.waited.discard(key)
+        own, held = reads.limits or _limits(tr, scope, key)
+        self._allowed = limits.effective(scope, own.value).allowed
+        each = zip(permits.kinds(scope.keys), self._allowed, held, strict=True)
+        self._permits = [self._look(*one) for one in each]
 
     def _look(
         self, rows: KindKeys[str, int], limit: int | None, held: fdb.FDBRange | None
@@ -90,16 +119,21 @@ class _Key:
             held = _held(self._tr, rows, self._key)
         return Permits(self._tr, rows, self._key, limit, held)
 
-    def place(self, message: StoredMessage) -> StoredMessage:
-        """Give the message a slot, or let it wait."""
-        tr, keys = self._tr, self._scope.keys
+    def give(self, message_id: str) -> Numbers | None:
+        """What a message gets to become ready; None if it has to wait: then so have all that
+        follow."""
         if not self._waits:
-            for slot, place in permits.give(self._permits, [message.id]):
-                return replace(message, envelope=replace(message.envelope, slot=slot, window=place))
+            for given in permits.give(self._permits, [message_id]):
+                return given
             settled = None if any(each.over for each in self._permits) else self._allowed
-            backlog.begin(tr, keys, self._key, self._scope.now_ms(tr), settled)
+            now_ms = self._scope.now_ms(self._tr)
+            backlog.begin(self._tr, self._scope.keys, self._key, now_ms, settled)
             self._waits = True
+        return None
+
+    def following(self) -> int:
+        """The number of the next message that waits."""
         if self._last is None:
-            self._last = backlog.number(keys, self._reads.last) or 0
+            self._last = backlog.number(self._scope.keys, self._key, self._reads.last)
         self._last += 1
-        return backlog.put(tr, keys, message, self._last)
+        return self._last

@@ -9,7 +9,12 @@ from .envelopes import Envelope, open_envelope, pack_envelope
 
 def pack_delayed(position: Position, envelope: Envelope) -> bytes:
     """The stored form of a delayed message; its index is 0 if it never had a position."""
-    return pack([position.level, position.index, position.random, pack_envelope(envelope)])
+    return pack_message(position, pack_envelope(envelope))
+
+
+def pack_message(position: Position, packed: bytes) -> bytes:
+    """As ``pack_delayed``, of a stored envelope."""
+    return pack([position.level, position.index, position.random, packed])
 
 
 def unpack_delayed(value: bytes) -> tuple[Position, Envelope]:

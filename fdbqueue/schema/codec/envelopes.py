@@ -6,7 +6,7 @@ and a later release can add one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -178,6 +178,7 @@ _BARE = Envelope(b"", 0, 0)
 _DEFAULTS = {name: getattr(_BARE, name) for name in list(FIELDS)[3:]}
 _FIELDS = tuple((number, name, _DEFAULTS.get(name, _NAMES)) for number, name in _NAMES.items())
 _VERSION_BYTE = bytes([VERSION])
+_NOTHING: dict[int, object] = {}
 _PAYLOAD, _RAW_SIZE = FIELDS["payload"], FIELDS["raw_size"]
 BESIDE = frozenset(
     FIELDS[name] for name in ("id", "expires_at_ms", "unique", "chunks", "key", "last_value")
@@ -204,16 +205,20 @@ def pack_plain(
     headers: Headers | None,
     content_type: str = BYTES,
     pack: Callable[[object], bytes] = msgpack.packb,
+    beside: Mapping[int, object] = _NOTHING,
 ) -> bytes:
     """As ``pack_envelope``, for an envelope with these fields only, but much faster. Unchecked.
 
     pack: as ``msgpack.packb``; that of one ``msgpack.Packer`` packs many in half of the time.
+    beside: more fields by their numbers in ``FIELDS``, none at its default.
     """
     stored: dict[int, object] = {1: payload, 2: priority, 3: now_ms}
     if headers:
         stored[4] = headers
     if content_type != BYTES:
         stored[32] = content_type
+    if beside:
+        stored |= beside
     return _VERSION_BYTE + pack(stored)
 
 

@@ -8,8 +8,13 @@ from typing import Any, Generic, TypeVarTuple
 
 from ...errors import CorruptData
 from ...store.binding import fdb
+from ...store.client import pack_bytes, pack_int, pack_text
 
 Ts = TypeVarTuple("Ts")
+
+
+_LARGE = 2**63
+"""From here on, and below 0, integers are left to the bindings."""
 
 
 class Kind(IntEnum):
@@ -79,7 +84,18 @@ class KindKeys(Generic[*Ts]):
 
     def begin(self, *first: object) -> bytes:
         """What the keys with these first elements begin with."""
-        return bytes(fdb.tuple.pack(first, self.prefix))
+        packed = self.prefix
+        for element in first:
+            kind = type(element)
+            if kind is str:
+                packed += pack_text(element)  # type: ignore[arg-type]
+            elif kind is bytes:
+                packed += pack_bytes(element)  # type: ignore[arg-type]
+            elif kind is int and 0 <= element < _LARGE:  # type: ignore[operator]
+                packed += pack_int(element)  # type: ignore[arg-type]
+            else:
+                return bytes(fdb.tuple.pack(first, self.prefix))
+        return packed
 
     def under(self, *first: object) -> slice:
         """The keys with these first elements, and at least one more."""
