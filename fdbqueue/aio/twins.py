@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from functools import partial, wraps
+from types import GenericAlias
 from typing import Any, Self, TypeVar
 
 from ..consumers.line import Ticket
@@ -43,6 +44,10 @@ class Twin:
         made = cls.__new__(cls)
         Twin.__init__(made, blocking)
         return made
+
+    def __class_getitem__(cls, kind: Any) -> GenericAlias:
+        """For annotations, as of the classes that type checkers see: ``aio.Queue[Order]``."""
+        return GenericAlias(cls, kind)
 
     def __repr__(self) -> str:
         return f"aio.{self.blocking!r}"
