@@ -140,8 +140,9 @@ def _attempt(
         line, expiry = snapshot.get_key(keys.first_in_line), snapshot.get_key(keys.first_expiry)
     ended = lease_rows.reads(tr, keys, ack) if ack else ()
     scope = access.entry.scope(tr)
-    # An acknowledgement may make the next message of its key ready: read again then.
-    alone = not ack or settle.done(tr, scope, ack, ended)
+    if ack and not settle.done(tr, scope, ack, ended):
+        # The next message of a key has become ready, and may be the first.
+        ready = snapshot.get_range(keys.first_ready, keys.ready_stop, limit, False, mode)
     options, first = scope.options, following.value
     access.delays = first < keys.line_end
     if access.delays and line is following:
@@ -150,7 +151,6 @@ def _attempt(
     beside = leads or not lined or not (waits or options.contention == "auto")
     common = (
         (access.common or leads)
-        and alone
         and not options.paused
         and (beside or line.value >= keys.line_end)
         and not (first < keys.delayed_end and first < _due(tr, scope))

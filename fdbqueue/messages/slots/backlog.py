@@ -31,7 +31,8 @@ def last(tr: fdb.Transaction, keys: QueueKeys, key: str) -> fdb.Key:
 def first(tr: fdb.Transaction, keys: QueueKeys, key: str, limit: int) -> fdb.FDBRange:
     """Issue a snapshot read of the first messages that wait."""
     every = keys.waiting.under(key)
-    return tr.snapshot.get_range(every.start, every.stop, limit=limit)
+    mode = fdb.StreamingMode.want_all
+    return tr.snapshot.get_range(every.start, every.stop, limit=limit, streaming_mode=mode)
 
 
 def number(keys: QueueKeys, key: str, read: fdb.Key) -> int:

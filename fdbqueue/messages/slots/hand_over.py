@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,24 +27,46 @@ MAX_LOOKED_AT = 500
 """The most rows of keys with a backlog that one transaction looks at."""
 
 
+class _Next(NamedTuple):
+    """The reads of what may become ready of a key, issued and not awaited."""
+
+    own: fdb.Value
+    first: fdb.FDBRange
+
+
 class _Reads(NamedTuple):
     """The reads of a key of which messages have ended or were taken, issued and not awaited.
 
-    held: by kind of permit, the rows of those that the messages may hold.
+    held: by kind of permit, the rows of those that the messages may hold. following: None where the
+    key probably has no backlog, since it had none lately.
     """
 
-    limits: fdb.Value
     backlog: fdb.Value
     held: list[dict[int, fdb.Value]]
-    first: fdb.FDBRange
+    following: _Next | None
+
+
+class _Freed(NamedTuple):
+    """What messages of a key with a backlog have freed, and what may get it.
+
+    freed: the numbers, by kind of permit. waited: how many of the messages have ended while they
+    waited.
+    """
+
+    key: str
+    backlog: Backlog
+    freed: list[list[int]]
+    waited: int
+    following: _Next
 
 
 def ended(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> int:
     """Free what messages that have ended hold of their keys, and hand it to those that wait;
     returns how many of these became ready.
 
-    One round trip if any of the messages has a key; another if one becomes ready, and another if
-    the key has a window, or its limits have changed. Conflicts with other ends of the same key that
+    One round trip if any of the messages has a key. Another if a key has a backlog and had none
+    lately, and if its next message is of another level; another if it has a window, and another if
+    its limits have changed. Conflicts with other ends of the same key that
     hand over to the same message, and with enqueues only where the backlog begins or ends.
     """
     return _free(tr, scope, [each for each in messages if each.envelope.key], ends=True)
@@ -64,66 +86,94 @@ def _free(
     of_key: defaultdict[str, list[StoredMessage]] = defaultdict(list)
     for message in messages:
         of_key[message.envelope.key or ""].append(message)
-    reads = {}
-    # The place of a message that was taken before is another's, who is not to be disturbed.
-    reading: tuple[fdb.TransactionRead, ...] = tr, tr.snapshot
-    for key, those in of_key.items():
-        # One that waits holds nothing. A dead letter does not either, but may still name a slot.
-        out = [each.envelope for each in those if each.turn is None]
-        numbers = {each.slot for each in out if ends}, {each.window for each in out}
-        reads[key] = _Reads(
-            tr.get(keys.limits(key)),
-            tr.get(keys.backlog(key)),
-            [
-                {n: read.get(rows(key, n)) for n in some if n is not None}
-                for read, rows, some in zip(reading, permits.kinds(keys), numbers, strict=True)
-            ],
-            backlog.first(tr, keys, key, len(those) + 1),
-        )
-    entries = []
-    for key, found in reads.items():
-        ids = {each.id for each in of_key[key]}
+    reads = {key: _read(tr, scope, key, those, ends) for key, those in of_key.items()}
+    # Where the next that wait probably go.
+    levels = {each.position.level for key in of_key.keys() & scope.waited for each in of_key[key]}
+    behind = {level: index_allocation.reads(tr, keys, level) for level in levels}
+    found = []
+    for key, (stored, held, following) in reads.items():
+        those = of_key[key]
+        ids = {each.id for each in those}
         freed = []
-        for rows, held in zip(permits.kinds(keys), found.held, strict=True):
-            freed.append([n for n, row in held.items() if (row.value or b"").decode() in ids])
+        for rows, some in zip(permits.kinds(keys), held, strict=True):
+            freed.append([n for n, row in some.items() if (row.value or b"").decode() in ids])
             for n in freed[-1]:
-                del tr[rows(key, n)]
-        if not found.backlog.present():
+                tr.clear(rows(key, n))
+        if not stored.present():
+            scope.waited.discard(key)
             continue
-        waited = sum(each.turn is not None for each in of_key[key])
-        first = found.first.to_list()
-        allowed = limits.effective(scope, found.limits.value).allowed
-        if unpack_backlog(found.backlog.value).settled == allowed:
-            # No other message could become ready before: no more can now than one kind has freed.
-            count = max(map(len, freed))
-            some = _permits(tr, scope, key, allowed, freed, count)
-            entries += _hand_over(tr, scope, key, some, count, first, waited)
-        else:
-            if waited:
-                backlog.shrink(tr, keys, key, waited, first[:1])
-            entries += _filled(tr, scope, key)
-    _make_ready(tr, scope, entries)
+        scope.note_backlog(key)
+        waited = sum(each.turn is not None for each in those)
+        found.append(
+            _Freed(
+                key,
+                unpack_backlog(stored.value),
+                freed,
+                waited,
+                following or _next(tr, scope, key, len(those)),
+            )
+        )
+    entries = _handed_over(tr, scope, found)
+    _make_ready(tr, scope, entries, behind)
     return len(entries)
 
 
-def _permits(
-    tr: fdb.Transaction,
-    scope: Scope,
-    key: str,
-    allowed: Allowed,
-    freed: Sequence[Sequence[int]],
-    count: int,
-) -> list[Permits]:
-    """What ``count`` messages may be given. Of a kind of which the transaction has freed as many,
-    no others are looked at; of another, by a snapshot read."""
-    found = []
-    for rows, limit, numbers in zip(permits.kinds(scope.keys), allowed, freed, strict=True):
-        held: fdb.FDBRange | None = None
-        if limit is not None and len(numbers) < count:
-            every = rows.under(key)
-            held = tr.snapshot.get_range(every.start, every.stop)
-        found.append(Permits(tr, rows, key, limit, held, numbers))
-    return found
+def _read(
+    tr: fdb.Transaction, scope: Scope, key: str, messages: Sequence[StoredMessage], ends: bool
+) -> _Reads:
+    # The place of a message that was taken before is another's, who is not to be disturbed.
+    reading: tuple[fdb.TransactionRead, ...] = tr, tr.snapshot
+    # One that waits holds nothing. A dead letter does not either, but may still name a slot.
+    out = [each.envelope for each in messages if each.turn is None]
+    numbers = {each.slot for each in out if ends}, {each.window for each in out}
+    kinds = zip(reading, permits.kinds(scope.keys), numbers, strict=True)
+    return _Reads(
+        tr.get(scope.keys.backlog(key)),
+        [{n: read.get(rows(key, n)) for n in some if n is not None} for read, rows, some in kinds],
+        _next(tr, scope, key, len(messages)) if key in scope.waited else None,
+    )
+
+
+def _next(tr: fdb.Transaction, scope: Scope, key: str, count: int) -> _Next:
+    """Issue the reads of a key's own limits, and of ``count`` messages that wait and another."""
+    return _Next(tr.get(scope.keys.limits(key)), backlog.first(tr, scope.keys, key, count + 1))
+
+
+def _handed_over(
+    tr: fdb.Transaction, scope: Scope, found: Sequence[_Freed]
+) -> list[tuple[int, Envelope]]:
+    """Let what waits of keys become ready; returns it with its levels."""
+    allowed = [limits.effective(scope, each.following.own.value).allowed for each in found]
+    # No other message could become ready before: no more can now than one kind has freed.
+    counts = [max(map(len, each.freed)) for each in found]
+    others = [
+        _others(tr, scope, *one) if one[0].backlog.settled == one[1] else None
+        for one in zip(found, allowed, counts, strict=True)
+    ]
+    entries = []
+    for each, now, count, held in zip(found, allowed, counts, others, strict=True):
+        rows = each.following.first.to_list()
+        if held is None:
+            if each.waited:
+                backlog.shrink(tr, scope.keys, each.key, each.waited, rows[:1])
+            entries += _filled(tr, scope, each.key)
+            continue
+        kinds = zip(permits.kinds(scope.keys), now, held, each.freed, strict=True)
+        some = [Permits(tr, kind, each.key, limit, of, n) for kind, limit, of, n in kinds]
+        entries += _hand_over(tr, scope, each.key, some, count, rows, each.waited)
+    return entries
+
+
+def _others(
+    tr: fdb.Transaction, scope: Scope, freed: _Freed, allowed: Allowed, count: int
+) -> list[fdb.FDBRange | None]:
+    """Issue snapshot reads of what is held of the kinds of permit of which fewer than ``count``
+    were freed: others of these have to be free."""
+    kinds = zip(permits.kinds(scope.keys), allowed, freed.freed, strict=True)
+    return [
+        None if limit is None or len(some) == count else permits.held(tr.snapshot, rows, freed.key)
+        for rows, limit, some in kinds
+    ]
 
 
 @transactional
@@ -165,8 +215,7 @@ def refill(tr: fdb.Transaction, scope: Scope, begin: bytes) -> tuple[int, bytes]
 def _filled(tr: fdb.Transaction, scope: Scope, key: str) -> list[tuple[int, Envelope]]:
     keys = scope.keys
     stored, own = tr.get(keys.backlog(key)), tr.get(keys.limits(key))
-    every = [rows.under(key) for rows in permits.kinds(keys)]
-    held = [tr.get_range(each.start, each.stop) for each in every]
+    held = [permits.held(tr, rows, key) for rows in permits.kinds(keys)]
     first = backlog.first(tr, keys, key, MAX_FILLED + 1)
     if not stored.present():
         return []
@@ -211,12 +260,23 @@ def _hand_over(
     return entries
 
 
-def _make_ready(tr: fdb.Transaction, scope: Scope, entries: Sequence[tuple[int, Envelope]]) -> None:
-    """Put messages behind all others of their levels, as an enqueue does."""
+def _make_ready(
+    tr: fdb.Transaction,
+    scope: Scope,
+    entries: Sequence[tuple[int, Envelope]],
+    behind: Mapping[int, index_allocation.Reads] | None = None,
+) -> None:
+    """Put messages behind all others of their levels, as an enqueue does.
+
+    behind: the reads of the ends of some levels, if they have been issued.
+    """
     if not entries:
         return
     keys = scope.keys
-    messages = index_allocation.assign(tr, scope, entries)
+    ends = dict(behind or {})
+    for level in {level for level, _ in entries} - ends.keys():
+        ends[level] = index_allocation.reads(tr, keys, level)
+    messages = index_allocation.assign(tr, scope, entries, ends)
     for message in messages:
         tr[keys.ready(message.position)] = pack_envelope(message.envelope)
         lookup.point(tr, keys, message, message.position)

@@ -18,8 +18,7 @@ def state(tr: fdb.Transaction, scope: Scope, key: str) -> KeyState:
     keys, snapshot = scope.keys, tr.snapshot
     own, known = snapshot.get(keys.limits(key)), snapshot.get(keys.backlog(key))
     count = snapshot.get(keys.backlog_count(key, 0))
-    every = [rows.under(key) for rows in permits.kinds(keys)]
-    slots, places = (snapshot.get_range(each.start, each.stop) for each in every)
+    slots, places = (permits.held(snapshot, rows, key) for rows in permits.kinds(keys))
     first = backlog.first(tr, keys, key, 1).to_list()
     (waiting,) = unpack_counters(count.value, 1)
     waits = known.present()

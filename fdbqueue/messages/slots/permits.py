@@ -21,6 +21,12 @@ def kinds(keys: QueueKeys) -> tuple[KindKeys[str, int], KindKeys[str, int]]:
     return keys.slot, keys.window
 
 
+def held(tr: fdb.TransactionRead, rows: KindKeys[str, int], key: str) -> fdb.FDBRange:
+    """Issue a read of the permits of one kind that are held."""
+    every = rows.under(key)
+    return tr.get_range(every.start, every.stop, streaming_mode=fdb.StreamingMode.want_all)
+
+
 class Permits:
     """The slots of a key, or the places of its window, in a transaction.
 
@@ -35,7 +41,7 @@ class Permits:
         rows: KindKeys[str, int],
         key: str,
         limit: int | None,
-        held: Iterable[fdb.KeyValue] | None,
+        held: fdb.FDBRange | None,
         freed: Sequence[int] = (),
     ) -> None:
         self._tr, self._rows, self._key, self.limit = tr, rows, key, limit

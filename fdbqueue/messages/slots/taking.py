@@ -57,13 +57,8 @@ def _limits(tr: fdb.Transaction, scope: Scope, key: str) -> Limits:
     usual = zip(permits.kinds(keys), (options.key_concurrency, options.key_window), strict=True)
     return Limits(
         tr.get(keys.limits(key)),
-        [None if limit is None else _held(tr, rows, key) for rows, limit in usual],
+        [None if limit is None else permits.held(tr.snapshot, rows, key) for rows, limit in usual],
     )
-
-
-def _held(tr: fdb.Transaction, rows: KindKeys[str, int], key: str) -> fdb.FDBRange:
-    every = rows.under(key)
-    return tr.snapshot.get_range(every.start, every.stop)
 
 
 def take(
@@ -116,7 +111,7 @@ class Taking:
         self, rows: KindKeys[str, int], limit: int | None, held: fdb.FDBRange | None
     ) -> Permits:
         if held is None and limit is not None:  # A limit that the queue does not have.
-            held = _held(self._tr, rows, self._key)
+            held = permits.held(self._tr.snapshot, rows, self._key)
         return Permits(self._tr, rows, self._key, limit, held)
 
     def give(self, message_id: str) -> Numbers | None:

@@ -122,13 +122,18 @@ def fdb_transaction_get_key(
             return failed(error.code)
         try:
             start = key + b"\0" if or_equal else key
-            if tr.plain and 0 <= offset <= 1 and not tr.writes.shadows:
+            found = None
+            if tr.plain and 0 <= offset <= 1:
                 view = read_view.current(tr)
                 if offset:
                     found = view.edge(start, limit, last=False) or limit
+                    passed = start, found + b"\0"
                 else:
                     found = view.edge(b"", start if start < limit else limit, last=True) or b""
-            else:
+                    passed = found, start
+                if tr.writes.shadows and tr.writes.touches(*passed):
+                    found = None
+            if found is None:
                 found = _reader(tr, snapshot).resolve(Selector(start, offset)).key
             if not snapshot:
                 tr.note_read_range(*key_conflict(Selector(start, offset), found))
@@ -168,21 +173,22 @@ def fdb_transaction_get_range(
             and begin_offset == end_offset == 1
             and low < high <= SYSTEM
             and limit >= 0 <= target_bytes
-            and not tr.writes.shadows
         ):
             try:
                 rows, more = read_view.current(tr).range(low, high, bool(reverse), limit, size)
-                if not snapshot:
-                    if more and reverse:
-                        low = rows[-1][0]
-                    elif more:
-                        high = rows[-1][0] + b"\0"
-                    tr.note_read_range(low, high)
-                return Future((rows, more))
+                first, last = low, high
+                if more and reverse:
+                    first = rows[-1][0]
+                elif more:
+                    last = rows[-1][0] + b"\0"
+                if not (tr.writes.shadows and tr.writes.touches(first, last)):
+                    if not snapshot:
+                        tr.note_read_range(first, last)
+                    return Future((rows, more))
             except Exception as error:
                 return _failed(tr, error)
-        first, last = Selector(low, begin_offset), Selector(high, end_offset)
-        return _get_range(tr, begin, first, end, last, limit or UNLIMITED, size, snapshot, reverse)
+        ends = Selector(low, begin_offset), end, Selector(high, end_offset)
+        return _get_range(tr, begin, *ends, limit or UNLIMITED, size, snapshot, reverse)
 
 
 def _get_range(

@@ -53,6 +53,12 @@ class WriteMap:
             self._sorted = sorted(self.stacks)
         return self._sorted[bisect_left(self._sorted, begin) : bisect_left(self._sorted, end)]
 
+    def touches(self, begin: bytes, end: bytes) -> bool:
+        """Whether a read of a range could see something else than the snapshot."""
+        if self.cleared.overlaps(begin, end) or self.unreadable.overlaps(begin, end):
+            return True
+        return bool(self.keys(begin, end))
+
     def mutate(self, op: int, key: bytes, operand: bytes | None, conflict: bool) -> None:
         """Add a set or an atomic mutation; to set None is to clear the one key."""
         self.shadows = True
