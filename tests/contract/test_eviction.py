@@ -523,7 +523,7 @@ def test_a_handler_whose_worker_was_evicted_commits_nothing(
             begun.set()
             assert go_on.wait(DEADLINE)
 
-    with Worker(db, 1).add(queue, handle):
+    with Worker(db, 1, prefetch=0).add(queue, handle):
         assert begun.wait(DEADLINE)
         # When a person evicts its worker, and somebody else handles the message
         queue.evict(db, *queue.consumers(db))

@@ -347,11 +347,7 @@ class Life(RuleBasedStateMachine):
         found = self.queue.receive_many(self.db, most, consumer=consumer)
         if self.paused:
             assert found == []
-            # A leader of the line ends leases and delays even then; others leave them.
-            over = [r.id for r in self.of(State.LEASED) if r.lease_until <= self.now]
-            over += [r.id for r in self.of(State.DELAYED) if r.due <= self.now]
-            if any(self.is_ready(message_id) for message_id in over):
-                self.happen()
+            self.follow_a_leader()
             return
         self.happen()
         if not found:
@@ -380,6 +376,14 @@ class Life(RuleBasedStateMachine):
         gone = [r for r in candidates if not self.alive(r) and not self.is_ready(r.id)]
         for record in gone:
             self.expire(record)
+
+    def follow_a_leader(self) -> None:
+        """Of a paused queue, a leader of the line ends leases and delays; others leave them."""
+        over = [r for r in self.of(State.LEASED) if r.lease_until <= self.now]
+        over += [r for r in self.of(State.DELAYED) if r.due <= self.now]
+        found = [(record, self.queue.get(self.db, record.id)) for record in over]
+        if any(one is None or one.state is not record.state for record, one in found):
+            self.happen()
 
     def is_ready(self, message_id: str) -> bool:
         found = self.queue.get(self.db, message_id)
@@ -594,6 +598,7 @@ class Life(RuleBasedStateMachine):
         there = self.ready()
         assert self.queue.dequeue_at_most_once(self.db) is None
         assert self.queue.receive_many(self.db, 3) == []
+        self.follow_a_leader()
         DONE["pause"] += bool(there)
 
     @precondition(lambda self: self.paused)
