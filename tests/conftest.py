@@ -41,6 +41,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 import fdbqueue
 from fdbqueue.schema.codec import blocks
+from fdbqueue.store import client
 from fdbqueue.store.binding import DEFAULT, Engine, close, default_cluster_file, fdb
 from tests.seeds import (
     SEED,
@@ -157,3 +158,24 @@ def mutations(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], 
         return len(written)
 
     return count
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What reads return from now on: a number of rows for each."""
+    found: list[int] = []
+    capi: Any = fdb.impl._FDBBase.capi
+    get, wait = capi.fdb_transaction_get, client._Rows.wait
+
+    def counted_get(*args: Any) -> Any:
+        found.append(1)
+        return get(*args)
+
+    def counted_wait(self: Any) -> Any:
+        page = wait(self)
+        found.append(max(1, len(page[0])))
+        return page
+
+    monkeypatch.setattr(capi, "fdb_transaction_get", counted_get)
+    monkeypatch.setattr(client._Rows, "wait", counted_wait)
+    return found

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from fdbqueue import MessageState, NewMessage, Queue, State
 from fdbqueue.errors import LeaseLost
 from fdbqueue.messages.streams import planning
-from fdbqueue.store import client
 from fdbqueue.store.binding import fdb
 from fdbqueue.testing import ManualClock
 
@@ -25,27 +23,6 @@ def clock() -> ManualClock:
 @pytest.fixture
 def queue(db: Database, space: fdb.Subspace, clock: ManualClock) -> Queue:
     return Queue.create(db, "orders", root=space, clock=clock, lease=60)
-
-
-@pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What reads return from now on: a number of rows for each."""
-    found: list[int] = []
-    capi: Any = fdb.impl._FDBBase.capi
-    get, wait = capi.fdb_transaction_get, client._Rows.wait
-
-    def counted_get(*args: Any) -> Any:
-        found.append(1)
-        return get(*args)
-
-    def counted_wait(self: Any) -> Any:
-        page = wait(self)
-        found.append(max(1, len(page[0])))
-        return page
-
-    monkeypatch.setattr(capi, "fdb_transaction_get", counted_get)
-    monkeypatch.setattr(client._Rows, "wait", counted_wait)
-    return found
 
 
 def looked_up(

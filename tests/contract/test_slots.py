@@ -90,6 +90,47 @@ def test_a_key_that_drains_leaves_nothing(db: Database, queue: Queue) -> None:
     assert left(db, queue) == 0
 
 
+@pytest.mark.parametrize("many", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_other_keys_cost_an_operation_nothing_and_idle_ones_are_not_stored(
+    db: Database, space: fdb.Subspace, clock: ManualClock, rows: list[int], many: int
+) -> None:
+    def costs(others: int) -> tuple[int, list[int]]:
+        queue = Queue.create(db, f"beside {others}", root=space, key_concurrency=2, clock=clock)
+        # Given keys of which all messages are done
+        for begin in range(0, others, 500):
+            idle = range(begin, min(begin + 500, others))
+            queue.enqueue_many(db, [NewMessage(b"x", key=f"idle {n}") for n in idle])
+            queue.ack_many(db, queue.receive_many(db, 500))
+        every, once = queue._keys.all(), queue._keys.kind(Kind.ONCE)
+        parts = (every.start, once.start), (once.stop, every.stop)
+        stored = sum(len(db.get_range(*part)) for part in parts)
+        # And a key with a backlog, in front of others that have messages
+        queue.enqueue_many(db, keyed("a", 5))
+        for begin in range(0, others, 500):
+            standing = range(begin, min(begin + 500, others))
+            queue.enqueue_many(db, [NewMessage(b"x", key=f"other {n // 3}") for n in standing])
+        held: list[Delivery] = []
+        operations: list[Callable[[], object]] = [
+            lambda: queue.enqueue(db, b"5", key="a"),
+            lambda: queue.enqueue(db, b"0", key="b"),
+            lambda: queue.enqueue_many(db, keyed("c", 4)),
+            lambda: held.extend(queue.receive_many(db, 2)),
+            lambda: queue.ack(db, held[0]),
+            lambda: queue.reject(db, held[1], "bad"),
+            lambda: queue.keys["a"].set(db, concurrency=3),
+            lambda: queue.keys["a"].state(db),
+        ]
+        found = []
+        for operation in operations:
+            rows.clear()
+            operation()
+            found.append(sum(rows))
+        sound(db, queue)
+        return stored, found
+
+    assert costs(10) == costs(many)
+
+
 def test_a_backlog_delays_other_keys_by_the_slots_of_its_key(db: Database, queue: Queue) -> None:
     # Given a key with a backlog, which may be of any length
     queue.enqueue_many(db, keyed("noisy", 500))

@@ -390,25 +390,49 @@ def tasks(
 
 @app.command()
 def fairness(
+    only: Annotated[
+        str | None,
+        Option(
+            metavar="GROUP,…",
+            help="Only costs, waits, drain or limits; with --keep also fill, before a drain.",
+        ),
+    ] = None,
     backlog: Annotated[int, Option(min=1_000, help="Messages of the key that is noisy.")] = 20_000,
-    calls: Annotated[int, Option(min=10, help="Messages of each measurement.")] = 400,
-    rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 3,
+    quiet: Annotated[int, Option(min=100, help="Keys with one message each beside it.")] = 20_000,
+    calls: Annotated[int, Option(min=10, help="Messages of each measurement.")] = 300,
+    rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 9,
+    workers: Annotated[int, Option(min=1, max=256, help="Processes that handle messages.")] = 16,
+    keys: Annotated[int, Option(min=1, help="Keys of these, with ten messages at once.")] = 1_000,
+    kills: Annotated[bool, Option(help="Kill workers meanwhile.")] = False,
+    keep: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Keep the messages of the drain until it is done."),
+    ] = None,
     json_file: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure what keys cost, and how long quiet keys wait beside one with a backlog.
 
-    The exit code is 1 if a promised figure does not hold.
+    The exit code is 1 if a promised figure does not hold. With --keep, a run that is stopped while
+    it fills the queues goes on the next time, on the store of FDBQUEUE_STORE.
 
     \b
     Examples:
       tools/bench fairness
-      tools/bench fairness --backlog 1000000 --rounds 1
+      tools/bench fairness --only limits --workers 16 --keys 1000 --kills
+      tools/bench fairness --only drain --quiet 1000000 --backlog 1000000 --keep full
     """
-    from . import fairness as fairness_
-    from . import report
+    from fdbqueue.cli.bench import processes
 
-    figures, bars_ = fairness_.run(backlog, calls, rounds)
+    from . import fairness as fairness_
+    from . import key_limits, report
+
+    known = [*fairness_.GROUPS, *([fairness_.FILL] if keep else [])]
+    groups = _known("group", only.split(","), known) if only else [*fairness_.GROUPS]
+    limits = key_limits.Plan(workers, keys, kills)
+    kept = processes.kept(keep) if keep else None
+    plan = fairness_.Plan(backlog, quiet, calls, rounds, limits, kept)
+    figures, bars_ = fairness_.run(plan, groups, terminal.note)
     found = {
         "figures": [one.to_json() for one in figures],
         "bars": [one.to_json() for one in bars_],
@@ -418,8 +442,9 @@ def fairness(
     else:
         for one in figures:
             print(f"{one.name:<40}{one.figure:>12,.2f}")
-        print()
-        terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
+        if bars_:
+            print()
+            terminal.print_table(report.BAR, report.verdicts(bars_), report.BAR[2:])
     _write(json_file, found)
     if not all(one.holds for one in bars_):
         raise terminal.Exit(1)

@@ -1,13 +1,14 @@
 """What keys cost, and what a key with a backlog costs the others.
 
-One process does all in turn, so that other load on the machine affects all alike.
+What is compared is measured in one process, in turn and in the same state of the store, so that
+other load on the machine affects both alike.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
@@ -20,14 +21,36 @@ from fdbqueue.store.binding import fdb
 from fdbqueue.values.model import NewMessage
 from fdbqueue.values.records import record
 
+from . import key_drain, key_limits
 from .bars import Bar
 from .measure import payload
 
 SLOTS = 10
 TENANTS = 100
+FILLED_AT_ONCE = 500
 PAUSE_SECONDS = 0.004
 """Between two messages of quiet keys: consumers keep up with several times as many."""
-ENQUEUE_BAR, THROUGHPUT_BAR, WAIT_BAR, USED_BAR = 0.8, 0.6, 2.0, 0.95
+ENQUEUE_BAR, THROUGHPUT_BAR, WAIT_BAR = 0.8, 0.6, 2.0
+FAIR = {"key_window": 1, "key_concurrency": SLOTS}
+
+Say = Callable[[str], object]
+
+
+@record
+class Plan:
+    """How much to measure.
+
+    backlog: messages of the noisy key. quiet: keys with one message each beside it. calls, rounds:
+    of each kind, of which the median counts. limits: the workers and their keys. kept: where the
+    messages of the noisy and the quiet keys stay for another run; None to remove them.
+    """
+
+    backlog: int
+    quiet: int
+    calls: int
+    rounds: int
+    limits: key_limits.Plan
+    kept: bytes | None = None
 
 
 @record
@@ -42,53 +65,116 @@ class Figure:
         return asdict(self)
 
 
-def run(backlog: int, calls: int, rounds: int) -> tuple[list[Figure], list[Bar]]:
-    """Measure all, with a noisy key that has ``backlog`` messages, in ``rounds`` of some calls."""
+Found = tuple[list[Figure], list[Bar]]
+
+
+def run(plan: Plan, only: Sequence[str], say: Say) -> Found:
+    """Measure some groups of ``GROUPS``, each in processes of its own."""
+    figures: list[Figure] = []
+    bars: list[Bar] = []
+    for name in only:
+        say(f"{name} …")
+        found = (_fill if name == FILL else GROUPS[name])(plan, say)
+        figures += found[0]
+        bars += found[1]
+    return figures, bars
+
+
+def _costs(plan: Plan, say: Say) -> Found:
     with processes.scratch() as space:
-        found: tuple[list[Figure], list[Bar]]
-        found = processes.once(partial(_all, space, backlog, calls, rounds))
+        found: Found = processes.once(partial(_measure_costs, space, plan))
     return found
 
 
-def _all(space: bytes, backlog: int, calls: int, rounds: int) -> tuple[list[Figure], list[Bar]]:
-    db, root = processes.opened(space)
-    names = (f"q{n}" for n in count())
-
-    def make(**options: Any) -> Queue[bytes]:
-        return Queue.create(db, next(names), root=root, **options)
-
-    plain, keyed = make(), make(key_concurrency=SLOTS)
+def _measure_costs(space: bytes, plan: Plan) -> Found:
+    db, make = _makers(space)
+    plain, keyed, calls = make(), make(key_concurrency=SLOTS), plan.calls
+    fill(db, plain, (None for _ in range(plan.backlog)))
+    fill(db, keyed, ("noisy" for _ in range(plan.backlog)))
     figures: list[Figure] = []
-    bars: list[Bar] = []
-    _fill(db, keyed, "noisy", backlog)
-    bars += _compared(
+    bars = _compared(
         figures,
-        rounds,
+        plan.rounds,
         ("enqueue", lambda: _enqueues(db, plain, None, calls)),
         ("enqueue to a backlog", lambda: _enqueues(db, keyed, "noisy", calls)),
         Bar("enqueue to a backlog / without key", 0, ENQUEUE_BAR, at_most=False),
     )
     bars += _compared(
         figures,
-        rounds,
+        plan.rounds,
         ("throughput", lambda: _through(db, make(), lambda n: None, calls)),
         ("throughput with keys", lambda: _through(db, make(), _tenant, calls)),
         Bar("throughput with keys / without", 0, THROUGHPUT_BAR, at_most=False),
     )
-    fair = {"key_window": 1, "key_concurrency": SLOTS}
-    bars += _compared(
+    return figures, bars
+
+
+def _waits(plan: Plan, say: Say) -> Found:
+    with processes.scratch() as space:
+        found: Found = processes.once(partial(_measure_waits, space, plan))
+    return found
+
+
+def _measure_waits(space: bytes, plan: Plan) -> Found:
+    db, make = _makers(space)
+    alone, beside = make(**FAIR), make(**FAIR)
+    fill(db, beside, ("noisy" for _ in range(plan.backlog)))
+    figures: list[Figure] = []
+    bars = _compared(
         figures,
-        rounds,
-        ("p99 wait of quiet keys, ms", lambda: _wait(db, make(**fair), 0, calls)),
-        ("beside a noisy key, ms", lambda: _wait(db, make(**fair), backlog, calls)),
+        plan.rounds,
+        ("p99 wait of quiet keys, ms", lambda: _wait(db, alone, plan.calls)),
+        ("beside a noisy key, ms", lambda: _wait(db, beside, plan.calls)),
         Bar("wait beside a noisy key / without", 0, WAIT_BAR, at_most=True),
     )
-    used, most = _used(db, make(key_concurrency=SLOTS))
-    bars += [
-        Bar("share of slots in use while there is work", used, USED_BAR, at_most=False),
-        Bar("most messages of a key that were out", most, SLOTS, at_most=True),
-    ]
     return figures, bars
+
+
+def _drain(plan: Plan, say: Say) -> Found:
+    if plan.kept is None:
+        with processes.scratch() as space:
+            return _drained(space, plan, say)
+    found = _drained(plan.kept, plan, say)
+    processes.clear(plan.kept)
+    return found
+
+
+def _drained(space: bytes, plan: Plan, say: Say) -> Found:
+    processes.once(partial(key_drain.fill, space, plan.quiet, plan.backlog, say))
+    found: dict[str, float] = processes.once(partial(key_drain.run, space, plan.quiet, say))
+    ratio = found[key_drain.BESIDE] / found[key_drain.ALONE]
+    bar = Bar("drain: wait beside a noisy key / without", ratio, WAIT_BAR, at_most=True)
+    return [Figure(name, figure) for name, figure in found.items()], [bar]
+
+
+def _fill(plan: Plan, say: Say) -> Found:
+    assert plan.kept is not None
+    processes.once(partial(key_drain.fill, plan.kept, plan.quiet, plan.backlog, say))
+    return [], []
+
+
+def _limits(plan: Plan, say: Say) -> Found:
+    with processes.scratch() as space:
+        found = key_limits.run(space, plan.limits)
+    figures = [Figure(name, figure) for name, figure in found.figures.items()]
+    return figures, key_limits.judge(plan.limits, found)
+
+
+GROUPS: dict[str, Callable[[Plan, Say], Found]] = {
+    "costs": _costs,
+    "waits": _waits,
+    "drain": _drain,
+    "limits": _limits,
+}
+FILL = "fill"
+"""The group that only fills the queues of the drain, in a subspace that is kept."""
+
+
+def _makers(space: bytes) -> tuple[fdb.Database, Callable[..., Queue[bytes]]]:
+    """The store, and what makes queues in it."""
+    db, root = processes.opened(space)
+    names = (f"q{n}" for n in count())
+    return db, lambda **options: Queue.create(db, next(names), root=root, **options)
 
 
 def _compared(
@@ -98,8 +184,18 @@ def _compared(
     other: tuple[str, Callable[[], float]],
     bar: Bar,
 ) -> list[Bar]:
-    """Measure one and the other in turn; the figure of the bar is the ratio, by its median."""
-    runs = [(one[1](), other[1]()) for _ in range(rounds)]
+    """Measure one and the other in turn; the figure of the bar is the ratio, by its median.
+
+    Every other round begins with the other: what one leaves to be done, such as a checkpoint, does
+    not always fall to the same.
+    """
+    runs: list[tuple[float, float]] = []
+    for n in range(rounds):
+        if n % 2:
+            second = other[1]()
+            runs.append((one[1](), second))
+        else:
+            runs.append((one[1](), other[1]()))
     for n, (name, _) in enumerate((one, other)):
         figures.append(Figure(name, median(each[n] for each in runs)))
     return [replace(bar, figure=median(second / first for first, second in runs))]
@@ -109,10 +205,11 @@ def _tenant(n: int) -> str:
     return f"tenant {n % TENANTS}"
 
 
-def _fill(db: fdb.Database, queue: Queue[bytes], key: str, messages: int) -> None:
-    for begin in range(0, messages, 500):
-        some = range(begin, min(begin + 500, messages))
-        queue.enqueue_many(db, [NewMessage(payload(n), key=key) for n in some])
+def fill(db: fdb.Database, queue: Queue[bytes], keys: Iterable[str | None]) -> None:
+    """Enqueue a message for each of some keys."""
+    some = [NewMessage(payload(n), key=key) for n, key in enumerate(keys)]
+    for begin in range(0, len(some), FILLED_AT_ONCE):
+        queue.enqueue_many(db, some[begin : begin + FILLED_AT_ONCE])
 
 
 def _enqueues(db: fdb.Database, queue: Queue[bytes], key: str | None, calls: int) -> float:
@@ -141,9 +238,8 @@ def _through(
     return calls / (time.perf_counter() - began)
 
 
-def _wait(db: fdb.Database, queue: Queue[bytes], backlog: int, calls: int) -> float:
+def _wait(db: fdb.Database, queue: Queue[bytes], calls: int) -> float:
     """The p99 of how long messages of quiet keys wait for a consumer, in milliseconds."""
-    _fill(db, queue, "noisy", backlog)
     sent: dict[str, float] = {}
     waits: list[float] = []
     finished = threading.Event()
@@ -155,6 +251,7 @@ def _wait(db: fdb.Database, queue: Queue[bytes], backlog: int, calls: int) -> fl
                 if each.message.key != "noisy":
                     waits.append(time.perf_counter() - sent[each.payload.decode()])
             held = queue.receive_many(db, 1, ack=held, wait=0.5)
+        queue.ack_many(db, held)
 
     consumer = threading.Thread(target=consume)
     consumer.start()
@@ -175,31 +272,3 @@ def _paced(messages: int) -> Iterator[str]:
     for n in range(messages):
         time.sleep(PAUSE_SECONDS)
         yield f"quiet {n}"
-
-
-def _used(db: fdb.Database, queue: Queue[bytes]) -> tuple[float, float]:
-    """Of keys with a backlog, the share of slots that are taken, and the most that were; looked at
-    while consumers take and end messages."""
-    tenants = [f"tenant {n}" for n in range(TENANTS)]
-    for tenant in tenants:
-        _fill(db, queue, tenant, 2 * SLOTS)
-    finished = threading.Event()
-
-    def consume() -> None:
-        while not finished.is_set():
-            queue.ack_many(db, queue.receive_many(db, 7))
-
-    consumers = [threading.Thread(target=consume) for _ in range(4)]
-    for each in consumers:
-        each.start()
-    taken = allowed = most = 0
-    while waiting := queue.keys.waiting(db, TENANTS):
-        for one in waiting[:: max(1, len(waiting) // 10)]:
-            state = queue.keys[one.key].state(db)
-            most = max(most, len(state.out))
-            if state.waiting:
-                taken, allowed = taken + len(state.out), allowed + SLOTS
-    finished.set()
-    for thread in consumers:
-        thread.join()
-    return taken / allowed, most

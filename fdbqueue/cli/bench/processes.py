@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ...errors import QueueError
@@ -117,26 +118,33 @@ def once(work: Callable[[], Any]) -> Any:
         worker.report.result = work()
 
     with _started([body]) as (connection,):
-        return _next_message(connection, None).result
+        return result(connection)
 
 
 @contextmanager
 def _started(work: Sequence[Work]) -> Iterator[list[Connection]]:
     """A process for each work, and the connection to it; all end with the block."""
-    context = multiprocessing.get_context("fork")
     processes, connections = [], []
     try:
         for one in work:
-            mine, theirs = context.Pipe()
-            processes.append(context.Process(target=_main, args=(one, theirs), daemon=True))
-            processes[-1].start()
-            theirs.close()
-            connections.append(mine)
+            process, connection = start(one)
+            processes.append(process)
+            connections.append(connection)
         yield connections
     finally:
         for process in processes:
             process.kill()
             process.join()
+
+
+def start(work: Work) -> tuple[BaseProcess, Connection]:
+    """Start a process, which the caller has to end; over the connection comes its ``Report``."""
+    context = multiprocessing.get_context("fork")
+    mine, theirs = context.Pipe()
+    process = context.Process(target=_main, args=(work, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return process, mine
 
 
 def _main(work: Work, connection: Connection) -> None:
@@ -177,6 +185,11 @@ def _next_message(connection: Connection, seconds: float | None) -> Any:
     return found
 
 
+def result(connection: Connection) -> Any:
+    """The result of a process; raises ``BenchmarkFailed`` if it failed."""
+    return _next_message(connection, None).result
+
+
 @contextmanager
 def scratch() -> Iterator[bytes]:
     """A temporary subspace away from all queues, removed however the block ends.
@@ -188,8 +201,18 @@ def scratch() -> Iterator[bytes]:
         try:
             yield space
         finally:
-            with _handled(signal.SIGINT, signal.SIG_IGN), _handled(signal.SIGTERM, signal.SIG_IGN):
-                once(partial(_clear, space))
+            clear(space)
+
+
+def kept(name: str) -> bytes:
+    """A subspace whose messages stay for another run, until it is cleared."""
+    return bytes(fdb.Subspace((ROOT, "kept", name)).key())
+
+
+def clear(space: bytes) -> None:
+    """Remove everything in a subspace; signals wait."""
+    with _handled(signal.SIGINT, signal.SIG_IGN), _handled(signal.SIGTERM, signal.SIG_IGN):
+        once(partial(_clear, space))
 
 
 @contextmanager

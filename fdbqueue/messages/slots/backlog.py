@@ -19,6 +19,7 @@ from ...schema.codec.slots import Backlog, pack_backlog
 from ...schema.keys import QueueKeys
 from ...schema.scope import Scope, StoredMessage
 from ...store.binding import fdb
+from ...store.client import pack_int, parse_int
 from ...values.limits import Allowed
 from ...values.model import Position
 
@@ -37,8 +38,12 @@ def first(tr: fdb.Transaction, keys: QueueKeys, key: str, limit: int) -> fdb.FDB
 
 def number(keys: QueueKeys, key: str, read: fdb.Key) -> int:
     """The number of the last message that waits; 0 if none does."""
-    found = read.value
-    return keys.waiting.parse(found)[1] if found.startswith(keys.waiting.begin(key)) else 0
+    found, begin = read.value, keys.waiting.begin(key)
+    if not found.startswith(begin):
+        return 0
+    if found[len(begin) :] < pack_int(0):
+        return keys.waiting.parse(found)[1]
+    return parse_int(found, len(begin))[0]
 
 
 def begin(
