@@ -22,9 +22,11 @@ from .queues import (
     Subscriptions,
 )
 from .transactions import Database, Reads, Transaction, open, transactional
+from .worker import Channel, Worker
 
 __all__ = [
     "Batch",
+    "Channel",
     "Database",
     "DeadLetters",
     "Import",
@@ -37,6 +39,7 @@ __all__ = [
     "Subscription",
     "Subscriptions",
     "Transaction",
+    "Worker",
     "open",
     "transactional",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -71,21 +71,70 @@ class Waking:
                 timer.cancel()
 
 
-class _Running:
+class _Called:
+    """A coroutine that an operation has called; as ``Waking``."""
+
+    __slots__ = ("ends_early", "task")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.ends_early = False
+
+    @property
+    def woken(self) -> bool:
+        return self.task.done()
+
+    async def wait(self) -> None:
+        try:
+            await asyncio.wait([self.task])
+        except asyncio.CancelledError:
+            self.task.cancel()
+            raise
+
+
+class Running:
     """An operation that runs in a greenlet of its own, for one task.
 
     cancelled: the error with which the task was cancelled. told: whether the operation knows.
     """
 
-    __slots__ = ("_loop", "_task", "cancelled", "greenlet", "told")
+    __slots__ = (
+        "_called",
+        "_ended_by",
+        "_loop",
+        "_refuses",
+        "_task",
+        "cancelled",
+        "greenlet",
+        "told",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._task = getcurrent()
+        self._called: _Called | None = None
+        self._ended_by: BaseException | None = None
+        self._refuses = False
         self.cancelled: asyncio.CancelledError | None = None
         self.told = False
         self.greenlet = greenlet(self._run)
         self.greenlet.gr_context = copy_context()
+
+    async def run(self, operation: Callable[[], R], undo: Callable[[R], object] | None) -> R:
+        """See ``run``."""
+        try:
+            found = self.greenlet.switch(operation, undo)
+            while not self.greenlet.dead:
+                await self._wait_for(found)
+                found = self.greenlet.switch()
+        except Exception:
+            if self.cancelled is not None:
+                raise self.cancelled from None
+            raise
+        if self.cancelled is not None:
+            raise self.cancelled
+        result: R = found
+        return result
 
     def _run(self, operation: Callable[[], Any], undo: Callable[[Any], object] | None) -> Any:
         tasks.current.set(self)
@@ -114,7 +163,7 @@ class _Running:
             self.told = True
             raise self.cancelled
 
-    async def wait_for(self, waking: Waking) -> None:
+    async def _wait_for(self, waking: Waking | _Called) -> None:
         """Wait for what the greenlet waits for; called in the task."""
         while not waking.woken:
             try:
@@ -124,6 +173,38 @@ class _Running:
                 self.cancelled = self.cancelled or error
                 if waking.ends_early and not self.told:
                     return
+
+    # -- coroutines that the operation calls -------------------------------------------------
+
+    def call(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine, in a task that has the context of the operation; called in the greenlet.
+
+        Raises what ended it, see ``interrupt``.
+        """
+        if self._refuses and self._ended_by is not None:
+            coroutine.close()
+            raise self._ended_by
+        context = copy_context()
+        context.run(tasks.current.set, None)
+        task = self._loop.create_task(coroutine, context=context)
+        self._called, self._ended_by = _Called(task), None
+        self._task.switch(self._called)
+        self._called = None
+        if task.cancelled() and self._ended_by is not None:
+            raise self._ended_by
+        return task.result()
+
+    def interrupt(self, error: BaseException, *, for_good: bool) -> None:
+        """Cancel the coroutine that the operation has called: the operation gets ``error``. Called
+        in the loop's thread.
+
+        for_good: whether it can call no other.
+        """
+        self._refuses = for_good
+        if self._called is not None or for_good:
+            self._ended_by = error
+        if self._called is not None:
+            self._called.task.cancel()
 
 
 async def run(operation: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
@@ -135,17 +216,4 @@ async def run(operation: Callable[[], R], undo: Callable[[R], object] | None = N
     A task that is cancelled ends what can end, such as waiting for a message, and waits for what
     cannot, such as a commit.
     """
-    running = _Running(asyncio.get_running_loop())
-    try:
-        found = running.greenlet.switch(operation, undo)
-        while not running.greenlet.dead:
-            await running.wait_for(found)
-            found = running.greenlet.switch()
-    except Exception:
-        if running.cancelled is not None:
-            raise running.cancelled from None
-        raise
-    if running.cancelled is not None:
-        raise running.cancelled
-    result: R = found
-    return result
+    return await Running(asyncio.get_running_loop()).run(operation, undo)

@@ -58,6 +58,8 @@ def attempt(
     except Snooze as asked:
         rest = partial(queue.release_many, db, delay=asked.seconds)
         return _settle(deliveries, rest, dict.fromkeys(_ids(deliveries), Outcome.SNOOZED))
+    except Abandoned:
+        return []
     except BaseException as error:  # also one that ends threads or tasks: it must not end this one
         if len(deliveries) > 1:
             log.warning(
@@ -112,6 +114,10 @@ def failed(
         settle = partial(settlement.carry_out, queue, db, verdicts=judged.verdicts)
         ended += _settle([delivery], settle, judged.outcomes)
     return ended
+
+
+class Abandoned(BaseException):
+    """Raised in a handler that does not end before its worker does: its messages are given back."""
 
 
 class Judged:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from ..consumers.credit import Credit
 from ..errors import FlushUnfinished, InvalidArgument
+from ..store import tasks
 from ..values import durations
 from ..values.durations import Seconds
 
@@ -41,10 +42,15 @@ class Flush:
 
     looking: set[Member]
     held: dict[Member, set[bytes]] = field(default_factory=dict)
+    ended: tasks.Event = field(default_factory=tasks.Event)
+    """It is done, or the worker has stopped."""
+    done: bool = False
 
-    @property
-    def done(self) -> bool:
-        return not self.looking and not any(self.held.values())
+    def check(self) -> None:
+        """It is done once there is nothing left to wait for."""
+        if not self.looking and not any(self.held.values()):
+            self.done = True
+            self.ended.set()
 
 
 class Channel:
@@ -64,7 +70,7 @@ class Channel:
         if not isinstance(credit, Credit):
             raise InvalidArgument(argument="credit", value=credit, problem="must be a Credit")
         self._credit = credit
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         """Of all that follows."""
         self._members: list[Member] = []
         """While the worker runs, in the order of their turns."""
@@ -129,7 +135,7 @@ class Channel:
         wait for themselves.
         """
         limit = durations.limit("timeout", timeout)
-        with self._changed:
+        with self._lock:
             if not self._members:
                 raise InvalidArgument(
                     argument="channel", value=self, problem="no worker runs with it"
@@ -137,14 +143,13 @@ class Channel:
             flush = Flush({*self._members})
             self._flushes.append(flush)
         self._resume()
-        with self._changed:
-            ended = self._changed.wait_for(lambda: flush.done or not self._members, limit)
-            if flush in self._flushes:
+        try:
+            ended = flush.ended.wait(limit)
+        finally:
+            with self._lock:
                 self._flushes.remove(flush)
-            if not flush.done:
-                raise FlushUnfinished(
-                    problem="the worker has stopped" if ended else "the time is over"
-                )
+        if not flush.done:
+            raise FlushUnfinished(problem="the worker has stopped" if ended else "the time is over")
 
     # -- for the worker ----------------------------------------------------------------------
 
@@ -158,7 +163,7 @@ class Channel:
 
     def open(self, member: Member) -> None:
         """A member begins, and holds nothing."""
-        with self._changed:
+        with self._lock:
             if not self._members:
                 self._credit = replace(self._credit, held=0)
                 if self._credit.window:
@@ -167,17 +172,18 @@ class Channel:
 
     def leave(self, member: Member) -> None:
         """A member has ended, and the others go on."""
-        with self._changed:
+        with self._lock:
             if member in self._members:
                 self._members.remove(member)
             self._drained(member, self._flushes, set())
 
     def close(self) -> None:
         """All members have ended: what they still give back does not count."""
-        with self._changed:
+        with self._lock:
             self._members.clear()
             self._fetching = None
-            self._changed.notify_all()
+            for flush in self._flushes:
+                flush.ended.set()
 
     def resize(self, messages: int) -> None:
         """Set the limit in messages of a window."""
@@ -186,7 +192,7 @@ class Channel:
 
     def turn(self, member: Member, now: float, free: bool) -> bool:
         """Whether a member may fetch: nobody else does, or has waited longer for it."""
-        with self._changed:
+        with self._lock:
             if len(self._members) < 2 or member not in self._members:
                 return True
             before = self._members[: self._members.index(member)]
@@ -196,13 +202,13 @@ class Channel:
 
     def begin(self, member: Member) -> Sequence[Flush]:
         """A member begins to fetch; returns the flushes that it does so after."""
-        with self._changed:
+        with self._lock:
             self._fetching = member
             return [*self._flushes]
 
     def end(self, member: Member, sizes: Sequence[int] = ()) -> None:
         """A member has fetched messages of so many bytes."""
-        with self._changed:
+        with self._lock:
             self._fetching = None
             if member not in self._members:
                 return
@@ -218,7 +224,7 @@ class Channel:
         """A member has looked after flushes, and left nothing behind that it could take; ``held``
         are the tokens of what it holds."""
         if flushes:
-            with self._changed:
+            with self._lock:
                 self._drained(member, flushes, {*held})
 
     def _drained(self, member: Member, flushes: Sequence[Flush], held: set[bytes]) -> None:
@@ -227,7 +233,7 @@ class Channel:
             flush.held[member] = held.copy()
             if not flush.looking and flush in self._flushes and not self._credit.window:
                 self._credit = self._credit.withdrawn()
-        self._changed.notify_all()
+            flush.check()
 
     def settled(self, member: Member, sizes: Sequence[int], tokens: Iterable[bytes]) -> None:
         """A member's messages are settled, or are about to be: then without tokens."""
@@ -246,7 +252,7 @@ class Channel:
         *,
         again: bool,
     ) -> None:
-        with self._changed:
+        with self._lock:
             if member not in self._members:
                 return
             if sizes:
@@ -259,14 +265,14 @@ class Channel:
                     flush.held[member] -= waited
                     if again:
                         flush.looking.add(member)
-                    self._changed.notify_all()
+                    flush.check()
 
     def _change(self, change: Callable[[Credit], Credit]) -> None:
-        with self._changed:
+        with self._lock:
             self._credit = change(self._credit)
 
     def _resume(self) -> None:
-        with self._changed:
+        with self._lock:
             members = [*self._members]
         for member in members:
             with member.changed:

@@ -29,6 +29,12 @@ class HandlerThreads:
         for n in range(self.state.worker.concurrency):
             self.state.spawn(self._run, f"handler-{n}")
 
+    def abandon(self) -> None:
+        """End what still runs, as far as it can be ended: threads cannot."""
+
+    def ended(self, seconds: float) -> None:
+        """Wait for so long at most until what has been abandoned has ended."""
+
     def replace_stuck(self) -> None:
         """Put another thread in the place of each whose handler takes longer than it may."""
         late, state = [], self.state
@@ -36,7 +42,9 @@ class HandlerThreads:
             now = time.monotonic()
             for job in list(state.jobs):
                 limit = job.buffer.policy.timeout
-                if limit is not None and now - job.began >= limit and not job.finished:
+                if limit is None or now - job.began < limit or job.finished:
+                    continue
+                if not self._interrupts(job, limit):
                     job.overdue = True
                     state.jobs.discard(job)
                     state.stuck.add(job)
@@ -46,25 +54,44 @@ class HandlerThreads:
         for job in late:
             log.error("%s: a handler is stuck; it is replaced", job.buffer.queue.name)
             job.began = now
-            state.spawn(partial(self._run, job), "handler-again")
+            self._replace(job)
+
+    def _interrupts(self, job: Job, limit: float) -> bool:
+        """Whether a handler that takes too long is interrupted, so that nothing has to replace it.
+        The lock is held."""
+        return False
+
+    def _replace(self, job: Job) -> None:
+        """Go on with a job that another thread is stuck in."""
+        self.state.spawn(partial(self._run, job), "handler-again")
 
     def _run(self, first: Job | None = None) -> None:
         """Handle messages until it is time to go; ``first`` is a job another thread is stuck in."""
-        job, state = first or self._wait(), self.state
-        while job is not None:
-            work = self._continue if job is first else self._handle
-            try:
-                work(job)
-            except BaseException:
-                name = job.buffer.queue.name
-                log.exception("%s: a settlement failed; its lease will expire", name)
-                state.worker.connection.suspect()
-            with state.lock:
-                if job.overdue:
-                    state.stuck.discard(job)
-                    return  # Another thread has its place.
-                state.end(job)
+        job = first or self._wait()
+        while job is not None and self.do(job, again=job is first):
             job = self._wait()
+
+    def do(self, job: Job, *, again: bool = False) -> bool:
+        """Do a job to its end; returns whether its place is free then, or another thread has it.
+
+        again: whether another thread is stuck in it.
+        """
+        state = self.state
+        try:
+            if again:
+                self._continue(job)
+            else:
+                self._handle(job)
+        except BaseException:
+            name = job.buffer.queue.name
+            log.exception("%s: a settlement failed; its lease will expire", name)
+            state.worker.connection.suspect()
+        with state.lock:
+            if job.overdue:
+                state.stuck.discard(job)
+                return False
+            state.end(job)
+        return True
 
     def _wait(self) -> Job | None:
         """Wait for something to handle; None when it is time to go."""
@@ -75,9 +102,9 @@ class HandlerThreads:
                     state.work.wait()
             if not isinstance(found, Look):
                 return found
-            self._look(found)
+            self.look(found)
 
-    def _look(self, look: Look) -> None:
+    def look(self, look: Look) -> None:
         """Look for a more urgent message; if the store does not answer, go on without."""
         buffer, found = look.buffer, False
         try:
@@ -145,7 +172,7 @@ class HandlerThreads:
         if len(late) > 1:
             rest = late + rest
         elif late:
-            error = TimeoutError(f"the handler took longer than {buffer.policy.timeout:g} s")
+            error = too_late(buffer.policy.timeout)
             self._report(job, failed(self.db, buffer.queue, buffer.policy, late, error))
         self._one_by_one(job, rest)
 
@@ -157,3 +184,8 @@ class HandlerThreads:
 
     def _report(self, job: Job, ended: Ended) -> None:
         self.state.report(job.buffer, ended, time.monotonic() - job.began)
+
+
+def too_late(limit: float | None) -> TimeoutError:
+    """The error of a handler that takes longer than it may."""
+    return TimeoutError(f"the handler took longer than {limit:g} s")

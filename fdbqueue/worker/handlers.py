@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from types import UnionType
+from types import CoroutineType, UnionType
 from typing import Any, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin, overload
 
 from ..errors import InvalidArgument
@@ -79,7 +79,16 @@ class Handler:
     def call(self, messages: list[Message], *tr: Any) -> object:
         """Call the function; returns what it returns."""
         given = messages if self.value is None else [self.value(each) for each in messages]
-        return self.function(*tr, given if self.batch else given[0])
+        found = self.function(*tr, given if self.batch else given[0])
+        if type(found) is CoroutineType:
+            found.close()
+            raise InvalidArgument(
+                argument="handler",
+                value=self.function,
+                problem="it has returned a coroutine, which nobody runs: make it an async def, "
+                "for fdbqueue.aio.Worker",
+            )
+        return found
 
     @classmethod
     def of(
@@ -101,9 +110,11 @@ class Handler:
         """
         if not callable(function):
             raise InvalidArgument(argument="handler", value=function, problem="must be callable")
-        if inspect.iscoroutinefunction(function):
+        if suspends(function):
             raise InvalidArgument(
-                argument="handler", value=function, problem="must not be a coroutine function"
+                argument="handler",
+                value=function,
+                problem="is a coroutine function: fdbqueue.aio.Worker runs those",
             )
         if batch is not None and (type(batch) is not int or not 0 < batch <= MAX_BATCH):
             raise InvalidArgument(
@@ -128,6 +139,12 @@ class Handler:
         elif batch:
             annotation = Any
         return cls(function, transactional, batch, None if _is_message(annotation) else value)
+
+
+def suspends(function: Any) -> bool:
+    """Whether it is a coroutine function, or an object that is called as one."""
+    called = inspect.getattr_static(type(function), "__call__", None)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def _accepts(function: Callable[..., Any], count: int) -> bool:

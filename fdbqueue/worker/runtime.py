@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import QueueError
 from ..store.binding import FAILURES
@@ -30,13 +30,17 @@ class Runtime:
     handlers, and the lease extender."""
 
     def __init__(
-        self, worker: Settings, buffers: Sequence[Buffer], browsed: Sequence[Browsed]
+        self,
+        worker: Settings,
+        buffers: Sequence[Buffer],
+        browsed: Sequence[Browsed],
+        handlers: Callable[[State], HandlerThreads],
     ) -> None:
         self.connection = worker.connection
         self.state = State(worker, buffers)
         self.browsers = [Browser(self.state, each) for each in browsed]
         self.state.serve(self.browsers)
-        self.handlers = HandlerThreads(self.state)
+        self.handlers = handlers(self.state)
         self.lease_extender = LeaseExtender(self.state, self.handlers)
         self._at_once = False
 
@@ -68,6 +72,7 @@ class Runtime:
             for buffer in state.buffers:
                 buffer.end(list(buffer.running.values()))
         self.lease_extender.stop()
+        self.handlers.abandon()
         self._abandon(abandoned)
         with state.lock:
             # Usually long done: fetchers give back what is prefetched when they are told to stop.
@@ -110,6 +115,7 @@ class Runtime:
         with self.state.lock:
             busy = self.state.jobs or self.state.stuck
             deadline = time.monotonic() + (0.1 if busy else HURRY_SECONDS)
+        self.handlers.ended(HURRY_SECONDS)
         for thread in self.state.threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))

@@ -28,7 +28,7 @@ AHEAD_WAITS_SECONDS = 1.0
 
 @dataclass(eq=False)
 class Job:
-    """What one thread handles: a message, a batch, or the messages of a batch one by one."""
+    """What one thread or task handles: a message, a batch, or the messages of one, one by one."""
 
     buffer: Buffer
     deliveries: list[Delivery]
@@ -142,7 +142,8 @@ class State:
     def next_job(self) -> Job | Look | None:
         """Begin what a handler is to do next; None if nothing waits, or the worker stops."""
         runs = [buffer.policy.run for buffer in self.buffers]
-        turn = None if self.stopping else next_turn(self._turn, self._can_begin(), runs)
+        full = len(self.jobs) >= self.worker.concurrency
+        turn = None if self.stopping or full else next_turn(self._turn, self._can_begin(), runs)
         if turn is None:
             return None
         buffer = self.buffers[turn.queue]

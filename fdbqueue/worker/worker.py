@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
@@ -29,9 +30,11 @@ from . import handlers
 from .browser import Browsed
 from .channel import Channel
 from .decisions import RUN
+from .handler_threads import HandlerThreads
 from .handlers import Handler
 from .prefetch import Buffer, Policy
 from .runtime import Runtime
+from .state import State
 
 T = TypeVar("T")
 
@@ -99,7 +102,7 @@ class Worker:
         self._runtime: Runtime | None = None
         self._stops = 0
         self._signal: int | None = None
-        self._wake: socket.socket | None = None
+        self._wake: Callable[[], object] | None = None
         """Ends the wait in ``run``. A lock cannot: the signal may come while that is held."""
 
     @property
@@ -223,7 +226,9 @@ class Worker:
         taken |= {(each.queue._keys.prefix, each.subscription.name) for each in self._browsed}
         if (queue._keys.prefix, _name(subscription)) in taken:
             raise InvalidArgument(argument="queue", value=queue, problem="it has a handler already")
-        call = Handler.of(handler, transactional=transactional, batch=batch, value=queue.value)
+        call = Handler.of(
+            self._called(handler), transactional=transactional, batch=batch, value=queue.value
+        )
         if subscription is not None and subscription.definition(self.db).mode is Mode.BROWSE:
             how = {
                 "settle": settle != "after",
@@ -285,6 +290,14 @@ class Worker:
         self._buffers.append(Buffer(queue, policy, channel, subscription))
         return self
 
+    def _called(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """What the threads call for a handler."""
+        return handler
+
+    def _handlers(self, state: State) -> HandlerThreads:
+        """What calls the handlers."""
+        return HandlerThreads(state)
+
     def _window(self, batch: int | None) -> int:
         """The most messages of a queue that the worker holds."""
         window = self.concurrency * (batch or 1) + self.prefetch
@@ -327,8 +340,9 @@ class Worker:
         back, and finishes the running ones, for at most ``shutdown`` seconds. The second stops at
         once. Running messages are then given back, if the store answers; else their leases expire.
         """
-        sleeper, self._wake = socket.socketpair()
-        self._wake.setblocking(False)
+        sleeper, waker = socket.socketpair()
+        waker.setblocking(False)
+        self._wake = partial(_send, waker)
         # In short turns: a signal handler runs only between two of them on some platforms.
         sleeper.settimeout(0.5)
         try:
@@ -339,9 +353,9 @@ class Worker:
                 if self._signal is not None:
                     log.info("%s: stopping", signal.Signals(self._signal).name)
         finally:
-            sleeper.close()
-            self._wake.close()
             self._wake = None
+            sleeper.close()
+            waker.close()
 
     def stop(self) -> None:
         """Stop gracefully; the second call stops at once. Returns immediately; any thread."""
@@ -350,8 +364,7 @@ class Worker:
         if self._stops > 1 and runtime is not None:
             runtime.stop_at_once()
         if wake is not None:
-            with contextlib.suppress(OSError):
-                wake.send(b".")
+            wake()
 
     def over(self) -> None:
         """All subscriptions that it handles have ended: so does ``run``. For its own threads."""
@@ -361,7 +374,8 @@ class Worker:
     def __enter__(self) -> Self:
         if not (self._buffers or self._browsed):
             raise InvalidArgument(argument="worker", value=self.name, problem="it has no handler")
-        self._runtime = Runtime(self, [buffer.empty() for buffer in self._buffers], self._browsed)
+        buffers = [buffer.empty() for buffer in self._buffers]
+        self._runtime = Runtime(self, buffers, self._browsed, self._handlers)
         self._runtime.start()
         return self
 
@@ -391,6 +405,11 @@ def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+def _send(waker: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        waker.send(b".")
 
 
 def _name(subscription: Subscription | None) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,33 @@ import pytest
 from fdbqueue.aio import twins
 from fdbqueue.store import tasks
 
+SHORT = """
+    messages_that_are_there_and_that_come_are_handled_and_acknowledged
+    an_unknown_commit_of_a_transactional_handler_counts_once
+    a_batch_handler_is_given_what_is_there_and_settles_it_as_one
+    a_message_whose_handler_fails_is_tried_again
+    a_handler_says_when_to_try_again_or_that_it_never_will
+    an_effect_whose_lease_is_lost_is_not_committed
+    a_graceful_stop_finishes_what_is_in_hand_and_gives_back_the_rest
+    the_second_stop_gives_back_what_is_in_hand_at_once
+    what_a_worker_held_when_the_connection_was_lost_is_begun_only_anew
+    of_a_batch_that_fails_only_the_message_at_fault_loses_an_attempt
+    a_handler_that_hangs_is_replaced_and_its_message_given_up
+    one_queue_of_a_worker_never_waits_for_another
+    a_worker_that_is_started_again_and_again_leaves_no_threads
+    whatever_becomes_of_a_shared_commit
+"""
+"""Those of workers that always run; the others are slow."""
 _runner = asyncio.Runner()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    always = {f"test_{name}" for name in SHORT.split()}
+    for item in items:
+        here = item.path.parent == Path(__file__).parent and item.path.match("test_worker*.py")
+        if here and getattr(item, "originalname", None) not in always:
+            item.add_marker(pytest.mark.slow)
 
 
 def _run(awaitable: Any) -> Any:

@@ -1,0 +1,221 @@
+"""The tasks that call coroutine functions as handlers; plain functions are called in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
+from functools import partial, update_wrapper
+from typing import Any, TypeVar
+
+from ..store import tasks
+from ..store.binding import fdb
+from ..worker.attempt import Abandoned
+from ..worker.handler_threads import HandlerThreads, too_late
+from ..worker.state import Job, Look, State
+from .driver import Running
+from .transactions import Transaction
+
+R = TypeVar("R")
+
+INTERRUPTED_SECONDS = 1.0
+"""How long a handler that was interrupted may take to end, before another one has its place."""
+
+
+class Handled:
+    """A coroutine function as the worker calls it: the call returns when the coroutine does."""
+
+    def __init__(self, function: Callable[..., Any], begin: Callable[[Any], Any]) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self._begin = begin
+
+    def __call__(self, *args: Any) -> Any:
+        given = [Transaction(each) if isinstance(each, fdb.Transaction) else each for each in args]
+        coroutine = _result(self._function(*given))
+        running = tasks.current.get()
+        call = running.call if isinstance(running, Running) else self._begin
+        result, error = call(coroutine)
+        if error is not None:
+            raise error
+        return result
+
+
+async def _result(coroutine: Coroutine[Any, Any, R]) -> tuple[R | None, BaseException | None]:
+    """What a coroutine returns, or that with which it would have ended the loop."""
+    try:
+        return await coroutine, None
+    except (SystemExit, KeyboardInterrupt) as error:
+        return None, error
+
+
+class HandlerTasks(HandlerThreads):
+    """Calls handlers that are coroutine functions in tasks of an event loop, and others in threads.
+
+    One thread of the worker feeds both; a thread for plain functions is started when it is needed.
+    """
+
+    def __init__(self, state: State, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        super().__init__(state)
+        self._loop = loop
+        self._context = context
+        self._running: dict[Job | Look, Running] = {}
+        """What runs in tasks. Of the loop's thread, and read by others."""
+        self._interrupted: dict[Job, float] = {}
+        """When each handler was interrupted, by ``time.monotonic``."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._called: set[asyncio.Task[Any]] = set()
+        self._abandoned = False
+        self._idle = threading.Event()
+        self._plain: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
+        self._threads = self._free = 0
+        """How many threads call plain functions, and how many of them nothing is meant for. With
+        the lock held."""
+
+    def start(self) -> None:
+        """Start the thread that feeds the handlers."""
+        self.state.spawn(self._feed, "feeder")
+
+    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine in the loop, and wait for it in another thread, as one that browses."""
+        context = self._context.copy()
+        for variable, value in copy_context().items():
+            context.run(variable.set, value)
+
+        async def call() -> R:
+            task = self._loop.create_task(coroutine, context=context)
+            self._called.add(task)
+            try:
+                return await task
+            finally:
+                self._called.discard(task)
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+    def abandon(self) -> None:
+        """Cancel the handlers that still run."""
+        self._loop.call_soon_threadsafe(self._abandon)
+
+    def ended(self, seconds: float) -> None:
+        """Wait for so long at most until those have ended."""
+        self._idle.wait(seconds)
+        with self.state.lock:
+            for _ in range(self._threads):
+                self._plain.put(None)
+
+    # -- feeding -----------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Begin all that can be begun, until it is time to go."""
+        state = self.state
+        while True:
+            with state.lock:
+                while not (found := self._ready()) and not state.stopping:
+                    state.work.wait()
+                plain = [each for each in found if isinstance(each, Job) and not _suspends(each)]
+                started = max(0, len(plain) - self._free)
+                self._free += started - len(plain)
+                self._threads += started
+            if not found:
+                return
+            for job in plain:
+                self._plain.put(partial(self.do, job))
+            for _ in range(started):
+                state.spawn(self._serve, "handler")
+            self._schedule([each for each in found if each not in plain])
+
+    def _ready(self) -> list[Job | Look]:
+        """All that can be begun now. The lock is held."""
+        found: list[Job | Look] = []
+        while (each := self.state.next_job()) is not None:
+            found.append(each)
+        return found
+
+    def _serve(self) -> None:
+        """Call plain functions, until it is time to go."""
+        while (do := self._plain.get()) is not None:
+            free = self._context.copy().run(do)
+            with self.state.lock:
+                self._free += free
+                self._threads -= not free
+            if not free:
+                return
+
+    def _schedule(self, found: Sequence[Job | Look], *, again: bool = False) -> None:
+        """Begin tasks, in one step of the loop."""
+        if found:
+            self._loop.call_soon_threadsafe(
+                partial(self._create, found, again), context=self._context.copy()
+            )
+
+    def _create(self, found: Sequence[Job | Look], again: bool) -> None:
+        for each in found:
+            task = self._loop.create_task(self._do(each, again))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    async def _do(self, found: Job | Look, again: bool) -> None:
+        running = self._running[found] = Running(self._loop)
+        if self._abandoned:
+            running.interrupt(Abandoned(), for_good=True)
+        try:
+            if isinstance(found, Look):
+                await running.run(partial(self.look, found), None)
+            else:
+                await running.run(partial(self.do, found, again=again), None)
+        finally:
+            del self._running[found]
+            if isinstance(found, Job):
+                with self.state.lock:
+                    self._interrupted.pop(found, None)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._abandoned and not self._tasks:
+            self._idle.set()
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        for running in self._running.values():
+            running.interrupt(Abandoned(), for_good=True)
+        for task in self._called:
+            task.cancel()
+        if not self._tasks:
+            self._idle.set()
+
+    # -- handlers that take too long ---------------------------------------------------------
+
+    def _interrupts(self, job: Job, limit: float) -> bool:
+        """Cancel a coroutine that takes longer than it may. The lock is held."""
+        if not _suspends(job):
+            return False
+        now = time.monotonic()
+        if job not in self._interrupted:
+            self._interrupted[job] = now
+            self._loop.call_soon_threadsafe(self._interrupt, job, job.began, limit)
+        elif self._interrupted[job] < job.began:
+            del self._interrupted[job]  # It has gone on with another message since.
+            return self._interrupts(job, limit)
+        return now - self._interrupted[job] < INTERRUPTED_SECONDS
+
+    def _interrupt(self, job: Job, began: float, limit: float) -> None:
+        running = self._running.get(job)
+        if running is not None and job.began == began:
+            running.interrupt(too_late(limit), for_good=False)
+
+    def _replace(self, job: Job) -> None:
+        """Go on with a job that another task, or thread, is stuck in."""
+        if _suspends(job):
+            self._schedule([job], again=True)
+            return
+        with self.state.lock:
+            self._threads += 1
+        self._plain.put(partial(self.do, job, again=True))
+        self.state.spawn(self._serve, "handler-again")
+
+
+def _suspends(job: Job) -> bool:
+    return isinstance(job.buffer.policy.handler.function, Handled)

@@ -1,0 +1,466 @@
+"""What is special about the worker of asyncio.
+
+What it has in common with the blocking one is tested by the same tests: see ``through_aio``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tenacity
+
+from fdbqueue import Credit, Depth, Message, NewMessage, Queue, Reject, Worker, aio
+from fdbqueue.errors import InvalidArgument
+from fdbqueue.store.binding import fdb
+from tests.contract.test_aio import run
+from tests.patience import DEADLINE
+
+Database = fdb.Database
+
+
+@pytest.fixture
+def adb(db: Database) -> aio.Database:
+    return aio.Database(db)
+
+
+@pytest.fixture
+def orders(queue: Queue) -> aio.Queue:
+    return aio.Queue.of(queue)
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+def test_a_thousand_handlers_run_at_once_in_one_thread_with_one_feeder(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(1_000)])
+    worker, threads, all_run = aio.Worker(adb, 1_000, prefetch=0), set[int](), asyncio.Event()
+    running = 0
+
+    async def handle(message: Message) -> None:
+        nonlocal running
+        running += 1
+        threads.add(threading.get_ident())
+        if running == 1_000:
+            all_run.set()
+        await all_run.wait()
+
+    async def main() -> list[str]:
+        async with worker.add(orders, handle):
+            await all_run.wait()
+            names = [each.name for each in threading.enumerate()]
+            await until(lambda: queue.depth(db).done == 1_000)
+        return names
+
+    names = run(main())
+    assert threads == {threading.get_ident()}
+    assert names.count("fdbqueue-feeder") == names.count("fdbqueue-fetcher") == 1
+    assert "fdbqueue-handler" not in names
+    assert queue.depth(db) == Depth(enqueued=1_000, done=1_000)
+
+
+def test_plain_handlers_run_in_threads_beside_coroutines(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, space: fdb.Subspace
+) -> None:
+    bills = Queue.open(db, "bills", root=space)
+    worker, met = aio.Worker(adb, 4), asyncio.Event()
+    entered, gate = threading.Event(), threading.Event()
+
+    @worker.handler(orders)
+    async def in_loop(message: Message) -> None:
+        met.set()
+
+    @worker.handler(aio.Queue.of(bills))
+    def in_thread(tr: fdb.Transaction, message: Message) -> None:
+        assert isinstance(tr, fdb.Transaction)
+        entered.set()
+        assert gate.wait(DEADLINE)
+
+    async def main() -> None:
+        async with worker:
+            bills.enqueue(db, b"bill")
+            await until(entered.is_set)
+            queue.enqueue(db, b"order")
+            await met.wait()  # though the other handler blocks its thread
+            gate.set()
+            await until(lambda: bills.depth(db).done == queue.depth(db).done == 1)
+
+    run(main())
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_the_writes_of_a_coroutine_commit_with_the_acknowledgement(
+    db: Database,
+    adb: aio.Database,
+    queue: Queue,
+    orders: aio.Queue,
+    space: fdb.Subspace,
+    batch: int | None,
+) -> None:
+    key, worker, tries = space.pack(("effect",)), aio.Worker(adb, 2), 0
+
+    @worker.handler(orders, batch=batch, backoff=tenacity.wait_none())
+    async def handle(tr: aio.Transaction, message: Any) -> None:
+        nonlocal tries
+        tries += 1
+        assert isinstance(tr, aio.Transaction)
+        await tr.get(key)
+        if tries == 1:
+            db[key] = b"disturbed"  # a conflict: it runs again
+        if tries == 2:
+            tr[key] = b"never"
+            raise ValueError("no")
+        tr[key] = b"written"
+        await orders.enqueue(tr, b"next", delay=3600)
+
+    queue.enqueue(db, b"one")
+
+    async def main() -> None:
+        async with worker:
+            await until(lambda: queue.depth(db).done == 1)
+
+    run(main())
+    assert db[key] == b"written"
+    assert tries == 3
+    assert queue.depth(db).delayed == 1
+
+
+def test_verdicts_of_a_batch_and_errors_settle_as_those_of_threads(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    queue.enqueue_many(db, [b"good", b"bad"])
+    worker = aio.Worker(adb, 1)
+
+    @worker.handler(orders, batch=2)
+    async def handle(messages: list[Message]) -> dict[str, Exception]:
+        await asyncio.sleep(0)
+        return {each.id: Reject("bad") for each in messages if each.payload == b"bad"}
+
+    async def main() -> None:
+        async with worker:
+            await until(lambda: queue.depth(db).leased == queue.depth(db).ready == 0)
+
+    run(main())
+    assert queue.depth(db) == Depth(enqueued=2, done=1, dead=1)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_what_would_end_a_loop_ends_only_its_message(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, error: type[BaseException]
+) -> None:
+    queue.enqueue_many(db, [b"fails", b"works"])
+    worker = aio.Worker(adb, 1)
+
+    async def handle(message: Message) -> None:
+        if message.payload == b"fails":
+            raise error
+
+    async def main() -> None:
+        async with worker.add(orders, handle, max_attempts=1):
+            await until(lambda: queue.depth(db).done == 1)
+
+    run(main())
+    assert queue.depth(db) == Depth(enqueued=2, done=1, dead=1)
+
+
+def test_messages_are_acknowledged_before_a_coroutine_begins_if_that_is_wanted(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    queue.enqueue(db, b"fails")
+    done: list[int] = []
+
+    async def handle(message: Message) -> None:
+        done.append((await orders.depth(adb)).done)
+        raise ValueError("no")
+
+    async def main() -> None:
+        async with aio.Worker(adb, 1).add(orders, handle, settle="before"):
+            await until(lambda: done)
+
+    run(main())
+    assert done == [1]
+    assert queue.depth(db) == Depth(enqueued=1, done=1)
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_has_failed(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    queue.enqueue(db, b"long")
+    cancelled: list[str] = []
+
+    async def handle(message: Message) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(message.id)
+
+    async def main() -> None:
+        async with aio.Worker(adb, 1).add(orders, handle, timeout=0.05, max_attempts=1):
+            await until(lambda: queue.depth(db).dead == 1)
+
+    run(main())
+    [dead] = queue.dead.list(db)
+    assert "took longer than 0.05 s" in str(dead.death.reason)
+    assert len(cancelled) == 1
+
+
+def test_a_coroutine_that_will_not_be_cancelled_is_replaced(
+    db: Database,
+    adb: aio.Database,
+    queue: Queue,
+    orders: aio.Queue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fdbqueue.aio.handler_tasks.INTERRUPTED_SECONDS", 0.0)
+    queue.enqueue_many(db, [b"stubborn", b"other"])
+    gate = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        while message.payload == b"stubborn" and not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def main() -> None:
+        async with aio.Worker(adb, 1).add(orders, handle, timeout=0.05, max_attempts=1):
+            await until(lambda: queue.depth(db).done == 1)
+            gate.set()
+
+    run(main())
+    assert queue.depth(db) == Depth(enqueued=2, done=1, dead=1)
+
+
+# -- stopping ----------------------------------------------------------------------------------
+
+
+def test_a_stop_gives_prefetched_messages_back_and_waits_for_handlers(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(4)])
+    begun, gate = asyncio.Event(), asyncio.Event()
+    worker = aio.Worker(adb, 1, prefetch=3)
+
+    async def handle(message: Message) -> None:
+        begun.set()
+        await gate.wait()
+
+    async def main() -> None:
+        running = asyncio.create_task(worker.add(orders, handle).run())
+        await begun.wait()
+        await until(lambda: queue.depth(db).leased == 4)
+        worker.stop()
+        await until(lambda: queue.depth(db).ready == 3)
+        assert not running.done()
+        gate.set()
+        await running
+
+    run(main())
+    assert queue.depth(db) == Depth(
+        enqueued=4, ready=3, done=1, ready_bytes=queue.depth(db).ready_bytes
+    )
+
+
+@pytest.mark.parametrize("how", ["the grace is over", "a second signal", "a second cancellation"])
+def test_handlers_that_do_not_end_are_cancelled_and_their_messages_given_back(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, how: str
+) -> None:
+    queue.enqueue(db, b"long")
+    begun, ended = asyncio.Event(), list[str]()
+    worker = aio.Worker(adb, 1, shutdown=0.01 if how == "the grace is over" else DEADLINE)
+
+    async def handle(message: Message) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    async def main() -> None:
+        running = asyncio.create_task(worker.add(orders, handle).run())
+        await begun.wait()
+        for _ in range(1 if how == "the grace is over" else 2):
+            if how == "a second cancellation":
+                running.cancel()
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.05)
+        await asyncio.wait([running])
+        assert running.cancelled() == (how == "a second cancellation")
+        assert ended == ["cancelled"]
+
+    run(main())
+    delivery = queue.receive(db)
+    assert delivery is not None
+    assert delivery.attempt == 1  # No attempt was lost.
+
+
+def test_a_worker_runs_again_in_another_loop(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    worker, handled = aio.Worker(adb, 2), list[bytes]()
+
+    @worker.handler(orders)
+    async def handle(message: Message) -> None:
+        handled.append(message.payload)
+
+    async def main(payload: bytes) -> None:
+        async with worker:
+            queue.enqueue(db, payload)
+            await until(lambda: payload in handled)
+
+    run(main(b"one"))
+    run(main(b"two"))
+    assert handled == [b"one", b"two"]
+
+
+# -- what goes through -------------------------------------------------------------------------
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
+
+
+def test_handlers_see_context_variables_and_keep_their_own(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue, space: fdb.Subspace
+) -> None:
+    bills = Queue.open(db, "bills", root=space)
+    worker, seen = aio.Worker(adb, 1), list[str]()
+
+    @worker.handler(orders)
+    async def in_loop(message: Message) -> None:
+        seen.append(variable.get())
+        variable.set("of a handler")
+
+    @worker.handler(aio.Queue.of(bills))
+    def in_thread(message: Message) -> None:
+        seen.append(variable.get())
+        variable.set("of a handler")
+
+    async def main() -> None:
+        variable.set("of the worker")
+        async with worker:
+            for each in (queue, bills):
+                each.enqueue_many(db, [b"one", b"two"])
+                await until(lambda: each.depth(db).done == 2)  # noqa: B023
+        assert variable.get() == "of the worker"
+
+    run(main())
+    assert seen == ["of the worker"] * 4
+
+
+def test_a_flush_of_a_channel_waits_in_a_task(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    queue.enqueue_many(db, [b"%d" % n for n in range(3)])
+    channel, handled = aio.Channel(Credit(messages=0, window=False)), list[bytes]()
+
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(0)
+        handled.append(message.payload)
+
+    async def main() -> None:
+        async with aio.Worker(adb, 1).add(orders, handle, credit=channel):
+            channel.grant(2)
+            await channel.flush(timeout=DEADLINE)
+
+    run(main())
+    assert handled == [b"0", b"1"]
+
+
+def test_a_browsing_subscription_hands_its_messages_to_a_coroutine(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    queue.enqueue_many(db, [b"one", b"two"])
+    seen, threads = list[bytes](), set[int]()
+
+    async def handle(tr: aio.Transaction, message: Message) -> None:
+        threads.add(threading.get_ident())
+        await tr.get(b"anything")
+        seen.append(message.payload)
+
+    async def main() -> None:
+        looks = await orders.subscribe(adb, "looks", mode="browse")
+        async with aio.Worker(adb, 1).add(orders, handle, subscription=looks):
+            await until(lambda: len(seen) == 2)
+
+    run(main())
+    assert seen == [b"one", b"two"]
+    assert threads == {threading.get_ident()}
+
+
+# -- the blocking worker -----------------------------------------------------------------------
+
+
+class Called:
+    async def __call__(self, message: Message) -> None: ...
+
+
+async def coroutine(message: Message) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [coroutine, Called()])
+def test_the_blocking_worker_says_who_runs_coroutines(
+    db: Database, queue: Queue, handler: Any
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"fdbqueue\.aio\.Worker runs those"):
+        Worker(db).add(queue, handler)
+
+
+def test_a_function_that_returns_a_coroutine_has_failed(db: Database, queue: Queue) -> None:
+    def handle(message: Message) -> object:
+        return coroutine(message)
+
+    queue.enqueue(db, b"one")
+    with Worker(db, 1).add(queue, handle, max_attempts=1):
+        deadline = time.monotonic() + DEADLINE
+        while not queue.depth(db).dead and time.monotonic() < deadline:
+            time.sleep(0.002)
+    [dead] = queue.dead.list(db)
+    assert "make it an async def" in str(dead.death.reason)
+
+
+def test_a_worker_of_asyncio_needs_a_loop(
+    db: Database, adb: aio.Database, orders: aio.Queue
+) -> None:
+    worker = aio.Worker(adb, 1).add(orders, coroutine)
+    with pytest.raises(InvalidArgument, match="runs only in an event loop"):
+        worker.blocking.__enter__()
+
+
+def test_a_worker_of_asyncio_is_described_as_any_other(
+    adb: aio.Database, orders: aio.Queue
+) -> None:
+    worker = aio.Worker(adb, 1, name="me").add(orders, coroutine)
+    assert worker.described()[1].startswith("queue orders: coroutine (")
+    assert (worker.name, worker.concurrency, worker.prefetch) == ("me", 1, 1)
+
+
+def test_messages_with_a_trace_pass_it_on_to_a_coroutine(
+    db: Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    trace = pytest.importorskip("opentelemetry.trace")
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    queue.enqueue_many(db, [NewMessage(b"one", headers={"traceparent": parent})])
+    found: list[int] = []
+
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(0)
+        found.append(trace.get_current_span().get_span_context().trace_id)
+
+    async def main() -> None:
+        async with aio.Worker(adb, 1).add(orders, handle):
+            await until(lambda: found)
+
+    run(main())
+    assert found == [0x0AF7651916CD43DD8448EB211C80319C]
