@@ -39,6 +39,7 @@ COMMANDS = {
     "edit": "messages.editing",
     "sweep": "queues.bulk",
     "worker": "worker",
+    "web": "web",
 }
 """The module of each command; its function has the command's name."""
 GROUPS = {

@@ -18,6 +18,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
 
+from ..values.text import excerpt as _excerpt
+from ..values.text import visible as visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -118,25 +121,9 @@ def _uncaught(error: BaseException | None) -> None:
         print_internal_error(error)
 
 
-def visible(text: str | bytes) -> str:
-    """Text that is safe in any terminal, with unprintable characters escaped.
-
-    Invalid UTF-8, control characters, terminal escapes, line ends and bidirectional marks become
-    ``\\x1b``, ``\\n``, ``\\u202e`` and so on.
-    """
-    if isinstance(text, bytes):
-        text = text.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def excerpt(payload: bytes) -> str:
     """The start of a payload as visible text, or all of it if it is short."""
-    shown = visible(payload[: 4 * SHOWN_CHARACTERS])
-    if len(payload) <= 4 * SHOWN_CHARACTERS and len(shown) <= SHOWN_CHARACTERS:
-        return shown
-    return f"{shown[:SHOWN_CHARACTERS]}… ({len(payload):,} bytes)"
+    return _excerpt(payload, SHOWN_CHARACTERS)
 
 
 def print_error(text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ..schema import counters
 from ..schema.codec.envelopes import open_envelope
+from ..schema.keys import QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from .delivery import scan
@@ -16,14 +17,22 @@ def enqueued_at_ms(tr: fdb.Transaction, scope: Scope, levels: Iterable[int]) -> 
     """When the oldest of the levels' first ready messages was enqueued, by its producer's wall
     clock in milliseconds; None if there are none. Snapshot reads in one round trip: no conflicts.
     """
-    ranges = [scope.keys.ready_level(level) for level in levels]
-    found = [
-        tr.snapshot.get_range(
-            ready.start, ready.stop, limit=1, streaming_mode=fdb.StreamingMode.exact
-        )
+    return oldest_ms(scope.keys, reads(tr, scope.keys, levels))
+
+
+def reads(tr: fdb.Transaction, keys: QueueKeys, levels: Iterable[int]) -> list[fdb.FDBRange]:
+    """Issue snapshot reads of the first ready row of each level."""
+    mode = fdb.StreamingMode.exact
+    ranges = [keys.ready_level(level) for level in levels]
+    return [
+        tr.snapshot.get_range(ready.start, ready.stop, limit=1, streaming_mode=mode)
         for ready in ranges
     ]
-    firsts = [next(scan.rows(scope.keys, first), None) for first in found]
+
+
+def oldest_ms(keys: QueueKeys, found: Iterable[fdb.FDBRange]) -> int | None:
+    """When the oldest of the first messages was enqueued; None if there are none."""
+    firsts = [next(scan.rows(keys, first), None) for first in found]
     envelopes = [open_envelope(first.value) for first in firsts if first]
     return min((one.enqueued_at_ms for one in envelopes if one.opaque is None), default=None)
 

@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -166,6 +167,30 @@ def test_metrics_are_served(db: fdb.Database, fdbq: Fdbq, name: str) -> None:
         stopped(process)
     assert f'fdbqueue_messages{{level="0",queue="{name}",state="ready"}} 1.0' in text
     assert "no queue 'nowhere'" in fdbq.refused("metrics", "serve", "--queue", "nowhere", code=1)
+
+
+def test_web_pages_are_served_to_those_who_may_see_them(
+    db: fdb.Database, fdbq: Fdbq, name: str, tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    users.write_text("vera viewer a-long-enough-secret\n")
+    users.chmod(0o600)
+    with follow(fdbq, "web", "--port", "0", "--users", str(users)) as process:
+        assert process.stdout is not None
+        told = re.fullmatch(r"serving (http://127\.0\.0\.1:\d+/)\n", process.stdout.readline())
+        assert told is not None
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(told[1], timeout=DEADLINE)
+        token = {"Authorization": "Bearer a-long-enough-secret"}
+        with urllib.request.urlopen(
+            urllib.request.Request(told[1], headers=token), timeout=DEADLINE
+        ) as answer:
+            text = answer.read().decode()
+        stopped(process)
+    assert name in text
+    assert "--users" in fdbq.refused("web", "--host", "0.0.0.0", code=2)
+    users.chmod(0o644)
+    assert "chmod 600" in fdbq.refused("web", "--users", str(users), code=2)
 
 
 def test_a_scrape_that_fails_is_told_in_one_line(fdbq: Fdbq, name: str) -> None:

@@ -20,7 +20,7 @@ LISTS = {"list", "peek", "browse", "show"}
 DESTROYS = {"delete", "purge", "move", "cancel", "redrive", "evict", "lease release"}
 """Names of commands, or how their paths end, after which something is not where it was."""
 OPERATORS = {"<", ">", "&&"}
-ENDLESS = {"fdbq top", "fdbq worker", "fdbq metrics serve"}
+ENDLESS = {"fdbq top", "fdbq worker", "fdbq web", "fdbq metrics serve"}
 LINES = {"fdbq history export"}
 """What it prints is JSON without being asked."""
 

@@ -88,6 +88,7 @@ def _print(findings: list[Finding]) -> None:
 
 def _store(db: fdbqueue.fdb.Database) -> Iterator[Finding]:
     from fdbqueue.store.binding import DEFAULT, Engine
+    from fdbqueue.store.status import cluster_status
 
     measured = status.measure(db)
     yield diagnosis.latency(measured.commit_ms, measured.begin_ms)
@@ -96,7 +97,7 @@ def _store(db: fdbqueue.fdb.Database) -> Iterator[Finding]:
         yield diagnosis.space(shutil.disk_usage(folder).free, folder)
         yield diagnosis.durability(os.environ.get("FDBQUEUE_SYNCHRONOUS") or "full")
         return
-    yield from diagnosis.cluster(status.cluster_status(db))
+    yield from diagnosis.cluster(cluster_status(db))
     ahead = status.skew(db)
     if ahead is not None:
         yield diagnosis.skew(ahead)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated
 
 import fdbqueue
 
@@ -16,7 +15,6 @@ from .. import context, durations, terminal
 from ..parameters import AsJson
 
 ROUNDS = 5
-STATUS = b"\xff\xff/status/json"
 READ_MS = 2_000
 
 
@@ -123,18 +121,6 @@ def _probe() -> bytes:
     from fdbqueue.schema.keys import DEFAULT_ROOT
 
     return DEFAULT_ROOT.pack(("latency probe",))
-
-
-def cluster_status(db: fdbqueue.fdb.Database) -> dict[str, Any]:
-    """The status of a cluster; empty if there is none."""
-    tr = db.create_transaction()
-    try:
-        tr.options.set_timeout(READ_MS)
-        value = tr.get(STATUS).value
-        found = json.loads(value) if value is not None else {}
-    except (fdbqueue.fdb.FDBError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def version(db: fdbqueue.fdb.Database) -> tuple[int, float]:

@@ -16,7 +16,6 @@ import fdbqueue
 from ...errors import QueueNotFound
 from .. import context, durations, json_schema, terminal
 from ..queues import overview
-from . import status
 from .top_screen import Controls, Row, Snapshot, draw
 
 TICK_SECONDS = 0.1
@@ -173,10 +172,10 @@ class Watcher:
         return age, dict(sorted(states.items()))
 
     def _conflicts(self) -> float | None:
+        from fdbqueue.store import status
+
         read_at, conflicts = self._status
         if time.monotonic() - read_at > STATUS_SECONDS:
-            cluster = status.cluster_status(self._db).get("cluster", {})
-            counted = cluster.get("workload", {}).get("transactions", {}).get("conflicted", {})
-            conflicts = counted.get("hz")
+            conflicts = status.conflicts(self._db)
             self._status = time.monotonic(), conflicts
         return conflicts

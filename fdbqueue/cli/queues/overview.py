@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Annotated, Literal
@@ -16,8 +15,6 @@ from ..declarations import Argument, Option
 from ..parameters import Limit, ListOutput, Output, QueueName
 from . import options
 
-BATCH = 1_000
-"""Queues read in one transaction."""
 STATES = ("ready", "delayed", "leased", "dead", "done", "enqueued")
 Column = Literal["name", "ready", "delayed", "leased", "dead", "done", "enqueued"]
 """What a list of queues is sorted by."""
@@ -54,6 +51,8 @@ def list_(
     """
     if after is not None and sort != "name":
         raise terminal.CommandError("--after works only with --sort name")
+    from fdbqueue.queue.overview import natural
+
     db = context.connect()
 
     def look() -> listings.View:
@@ -74,12 +73,6 @@ def list_(
         return _listing(shown, empty, more)
 
     listings.show(look, output)
-
-
-def natural(name: str) -> list[tuple[int, int, str]]:
-    """A sort key that orders numbers within names by value."""
-    parts = re.findall(r"[0-9]+|[^0-9]+", name)
-    return [(0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts]
 
 
 def held(depth: fdbqueue.Depth) -> int:
@@ -112,10 +105,10 @@ def surveyed(
     db: fdbqueue.fdb.Database, names: Sequence[str] | None = None
 ) -> Iterator[tuple[str, fdbqueue.queue.overview.Surveyed]]:
     """Queues by name, by default all, with their state; some hundred in each transaction."""
+    from fdbqueue.queue import overview
+
     names = context.queue_names(db) if names is None else names
-    for start in range(0, len(names), BATCH):
-        batch = names[start : start + BATCH]
-        yield from fdbqueue.survey(db, batch, root=context.subspace()).items()
+    return overview.surveyed(db, names, root=context.subspace())
 
 
 def of(db: fdbqueue.fdb.Database, queue: fdbqueue.Queue) -> fdbqueue.queue.overview.Surveyed:

@@ -1,0 +1,98 @@
+"""``fdbq web``: serve the web pages."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+from ..errors import MissingPackage
+from . import context, terminal
+from .declarations import Option
+
+STOP_SECONDS = 2
+
+
+def web(
+    port: Annotated[
+        int, Option(metavar="PORT", min=0, max=65_535, help="The port; 0 picks a free one.")
+    ] = 9_810,
+    host: Annotated[
+        str,
+        Option(metavar="ADDRESS", help="The address to listen on; other machines need --users."),
+    ] = "127.0.0.1",
+    hostname: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME",
+            help="Another name that browsers use for this server, as behind a proxy. Repeatable.",
+        ),
+    ] = None,
+    users: Annotated[
+        Path | None,
+        Option(help="Who may see the pages: lines of NAME, viewer or operator, and SECRET."),
+    ] = None,
+    allow_actions: Annotated[
+        bool, Option("--allow-actions", help="Let operators change queues, not only look.")
+    ] = False,
+) -> None:
+    """Serve web pages about the queues, until Ctrl-C; needs fdbqueue[web].
+
+    Without --users, only this machine can reach the pages, and everybody on it. With it, a browser
+    asks for a name and its secret as password; a program sends the secret as a bearer token. The
+    file must not be readable for others. For TLS, put a proxy in front.
+
+    \b
+    Examples:
+      fdbq web
+      fdbq web --allow-actions --users users.txt
+      fdbq web --host 0.0.0.0 --hostname queues.example.org --users users.txt
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingPackage(purpose="fdbq web", package="uvicorn", extra="web") from error
+    from fdbqueue.web import application, read_users
+    from fdbqueue.web.guard import LOOPBACK
+
+    known = None if users is None else read_users(users)
+    if known is None and host not in LOOPBACK:
+        raise terminal.CommandError(
+            f"--host {host}: other machines could reach the pages; say with --users who may"
+        )
+    app = application(
+        context.connect(),
+        root=context.subspace(),
+        hosts=(*LOOPBACK, host, *(hostname or [])),
+        users=known,
+        allow_actions=allow_actions,
+    )
+    listening = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    address = f"[{host}]" if ":" in host else host
+    print(f"serving http://{address}:{listening.getsockname()[1]}/")
+    terminal.flush()
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        return
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise terminal.CommandError(f"{host}:{port}: {error.strerror or error}", 1) from None
+    return listening

@@ -1,0 +1,24 @@
+"""Text that is safe to show: nothing in it controls a terminal, or the direction of the text."""
+
+from __future__ import annotations
+
+
+def visible(text: str | bytes) -> str:
+    """Text with unprintable characters escaped.
+
+    Invalid UTF-8, control characters, terminal escapes, line ends and bidirectional marks become
+    ``\\x1b``, ``\\n``, ``\\u202e`` and so on.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def excerpt(payload: bytes, characters: int) -> str:
+    """The start of a payload as visible text, or all of it if it is short."""
+    shown = visible(payload[: 4 * characters])
+    if len(payload) <= 4 * characters and len(shown) <= characters:
+        return shown
+    return f"{shown[:characters]}… ({len(payload):,} bytes)"

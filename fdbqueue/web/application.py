@@ -1,0 +1,75 @@
+"""The web pages as an application of ASGI, to serve or to mount in another one."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ..schema.keys import DEFAULT_ROOT
+from ..store.binding import describe, fdb
+from .events import Events
+from .guard import LOOPBACK, Authenticate, Guard
+from .pages.dead_letters import dead_letters
+from .pages.message import message, payload
+from .pages.overview import Overview
+from .pages.queue import queue
+from .site import Site
+from .users import Role, Users
+
+PAGES: dict[str, Callable[[Site, Request], Response]] = {
+    "queue": queue,
+    "message": message,
+    "payload": payload,
+    "dead": dead_letters,
+}
+
+
+def application(
+    db: fdb.Database,
+    *,
+    root: fdb.Subspace = DEFAULT_ROOT,
+    hosts: Collection[str] | None = LOOPBACK,
+    users: Users | None = None,
+    authenticate: Authenticate | None = None,
+    allow_actions: bool = False,
+    secret: bytes | None = None,
+    name: str | None = None,
+) -> Starlette:
+    """Pages about the queues below ``root``: serve them with uvicorn, or mount them in Starlette or
+    FastAPI.
+
+    hosts: the host names that they are served under, without ports; None if the application that
+        mounts them, or a proxy, checks the ``Host`` of requests.
+    users: who may see them; None for everybody who reaches them.
+    authenticate: instead of ``users``, a function that tells the ``User`` of a request, or None.
+    allow_actions: whether operators may act; without users, everybody is one then.
+    secret: signs forms; processes that serve the same pages share it. By default a random one.
+    name: what the pages call the store.
+
+    It reads the store only for requests, and while a page is open.
+    """
+    site = Site(db, root, name=name or str(describe(db)), actions=allow_actions)
+    overview = Overview(site)
+    routes = [
+        Route("/", site.answering(overview)),
+        *(Route(f"/{path}", site.answering(partial(page, site))) for path, page in PAGES.items()),
+        Route("/events", Events(site, overview).__call__),
+        Mount("/static", StaticFiles(packages=[("fdbqueue.web", "static")]), name="static"),
+    ]
+    guard = Middleware(
+        Guard,
+        hosts=hosts,
+        users=users,
+        authenticate=authenticate,
+        anybody=Role.OPERATOR if allow_actions else Role.VIEWER,
+        secret=secrets.token_bytes(32) if secret is None else secret,
+    )
+    return Starlette(routes=routes, middleware=[guard])

@@ -1,0 +1,101 @@
+"""Which messages a page lists, and an action takes: those of a state that a filter matches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from ..values.model import DeadMessage, Message, MessageState
+from ..values.records import record
+from ..values.selector import Selector
+from .site import Query
+
+T = TypeVar("T", MessageState, DeadMessage)
+
+STEP = 200
+"""How many messages a filter checks in one transaction."""
+MAX_CHECKED, MAX_SECONDS = 2_000, 2.0
+"""How many messages a filter checks for one page, and for how long."""
+
+
+@record
+class Filter:
+    """Which messages: those that match all of what is given.
+
+    selector: in the syntax of JMS. reason, error: parts of a dead letter's reason and last error.
+    """
+
+    selector: str = ""
+    reason: str = ""
+    error: str = ""
+
+    @classmethod
+    def of(cls, query: Query) -> Filter:
+        """The filter of a query or a form; raises ``InvalidSelector``."""
+        found = cls(*(query.get(name, "").strip() for name in cls.__match_args__))
+        if found.selector:
+            Selector(found.selector)
+        return found
+
+    def __bool__(self) -> bool:
+        return bool(self.selector or self.reason or self.error)
+
+    def query(self) -> dict[str, str]:
+        """The filter as a part of a query."""
+        return {name: getattr(self, name) for name in self.__match_args__}
+
+    def predicate(self) -> Callable[[Message], bool]:
+        """Whether a message matches; that of a dead letter has its ``death``."""
+        selector = Selector(self.selector) if self.selector else None
+        now_ms = round(1000 * time.time())
+
+        def matches(message: Message) -> bool:
+            reason = message.death.reason if message.death is not None else ""
+            return (
+                self.reason in reason
+                and self.error in (message.last_error or "")
+                and (selector is None or selector.matches(message, now_ms))
+            )
+
+        return matches
+
+
+@record
+class Page(Generic[T]):
+    """One page of a listing.
+
+    after: the id of the last message that was checked, to continue behind it; None at the end.
+    checked: how many messages were checked.
+    """
+
+    found: Sequence[T]
+    after: str | None
+    checked: int
+
+
+def page(
+    read: Callable[[int, str | None], Sequence[T]],
+    matches: Callable[[T], bool] | None,
+    limit: int,
+    after: str | None,
+) -> Page[T]:
+    """A page of what ``read`` lists, and ``matches`` wants; bounded even if nothing matches.
+
+    read: lists up to so many behind an id.
+    """
+    found: list[T] = []
+    checked, until = 0, time.monotonic() + MAX_SECONDS
+    while True:
+        some = read(limit + 1 if matches is None else STEP, after)
+        for each in some:
+            if len(found) == limit:
+                return Page(found, after, checked)
+            after = each.id
+            checked += 1
+            if matches is None or matches(each):
+                found.append(each)
+        if not some:
+            return Page(found, None, checked)
+        if checked >= MAX_CHECKED or time.monotonic() > until:
+            return Page(found, after, checked)

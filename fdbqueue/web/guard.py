@@ -1,0 +1,153 @@
+"""What every request passes: which host it names, where it comes from, and whose it is.
+
+- A page of another site may make a browser send requests here, under a name that it controls (DNS
+  rebinding). So the ``Host`` must be one that the pages are served under.
+- Only a form of these pages may change anything. So a request that is not a plain read must come
+  from the same origin, and has a token that only a page for the same browser and user contains.
+- A page contains what others have enqueued. So no script or style but those of this package runs,
+  whatever a page contains, and no other site can frame it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Collection
+from http.cookies import CookieError, SimpleCookie
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .users import Role, User, Users
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+READS = ("GET", "HEAD")
+COOKIE = "fdbqueue_form"
+SECURITY = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+Authenticate: TypeAlias = Callable[[Request], User | None]
+"""Tells whose a request is; None if nobody's that may see the pages."""
+
+
+class Guard:
+    """Lets a request through to the pages, or answers it.
+
+    hosts: the names that the pages are served under, without ports; None for any, if whoever mounts
+        the pages checks them. users: who may see them; None for everybody. authenticate: asks the
+        application that mounts the pages instead. anybody: the role of everybody.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str] | None,
+        users: Users | None,
+        authenticate: Authenticate | None,
+        anybody: Role,
+        secret: bytes,
+    ) -> None:
+        self._app = app
+        self._hosts = None if hosts is None else {host.lower().strip("[]") for host in hosts}
+        self._users = users
+        self._authenticate = authenticate
+        self._anybody = anybody
+        self._secret = secret
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        cookie = _cookie(headers)
+        fresh = cookie or secrets.token_urlsafe(32)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                sent = MutableHeaders(scope=message)
+                for name, value in SECURITY.items():
+                    sent[name] = value
+                sent.setdefault("cache-control", "no-store")
+                if fresh != cookie:
+                    path = scope.get("root_path") or "/"
+                    secure = "; Secure" if scope.get("scheme") == "https" else ""
+                    sent.append(
+                        "set-cookie",
+                        f"{COOKIE}={fresh}; Path={path}; HttpOnly; SameSite=Strict{secure}",
+                    )
+            await send(message)
+
+        refused = self._refused(scope, headers)
+        if refused is None:
+            user = self._user(scope, headers)
+            if user is None:
+                refused = _unknown()
+            else:
+                scope["fdbqueue.user"] = user
+                scope["fdbqueue.form"] = self._form(fresh, user)
+        await (refused or self._app)(scope, receive, guarded)
+
+    def _refused(self, scope: Scope, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
+        if self._hosts is not None and _host(host) not in self._hosts:
+            return PlainTextResponse(
+                "The pages are not served under this name: start them with --hostname NAME.\n",
+                421,
+            )
+        if scope["method"] not in (*READS, "POST"):
+            return PlainTextResponse("Only GET and POST.\n", 405, {"allow": "GET, HEAD, POST"})
+        site = headers.get("sec-fetch-site", "same-origin")
+        if scope["method"] == "POST":
+            origin = headers.get("origin")
+            foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+            if foreign or site not in ("same-origin", "none"):
+                return PlainTextResponse("This form is not from these pages.\n", 403)
+        elif site == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+            return PlainTextResponse("Another site asks for this.\n", 403)
+        return None
+
+    def _user(self, scope: Scope, headers: Headers) -> User | None:
+        if self._authenticate is not None:
+            return self._authenticate(Request(scope))
+        if self._users is None:
+            return User("", self._anybody)
+        return self._users.of(headers.get("authorization", ""))
+
+    def _form(self, cookie: str, user: User) -> str:
+        text = f"{cookie}\0{user.name}\0{user.role.value}"
+        return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _unknown() -> Response:
+    challenge = {"www-authenticate": 'Basic realm="fdbqueue", charset="UTF-8"'}
+    return PlainTextResponse("Give a name and a password, or a token.\n", 401, challenge)
+
+
+def _host(header: str) -> str:
+    """The name in a ``Host`` header, without its port."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _cookie(headers: Headers) -> str | None:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return None
+    return found.value if found is not None and len(found.value) >= 32 else None

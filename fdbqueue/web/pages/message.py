@@ -1,0 +1,62 @@
+"""One message: where it is, its payload and headers, and what happened to it."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from ...values.model import Event, MessageState
+from ..payload_text import payload_text
+from ..site import Site
+
+STEP, MAX_READ = 1_000, 10_000
+"""How many events of the queue one transaction reads, and one page."""
+
+
+def message(site: Site, request: Request) -> Response:
+    """The page."""
+    name, message_id = request.query_params.get("queue", ""), request.query_params.get("id", "")
+    found = _find(site, name, message_id)
+    events, whole = _events(site, name, message_id)
+    return site.page(
+        request,
+        "message.html",
+        200 if found is not None or events else 404,
+        queue=name,
+        id=message_id,
+        found=found,
+        text=None if found is None else payload_text(found.message),
+        events=events,
+        whole=whole,
+    )
+
+
+def payload(site: Site, request: Request) -> Response:
+    """The payload, byte for byte, as a file: no browser shows or runs it."""
+    name, message_id = request.query_params.get("queue", ""), request.query_params.get("id", "")
+    found = _find(site, name, message_id)
+    if found is None:
+        return PlainTextResponse("There is no such message any more.\n", 404)
+    return Response(
+        found.message.payload,
+        media_type="application/octet-stream",
+        headers={"content-disposition": 'attachment; filename="payload"'},
+    )
+
+
+def _find(site: Site, name: str, message_id: str) -> MessageState | None:
+    return site.queue(name).get(site.db, message_id)
+
+
+def _events(site: Site, name: str, message_id: str) -> tuple[list[Event], bool]:
+    """What the history says of a message, and whether all of the history was read."""
+    queue = site.queue(name)
+    found: list[Event] = []
+    after = b""
+    for _ in range(MAX_READ // STEP):
+        some = queue.history(site.db, STEP, after)
+        found += [event for event in some if event.id == message_id]
+        if len(some) < STEP:
+            return found, True
+        after = some[-1].stamp
+    return found, False

@@ -1,0 +1,135 @@
+"""All queues: how many messages are where, rates, and how long the oldest one waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...queue.overview import natural
+from ...values.model import Depth
+from ...values.records import record
+from .. import sparkline
+from ..site import Query, Site, link, number
+from ..watcher import Look, View
+
+PAGE, MAX_PAGE = 100, 1_000
+COLUMNS = {
+    "name": "Queue",
+    "ready": "Ready",
+    "delayed": "Delayed",
+    "leased": "In flight",
+    "dead": "Dead",
+    "in": "In/s",
+    "out": "Out/s",
+}
+
+
+@record
+class Shown:
+    """The queues of one page. total: how many there are, with all pages."""
+
+    views: Sequence[View]
+    total: int
+    page: int
+    pages: int
+
+
+class Overview:
+    """The page of all queues, and its rows."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[str, str], tuple[View, int | None, str]] = {}
+
+    def __call__(self, request: Request) -> Response:
+        """The page."""
+        look = self._site.watcher.look()
+        query = request.query_params
+        shown = select(look, query)
+        ages = self._site.watcher.ages(shown.views)
+        return self._site.page(
+            request,
+            "overview.html",
+            rows=[self._row(request, view, ages.get(view.name)) for view in shown.views],
+            shown=shown,
+            look=look,
+            depth=_total(look.views.values()),
+            count=len(look.views),
+            contains=query.get("contains", ""),
+            sort=_sort(query),
+            limit=query.get("limit", ""),
+            columns=COLUMNS,
+            queue=None,
+        )
+
+    def news(self, request: Request, moved: frozenset[str] | None) -> dict[str, object]:
+        """The rows of those queues on the same page that have moved, and the totals.
+
+        moved: None for all.
+        """
+        look = self._site.watcher.look()
+        views = select(look, request.query_params).views
+        views = [view for view in views if moved is None or view.name in moved]
+        ages = self._site.watcher.ages(views)
+        return {
+            "rows": {each.name: self._row(request, each, ages.get(each.name)) for each in views},
+            "totals": self._totals(look),
+        }
+
+    def _totals(self, look: Look) -> str:
+        template = self._site.templates.get_template("totals.html")
+        return template.render(depth=_total(look.views.values()), count=len(look.views), look=look)
+
+    def _row(self, request: Request, view: View, since_ms: int | None) -> str:
+        """A row, made once for all viewers."""
+        url = link(request)
+        key = url(""), view.name
+        known = self._rows.get(key)
+        if known is not None and known[0] is view and known[1] == since_ms:
+            return known[2]
+        text = self._site.templates.get_template("row.html").render(
+            view=view,
+            depth=view.seen.depth,
+            since_ms=since_ms,
+            path=sparkline.path(view.samples, time.monotonic()),
+            url=url,
+        )
+        with self._lock:
+            if len(self._rows) > 10 * MAX_PAGE:
+                self._rows.clear()
+            self._rows[key] = view, since_ms, text
+        return text
+
+
+def select(look: Look, query: Query) -> Shown:
+    """The queues of a look that a query asks for, in order."""
+    part = query.get("contains", "").lower()
+    views = [view for name, view in look.views.items() if part in name.lower()]
+    views.sort(key=lambda view: natural(view.name))
+    sort = _sort(query)
+    if sort != "name":
+        views.sort(key=lambda view: -_value(view, sort))
+    size = number(query, "limit", PAGE, MAX_PAGE)
+    pages = max(1, -(-len(views) // size))
+    page = number(query, "page", 1, pages)
+    return Shown(views[(page - 1) * size : page * size], len(views), page, pages)
+
+
+def _sort(query: Query) -> str:
+    wanted = query.get("sort", "name")
+    return wanted if wanted in COLUMNS else "name"
+
+
+def _value(view: View, column: str) -> float:
+    rates = {"in": view.rate_in, "out": view.rate_out}
+    return rates[column] if column in rates else float(asdict(view.seen.depth)[column])
+
+
+def _total(views: Iterable[View]) -> Depth:
+    return sum((view.seen.depth for view in views), Depth())

@@ -1,0 +1,151 @@
+"""What all pages share: the store, the watcher, the templates, and how a page is answered."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from ..errors import InvalidInput, QueueError, QueueNotFound
+from ..queue.queue import Queue
+from ..store.binding import FAILURES, fdb
+from ..values.options import check_name
+from ..values.text import excerpt, visible
+from .users import Role, User
+from .watcher import TIMEOUT_SECONDS, Watcher
+
+EXCERPT = 160
+Query: TypeAlias = Mapping[str, str]
+TABS = {"queue": ("Messages", "queue"), "dead": ("Dead letters", "dead_letters")}
+"""The pages of a queue: their paths, what leads to them, and their templates."""
+
+
+class Site:
+    """The pages for the queues below one root of a store.
+
+    actions: whether operators may act. name: what the pages call the store.
+    """
+
+    def __init__(self, db: fdb.Database, root: fdb.Subspace, *, name: str, actions: bool) -> None:
+        self.db = db
+        self.root = root
+        self.name = name
+        self.actions = actions
+        self.watcher = Watcher(db, root)
+        self.templates = Environment(
+            loader=PackageLoader("fdbqueue.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        filters: dict[str, Callable[..., str]] = {
+            "show": show,
+            "excerpt": partial(excerpt, characters=EXCERPT),
+            "when": when,
+            "number": "{:,}".format,
+            "rate": rate,
+            "size": size,
+        }
+        self.templates.filters |= filters
+        self.tabs = TABS
+
+    def queue(self, name: str) -> Queue[bytes]:
+        """A handle for a queue, with a deadline for each of its operations."""
+        return Queue(check_name(name), self.root).within(TIMEOUT_SECONDS)
+
+    def may_act(self, request: Request) -> bool:
+        """Whether the user of a request may act."""
+        return self.actions and user_of(request).role is Role.OPERATOR
+
+    def page(
+        self, request: Request, template: str, status: int = 200, **values: object
+    ) -> HTMLResponse:
+        """Answer with a page."""
+        text = self.templates.get_template(template).render(
+            site=self,
+            url=link(request),
+            here=template.removesuffix(".html"),
+            user=user_of(request),
+            may_act=self.may_act(request),
+            form=request.scope["fdbqueue.form"],
+            now_ms=round(1000 * time.time()),
+            **values,
+        )
+        return HTMLResponse(text, status)
+
+    def answering(self, page: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """A page that answers a failure with a page that says so."""
+
+        def answer(request: Request) -> Response:
+            try:
+                return page(request)
+            except QueueNotFound as error:
+                return self._failed(request, 404, error)
+            except InvalidInput as error:
+                return self._failed(request, 400, error)
+            except (*FAILURES, QueueError) as error:
+                return self._failed(request, 503, error)
+
+        return answer
+
+    def _failed(self, request: Request, status: int, error: BaseException) -> Response:
+        return self.page(request, "failed.html", status, error=str(error), queue=None)
+
+
+def user_of(request: Request) -> User:
+    """The user of a request that has passed the guard."""
+    found: User = request.scope["fdbqueue.user"]
+    return found
+
+
+def link(request: Request) -> Callable[..., str]:
+    """How pages name each other: below the place where they are mounted, with a query."""
+    base = request.scope.get("root_path", "").rstrip("/")
+
+    def url(path: str, **query: object) -> str:
+        given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+        return f"{base}/{path}" + (f"?{urlencode(given)}" if given else "")
+
+    return url
+
+
+def number(query: Query, name: str, default: int, most: int) -> int:
+    """A number of a query, from 1 to ``most``; the default if it is none."""
+    text = query.get(name, "")
+    return min(most, max(1, int(text))) if text.isascii() and text.isdecimal() else default
+
+
+def show(value: Any) -> str:
+    """A value as visible text."""
+    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def when(wall_ms: int) -> str:
+    """Milliseconds of the wall clock as a time in UTC, to the second."""
+    try:
+        return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{wall_ms} ms"
+
+
+def rate(value: float) -> str:
+    """Messages per second."""
+    return "0" if value < 0.05 else f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def size(count: float) -> str:
+    """Bytes, as a person says it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"

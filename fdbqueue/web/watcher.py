@@ -1,0 +1,288 @@
+"""The watcher: one thread of a process looks at the queues, for all viewers together.
+
+It runs only while somebody views. A watch of each queue tells it what has moved, and it reads only
+that. A tick a second reads one key, which tells whether the catalogue or any options changed. It
+looks at everything at its start, then, and every half a minute, for what no watch can see.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import field
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from ..consumers.wakeups import Watch
+from ..errors import QueueError
+from ..queue import overview
+from ..queue.overview import Surveyed
+from ..store import status
+from ..store.binding import FAILURES, fdb
+from ..store.clocks import METADATA_VERSION
+from ..values.records import record
+
+TICK_SECONDS = 1.0
+REST_SECONDS = 0.25
+"""Between two looks: changes in between are seen together."""
+FULL_SECONDS = 30.0
+SHARE = 20
+"""Looking at everything again waits at least that many times as long as it took."""
+TIMEOUT_SECONDS = 10.0
+MAX_WATCHES = 5_000
+"""Half of what a FoundationDB client allows; other queues are seen every half a minute."""
+STATUS_SECONDS = 5.0
+RATE_SECONDS = 10.0
+SAMPLE_SECONDS, SAMPLES = 2.0, 150
+AGES = 200
+"""Of how many queues one look reads the age."""
+
+log = logging.getLogger("fdbqueue.web")
+
+
+class Sample(NamedTuple):
+    """Counters of a queue at a moment, in seconds of the monotonic clock."""
+
+    at: float
+    enqueued: int
+    done: int
+    ready: int
+
+
+@record
+class View:
+    """A queue as viewers see it; rates are in messages per second."""
+
+    name: str
+    seen: Surveyed
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    samples: tuple[Sample, ...] = field(default=(), compare=False, repr=False)
+
+
+@record
+class Look:
+    """All queues, as they were last seen.
+
+    at: when, in seconds of the monotonic clock. conflicts: of the whole cluster, per second.
+    failed: why the store cannot be read; then the rest is from before.
+    """
+
+    views: Mapping[str, View]
+    at: float = float("-inf")
+    conflicts: float | None = None
+    failed: str | None = None
+
+
+@record
+class Change:
+    """What is new. everything: perhaps other queues than before."""
+
+    names: frozenset[str]
+    everything: bool = False
+
+
+Notify: TypeAlias = Callable[[Change], object]
+
+
+class Watcher:
+    """Looks at the queues below a root."""
+
+    def __init__(self, db: fdb.Database, root: fdb.Subspace) -> None:
+        self.db = db
+        self.root = root
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._viewers: dict[object, Notify] = {}
+        self._thread: threading.Thread | None = None
+        self._stirred = threading.Event()
+        self._moved: set[str] = set()
+        self._watches: dict[str, list[Watch]] = {}
+        self._history: dict[str, deque[Sample]] = {}
+        self._look = Look({})
+        self._full_at = self._status_at = float("-inf")
+        self._full_took = 0.0
+        self._stamp: bytes | None = None
+
+    # -- for viewers -------------------------------------------------------------------------
+
+    def look(self) -> Look:
+        """All queues as they are now, give or take a second."""
+        with self._looking:
+            if self._thread is None and time.monotonic() - self._look.at > TICK_SECONDS:
+                self._all(watch=False)
+            return self._look
+
+    def ages(self, views: Iterable[View]) -> dict[str, int]:
+        """Since when the oldest ready message of each queue waits, in wall clock milliseconds."""
+        held = [(view.name, view.seen) for view in views if view.seen.depth.ready]
+        found: dict[str, int] = {}
+        for start in range(0, len(held), AGES):
+            found |= overview.ready_since_ms(
+                self.db, held[start : start + AGES], root=self.root, timeout=TIMEOUT_SECONDS
+            )
+        return found
+
+    def follow(self, notify: Notify) -> Callable[[], None]:
+        """Call ``notify`` in the watcher's thread after each change; returns how to end that."""
+        viewer = object()
+        with self._lock:
+            self._viewers[viewer] = notify
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="fdbqueue-web", daemon=True)
+                self._thread.start()
+
+        def leave() -> None:
+            with self._lock:
+                self._viewers.pop(viewer, None)
+            self._stirred.set()
+
+        return leave
+
+    # -- the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._wanted():
+            with self._looking:
+                change = self._next()
+            for notify in [*self._viewers.values()]:
+                with suppress(RuntimeError):  # its event loop has ended
+                    notify(change)
+            time.sleep(REST_SECONDS)
+            self._stirred.wait(TICK_SECONDS - REST_SECONDS)
+            self._stirred.clear()
+
+    def _wanted(self) -> bool:
+        """Whether anybody views; if not, the thread ends."""
+        with self._lock:
+            if self._viewers:
+                return True
+            watches, self._watches = self._watches, {}
+            self._full_at = float("-inf")
+            self._thread = None
+        for each in watches.values():
+            _cancel(each)
+        return False
+
+    def _next(self) -> Change:
+        """Look at what has changed."""
+        before = self._look
+        try:
+            now = time.monotonic()
+            if now - self._status_at > STATUS_SECONDS:
+                self._status_at, conflicts = now, status.conflicts(self.db)
+            else:
+                conflicts = before.conflicts
+            stamp = self._catalogue()
+            if self._full_due(now, stamp):
+                self._stamp = stamp
+                self._all(watch=True)
+            else:
+                self._some(self._take_moved())
+            self._look = Look(self._look.views, self._look.at, conflicts)
+        except (*FAILURES, QueueError) as error:
+            log.warning("the store cannot be read: %s", error)
+            self._look = Look(before.views, before.at, before.conflicts, str(error))
+            self._full_at = float("-inf")
+        views = self._look.views
+        names = {name for name, view in views.items() if view != before.views.get(name)}
+        other = views.keys() != before.views.keys() or self._look.failed != before.failed
+        return Change(frozenset(names), other)
+
+    def _full_due(self, now: float, stamp: bytes | None) -> bool:
+        passed = now - self._full_at
+        if stamp == self._stamp:
+            return passed > max(FULL_SECONDS, SHARE * self._full_took)
+        return passed > SHARE * self._full_took
+
+    def _catalogue(self) -> bytes | None:
+        """What differs once any queue was created, deleted or got other options."""
+        tr = self.db.create_transaction()
+        tr.options.set_timeout(round(1000 * TIMEOUT_SECONDS))
+        value = tr.snapshot.get(METADATA_VERSION).value
+        return None if value is None else bytes(value)
+
+    def _take_moved(self) -> set[str]:
+        with self._lock:
+            moved, self._moved = self._moved, set()
+        return moved
+
+    def _all(self, *, watch: bool) -> None:
+        """Look at every queue."""
+        began = time.monotonic()
+        self._take_moved()
+        names = overview.list_queues(self.db, root=self.root, timeout=TIMEOUT_SECONDS)
+        found: dict[str, Surveyed] = {}
+        for start in range(0, len(names), overview.BATCH):
+            found |= self._read(names[start : start + overview.BATCH], watch=watch)
+        for gone in self._history.keys() - found.keys():
+            del self._history[gone]
+            _cancel(self._watches.pop(gone, []))
+        self._show(found, {})
+        if watch:
+            self._full_at = time.monotonic()
+            self._full_took = self._full_at - began
+
+    def _some(self, names: Iterable[str]) -> None:
+        """Look at the queues that have moved, and let the rates of the others fall."""
+        wanted = sorted(names)
+        found: dict[str, Surveyed] = {}
+        for start in range(0, len(wanted), overview.BATCH):
+            found |= self._read(wanted[start : start + overview.BATCH], watch=True)
+        self._show(found, self._look.views)
+
+    def _read(self, names: list[str], *, watch: bool) -> dict[str, Surveyed]:
+        if not watch or not names:
+            return dict(overview.surveyed(self.db, names, root=self.root, timeout=TIMEOUT_SECONDS))
+        found, watches = overview.watch(self.db, names, root=self.root, timeout=TIMEOUT_SECONDS)
+        for name in names:
+            _cancel(self._watches.pop(name, []))
+        armed = sum(map(len, self._watches.values()))
+        for name, some in watches.items():
+            if armed + len(some) > MAX_WATCHES:
+                _cancel(some)
+                continue
+            armed += len(some)
+            self._watches[name] = some
+            for each in some:
+                each.on_ready(partial(self._fired, name, some))
+        return found
+
+    def _fired(self, name: str, watches: list[Watch], _: object) -> None:
+        """Called back when a watch has fired, and when it was cancelled."""
+        if self._watches.get(name) is watches:
+            with self._lock:
+                self._moved.add(name)
+            self._stirred.set()
+
+    def _show(self, found: Mapping[str, Surveyed], others: Mapping[str, View]) -> None:
+        at = time.monotonic()
+        views = {**others, **{name: self._view(name, seen, at) for name, seen in found.items()}}
+        for name, view in others.items():
+            if name not in found and (view.rate_in or view.rate_out):
+                views[name] = self._view(name, view.seen, at)
+        self._look = Look(views, at, self._look.conflicts)
+
+    def _view(self, name: str, seen: Surveyed, at: float) -> View:
+        samples = self._history.setdefault(name, deque(maxlen=SAMPLES))
+        depth = seen.depth
+        now = Sample(at, depth.enqueued, depth.done, depth.ready)
+        if len(samples) > 1 and at - samples[-2].at < SAMPLE_SECONDS:
+            samples.pop()
+        samples.append(now)
+        base = next((each for each in samples if at - each.at <= RATE_SECONDS), now)
+        passed = at - base.at
+        rate_in, rate_out = (
+            max(0, new - old) / passed if passed > 0 else 0.0
+            for old, new in ((base.enqueued, now.enqueued), (base.done, now.done))
+        )
+        return View(name, seen, rate_in, rate_out, tuple(samples))
+
+
+def _cancel(watches: Iterable[Watch]) -> None:
+    for each in watches:
+        each.cancel()

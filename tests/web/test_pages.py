@@ -1,0 +1,248 @@
+"""What the pages show is what the queues say, and every page is bounded."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+import pytest
+from starlette.testclient import TestClient
+
+from fdbqueue import NewMessage, Queue, fdb
+from fdbqueue.errors import OperationTimedOut
+from fdbqueue.web import filters
+from fdbqueue.web.pages import message as message_page
+
+
+def cells(row: str) -> list[str]:
+    return [
+        re.sub(r"<[^>]+>", "", each).strip()
+        for each in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)
+    ]
+
+
+def rows(text: str) -> list[str]:
+    return re.findall(r"<tr[ >].*?</tr>", text.partition("<tbody>")[2], re.S)
+
+
+def ids(text: str) -> list[str]:
+    """The messages that a page lists."""
+    return re.findall(r'<a class="id"[^>]*>([^<]+)</a>', text)
+
+
+def get(pages: TestClient, path: str, status: int = 200, /, **query: object) -> str:
+    answer = pages.get(path, params={name: str(value) for name, value in query.items()})
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+def test_the_overview_counts_each_queue(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], pages: TestClient
+) -> None:
+    for _ in range(5):
+        queue.enqueue(db, b"x")
+    queue.enqueue(db, b"later", delay=3600)
+    taken = [queue.receive(db) for _ in range(3)]
+    assert taken[0]
+    assert taken[1]
+    queue.ack(db, taken[0])
+    queue.reject(db, taken[1], "no good")
+    Queue.create(db, "idle", root=space, paused=True)
+
+    text = get(pages, "/")
+
+    idle, orders = rows(text)
+    assert "paused" in idle
+    ready, _, _, _, _, in_flight, delayed, dead = cells(orders)
+    assert (ready, in_flight, delayed, dead) == ("2", "1", "1", "1")
+    assert 'data-since="' in orders
+    assert [*map(str.strip, re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", text)[0])] == [
+        "Queues",
+        "2",
+    ]
+
+
+def test_the_overview_is_paged_filtered_and_sorted(
+    db: fdb.Database, space: fdb.Subspace, pages: TestClient
+) -> None:
+    for n in range(1, 13):
+        made = Queue.create(db, f"mail-{n}", root=space)
+        for _ in range(n % 3):
+            made.enqueue(db, b"x")
+
+    def names(**query: object) -> list[str]:
+        return re.findall(r'<tr data-queue="([^"]+)"', get(pages, "/", **query))
+
+    assert names(limit=5) == [f"mail-{n}" for n in range(1, 6)]
+    assert names(limit=5, page=3) == ["mail-11", "mail-12"]
+    assert names(limit=5, page=99) == ["mail-11", "mail-12"]
+    assert names(contains="L-1") == ["mail-1", "mail-10", "mail-11", "mail-12"]
+    assert names(sort="ready")[:4] == ["mail-2", "mail-5", "mail-8", "mail-11"]
+    assert len(names(sort="no such column", page="no number")) == 12
+
+
+def test_a_queue_lists_its_messages_page_by_page(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    sent = [queue.enqueue(db, b"%d" % n, headers={"n": n}) for n in range(7)]
+
+    first = get(pages, "/queue", queue="orders", limit=3)
+    after = re.search(r"after=([^#\"&]+)", first)
+    assert after is not None
+    second = get(pages, "/queue", queue="orders", limit=3, after=after[1])
+
+    assert ids(first) == sent[:3]
+    assert ids(second) == sent[3:6]
+    assert ids(get(pages, "/queue", queue="orders", selector="n > 4")) == sent[5:]
+
+
+def test_a_queue_lists_delayed_messages_and_those_that_wait_for_a_key(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    late = queue.enqueue(db, b"late", delay=3600)
+    keyed = [queue.enqueue(db, b"x", key="tenant-1") for _ in range(3)]
+
+    assert ids(get(pages, "/queue", queue="orders", state="delayed")) == [late]
+    assert ids(get(pages, "/queue", queue="orders", state="waiting")) == keyed[1:]
+
+
+def test_a_filter_that_matches_nothing_ends_early_and_says_so(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "STEP", 3)
+    monkeypatch.setattr(filters, "MAX_CHECKED", 6)
+    sent = [queue.enqueue(db, b"x", headers={"n": n}) for n in range(9)]
+
+    text = get(pages, "/queue", queue="orders", selector="n = 8")
+    assert ids(text) == []
+    assert "None of the next 6 messages matches; there are more." in text
+    assert f"after={sent[5]}" in text
+    assert ids(get(pages, "/queue", queue="orders", selector="n = 8", after=sent[5])) == [sent[8]]
+
+
+@pytest.mark.parametrize(
+    ("payload", "content_type", "shown"),
+    [
+        (
+            b'{"b":1,"a":[true,null]}',
+            "application/json",
+            '{\n  "b": 1,\n  "a": [\n    true,\n    null\n  ]\n}',
+        ),
+        (b"{broken", "application/json", "{broken"),
+        (b"[" * 100_000, "application/json", "[" * 65_536),
+        ("Größe\n\tzwei".encode(), "text/plain", "Größe\n\tzwei"),
+        (
+            b"\xff\x00AZ",
+            "text/plain",
+            "00000000  ff 00 41 5a                                      ..AZ",
+        ),
+        (b"\x1b[31m\x00\xe2\x80\xae", "text/plain", "\\x1b[31m\\x00\\u202e"),
+        (("é" * 40_000).encode(), "text/plain", "é" * 32_768),
+        (b"a" + ("é" * 40_000).encode(), "text/plain", "a" + "é" * 32_767),
+    ],
+)
+def test_a_payload_is_shown_by_its_content_type(
+    db: fdb.Database,
+    queue: Queue[bytes],
+    pages: TestClient,
+    payload: bytes,
+    content_type: str,
+    shown: str,
+) -> None:
+    (message_id,) = queue.enqueue_many(db, [NewMessage(payload, content_type=content_type)])
+
+    text = get(pages, "/message", queue="orders", id=message_id)
+
+    found = re.search(r"<pre[^>]*>(.*?)</pre>", text, re.S)
+    assert found is not None
+    assert unescape(found[1]) == shown
+
+
+def test_a_payload_is_downloaded_byte_for_byte_and_never_shown_by_the_browser(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    payload = b"<script>alert(1)</script>" + bytes(range(256)) * 4_000
+    (message_id,) = queue.enqueue_many(db, [NewMessage(payload, content_type="text/html")])
+
+    answer = pages.get("/payload", params={"queue": "orders", "id": message_id})
+
+    assert answer.content == payload
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == 'attachment; filename="payload"'
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_message_has_a_timeline(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_page, "STEP", 2)
+    queue.set_options(db, history_seconds=3600)
+    queue.enqueue(db, b"another")
+    message_id = queue.enqueue(db, b"x", priority=9)
+    delivery = queue.receive(db, consumer="worker-7")
+    assert delivery is not None
+    queue.ack(db, delivery)
+
+    text = get(pages, "/message", queue="orders", id=message_id)
+
+    assert re.findall(r"<b>([^<]+)</b>", text) == ["enqueue", "lease", "ack"]
+    assert "worker-7" in text
+    assert "It is not in the queue" in text
+
+
+def test_dead_letters_are_counted_by_reason_and_filtered(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    for n, reason in enumerate(["timeout", "timeout", "declined"]):
+        queue.enqueue(db, b"x", headers={"n": n})
+        delivery = queue.receive(db)
+        assert delivery is not None
+        queue.reject(db, delivery, reason)
+    dead = [each.id for each in queue.dead.list(db)]
+
+    text = get(pages, "/dead", queue="orders")
+
+    assert [cells(row) for row in rows(text)[:2]] == [["2"], ["1"]]
+    assert ids(text) == dead
+    assert ids(get(pages, "/dead", queue="orders", reason="time")) == dead[:2]
+    assert ids(get(pages, "/dead", queue="orders", selector="n > 0")) == dead[1:]
+    assert ids(get(pages, "/dead", queue="orders", reason="time", selector="n > 0")) == [dead[1]]
+
+
+def test_what_is_not_there_or_wrong_is_said(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    queue.enqueue(db, b"x")
+    gone = queue.enqueue(db, b"x")
+    assert queue.cancel(db, gone)
+
+    assert "nowhere" in get(pages, "/queue", 404, queue="nowhere")
+    assert "It did not work" in get(pages, "/queue", 400, queue="")
+    assert "selector" in get(pages, "/queue", 400, queue="orders", selector="n >")
+    assert "It is not in the queue" in get(pages, "/message", 404, queue="orders", id=gone)
+    get(pages, "/message", 400, queue="orders", id="no id")
+    get(pages, "/payload", 404, queue="orders", id=gone)
+
+
+def test_an_unreadable_queue_is_shown_as_such(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], pages: TestClient
+) -> None:
+    queue.enqueue(db, b"x")
+    meta = queue._keys.meta
+    stored = json.loads(db[meta] or b"")
+    db[meta] = json.dumps({**stored, "format": 99}).encode()
+
+    assert "unreadable" in get(pages, "/")
+    text = get(pages, "/queue", queue="orders")
+    assert "This release cannot read the queue" in text
+
+
+def test_a_store_that_fails_is_said(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OperationTimedOut(seconds=10.0)
+
+    monkeypatch.setattr(Queue, "messages", fail)
+    assert "It did not work" in get(pages, "/queue", 503, queue="orders")
