@@ -260,7 +260,7 @@ class Taken(Together):
     def held(self) -> Sequence[Held]:
         """As in ``Together``: its rows, if they are few for so many messages."""
         few = len(self.rows) < lease_rows.MIN_SPAN or 4 * len(self.rows) <= len(self)
-        return self.rows if few else self
+        return self.rows if few else list(self)  # They are read several times.
 
     def until(self, expires_at_ms: int) -> Taken:
         """The same, extended until then."""

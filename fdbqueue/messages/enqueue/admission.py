@@ -146,7 +146,8 @@ def _put(
 ) -> Iterator[StoredMessage]:
     """Put messages where they belong; yields them with their positions, in their order."""
     drafts = [
-        replace(draft, envelope=payloads.store(tr, scope, draft.envelope)) for draft in drafts
+        Draft(payloads.store(tr, scope, each.envelope), each.due_ms, each.dedup_id)
+        for each in drafts
     ]
     entries = [(_level(scope, each), each.envelope) for each in drafts if each.due_ms is None]
     appended = iter(append.append(tr, scope, entries, reads=ends) if entries else ())

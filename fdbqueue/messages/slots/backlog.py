@@ -58,7 +58,7 @@ def put(tr: fdb.Transaction, keys: QueueKeys, message: StoredMessage, n: int) ->
     turn = Turn(message.envelope.key or "", n, message.position.random)
     envelope = replace(message.envelope, id=message.id, slot=None, window=None)
     write(tr, keys, turn, message.id, message.position, pack_envelope(envelope))
-    return replace(message, envelope=envelope, turn=turn)
+    return StoredMessage(message.position, envelope, message.consumer, turn)
 
 
 def write(

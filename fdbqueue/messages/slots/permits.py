@@ -55,8 +55,8 @@ class Permits:
             return
         self.used = {rows.parse(kv.key)[1] for kv in held}
         unused = [n for n in range(limit) if n not in self.used and n not in freed]
-        random.shuffle(unused)  # so that others rarely want the same
-        self._free = [*unused, *self._free]
+        at = random.randrange(len(unused) + 1)  # Others rarely want the same then.
+        self._free = [*unused[at:], *unused[:at], *self._free]
         self.over = any(n >= limit for n in self.used)
         if self.over:
             # The limit was higher: it matters how many are held, and not only which is free.

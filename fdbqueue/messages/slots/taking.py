@@ -82,7 +82,7 @@ def _placed(
     if given is None:
         return backlog.put(tr, scope.keys, message, key.following())
     slot, place = given
-    return replace(message, envelope=replace(message.envelope, slot=slot, window=place))
+    return StoredMessage(message.position, replace(message.envelope, slot=slot, window=place))
 
 
 @final
