@@ -505,6 +505,7 @@ class Subscription(Twin):
         lease: Seconds | None = ...,
         wait: Seconds = ...,
         consumer: str = ...,
+        ack: Sequence[Delivery] = ...,
         timeout: Seconds | None = ...,
     ) -> Delivery | None: ...
     async def receive_many(
@@ -515,6 +516,7 @@ class Subscription(Twin):
         lease: Seconds | None = ...,
         wait: Seconds = ...,
         consumer: str = ...,
+        ack: Sequence[Delivery] = ...,
         timeout: Seconds | None = ...,
     ) -> builtins.list[Delivery]: ...
     async def remove(self, tr: Transactor, *, timeout: Seconds | None = ...) -> None: ...

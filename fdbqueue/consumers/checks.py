@@ -6,8 +6,9 @@ from functools import partial
 
 from ..messages.checks.audit import Audit
 from ..schema.codec.consumers import ConsumerRef, unpack_consumer, unpack_request, unpack_state
-from ..schema.keys import Kind
-from . import line, registry, sessions, wakeups
+from ..schema.keys import Kind, LineKeys
+from . import registry, sessions, wakeups
+from .line import remove
 from .states import ConsumerState
 
 
@@ -61,15 +62,33 @@ def sleepers(audit: Audit, begin: bytes) -> bytes:
 
 
 def requests(audit: Audit, begin: bytes) -> bytes:
-    """Every request in line has a living consumer."""
-    keys, version = audit.scope.keys, audit.scope.version(audit.tr)
+    """Every request in the queue's own line has a living consumer."""
+    line = audit.scope.keys.line
     rows, following = audit.page(Kind.REQUEST, begin)
     for kv in rows:
-        index, claim = keys.parse_request(kv.key)
-        if unpack_request(kv.value).alive_until <= version:
-            repair = partial(line.remove, audit.tr, keys, index, claim)
-            audit.report("request of the dead", claim.hex(), "its consumer is gone", repair)
+        _check_request(audit, line, *line.parse_request(kv.key), kv.value)
     return following
+
+
+def lines(audit: Audit, begin: bytes) -> bytes:
+    """Every line of a subscription belongs to one that exists, and each of its requests has a
+    living consumer."""
+    keys, names = audit.scope.keys, {each.name for each in audit.scope.subscriptions}
+    rows, following = audit.page(Kind.LINE, begin)
+    for kv in rows:
+        subscription, index, claim = keys.parse_line(kv.key)
+        if subscription not in names:
+            detail = "there is no such subscription"
+            audit.report("line orphaned", subscription, detail, partial(audit.tr.clear, kv.key))
+        elif index is not None and claim is not None:
+            _check_request(audit, keys.line_of(subscription), index, claim, kv.value)
+    return following
+
+
+def _check_request(audit: Audit, line: LineKeys, index: int, claim: bytes, value: bytes) -> None:
+    if unpack_request(value).alive_until <= audit.scope.version(audit.tr):
+        repair = partial(remove, audit.tr, line, index, claim)
+        audit.report("request of the dead", claim.hex(), "its consumer is gone", repair)
 
 
 def _report(audit: Audit, consumer: ConsumerRef, detail: str) -> None:

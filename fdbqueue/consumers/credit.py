@@ -65,6 +65,20 @@ class Credit:
         )
 
     @property
+    def room_bytes(self) -> int | None:
+        """How many bytes of messages fit; None for any number."""
+        return None if self.bytes is None else max(0, self.bytes - self.used_bytes)
+
+    @property
+    def admits_above(self) -> int | None:
+        """Of more than how many bytes one message may be that does not fit; None if none may."""
+        if self.bytes is None or self.held:
+            return None
+        if self.window:
+            return 0
+        return self.bytes - self.spent_bytes if self.bytes > self.used_bytes else None
+
+    @property
     def exhausted(self) -> bool:
         """Whether nothing can be taken until more is granted."""
         return not self.window and not self.room(1)

@@ -63,7 +63,7 @@ def evict(tr: fdb.Transaction, keys: QueueKeys, leaving: Leaving) -> Leaving | N
     left, _ = _evict(tr, keys, leaving, MAX_READ)
     if left is None:
         for each in leaving.consumers:
-            line.remove_claim(tr, keys, each.id)
+            line.remove_claim(tr, keys.line_of(each.subscription), each.id)
     return left
 
 
@@ -74,7 +74,7 @@ def evict_dead(tr: fdb.Transaction, scope: Scope, leaving: Leaving | None = None
 
     Bounded reads; conflicts with signs of life of the consumers it removes.
     """
-    requests = line.read_requests(tr, scope.keys)
+    requests = line.read_all(tr, scope.keys)
     gone, more, left = evict_expired(tr, scope.root, scope.clock, scope.name, leaving)
     gone += ((scope.name, consumer) for consumer in registry.evict_waiters(tr, scope))
     known = {consumer for _, consumer in gone}

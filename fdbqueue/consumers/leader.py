@@ -16,7 +16,7 @@ from enum import Enum
 
 from ..schema.codec.atomic import pack_index, unpack_index
 from ..schema.codec.consumers import Request, pack_request
-from ..schema.keys import CLAIM_BYTES
+from ..schema.keys import CLAIM_BYTES, LineKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -74,7 +74,9 @@ def versions_left(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> int:
     return versions if 0 < versions <= _LEADS_VERSIONS else 0
 
 
-def lead(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> bool:
+def lead(
+    tr: fdb.Transaction, scope: Scope, line: LineKeys, led: bytes | None, claim: bytes
+) -> bool:
     """Lead the line if nobody does; returns whether the caller leads.
 
     led: the leader's time, from a snapshot read.
@@ -84,19 +86,19 @@ def lead(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> 
     and the others find out in their first round.
     """
     if versions_left(tr, scope, led):
-        tr.add_read_conflict_key(scope.keys.led)
+        tr.add_read_conflict_key(line.led)
         return False
-    tr[scope.keys.leader] = claim
-    _prolong(tr, scope)
+    tr[line.leader] = claim
+    _prolong(tr, scope, line)
     return True
 
 
-def renew(tr: fdb.Transaction, scope: Scope, led: bytes | None) -> bool:
+def renew(tr: fdb.Transaction, scope: Scope, line: LineKeys, led: bytes | None) -> bool:
     """Renew the leader's time if half of it is over; returns whether it was renewed. Consumers that
     join meanwhile must try again."""
     if versions_left(tr, scope, led) > _LEADS_VERSIONS // 2:
         return False
-    _prolong(tr, scope)
+    _prolong(tr, scope, line)
     return True
 
 
@@ -105,36 +107,38 @@ def away(leader: bytes | None) -> bool:
     return leader is not None and leader.endswith(AWAY) and len(leader) > CLAIM_BYTES
 
 
-def send_away(tr: fdb.Transaction, scope: Scope, led: bytes | None, claim: bytes) -> None:
+def send_away(
+    tr: fdb.Transaction, scope: Scope, line: LineKeys, led: bytes | None, claim: bytes
+) -> None:
     """Let a consumer that was served lead, and leave the line with its message. Writes blindly.
 
     led: the leader's time, from a snapshot read.
     """
-    renew(tr, scope, led)
-    tr[scope.keys.leader] = claim + AWAY
+    renew(tr, scope, line, led)
+    tr[line.leader] = claim + AWAY
 
 
 def hand_over(
-    tr: fdb.Transaction, scope: Scope, index: int, claim: bytes, request: Request
+    tr: fdb.Transaction, line: LineKeys, index: int, claim: bytes, request: Request
 ) -> None:
     """Let another consumer in line lead; its watch fires. Conflicts with its withdrawal."""
-    key = scope.keys.request(index, claim)
+    key = line.request(index, claim)
     tr.add_read_conflict_key(key)
     tr[key] = pack_request(request._replace(called=not request.called))
-    tr[scope.keys.leader] = claim
+    tr[line.leader] = claim
 
 
-def leave(tr: fdb.Transaction, scope: Scope) -> None:
+def leave(tr: fdb.Transaction, line: LineKeys) -> None:
     """Leave the line without a leader. Consumers that join meanwhile must try again."""
-    del tr[scope.keys.led]
-    del tr[scope.keys.leader]
+    del tr[line.led]
+    del tr[line.leader]
 
 
-def leave_expired(tr: fdb.Transaction, scope: Scope) -> None:
+def leave_expired(tr: fdb.Transaction, line: LineKeys) -> None:
     """Remove what a leader has left whose time is over. Conflicts with a consumer that leads."""
-    tr.add_read_conflict_key(scope.keys.led)
-    leave(tr, scope)
+    tr.add_read_conflict_key(line.led)
+    leave(tr, line)
 
 
-def _prolong(tr: fdb.Transaction, scope: Scope) -> None:
-    tr[scope.keys.led] = pack_index(scope.version(tr) + _LEADS_VERSIONS)
+def _prolong(tr: fdb.Transaction, scope: Scope, line: LineKeys) -> None:
+    tr[line.led] = pack_index(scope.version(tr) + _LEADS_VERSIONS)

@@ -9,14 +9,14 @@ the answer. A request that changes calls its consumer to lead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import NamedTuple, final
 
 from ..messages.delivery import lease
 from ..schema.codec.consumers import Request, pack_request, unpack_request
 from ..schema.codec.leases import holder_of, new_claim
-from ..schema.keys import Kind, QueueKeys
+from ..schema.keys import LineKeys, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
 from ..store.clocks import VERSIONS_PER_SECOND
@@ -39,6 +39,7 @@ class Demand:
     begins: whether it starts at once on a message that comes alone, and handles no other meanwhile.
     suspects: whether it accepts messages that demand this; else it is given none of them.
     holder: the end of its claims, if it is registered.
+    priority, max_bytes, above: as in ``Request``.
     """
 
     max_messages: int
@@ -47,6 +48,9 @@ class Demand:
     begins: bool = True
     suspects: bool = True
     holder: bytes = b""
+    priority: int = 0
+    max_bytes: int | None = None
+    above: int | None = None
 
 
 @final
@@ -90,16 +94,16 @@ class Status(NamedTuple):
     held: list[Delivery]
 
 
-def reads(tr: fdb.Transaction, keys: QueueKeys, *, first: bool) -> Reads:
+def reads(tr: fdb.Transaction, line: LineKeys, *, first: bool) -> Reads:
     """Issue snapshot reads of the leader's time and, if wanted, of the first request."""
-    return Reads(tr.snapshot.get(keys.led), read_requests(tr, keys, 1) if first else None)
+    return Reads(tr.snapshot.get(line.led), read_requests(tr, line, 1) if first else None)
 
 
-def formed(tr: fdb.Transaction, scope: Scope, issued: Reads) -> bool:
+def formed(tr: fdb.Transaction, scope: Scope, line: LineKeys, issued: Reads) -> bool:
     """Whether the line has a leader or a request."""
     if leader.versions_left(tr, scope, issued.led.value):
         return True
-    first = read_requests(tr, scope.keys, 1) if issued.first is None else issued.first
+    first = read_requests(tr, line, 1) if issued.first is None else issued.first
     return bool(first.to_list())
 
 
@@ -107,6 +111,7 @@ def formed(tr: fdb.Transaction, scope: Scope, issued: Reads) -> bool:
 def join(
     tr: fdb.Transaction,
     scope: Scope,
+    line: LineKeys,
     led: bytes | None,
     demand: Demand,
     waits: bool,
@@ -126,8 +131,8 @@ def join(
     """
     claim = new_claim(demand.holder)
     request = make_request(tr, scope, demand, waits, returns=returns)
-    leads = leader.lead(tr, scope, led, claim)
-    return register(tr, scope, claim, request, leads, watched=watched)
+    leads = leader.lead(tr, scope, line, led, claim)
+    return register(tr, scope, line, claim, request, leads, watched=watched)
 
 
 def make_request(
@@ -143,12 +148,16 @@ def make_request(
         begins=demand.begins,
         suspects=demand.suspects,
         returns=returns,
+        priority=demand.priority,
+        max_bytes=demand.max_bytes,
+        above=demand.above,
     )
 
 
 def register(
     tr: fdb.Transaction,
     scope: Scope,
+    line: LineKeys,
     claim: bytes,
     request: Request,
     leads: bool,
@@ -157,7 +166,7 @@ def register(
 ) -> Ticket:
     """Write a new request behind all others. Conflicts with nothing."""
     version, seconds = scope.version(tr), request.seconds
-    key = scope.keys.request(version, claim)
+    key = line.request(version, claim)
     tr[key] = pack_request(request)
     return Ticket(
         index=version,
@@ -169,6 +178,9 @@ def register(
             request.begins,
             request.suspects,
             holder_of(claim),
+            request.priority,
+            request.max_bytes,
+            request.above,
         ),
         waits=request.waits,
         # Until then nobody can have taken the consumer for dead, and no lease under the claim can
@@ -179,7 +191,7 @@ def register(
     )
 
 
-def status(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Status:
+def status(tr: fdb.Transaction, keys: QueueKeys, line: LineKeys, ticket: Ticket) -> Status:
     """The request of a ticket, or its answer. Conflicts with its fulfilment.
 
     One round trip if the request is answered, which callers have reason to expect; else two.
@@ -187,13 +199,19 @@ def status(tr: fdb.Transaction, keys: QueueKeys, ticket: Ticket) -> Status:
     held = lease.under(tr, keys, ticket.claim)
     if held:
         return Status(None, held)
-    value = tr.get(keys.request(ticket.index, ticket.claim)).value
+    value = tr.get(line.request(ticket.index, ticket.claim)).value
     return Status(None if value is None else unpack_request(value), held)
 
 
 @transactional
 def stay(
-    tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request, *, overdue: bool = True
+    tr: fdb.Transaction,
+    scope: Scope,
+    line: LineKeys,
+    ticket: Ticket,
+    request: Request,
+    *,
+    overdue: bool = True,
 ) -> tuple[bool, float, fdb.Future[None] | None]:
     """Stay in line, and lead it if nobody in line does.
 
@@ -202,24 +220,26 @@ def stay(
     Returns whether the caller leads; if not, how many seconds the leader's time lasts, and a watch
     of the request.
     """
-    led, leads = tr.snapshot.get(scope.keys.led), tr.snapshot.get(scope.keys.leader)
-    keep_alive(tr, scope, ticket, request)
-    if leader.lead(tr, scope, led.value, ticket.claim) or leads.value == ticket.claim:
+    led, leads = tr.snapshot.get(line.led), tr.snapshot.get(line.leader)
+    keep_alive(tr, scope, line, ticket, request)
+    if leader.lead(tr, scope, line, led.value, ticket.claim) or leads.value == ticket.claim:
         return True, 0.0, None
     if overdue and leader.away(leads.value):
-        tr.add_read_conflict_key(scope.keys.leader)  # One of those that wait takes the lead.
-        tr[scope.keys.leader] = ticket.claim
+        tr.add_read_conflict_key(line.leader)  # One of those that wait takes the lead.
+        tr[line.leader] = ticket.claim
         return True, 0.0, None
     seconds = leader.versions_left(tr, scope, led.value) / VERSIONS_PER_SECOND
-    return False, seconds, tr.watch(scope.keys.request(ticket.index, ticket.claim))
+    return False, seconds, tr.watch(line.request(ticket.index, ticket.claim))
 
 
-def keep_alive(tr: fdb.Transaction, scope: Scope, ticket: Ticket, request: Request) -> None:
+def keep_alive(
+    tr: fdb.Transaction, scope: Scope, line: LineKeys, ticket: Ticket, request: Request
+) -> None:
     """Renew the sign of life of a request's consumer if half of its time is over."""
     version = scope.version(tr)
     if request.alive_until - version < _ALIVE_VERSIONS // 2:
         renewed = request._replace(alive_until=version + _ALIVE_VERSIONS)
-        tr[scope.keys.request(ticket.index, ticket.claim)] = pack_request(renewed)
+        tr[line.request(ticket.index, ticket.claim)] = pack_request(renewed)
 
 
 def alive(version: int, index: int, request: Request) -> bool:
@@ -228,35 +248,64 @@ def alive(version: int, index: int, request: Request) -> bool:
     return index <= version < request.alive_until
 
 
-def remove(tr: fdb.Transaction, keys: QueueKeys, index: int, claim: bytes) -> None:
+def seen(request: Request) -> int:
+    """The version of the last sign of life of a request's consumer."""
+    return request.alive_until - _ALIVE_VERSIONS
+
+
+def remove(tr: fdb.Transaction, line: LineKeys, index: int, claim: bytes) -> None:
     """Remove a request, with a conflict on its key."""
-    key = keys.request(index, claim)
+    key = line.request(index, claim)
     tr.add_read_conflict_key(key)
     del tr[key]
 
 
-def read_requests(tr: fdb.Transaction, keys: QueueKeys, limit: int = MAX_SCANNED) -> fdb.FDBRange:
+def read_requests(tr: fdb.Transaction, line: LineKeys, limit: int = MAX_SCANNED) -> fdb.FDBRange:
     """Issue a snapshot read of the first requests."""
-    requests, mode = keys.kind(Kind.REQUEST), fdb.StreamingMode.want_all
-    return tr.snapshot.get_range(requests.start, requests.stop, limit, streaming_mode=mode)
+    return _read(tr, line.requests, limit)
 
 
-def remove_dead(tr: fdb.Transaction, scope: Scope, reads: fdb.FDBRange) -> list[bytes]:
+def read_all(tr: fdb.Transaction, keys: QueueKeys) -> tuple[fdb.FDBRange, fdb.FDBRange]:
+    """Issue snapshot reads of the first requests in the queue's own line, and of what is stored of
+    the lines of subscriptions."""
+    return read_requests(tr, keys.line), _read(tr, keys.lines(), MAX_SCANNED)
+
+
+def parse_all(
+    keys: QueueKeys, reads: tuple[fdb.FDBRange, fdb.FDBRange]
+) -> Iterator[tuple[str, int, bytes, Request]]:
+    """The requests that were read: subscription, index, claim, and what each asks for."""
+    own, subscribed = reads
+    for kv in own:
+        yield "", *keys.line.parse_request(kv.key), unpack_request(kv.value)
+    for kv in subscribed:
+        subscription, index, claim = keys.parse_line(kv.key)
+        if index is not None and claim is not None:
+            yield subscription, index, claim, unpack_request(kv.value)
+
+
+def remove_dead(
+    tr: fdb.Transaction, scope: Scope, reads: tuple[fdb.FDBRange, fdb.FDBRange]
+) -> list[bytes]:
     """Remove requests of dead consumers, with a conflict on their signs of life; returns their
     claims."""
     version = scope.version(tr)
     removed = []
-    for kv in reads:
-        index, claim = scope.keys.parse_request(kv.key)
-        if not alive(version, index, unpack_request(kv.value)):
-            remove(tr, scope.keys, index, claim)
+    for subscription, index, claim, request in parse_all(scope.keys, reads):
+        if not alive(version, index, request):
+            remove(tr, scope.keys.line_of(subscription), index, claim)
             removed.append(claim)
     return removed
 
 
-def remove_claim(tr: fdb.Transaction, keys: QueueKeys, claim: bytes) -> None:
+def remove_claim(tr: fdb.Transaction, line: LineKeys, claim: bytes) -> None:
     """Remove the request of one consumer, if it has one."""
-    for kv in read_requests(tr, keys):
-        index, owner = keys.parse_request(kv.key)
+    for kv in read_requests(tr, line):
+        index, owner = line.parse_request(kv.key)
         if owner == claim:
-            remove(tr, keys, index, claim)
+            remove(tr, line, index, claim)
+
+
+def _read(tr: fdb.Transaction, within: slice, limit: int) -> fdb.FDBRange:
+    mode = fdb.StreamingMode.want_all
+    return tr.snapshot.get_range(within.start, within.stop, limit, streaming_mode=mode)

@@ -15,10 +15,11 @@ from ..schema.codec.consumers import (
     unpack_session,
     unpack_state,
 )
+from ..schema.codec.leases import holder_of
 from ..schema.keys import CLAIM_BYTES, Kind, QueueKeys
 from ..schema.scope import Scope
 from ..store.binding import fdb, transactional
-from ..store.clocks import Moment
+from ..store.clocks import VERSIONS_PER_SECOND, Moment
 from ..values.records import record
 from . import line, sessions, wakeups
 from .states import ConsumerState
@@ -96,7 +97,7 @@ def registered(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> f
 @transactional
 def unregister(tr: fdb.Transaction, keys: QueueKeys, consumer: ConsumerRef) -> None:
     """Remove a consumer, and its request in line if any. A guard hands over."""
-    line.remove_claim(tr, keys, consumer.id)
+    line.remove_claim(tr, keys.line_of(consumer.subscription), consumer.id)
     remove(tr, keys, consumer)
 
 
@@ -132,7 +133,11 @@ def superior(
 
 @transactional
 def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
-    """All consumers that are registered or wait, by descending priority. Snapshot reads."""
+    """All consumers that are registered or wait, by descending priority. Snapshot reads.
+
+    Of those that stand in line for a moment, or wait there, the first thousand of the queue and of
+    its subscriptions.
+    """
     keys = scope.keys
     named, listed = keys.kind(Kind.CONSUMER), keys.kind(Kind.STATE)
     held_by = keys.kind(Kind.GUARD)
@@ -142,6 +147,7 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
         for each in scope.subscriptions
         if each.exclusive
     }
+    requests = line.read_all(tr, keys)
     records = tr.snapshot.get_range(named.start, named.stop)
     states = tr.snapshot.get_range(listed.start, listed.stop)
     guarding = {role.id for role in map(wakeups.role_of, roles) if role is not None}
@@ -177,9 +183,37 @@ def consumers(tr: fdb.Transaction, scope: Scope) -> list[Consumer]:
         state = state if one.state is None else max(state, one.state)
         found[consumer] = replace(one, state=ConsumerState(state))
     at = sessions.now(tr, scope.clock)
+    _list_requests(keys, found, requests, at)
     for name, value in held.items():
         _mark_holder(found, name, value, at)
     return sorted(found.values(), key=lambda one: (-one.priority, one.started_at_ms, one.id))
+
+
+def _list_requests(
+    keys: QueueKeys,
+    found: dict[bytes, Consumer],
+    requests: tuple[fdb.FDBRange, fdb.FDBRange],
+    at: Moment,
+) -> None:
+    """Add the living consumers that stand in line and are not registered."""
+    registered = {holder_of(consumer) for consumer, one in found.items() if one.session}
+    for subscription, index, claim, request in line.parse_all(keys, requests):
+        if holder_of(claim) in registered or not line.alive(at.version, index, request):
+            continue
+        began_ms, seen_ms = (
+            at.wall_ms - (at.version - version) * 1000 // VERSIONS_PER_SECOND
+            for version in (index, line.seen(request))
+        )
+        one = found.get(claim) or Consumer(
+            claim, "", request.priority, None, "", 0, 0, 0, False, b"", subscription
+        )
+        found[claim] = replace(
+            one,
+            name=request.consumer,
+            state=ConsumerState.INTERESTED,
+            started_at_ms=began_ms,
+            seen_at_ms=max(one.seen_at_ms, seen_ms),
+        )
 
 
 def _mark_holder(

@@ -17,7 +17,6 @@ from ..messages.delivery import scan
 from ..schema.codec import blocks
 from ..schema.scope import Scope, StoredMessage
 from ..store.binding import fdb, transactional
-from . import fulfilment
 
 _position = attrgetter("position")
 _RANDOM = random.SystemRandom()
@@ -76,7 +75,7 @@ def pick(
         chosen = sorted(_RANDOM.sample(few, min(reads.limit, len(few))), key=_position)
         messages = scan.fitting(scope.keys, chosen, reads.limit, min(room, SHORT_BYTES))
     if not messages:
-        fulfilment.read_emptiness(tr, scope.keys)
+        scan.rely_on_emptiness(tr, scope.keys)
     scan.watch(tr, scope.keys, messages)
     return messages
 

@@ -352,8 +352,9 @@ def dequeue_matching_at_most_once(
 
 def _join(queue: Handle, tr: Transactor, demand: line.Demand, waits: bool) -> Ticket:
     def join(tr: fdb.Transaction) -> Ticket:
-        led = tr.snapshot.get(queue._keys.led)
-        return line.join(tr, queue._scope(tr), led.value, demand, waits)
+        keys = queue._keys.line
+        led = tr.snapshot.get(keys.led)
+        return line.join(tr, queue._scope(tr), keys, led.value, demand, waits)
 
     return queue._run(tr, join)
 

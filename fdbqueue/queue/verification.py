@@ -69,7 +69,9 @@ class _Verifier:
         self.staged = self.pages(sinks.attempts)
         self.pages(sinks.pieces)
         self.pages(cursor_checks.cursors)
-        for check in (waiting.consumers, waiting.states, waiting.sleepers, waiting.requests):
+        for check in (waiting.consumers, waiting.states, waiting.sleepers):
+            self.pages(check)
+        for check in (waiting.requests, waiting.lines):
             self.pages(check)
         self.pages(side_records.known)
         self.whole("owners of chunks, names, pointers and turns", side_records.check)

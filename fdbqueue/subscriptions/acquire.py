@@ -63,6 +63,7 @@ def first(
     strict: bool = True,
     resume: Mapping[int, bytes] | None = None,
     admits: Callable[[StoredMessage], bool] = lambda _: True,
+    apart: bool = True,
     looks_on: bool = False,
 ) -> Found:
     """The first matching messages, each read with a conflict, and not yet removed.
@@ -72,6 +73,8 @@ def first(
     resume: where an earlier transaction of the call stopped, for a selector that reads the age, or
         one that belongs to no subscription: its definition has no name.
     admits: whether to take a match; the first that it refuses is left, with all that follow.
+    apart: whether a message that is to be delivered alone is the only one; otherwise ``admits``
+        sees to it.
     looks_on: whether to look for the match behind those taken, at snapshot isolation.
 
     Moves the cursor behind messages that do not match, if there are enough of them. If the selector
@@ -95,13 +98,14 @@ def first(
             scan.watch(tr, scope.keys, [message])
             expired.append(message)
         elif definition.matches(message.envelope.properties(message.position), now_ms):
-            if (message.envelope.alone and taken) or not admits(message):
+            alone = apart and bool(message.envelope.alone)
+            if (alone and taken) or not admits(message):
                 messages.leave(message)
                 following = message
                 break
             scan.watch(tr, scope.keys, [message])
             taken.append(message)
-            full = bool(message.envelope.alone) or enough(taken, limit)
+            full = alone or enough(taken, limit)
             if full:
                 break
         else:

@@ -19,7 +19,7 @@ def store(tr: fdb.Transaction, scope: Scope, definition: Definition) -> None:
 
 
 def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
-    """Remove a subscription and its cursors.
+    """Remove a subscription, its cursors, and its line, which wakes those in it.
 
     Conflicts with every operation on the queue, so that none that requeues a message can move a
     removed cursor.
@@ -27,8 +27,8 @@ def remove(tr: fdb.Transaction, scope: Scope, name: str) -> None:
     keys = scope.keys
     del tr[keys.subscription(name)]
     del tr[keys.holder(name)]
-    cursors = keys.cursor.under(name)
-    tr.clear_range(cursors.start, cursors.stop)
+    for within in (keys.cursor.under(name), keys.lines(name)):
+        tr.clear_range(within.start, within.stop)
     catalogue.resubscribe(tr, keys)
 
 

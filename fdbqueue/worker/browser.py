@@ -206,7 +206,7 @@ class Browser:
         signal: wakeups.Signal = ()
         seconds: float | None = None
         if over:
-            self.subscription._drop(tr, scope)
+            self.subscription._supply.drop(tr, scope)
         elif found.empty:
             signal = wakeups.browse(tr, scope, self.consumer.ref)
             seconds = next_event.next_event_seconds(tr, scope, coming)

@@ -125,6 +125,7 @@ class QueueConsumer:
         self.priority = priority
         self.lease = lease
         self.handlers = handlers
+        self._access = queue._access
         self.session = ProcessSession.of(db, queue._root_keys, queue._clock)
         self._ref: ConsumerRef | None = None
 
@@ -200,7 +201,7 @@ class QueueConsumer:
             if attempts > 1:
                 # Another consumer was faster, and is likely to take again just now.
                 time.sleep(rest(attempts, seconds))
-            lines = room and credit.bytes is None and not prefetched
+            lines = room and self._admits_in_line(credit) and not prefetched
             if lines and self._stands_in_line(tr, room, attempts):
                 return None
             began = time.monotonic()
@@ -211,8 +212,8 @@ class QueueConsumer:
         first: list[Delivery] = []
         found = self._run(take, wrote=_wrote)
         if found is None:
-            demand = self._demand(room, begins)
-            first = [*receiving.receive(self.db, self.queue._access, demand, 0.0)]
+            demand = self._demand(room, begins, credit)
+            first = [*receiving.receive(self.db, self._access, demand, 0.0)]
             left = credit.taken(*(len(each.payload) for each in first))
             try:
                 found = self._run(
@@ -266,9 +267,14 @@ class QueueConsumer:
         """Whether messages come through the line, as they do for ``receive``."""
         scope = self.queue._scope(tr)
         mode = scope.options.contention
-        crowded = attempts > MAX_DIRECT or self.queue._access.crowded
+        crowded = attempts > MAX_DIRECT or self._access.crowded
         lined = mode == "staged" or (mode == "auto" and crowded and room < MIN_DIRECT)
-        return lined and registry.superior(tr, scope, self.priority) is None
+        name = self.ref.subscription
+        return lined and registry.superior(tr, scope, self.priority, name) is None
+
+    def _admits_in_line(self, credit: Credit) -> bool:
+        """Whether whoever leads the line heeds a credit: an earlier release knows none in bytes."""
+        return credit.bytes is None
 
     def _take(
         self,
@@ -365,7 +371,7 @@ class QueueConsumer:
         found: Sequence[Delivery] = []
         if fitting:
             demand = self._demand(fitting, begins)
-            found = receiving.receive_in(tr, self.queue._access, demand, finished)
+            found = receiving.receive_in(tr, self._access, demand, finished)
         else:
             settle.ack(tr, self.queue._entry, finished)
         full = len(found) == fitting
@@ -401,7 +407,7 @@ class QueueConsumer:
         fitting = credit.admits(sizes())
         return fitting if fitting < inspected else room
 
-    def _demand(self, most: int, begins: bool) -> Demand:
+    def _demand(self, most: int, begins: bool, credit: Credit | None = None) -> Demand:
         begun = begins and self.handlers == 1
         return Demand(most, self.lease, self.name, begun, begins, holder_of(self.ref.id))
 
@@ -427,6 +433,7 @@ class SubscriptionConsumer(QueueConsumer):
     ) -> None:
         super().__init__(db, queue, name, priority, lease, handlers)
         self.subscription = subscription
+        self._access = subscription._access
         self._resume: Mapping[int, bytes] = {}
         """Where a look stopped that has not come to the end."""
 
@@ -445,9 +452,18 @@ class SubscriptionConsumer(QueueConsumer):
     def _levels(self, tr: fdb.Transaction, most: int) -> Iterator[int]:
         return self.subscription._levels(tr, most)
 
-    def _stands_in_line(self, tr: fdb.Transaction, room: int, attempts: int) -> bool:
-        """Never: the line hands out the first messages, whatever a selector says."""
-        return False
+    def _admits_in_line(self, credit: Credit) -> bool:
+        """Always: no earlier release leads this line."""
+        return True
+
+    def _demand(self, most: int, begins: bool, credit: Credit | None = None) -> Demand:
+        left = Credit() if credit is None else credit
+        return replace(
+            super()._demand(most, begins),
+            priority=self.priority,
+            max_bytes=left.room_bytes,
+            above=left.admits_above,
+        )
 
     def _look(
         self,

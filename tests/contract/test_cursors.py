@@ -440,6 +440,7 @@ def test_a_subscription_does_not_close_while_a_message_arrives(
 def test_a_subscription_does_not_close_beside_an_arrival_however_often_it_tries(
     db: Database, queue: Queue
 ) -> None:
+    queue.set_options(db, contention="first")  # A line would be a commit more.
     closing = queue.subscribe(db, "europe", selector="region = 'eu'", auto_close=True)
     arrivals = iter(["us1", "us2", "eu1"])
 

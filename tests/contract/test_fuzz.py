@@ -123,7 +123,7 @@ def fuzz_keys(case: tuple[str, str, bytes, int, int]) -> None:
         (keys.until(claim), claim, keys.parse_until),
         (keys.expiry(number, claim), (number, claim), keys.parse_expiry),
         (keys.planned(token, index), (token, index), keys.planned.parse),
-        (keys.request(number, token), (number, token), keys.parse_request),
+        (keys.line.request(number, token), (number, token), keys.line.parse_request),
         (keys.subscription(name), (name,), keys.subscription.parse),
         (keys.cursor(name, number), (name, number), keys.cursor.parse),
         (keys.dead(number, token), (number, token), keys.dead.parse),

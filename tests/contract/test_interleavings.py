@@ -12,6 +12,7 @@ import pytest
 from fdbqueue import Delivery, Queue, Ticket, verify
 from fdbqueue.consumers import line, wakeups
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
+from fdbqueue.consumers.receiving.access import Outcome
 from fdbqueue.errors import LeaseLost
 from fdbqueue.schema import once
 from fdbqueue.schema.codec.consumers import ConsumerRef
@@ -438,7 +439,7 @@ def away(
         assert lead is not None
         demand, claim = line.Demand(1, None), new_claim()
 
-        def come_back(tr: fdb.Transaction) -> Sequence[Delivery] | Ticket:
+        def come_back(tr: fdb.Transaction) -> Outcome:
             access.lead, access.returns = lead, True
             return attempt.attempt(tr, access, demand, claim, waits=False, crowded=True, ack=held)
 
@@ -589,7 +590,7 @@ def test_threads_that_ask_together_while_another_process_takes_a_message(
         other = Queue(queue.name, queue._root)
         asked = [attempt.Asked(new_claim(), line.Demand(1, None), False) for _ in range(2)]
 
-        def ask(tr: fdb.Transaction) -> list[Sequence[Delivery] | Ticket] | None:
+        def ask(tr: fdb.Transaction) -> list[Outcome] | None:
             return attempt.attempt_all(tr, queue._access, asked, held, crowded=False)
 
         def check(results: list[Any]) -> None:

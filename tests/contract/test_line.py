@@ -13,6 +13,7 @@ import pytest
 from fdbqueue import Delivery, Depth, Queue, Ticket
 from fdbqueue.consumers import fulfilment, leader, line, wakeups
 from fdbqueue.consumers.receiving import attempt, returning_leader, waiting
+from fdbqueue.consumers.receiving.access import Outcome
 from fdbqueue.errors import InvalidArgument, LeaseLost
 from fdbqueue.schema import once
 from fdbqueue.schema.codec.leases import new_claim
@@ -46,7 +47,7 @@ def quiet(db: Database, queue: Queue) -> Callable[[], bool]:
 
     def no_trace() -> bool:
         kinds = [queue._keys.kind(kind) for kind in (Kind.REQUEST, Kind.STATE, Kind.SLEEPER)]
-        return db[queue._keys.led] is None and not any(
+        return db[queue._keys.line.led] is None and not any(
             db.get_range(kind.start, kind.stop) for kind in kinds
         )
 
@@ -504,7 +505,7 @@ def test_a_leader_that_passed_the_lead_on_leaves_it_to_the_others_for_as_long(
         access, claim = one._access, new_claim()
         access.returns, access.rests = True, max(0, access.rests - 1)
 
-        def body(tr: fdb.Transaction) -> Sequence[Delivery] | Ticket:
+        def body(tr: fdb.Transaction) -> Outcome:
             demand = line.Demand(1, None)
             return attempt.attempt(
                 tr, access, demand, claim, waits=False, crowded=False, ack=held[one]

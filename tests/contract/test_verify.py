@@ -267,7 +267,7 @@ def sleeper_astray(db: Database, queue: Queue, keys: QueueKeys) -> None:
 
 
 def dead_request(db: Database, queue: Queue, keys: QueueKeys) -> None:
-    db[keys.request(1, b"gone" * 4)] = pack_request(Request(1, 30.0, "", True, 1))
+    db[keys.line.request(1, b"gone" * 4)] = pack_request(Request(1, 30.0, "", True, 1))
 
 
 def counters(**deltas: int) -> bytes:

@@ -152,6 +152,8 @@ LEASE = Lease(POSITION, 90_000_000, 1_700_000_030_000, "billing", PACKED, True, 
 NAMED = [TOKEN[16:], QUEUE.token(b"", QUEUE.ready(Position(0, 7, bytes(8))))]
 PLANNED = Lease(POSITION, 0, 0, "billing", PACKED)
 REQUEST = Request(10, 30.0, "billing", True, 95_000_000)
+ASKED = REQUEST._replace(priority=2, max_bytes=10_000, above=65_536)
+EUROPE = QUEUE.line_of("europe")
 RECORD = ConsumerRecord("billing", 1, 1_700_000_000_000)
 WAITER = ConsumerRecord("", 0, 1_700_000_000_000, 90_000_000, 1_700_000_000_000)
 SESSION = Session("host-1", 4711, 1_700_000_000_000, 90_000_000, 1_700_000_005_000)
@@ -319,9 +321,9 @@ VECTORS: dict[str, Vector] = {
         (unpack_delayed, (Position(5, 0, POSITION.random), PLAIN)),
     ),
     "REQUEST": Vector(
-        QUEUE.request(90_000_000, CLAIM),
+        QUEUE.line.request(90_000_000, CLAIM),
         pack_request(REQUEST),
-        (QUEUE.parse_request, (90_000_000, CLAIM)),
+        (QUEUE.line.parse_request, (90_000_000, CLAIM)),
         (unpack_request, REQUEST),
     ),
     "SUBSCRIPTION": Vector(
@@ -382,9 +384,17 @@ VECTORS: dict[str, Vector] = {
         QUEUE.changes("europe"), pack_index(12), None, (unpack_index, 12)
     ),
     "ONCE": Vector(QUEUE.once(28, CLAIM), pack_index(0), None, (unpack_index, 0)),
-    "LEADER": Vector(QUEUE.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
-    "LEADER, claim": Vector(QUEUE.leader, CLAIM),
-    "LEADER, away": Vector(QUEUE.leader, CLAIM + AWAY, None, (away, True)),
+    "LEADER": Vector(QUEUE.line.led, pack_index(95_000_000), None, (unpack_index, 95_000_000)),
+    "LINE": Vector(EUROPE.led, pack_index(95_000_000), (QUEUE.parse_line, ("europe", None, None))),
+    "LINE, leader": Vector(EUROPE.leader, CLAIM, (QUEUE.parse_line, ("europe", None, None))),
+    "LINE, request": Vector(
+        EUROPE.request(90_000_000, CLAIM),
+        pack_request(ASKED),
+        (QUEUE.parse_line, ("europe", 90_000_000, CLAIM)),
+        (unpack_request, ASKED),
+    ),
+    "LEADER, claim": Vector(QUEUE.line.leader, CLAIM),
+    "LEADER, away": Vector(QUEUE.line.leader, CLAIM + AWAY, None, (away, True)),
     "DEDUP": Vector(
         QUEUE.dedup(1_700_000_000_000, "d-1"),
         pack_known(ID, 1_700_000_300_000),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fdbqueue import Delivery
 from fdbqueue.cli.bench import throughput
+from fdbqueue.errors import LeaseLost
 from fdbqueue.queue.queue import Queue
 from fdbqueue.store.binding import fdb
 
@@ -63,6 +66,36 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Subscribed(Layer):
+    """As ``Layer``, with consumers of one subscription whose selector matches every message."""
+
+    def consumer(self, db: fdb.Database, space: fdb.Subspace, batch: int) -> Consumer:
+        queue = self.queue(db, space)
+        return _SubscribedConsumer(db, queue, batch)
+
+
+class _SubscribedConsumer:
+    def __init__(self, db: fdb.Database, queue: Queue, batch: int) -> None:
+        self._db = db
+        self._queue = queue
+        self._batch = batch
+        self._subscription = queue.subscribe(db, "wanted", selector="priority >= 0")
+        self._held: list[Delivery] = []
+
+    def take(self) -> list[bytes]:
+        held, self._held = self._held, []
+        self._held = self._subscription.receive_many(self._db, self._batch, ack=held)
+        return [delivery.payload for delivery in self._held]
+
+    def finish(self) -> list[bytes]:
+        with suppress(LeaseLost):
+            if self._held:
+                self._queue.ack_many(self._db, self._held)
+            return []
+        return [delivery.payload for delivery in self._held]
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A published recipe that pops messages, and loses what a crash interrupts."""
 
@@ -108,6 +141,9 @@ SCHEMES: dict[str, Scheme] = {
         Layer("auto", {"contention": "auto"}),
         Layer("staged", {"contention": "staged"}),
         Layer("relaxed", {"contention": "relaxed", "window": 128}),
+        Subscribed("subscribed first", {"contention": "first"}),
+        Subscribed("subscribed auto", {"contention": "auto"}),
+        Subscribed("subscribed staged", {"contention": "staged"}),
         Recipe("plain recipe", baselines.pop_plain),
         Recipe("published staged", baselines.pop_staged),
     )

@@ -17,6 +17,7 @@ from .place import BROWSERS, FILTERS, QUEUES, Place
 
 ORPHANS = (
     Kind.REQUEST,
+    Kind.LINE,
     Kind.LEASE,
     Kind.UNTIL,
     Kind.EXPIRY,
@@ -131,7 +132,7 @@ def _orphans(place: Place, name: str) -> dict[str, int]:
     keys: QueueKeys = place.queues[name]._keys
 
     found = {kind.name: _count(place, keys.kind(kind)) for kind in ORPHANS}
-    found["LEADER"] = _count(place, slice(keys.led, keys.leader + b"\0"))
+    found["LEADER"] = _count(place, slice(keys.line.led, keys.line.leader + b"\0"))
     return {kind: number for kind, number in found.items() if number}
 
 

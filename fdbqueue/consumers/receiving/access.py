@@ -12,12 +12,17 @@ from functools import partial
 from ...messages.delivery import lease
 from ...messages.delivery.lease_rows import Held
 from ...schema.catalogue import Entry
+from ...schema.keys import OnceKeys
 from ...store import tasks
 from ...store.binding import fdb
 from ...values.model import Delivery
 from ..line import Demand, Ticket
+from ..queue_supply import QueueSupply
+from ..supply import Supply
 
-Outcome = Sequence[Delivery] | Ticket
+Outcome = Sequence[Delivery] | Ticket | None
+"""Deliveries, or a request in line; None if there is more to look through, in a next transaction.
+"""
 
 
 class Call:
@@ -43,19 +48,22 @@ class Call:
 
 
 class Access:
-    """What receiving needs of a queue, with hints from the last receive, which only save reads.
+    """What receiving needs of a queue or a subscription, with hints from the last receive, which
+    only save reads.
 
     Threads that share a queue share this. The one that has the turn uses it: taken says whether
     one has, and calls those that wait for it.
 
-    crowded: whether there was a line. lined: whether the queue's mode has lines. common: whether
-    only ready messages are likely. delays: whether there were delayed messages, or a line.
-    lead: the claim under which it leads the line while it is away. rounds, alone: how often it has
-    served the line since, and nobody but itself. served: when it did so last. expected: how many
-    messages its next round may need. returned: when the last receive from a line returned. returns:
-    whether it is expected to ask again soon. rests: for how many requests it leaves the lead to
-    others, since it has led. answered: after how many seconds its request in line is likely to be
-    answered. Times are those of the monotonic clock.
+    supply, line: where its messages come from, and through which line. plain: whether these are the
+    queue's own, whatever they are. once: where its commits are recorded. crowded: whether there was
+    a line. lined: whether the queue's mode has lines. common: whether it takes the queue's own
+    messages, and only ready ones are likely. delays: whether there were delayed messages, or a
+    line. lead: the claim under which it leads the line while it is away. rounds, alone: how often
+    it has served the line since, and nobody but itself. served: when it did so last. expected: how
+    many messages its next round may need. returned: when the last receive from a line returned.
+    returns: whether it is expected to ask again soon. rests: for how many requests it leaves the
+    lead to others, since it has led. answered: after how many seconds its request in line is likely
+    to be answered. Times are those of the monotonic clock.
     """
 
     __slots__ = (
@@ -70,26 +78,35 @@ class Access:
         "expected",
         "keys",
         "lead",
+        "line",
         "lined",
         "mutex",
+        "once",
+        "plain",
         "rests",
         "returned",
         "returns",
         "rounds",
         "scope",
         "served",
+        "supply",
         "taken",
         "witness",
     )
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(
+        self, entry: Entry, supply: Supply | None = None, once: OnceKeys | None = None
+    ) -> None:
         self.entry = entry
         self.keys = entry.keys
+        self.once = once or entry.keys.once
+        self.supply = supply or QueueSupply(entry.keys)
+        self.line = self.supply.line
         self.scope = entry.scope
         self.witness = partial(lease.witness, entry.keys)
         self.crowded = False
         self.lined = True
-        self.common = True
+        self.common = self.plain = supply is None
         self.delays = False
         self.rounds = 0
         self.alone = 0

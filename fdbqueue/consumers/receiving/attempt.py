@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import InvalidArgument
-from ...messages.delivery import head, lease, lease_rows, scan, settle
+from ...messages.delivery import lease_rows, settle
 from ...messages.delivery.lease_rows import Held
 from ...schema import once
 from ...schema.scope import Scope
@@ -14,23 +14,14 @@ from ...store.binding import fdb
 from ...values.durations import patience
 from ...values.model import Delivery
 from ...values.options import check_lease, check_name
-from ...values.records import record
-from .. import fulfilment, leader, line, promotion, relaxed, wakeups
-from ..line import Demand, Ticket
+from .. import fulfilment, leader, line, promotion, wakeups
+from ..line import Demand
+from ..queue_supply import Look
+from ..supply import CLOSED
 from . import returning_leader
-from .access import Access
+from .access import Access, Outcome
 
 MAX_MESSAGES = 10_000
-MIN_BATCH_BYTES = 200_000
-"""Bytes that a batch may hold even if the same transaction promotes or settles a lot."""
-
-
-@record
-class Reads:
-    """The reads of an attempt, issued and not awaited."""
-
-    ready: fdb.FDBRange | relaxed.Reads
-    due: promotion.Reads | None
 
 
 class Asked(NamedTuple):
@@ -61,33 +52,68 @@ def attempt(
     *,
     waits: bool,
     crowded: bool,
+    retried: bool = False,
     ack: Sequence[Held] = (),
-) -> Sequence[Delivery] | Ticket:
-    """Lease what is ready, or join the line.
+) -> Outcome:
+    """Lease what is ready, or join the line; None to look on in another transaction.
 
-    crowded: whether earlier attempts met conflicts.
+    crowded: whether earlier attempts met conflicts. retried: whether there were any.
     ack: deliveries to acknowledge.
     """
     # Issued before the options are known, so that all reads share one round trip.
     led, issued = returning_leader.reads(tr, access), None
     if waits or access.lined:
-        issued = line.reads(tr, access.keys, first=not access.crowded)
+        issued = line.reads(tr, access.line, first=not access.crowded)
     leases = lease_rows.reads(tr, access.keys, ack)
     if leases:
         # By then the read version is known, too.
         leases[-1].block_until_ready()
     scope = access.scope(tr)
+    access.supply.enter(tr, scope)
     if ack and not settle.done(tr, scope, ack, leases) and led is not None:
         # The next message of an ordering key may be ready.
-        led = led._replace(round=fulfilment.reads(tr, access.keys, access.expected))
+        led = led._replace(round=fulfilment.reads(tr, access.supply, access.expected))
     if led is not None:
         own = [_waiter(tr, access, scope, Asked(claim, demand, waits))]
         found = returning_leader.serve(tr, access, scope, own, led)
         if found is not None:
             return found[0]
     return _take_or_join(
-        tr, access, scope, demand, claim, issued, len(ack), waits=waits, crowded=crowded
+        tr,
+        access,
+        scope,
+        demand,
+        claim,
+        issued,
+        len(ack),
+        waits=waits,
+        crowded=crowded,
+        retried=retried,
     )
+
+
+def take_alone(
+    tr: fdb.Transaction,
+    access: Access,
+    demand: Demand,
+    claim: bytes,
+    ack: Sequence[Held],
+    *,
+    lined: bool,
+    waits: bool,
+) -> Outcome:
+    """As ``attempt``, for a leader that has just served the line: take what is ready for itself;
+    serve the line if there is nothing."""
+    assert lined
+    leases, supply = lease_rows.reads(tr, access.keys, ack), access.supply
+    scope = access.scope(tr)
+    supply.enter(tr, scope)
+    settle.done(tr, scope, ack, leases)
+    look = supply.look(tr, scope, demand)
+    found = supply.take(tr, scope, demand, claim, len(ack), look, strict=False)
+    if found or found is CLOSED:
+        return found
+    return settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
 
 
 def settled_attempt(
@@ -99,7 +125,7 @@ def settled_attempt(
     settled: int,
     *,
     waits: bool,
-) -> Sequence[Delivery] | Ticket:
+) -> Outcome:
     """As ``attempt``, in a known scope, after ``settled`` leases were settled."""
     led = returning_leader.reads(tr, access)
     if led is not None:
@@ -117,24 +143,25 @@ def attempt_all(
     ack: Sequence[Held],
     *,
     crowded: bool,
-) -> list[Sequence[Delivery] | Ticket] | None:
+) -> list[Outcome] | None:
     """As ``attempt`` for several consumers of one process, in their order.
 
     None, with nothing written, if the queue's mode does not serve several at once.
     """
-    keys, wanted = access.keys, sum(one.demand.max_messages for one in asked)
+    keys, supply, wanted = access.keys, access.supply, sum(one.demand.max_messages for one in asked)
     access.expected = max(access.expected, wanted)
     led = returning_leader.reads(tr, access)
-    round_ = fulfilment.reads(tr, keys, wanted) if led is None else led.round
-    leads = tr.snapshot.get(keys.led)
+    round_ = fulfilment.reads(tr, supply, wanted) if led is None else led.round
+    leads = tr.snapshot.get(access.line.led)
     leases = lease_rows.reads(tr, keys, ack)
     scope = access.scope(tr)
+    supply.enter(tr, scope)
     mode = scope.options.contention
     if mode not in ("auto", "staged"):
         return None
     if not settle.done(tr, scope, ack, leases):
         # The next messages of ordering keys may be ready.
-        round_ = fulfilment.reads(tr, keys, wanted)
+        round_ = fulfilment.reads(tr, supply, wanted)
         led = led and led._replace(round=round_)
     own = [_waiter(tr, access, scope, one) for one in asked]
     access.common = False
@@ -147,13 +174,15 @@ def attempt_all(
         access.crowded = True
         served = fulfilment.NOTHING
     else:
-        access.crowded, access.common = False, True
+        access.crowded, access.common = False, access.plain
         if promotion.promote(tr, scope, promotion.reads(tr, scope)).ready:
-            round_ = fulfilment.reads(tr, keys, wanted)
-        served = fulfilment.serve(tr, scope, round_, own[-1].claim, own=own)
+            round_ = fulfilment.reads(tr, supply, wanted)
+        served = fulfilment.serve(tr, scope, supply, round_, own[-1].claim, own=own)
     unanswered = [one for one in own if one.claim not in served.answers]
-    joins = bool(unanswered) and leader.lead(tr, scope, leads.value, unanswered[0].claim)
-    return returning_leader.answers(tr, scope, own, served, leads=joins)
+    joins = bool(unanswered) and leader.lead(
+        tr, scope, access.line, leads.value, unanswered[0].claim
+    )
+    return returning_leader.answers(tr, scope, access, own, served, leads=joins)
 
 
 def _waiter(tr: fdb.Transaction, access: Access, scope: Scope, asked: Asked) -> fulfilment.Waiter:
@@ -173,80 +202,40 @@ def _take_or_join(
     *,
     waits: bool,
     crowded: bool = False,
-) -> Sequence[Delivery] | Ticket:
+    retried: bool = False,
+) -> Outcome:
     """Take what is ready, or join the line, after ``settled`` leases were settled.
 
     issued: the reads of the line, if they were issued.
     """
-    mode = scope.options.contention
+    mode, supply = scope.options.contention, access.supply
     access.lined = mode in ("auto", "staged")
     access.crowded = access.crowded or mode == "staged"
     ready, led = None, None
     if waits or access.lined:
-        issued = issued or line.reads(tr, access.keys, first=True)
+        issued = issued or line.reads(tr, access.line, first=True)
         if mode != "staged" and not (mode == "auto" and crowded):
-            ready = None if access.crowded else reads(tr, scope, demand)
-            access.crowded = crowded = line.formed(tr, scope, issued)
+            ready = None if access.crowded else supply.look(tr, scope, demand)
+            access.crowded = crowded = line.formed(tr, scope, access.line, issued)
         led = issued.led.value
         if mode == "staged" or crowded:
             access.common = False
             returns, soon = access.returns and not access.rests, access.returns
-            return line.join(tr, scope, led, demand, waits, returns=returns, watched=not soon)
+            return line.join(
+                tr, scope, access.line, led, demand, waits, returns=returns, watched=not soon
+            )
         if led is not None:
-            leader.leave_expired(tr, scope)
-    ready = ready or reads(tr, scope, demand)
-    found = take(tr, scope, demand, claim, settled, ready)
-    access.common = mode in ("auto", "first") and not _overdue(ready)
-    return found if found or not waits else line.join(tr, scope, led, demand, waits)
-
-
-def reads(tr: fdb.Transaction, scope: Scope, demand: Demand) -> Reads:
-    """Issue the snapshot reads of the first messages, and of what is due."""
-    if scope.options.contention == "relaxed":
-        first: fdb.FDBRange | relaxed.Reads = relaxed.reads(tr, scope, demand.max_messages)
-    else:
-        first = scan.first(tr, scope.keys, demand.max_messages)
-    return Reads(first, promotion.reads(tr, scope))
-
-
-def take(
-    tr: fdb.Transaction,
-    scope: Scope,
-    demand: Demand,
-    claim: bytes,
-    settled: int = 0,
-    issued: Reads | None = None,
-) -> Sequence[Delivery]:
-    """Lease what is ready, without a line. The conflicts are those of the queue's mode.
-
-    settled: how many leases the same transaction settles.
-    issued: the reads, if they were issued; ``due`` is None if nothing is due.
-    """
-    if scope.options.paused:
-        return []
-    issued = issued or reads(tr, scope, demand)
-    excess = 0
-    if issued.due is not None:
-        promoted = promotion.promote(tr, scope, issued.due)
-        excess = promoted.excess
-        if promoted.ready:
-            issued = reads(tr, scope, demand)
-    beside = excess + settled * scope.keys.lease_bytes
-    room = max(MIN_BATCH_BYTES, scan.BATCH_BYTES - beside)
-    if isinstance(issued.ready, relaxed.Reads):
-        messages = head.alive(
-            tr,
-            scope,
-            relaxed.pick(tr, scope, issued.ready, room),
-            lambda: relaxed.pick(tr, scope, relaxed.reads(tr, scope, demand.max_messages), room),
-        )
-    else:
-        found = scan.conflicting(tr, scope.keys, issued.ready, demand.max_messages, room)
-        messages = head.first(tr, scope, demand.max_messages, found)
-    messages = head.together(messages, suspects=demand.suspects)
-    seconds = scope.options.lease if demand.seconds is None else demand.seconds
-    terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
-    return lease.grant(tr, scope, terms, messages)
+            leader.leave_expired(tr, access.line)
+    ready = ready or supply.look(tr, scope, demand)
+    found = supply.take(tr, scope, demand, claim, settled, ready, strict=not retried)
+    access.common = access.plain and mode in ("auto", "first") and not _overdue(ready)
+    if found is None and not supply.stores_place(scope):
+        # Who leads a line remembers how far it has come.
+        issued = issued or line.reads(tr, access.line, first=False)
+        return line.join(tr, scope, access.line, issued.led.value, demand, waits)
+    if found is None or found or found is CLOSED or not waits:
+        return found
+    return line.join(tr, scope, access.line, led, demand, waits)
 
 
 def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) -> None:
@@ -259,9 +248,13 @@ def give_back(db: fdb.Database, access: Access, deliveries: Sequence[Delivery]) 
         wakeups.wake(tr, scope.keys, sleepers)
 
     if deliveries:
-        once.run(db, access.keys.once, release)
+        once.run(db, access.once, release)
 
 
-def _overdue(issued: Reads) -> bool:
+def _overdue(issued: object) -> bool:
     """Whether versions of leases have passed; the wall clock may still keep these alive."""
-    return issued.due is not None and bool(issued.due.expired.expired.to_list())
+    return (
+        isinstance(issued, Look)
+        and issued.due is not None
+        and bool(issued.due.expired.expired.to_list())
+    )

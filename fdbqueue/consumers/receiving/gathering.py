@@ -16,6 +16,7 @@ from ...schema import once
 from ...schema.codec.leases import new_claim
 from ...store.binding import FAILURES, fdb
 from ..line import Ticket
+from ..supply import CLOSED
 from . import attempt, returning_leader
 from .access import Access, Call, Outcome
 from .waiting import withdraw
@@ -33,7 +34,7 @@ def ask(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> Outcome
         access.calls.append(call)
     try:
         pass_on(access)  # Whoever had the turn may have given it up before it saw this call.
-        seconds = access.keys.once.timeout
+        seconds = access.once.timeout
         if not call.turn.wait(seconds) and _leave(access, call):
             call.error, call.done = OperationTimedOut(seconds=seconds), True
         else:
@@ -104,7 +105,7 @@ def _ask_alone(call: Call, alone: Callable[[Call], Outcome]) -> None:
 
 def _ask_together(access: Access, group: Sequence[Call]) -> bool:
     """Ask for several calls; False if one of them cannot be answered together with the others."""
-    operation: once.Operation[list[Outcome]] = once.Operation(group[0].db, access.keys.once)
+    operation: once.Operation[list[Outcome]] = once.Operation(group[0].db, access.once)
     if not access.common:
         returning_leader.asks(access)
     failed, lead = 0, access.lead
@@ -123,7 +124,7 @@ def _ask_together(access: Access, group: Sequence[Call]) -> bool:
             if found is None:
                 access.lead = lead or access.lead
                 return False  # Nothing was written: earlier attempts are known to have failed.
-            operation.commit(found, bool(ack) or any(found))
+            operation.commit(found, bool(ack) or any(one or one is CLOSED for one in found))
         except fdb.FDBError as error:
             try:
                 operation.recover(error)
@@ -167,4 +168,4 @@ def _give_up(access: Access, call: Call) -> None:
             found = call.outcome
             if isinstance(found, Ticket):
                 found = withdraw(call.db, access, found)
-            attempt.give_back(call.db, access, found)
+            attempt.give_back(call.db, access, found or ())

@@ -18,8 +18,10 @@ from ...schema.codec.leases import expiries_end, new_claim
 from ...schema.scope import Scope
 from ...store.binding import fdb
 from ...values.model import Delivery
+from .. import queue_supply
 from ..line import Demand, Ticket
 from ..line import join as join_line
+from ..supply import CLOSED
 from . import attempt, gathering, returning_leader
 from .access import Access, Call, Outcome
 from .waiting import collect
@@ -40,16 +42,17 @@ def receive(
     """
     deadline = time.monotonic() + wait if wait else 0.0
     while True:
+        settles, ack = ack, ()
         waits = wait > 0 and deadline > time.monotonic()
         another = True
         try:
             with access.mutex:
                 another, access.taken = access.taken, True
             if another and (access.common or access.lined):
-                call = Call(db, demand, ack, waits=waits)
+                call = Call(db, demand, settles, waits=waits)
                 outcome = gathering.ask(access, call, partial(_alone, access))
             else:
-                outcome = _ask(db, access, demand, ack, waits)
+                outcome = _ask(db, access, demand, settles, waits)
         finally:
             if not another:
                 access.taken = False
@@ -65,7 +68,6 @@ def receive(
             if not access.common:
                 access.returned = time.monotonic()
             return found
-        ack = ()
 
 
 def _alone(access: Access, call: Call) -> Outcome:
@@ -78,19 +80,29 @@ def _ask(
     """Lease what is ready, or join the line, in one transaction."""
     if not access.common:
         returning_leader.asks(access)
-    operation: once.Operation[Outcome] = once.Operation(db, access.keys.once)
+    operation: once.Operation[Outcome] = once.Operation(db, access.once)
     failed, lead = 0, access.lead
     while not operation.done:
         try:
             claim, tr = new_claim(demand.holder), operation.tr
             if not failed and (access.common or returning_leader.alone(access)):
-                found = _attempt(tr, access, demand, claim, ack, lined=True, waits=waits)
+                take = _attempt if access.plain else attempt.take_alone
+                found = take(tr, access, demand, claim, ack, lined=True, waits=waits)
             else:
                 found = attempt.attempt(
-                    tr, access, demand, claim, waits=waits, crowded=failed > 1, ack=ack
+                    tr,
+                    access,
+                    demand,
+                    claim,
+                    waits=waits,
+                    crowded=failed > 1,
+                    retried=failed > 0,
+                    ack=ack,
                 )
-            taken = type(found) is not Ticket and not ack
-            operation.commit(found, bool(found or ack), access.witness if taken else None)
+            closed = found is CLOSED
+            taken = found and type(found) is not Ticket and not ack
+            wrote = bool(found or ack or closed)
+            operation.commit(found, wrote, access.witness if taken else None)
         except fdb.FDBError as error:
             operation.recover(error)
             if not operation.done:
@@ -106,13 +118,14 @@ def receive_in(
     claim = new_claim(demand.holder)
     if access.common:
         found = _attempt(tr, access, demand, claim, ack, lined=False, waits=False)
+        assert found is not None
         assert not isinstance(found, Ticket)
         return found
     if ack:
         settle.ack(tr, access.entry, ack)
     scope = access.entry.scope(tr)
     access.common = not access.crowded and scope.options.contention in ("auto", "first")
-    return attempt.take(tr, scope, demand, claim, len(ack))
+    return queue_supply.take(tr, scope, demand, claim, len(ack))
 
 
 def _attempt(
@@ -124,7 +137,7 @@ def _attempt(
     *,
     lined: bool,
     waits: bool,
-) -> Sequence[Delivery] | Ticket:
+) -> Outcome:
     """Lease what is ready, or join the line if ``lined`` allows it.
 
     A leader that is away takes what is ready, and serves the line if it finds anything else.
@@ -164,7 +177,7 @@ def _attempt(
     )
     if not common:
         if not lined:
-            return attempt.take(tr, scope, demand, claim, len(ack))
+            return queue_supply.take(tr, scope, demand, claim, len(ack))
         return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     seconds = options.lease if demand.seconds is None else demand.seconds
     terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
@@ -172,14 +185,15 @@ def _attempt(
     if limit == 1:
         found = lease.take_one(tr, scope, ready, terms)
     else:
-        room = max(attempt.MIN_BATCH_BYTES, scan.BATCH_BYTES - len(ack) * keys.lease_bytes)
+        room = max(queue_supply.MIN_BATCH_BYTES, scan.BATCH_BYTES - len(ack) * keys.lease_bytes)
         found = batch.take(tr, scope, ready, terms, limit, room)
     if found is None and leads:
         return attempt.settled_attempt(tr, access, scope, demand, claim, len(ack), waits=waits)
     if found is None:
-        found = attempt.take(tr, scope, demand, claim, len(ack), attempt.Reads(ready, None))
+        look = queue_supply.Look(ready, None)
+        found = queue_supply.take(tr, scope, demand, claim, len(ack), look)
     if waits and not found:
-        return join_line(tr, scope, None, demand, waits)
+        return join_line(tr, scope, access.line, None, demand, waits)
     return found
 
 

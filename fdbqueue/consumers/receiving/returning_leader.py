@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 from ...schema.scope import Scope
 from ...store.binding import fdb
-from ...values.model import Delivery
 from .. import fulfilment, leader, line, promotion
 from ..fulfilment import Waiter
-from ..line import Ticket
-from .access import Access
+from .access import Access, Outcome
 
 RETURN_SECONDS = 0.02
 """A consumer that handled its last messages in less time is expected to ask again soon."""
@@ -56,9 +54,9 @@ def reads(tr: fdb.Transaction, access: Access) -> Reads | None:
     lead, access.lead = access.lead, None
     if lead is None:
         return None
-    keys = access.keys
-    round_ = fulfilment.reads(tr, keys, access.expected)
-    return Reads(lead, tr.snapshot.get(keys.led), tr.get(keys.leader), round_)
+    line = access.line
+    round_ = fulfilment.reads(tr, access.supply, access.expected)
+    return Reads(lead, tr.snapshot.get(line.led), tr.get(line.leader), round_)
 
 
 def serve(
@@ -67,7 +65,7 @@ def serve(
     scope: Scope,
     own: Sequence[Waiter],
     issued: Reads,
-) -> list[Sequence[Delivery] | Ticket] | None:
+) -> list[Outcome] | None:
     """Serve the line, and the caller's own requests behind all others; pass the lead on.
 
     Returns what each is given; a ticket if it must wait in line, which the first of these leads;
@@ -75,17 +73,19 @@ def serve(
     """
     if issued.leader.value != issued.lead + leader.AWAY:
         return None
-    round_, led = issued.round, issued.led.value
+    round_, led, supply = issued.round, issued.led.value, access.supply
     if promotion.promote(tr, scope, promotion.reads(tr, scope)).ready:
-        round_ = fulfilment.reads(tr, access.keys, access.expected)
-    served = fulfilment.serve(tr, scope, round_, own[-1].claim, own=own)
+        round_ = fulfilment.reads(tr, supply, access.expected)
+    served = fulfilment.serve(tr, scope, supply, round_, own[-1].claim, own=own)
+    if served.closed:
+        return answers(tr, scope, access, own, served, leads=False)
     successors, ours = served.returning, {one.claim for one in own}
     access.expected = served.demand
     left = [one for one in own if one.claim not in served.answers]
     if left:
-        tr[scope.keys.leader] = left[0].claim
-        leader.renew(tr, scope, led)
-        return answers(tr, scope, own, served, leads=True)
+        tr[supply.line.leader] = left[0].claim
+        leader.renew(tr, scope, supply.line, led)
+        return answers(tr, scope, access, own, served, leads=True)
     access.served = time.monotonic()
     access.rounds += 1
     access.alone = access.alone + 1 if ours.issuperset(served.answers) else 0
@@ -97,29 +97,30 @@ def serve(
         and scope.options.contention != "staged"
     ):
         successors = []
-    fulfilment.stop_leading(tr, scope, served.unserved, successors, led)
+    fulfilment.stop_leading(tr, scope, supply, served.unserved, successors, led)
     if successors and successors[0] in ours and not served.unserved:
         access.lead = successors[0]
     else:
         access.rests = MAX_ROUNDS * len(served.answers.keys() - ours)
-    return answers(tr, scope, own, served, leads=False)
+    return answers(tr, scope, access, own, served, leads=False)
 
 
 def answers(
     tr: fdb.Transaction,
     scope: Scope,
+    access: Access,
     own: Sequence[Waiter],
     served: fulfilment.Served,
     *,
     leads: bool,
-) -> list[Sequence[Delivery] | Ticket]:
+) -> list[Outcome]:
     """What own requests are given. Those without an answer join the line, and the first of them
     leads it if ``leads``."""
-    found: list[Sequence[Delivery] | Ticket] = []
+    found: list[Outcome] = []
     for one in own:
         answer = served.answers.get(one.claim)
         if answer is None:
-            found.append(line.register(tr, scope, one.claim, one.request, leads))
+            found.append(line.register(tr, scope, access.line, one.claim, one.request, leads))
             leads = False
         else:
             found.append(answer)

@@ -19,15 +19,18 @@ from ...messages.delivery import lease
 from ...schema import once
 from ...schema.codec.consumers import ConsumerRef
 from ...schema.codec.leases import new_claim
+from ...schema.scope import Scope
 from ...store import tasks
 from ...store.binding import FAILURES, fdb
 from ...values.model import Delivery
 from ...values.records import record
 from .. import fulfilment, leader, line, promotion, registry, wakeups
+from ..fulfilment import Resume
 from ..leader import Step
 from ..line import Ticket
+from ..supply import CLOSED
 from .access import Access
-from .attempt import give_back, take
+from .attempt import give_back
 
 R = TypeVar("R")
 
@@ -71,20 +74,25 @@ def withdraw(
     """
 
     def leave(tr: fdb.Transaction) -> Sequence[Delivery]:
-        scope = access.scope(tr)
-        leads, issued = tr.get(scope.keys.leader), fulfilment.reads(tr, scope.keys)
-        status = line.status(tr, scope.keys, ticket)
+        scope, supply = access.scope(tr), access.supply
+        leads, issued = tr.get(access.line.leader), fulfilment.reads(tr, supply)
+        status = line.status(tr, scope.keys, access.line, ticket)
         if status.request is not None:
-            line.remove(tr, scope.keys, ticket.index, ticket.claim)
+            line.remove(tr, access.line, ticket.index, ticket.claim)
         if leads.value == ticket.claim:
-            others = fulfilment.others(tr, scope, issued, ticket.claim)
-            fulfilment.stop_leading(tr, scope, others)
-            wakeups.withdraw(tr, scope.keys, ConsumerRef(ticket.claim))
+            others = fulfilment.others(tr, scope, supply, issued, ticket.claim)
+            fulfilment.stop_leading(tr, scope, supply, others)
+            wakeups.withdraw(tr, scope.keys, _listed(access, ticket))
         return status.held
 
     if isinstance(db, fdb.Transaction):
         return leave(db)
-    return once.run(db, access.keys.once, leave, wrote=lambda _: False)
+    return once.run(db, access.once, leave, wrote=lambda _: False)
+
+
+def _listed(access: Access, ticket: Ticket) -> ConsumerRef:
+    """The consumer as it is listed while it leads the line and sleeps."""
+    return ConsumerRef(ticket.claim, subscription=access.supply.subscription)
 
 
 @record
@@ -94,7 +102,7 @@ class _Round:
     answer: of the leader's own request; None if it was not answered. dead: whether the leader was
     taken for dead. deposed: whether another consumer leads. others: how many others were served.
     signal, patience: what to wait for before the next round, and for how many seconds.
-    away: whether the leader takes the lead with it.
+    away: whether the leader takes the lead with it. resume: where its next round goes on.
     """
 
     step: Step
@@ -107,13 +115,14 @@ class _Round:
     signal: wakeups.Signal | None = None
     patience: float = RENEW_SECONDS
     away: bool = False
+    resume: Resume | None = None
 
 
 class _Waiter:
     """One consumer in line, until its request is answered.
 
     listed: whether it may be on the list of sleepers. expected: how many messages its next round
-    may need. crowd: how many others it has served.
+    may need. crowd: how many others it has served. resume: where its next round goes on.
     """
 
     def __init__(
@@ -122,6 +131,8 @@ class _Waiter:
         self.db = db
         self.access = access
         self.keys = access.keys
+        self.line = access.line
+        self.supply = access.supply
         self.ticket = ticket
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.leads = ticket.leads
@@ -130,6 +141,7 @@ class _Waiter:
         self.listed = False
         self.expected = 0
         self.crowd = 0
+        self.resume: Resume | None = None
 
     # -- waiting -----------------------------------------------------------------------------
 
@@ -140,7 +152,7 @@ class _Waiter:
             if found is None:
                 found = self._poll()
             while found is None:
-                found = self._run(self._last_call, wrote=bool)
+                found, self.resume = self._run(self._last_call, wrote=_answered)
         except _TakenForDead:
             return None
         finally:
@@ -149,7 +161,7 @@ class _Waiter:
         return found
 
     def _withdraw(self, tr: fdb.Transaction) -> None:
-        wakeups.withdraw(tr, self.keys, ConsumerRef(self.ticket.claim))
+        wakeups.withdraw(tr, self.keys, _listed(self.access, self.ticket))
 
     def _look(self) -> Sequence[Delivery] | None:
         """Look for the answer of a request that nothing watches; watch it if there is none soon."""
@@ -195,9 +207,9 @@ class _Waiter:
 
     def _answer(self) -> Sequence[Delivery] | None:
         """The messages leased to the request: usually all that there is to check."""
-        tr, claim = once.transaction(self.db, self.keys.once), self.ticket.claim
+        tr, claim = once.transaction(self.db, self.access.once), self.ticket.claim
         try:
-            leads = tr.snapshot.get(self.keys.leader)
+            leads = tr.snapshot.get(self.line.leader)
             found = lease.under(tr, self.keys, claim)
             return self._accept(found, leads) if found else None
         except fdb.FDBError:
@@ -211,17 +223,19 @@ class _Waiter:
 
     def _check(self, tr: fdb.Transaction, overdue: bool = True) -> Sequence[Delivery] | None:
         """The answer; without one, stay in line, and lead if the leader's return is overdue."""
-        leads, status = tr.snapshot.get(self.keys.leader), line.status(tr, self.keys, self.ticket)
+        leads = tr.snapshot.get(self.line.leader)
+        status = line.status(tr, self.keys, self.line, self.ticket)
         if status.held:
             return self._accept(status.held, leads)
         scope = self.access.scope(tr)
+        self.supply.enter(tr, scope)
         if status.request is None:
             # Gone without a lease: the queue was empty, or the consumer was taken for dead.
             if self.ticket.waits or scope.version(tr) > self.ticket.certain_until:
                 raise _TakenForDead
             return []
         self.leads, left, self.watch = line.stay(
-            tr, scope, self.ticket, status.request, overdue=overdue
+            tr, scope, self.line, self.ticket, status.request, overdue=overdue
         )
         self.leader_left = left if overdue else 0.0
         return None
@@ -236,11 +250,17 @@ class _Waiter:
             waits = 0.0 if answer is None else time.monotonic() - answered_at
             done = answer is not None and (rounds >= MAX_ROUNDS or waits >= LEAD_SECONDS)
             overdue = waits >= 2 * LEAD_SECONDS
-            played = self._run(
-                partial(self._round, answered=answer is not None, done=done, overdue=overdue),
-                wrote=lambda played: played.wrote,
-            )
-            self.expected = played.demand
+            try:
+                played = self._run(
+                    partial(self._round, answered=answer is not None, done=done, overdue=overdue),
+                    wrote=lambda played: played.wrote,
+                )
+            except QueueError:
+                if not answer:
+                    raise
+                self.leads, self.watch = False, None
+                return answer  # It may not serve the others any more.
+            self.expected, self.resume = played.demand, played.resume
             self.crowd += played.others
             if played.answer is not None:
                 answer, answered_at = played.answer, time.monotonic()
@@ -259,27 +279,34 @@ class _Waiter:
             if played.step is Step.LINGER:
                 tasks.sleep(LINGER_SECONDS)
             if played.signal is not None:
-                watches = wakeups.arm(self.db, played.signal, self.keys.once.timeout)
+                watches = wakeups.arm(self.db, played.signal, self.access.once.timeout)
                 wakeups.wait(watches, max(0.0, min(self._left(), played.patience)))
 
     def _round(
         self, tr: fdb.Transaction, *, answered: bool, done: bool, overdue: bool = False
     ) -> _Round:
         """One round of fulfilment, and the step that follows, in one transaction."""
-        scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        leads, led = tr.get(keys.leader), tr.snapshot.get(keys.led)
-        issued = fulfilment.reads(tr, keys, self.expected)
+        scope, supply, me = self.access.scope(tr), self.supply, self.ticket.claim
+        leads, led = tr.get(self.line.leader), tr.snapshot.get(self.line.led)
+        issued = fulfilment.reads(tr, supply, self.expected)
         due = promotion.reads(tr, scope)
+        supply.enter(tr, scope)
         if leads.value != me:
             return _Round(Step.LEAVE, deposed=True)
         if promotion.promote(tr, scope, due).ready:
-            issued = fulfilment.reads(tr, keys, self.expected)
-        served = fulfilment.serve(tr, scope, issued, me, spare=done)
+            issued = fulfilment.reads(tr, supply, self.expected)
+        served = fulfilment.serve(tr, scope, supply, issued, me, spare=done, resume=self.resume)
         answer, dead = served.answers.get(me), False
+        if served.closed:
+            if answer is None and not answered:
+                answer = line.status(tr, self.keys, self.line, self.ticket).held or CLOSED
+            if self.listed:
+                self._withdraw(tr)
+            return _Round(Step.LEAVE, answer, wrote=True)
         others = [one for one in served.unserved if one.claim != me]
         mine = next((one for one in served.unserved if one.claim == me), None)
         if not answered and answer is None and mine is None and not served.more:
-            answer = line.status(tr, keys, self.ticket).held or None
+            answer = line.status(tr, self.keys, self.line, self.ticket).held or None
             dead = not answer
         step = leader.decide(
             answered=answered or answer is not None or dead,
@@ -291,16 +318,16 @@ class _Waiter:
         )
         signal, patience = None, RENEW_SECONDS
         if step in (Step.LEAVE, Step.HAND_OVER):
-            fulfilment.stop_leading(tr, scope, others, served.returning[-1:], led.value)
+            fulfilment.stop_leading(tr, scope, supply, others, served.returning[-1:], led.value)
             self._leave_list(tr, served)
         else:
-            if leader.renew(tr, scope, led.value) and mine is not None:
-                line.keep_alive(tr, scope, self.ticket, mine.request)
+            if leader.renew(tr, scope, self.line, led.value) and mine is not None:
+                line.keep_alive(tr, scope, self.line, self.ticket, mine.request)
             if step is Step.WAIT:
                 # The leader sleeps for the line, so it has waited as long as the first request.
                 first = min((one.index for one in served.unserved), default=self.ticket.index)
                 registry.evict_waiters(tr, scope)
-                signal = wakeups.register(tr, scope, ConsumerRef(me), since=first)
+                signal = wakeups.register(tr, scope, _listed(self.access, self.ticket), since=first)
                 following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
                 patience = RENEW_SECONDS if following is None else min(following, RENEW_SECONDS)
         return _Round(
@@ -313,7 +340,17 @@ class _Waiter:
             signal=signal,
             patience=patience,
             away=step is Step.LEAVE and served.returning[-1:] == [me],
+            resume=self._resumes(tr, scope, served),
         )
+
+    def _resumes(
+        self, tr: fdb.Transaction, scope: Scope, served: fulfilment.Served
+    ) -> Resume | None:
+        """Where the next round goes on; None at the front."""
+        if served.reached is None:
+            return None
+        since = scope.version(tr) if self.resume is None else self.resume.since
+        return Resume(served.reached, since)
 
     def _leave_list(self, tr: fdb.Transaction, served: fulfilment.Served) -> None:
         """Leave the list of sleepers; wake the next one for messages that are left."""
@@ -324,32 +361,49 @@ class _Waiter:
 
     # -- leaving -----------------------------------------------------------------------------
 
-    def _last_call(self, tr: fdb.Transaction) -> Sequence[Delivery] | None:
+    def _last_call(self, tr: fdb.Transaction) -> tuple[Sequence[Delivery] | None, Resume | None]:
         """The time is over: serve the line up to the own request, whoever leads. So the answer is
-        a message, or that the queue was empty. None if the line is too long for one transaction."""
-        scope, keys, me = self.access.scope(tr), self.keys, self.ticket.claim
-        leads, issued = tr.get(keys.leader), fulfilment.reads(tr, keys)
+        a message, or that there was none. None if that takes another transaction, which goes on
+        where the second result says."""
+        scope, supply, me = self.access.scope(tr), self.supply, self.ticket.claim
+        leads, issued = tr.get(self.line.leader), fulfilment.reads(tr, supply)
         due = promotion.reads(tr, scope)
-        status = line.status(tr, keys, self.ticket)
+        status = line.status(tr, self.keys, self.line, self.ticket)
+        found: Sequence[Delivery] | None = status.held
+        if not found:
+            supply.enter(tr, scope)
         if promotion.promote(tr, scope, due).ready:
-            issued = fulfilment.reads(tr, keys)
+            issued = fulfilment.reads(tr, supply)
+        resume = None
         if status.request is None:
-            found: Sequence[Delivery] | None = status.held or take(
-                tr, scope, self.ticket.demand, new_claim(self.ticket.demand.holder)
-            )
-            unserved = fulfilment.others(tr, scope, issued, me)
+            if not found:
+                demand = self.ticket.demand
+                claim, look = new_claim(demand.holder), supply.look(tr, scope, demand)
+                found = supply.take(tr, scope, demand, claim, 0, look, strict=False)
+                if found is None:
+                    raise _TakenForDead
+            unserved = [] if found is CLOSED else fulfilment.others(tr, scope, supply, issued, me)
         else:
-            served = fulfilment.serve(tr, scope, issued, me, last_call=True)
+            served = fulfilment.serve(
+                tr, scope, supply, issued, me, last_call=True, resume=self.resume
+            )
             found = served.answers.get(me)
             unserved = [one for one in served.unserved if one.claim != me]
+            resume = self._resumes(tr, scope, served)
         if found is not None and leads.value == me:
-            fulfilment.stop_leading(tr, scope, unserved)
+            if found is not CLOSED:
+                fulfilment.stop_leading(tr, scope, supply, unserved)
             if self.listed:
                 self._withdraw(tr)
-        return found
+        return found, resume
 
     def _run(self, body: Callable[[fdb.Transaction], R], wrote: Callable[[R], bool]) -> R:
-        return once.run(self.db, self.keys.once, body, wrote=wrote)
+        return once.run(self.db, self.access.once, body, wrote=wrote)
+
+
+def _answered(last: tuple[Sequence[Delivery] | None, Resume | None]) -> bool:
+    """Whether a last call wrote what must not be written twice."""
+    return bool(last[0]) or last[0] is CLOSED
 
 
 class _TakenForDead(Exception):

@@ -110,6 +110,12 @@ def watch(tr: fdb.Transaction, keys: QueueKeys, messages: Iterable[StoredMessage
         tr.add_read_conflict_range(each.start, each.stop)
 
 
+def rely_on_emptiness(tr: fdb.Transaction, keys: QueueKeys) -> None:
+    """Conflict with any message that becomes ready: the caller relies on there being none."""
+    ready = keys.ready_range()
+    tr.add_read_conflict_range(ready.start, ready.stop)
+
+
 def conflicting(
     tr: fdb.Transaction,
     keys: QueueKeys,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...store.clocks import Moment
-from . import codec
+from . import codec, pack
 from .atomic import pack_index, unpack_index
 
 
@@ -73,6 +73,9 @@ class Request(NamedTuple):
     begins, suspects: whether it handles at once, beside no other, a message that comes alone; and
     a suspect message.
     returns: whether it is expected to ask again within a few milliseconds.
+    priority: of the consumer; who has a higher one is served first.
+    max_bytes: of payloads, in all; None for no limit. above: a single message of more bytes than
+    this is accepted all the same; None if none is.
     """
 
     max_messages: int
@@ -84,9 +87,28 @@ class Request(NamedTuple):
     begins: bool = True
     suspects: bool = True
     returns: bool = False
+    priority: int = 0
+    max_bytes: int | None = None
+    above: int | None = None
+
+    def admits(self, size: int, given: int, spent: int) -> bool:
+        """Whether its credit admits one more message, besides ``given`` of ``spent`` bytes."""
+        if self.max_bytes is None or spent + size <= self.max_bytes:
+            return True
+        return not given and self.above is not None and size > self.above
 
 
-pack_request, unpack_request = codec("a request", Request)
+_CREDIT = ("priority", "max_bytes", "above")
+_, unpack_request = codec("a request", Request)
+
+
+def pack_request(request: Request) -> bytes:
+    """The stored form of a request. An older release does not read one with the last fields; it
+    serves no line in which they occur."""
+    defaults = Request._field_defaults
+    if all(getattr(request, name) == defaults[name] for name in _CREDIT):
+        return pack(request[: -len(_CREDIT)])
+    return pack(request)
 
 
 class Holder(NamedTuple):

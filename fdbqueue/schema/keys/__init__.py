@@ -6,6 +6,7 @@ stay short; ``Kind`` lists the elements that follow it. ``codec`` describes the 
 
 from .kinds import Kind, KindKeys
 from .levels import LevelKeys
+from .line import LineKeys
 from .once import OnceKeys
 from .queue import CLAIM_BYTES, LOWEST, QueueKeys
 from .root import DEFAULT_ROOT, RootKeys
@@ -17,6 +18,7 @@ __all__ = [
     "Kind",
     "KindKeys",
     "LevelKeys",
+    "LineKeys",
     "OnceKeys",
     "QueueKeys",
     "RootKeys",

@@ -64,6 +64,8 @@ class Kind(IntEnum):
     UNTIL = 42  # (claim) -> ends of its leases that were extended, or given in line
     ATTEMPT = 43  # (sink, batch, attempt) -> number of rows staged so far, and when
     LATEST = 44  # (value) -> id of its newest message; (value, id) -> empty, one that was replaced
+    # The line of a subscription: as LEADER and REQUEST, which are those of the queue's own.
+    LINE = 45  # (subscription), (subscription, 0), (subscription, read version, claim) -> its line
 
 
 class KindKeys(Generic[*Ts]):

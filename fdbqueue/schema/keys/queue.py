@@ -10,6 +10,7 @@ from ...store.client import pack_bytes, pack_int, parse_int, parse_last_bytes
 from ...values.model import Position
 from .kinds import Kind, KindKeys, unpacked, within
 from .levels import Levels
+from .line import LineKeys
 from .once import OnceKeys
 
 CLAIM_BYTES = 16
@@ -43,8 +44,6 @@ class QueueKeys:
         self.meta_end = self.meta + b"\x00"
         self.change = begin[Kind.CHANGE]
         self.idle = begin[Kind.IDLE]
-        self.led = begin[Kind.LEADER]
-        self.leader = fdb.tuple.pack((0,), self.led)
         self.recount = begin[Kind.COUNT]
         # Hot keys, packed by methods.
         self.ready_prefix = begin[Kind.READY]
@@ -52,7 +51,7 @@ class QueueKeys:
         self.lease_prefix = begin[Kind.LEASE]
         self.expiry_prefix = begin[Kind.EXPIRY]
         self.until_prefix = begin[Kind.UNTIL]
-        self._request = begin[Kind.REQUEST]
+        self.line = LineKeys(begin[Kind.LEADER], begin[Kind.REQUEST])
         self._event = begin[Kind.EVENT]
         # Where a receiver reads.
         self.ready_begin = self.ready_prefix + b"\x00"
@@ -62,8 +61,8 @@ class QueueKeys:
         self.expiry_end = self.expiry_prefix + b"\xff"
         self.first_delayed = fdb.KeySelector.first_greater_or_equal(begin[Kind.DELAYED])
         self.delayed_end = begin[Kind.DELAYED] + b"\xff"
-        self.first_in_line = fdb.KeySelector.first_greater_or_equal(self.led)
-        self.line_end = self._request + b"\xff"
+        self.first_in_line = fdb.KeySelector.first_greater_or_equal(begin[Kind.LEADER])
+        self.line_end = self.line.requests.stop
         # All other kinds.
         self.planned: KindKeys[bytes, int] = KindKeys(self.lease_prefix, bytes, int)
         self.subscription: KindKeys[str] = KindKeys(begin[Kind.SUBSCRIPTION], str)
@@ -75,6 +74,8 @@ class QueueKeys:
         self._sleeper: KindKeys[str, int, int, bytes]
         self._sleeper = KindKeys(begin[Kind.SLEEPER], str, int, int, bytes)
         self.guard: KindKeys[str] = KindKeys(begin[Kind.GUARD], str)
+        self._line: KindKeys[str, int, bytes]
+        self._line = KindKeys(begin[Kind.LINE], str, int, bytes, least=1)
         self._count: KindKeys[int] = KindKeys(begin[Kind.COUNT], int)
         self.dedup: KindKeys[int, str] = KindKeys(begin[Kind.DEDUP], int, str)
         self.dead: KindKeys[int, bytes] = KindKeys(begin[Kind.DEAD], int, bytes)
@@ -206,14 +207,24 @@ class QueueKeys:
 
     # -- consumers ---------------------------------------------------------------------------
 
-    def request(self, index: int, claim: bytes) -> bytes:
-        """(index, claim)."""
-        return self._request + pack_int(index) + pack_bytes(claim)
+    def line_of(self, subscription: str) -> LineKeys:
+        """The line of a subscription's consumers; of those of the queue itself for ""."""
+        if not subscription:
+            return self.line
+        begin = self._line.begin(subscription)
+        return LineKeys(begin, begin)
 
-    def parse_request(self, key: bytes) -> tuple[int, bytes]:
-        """The index and the claim that a REQUEST key names."""
-        index, begin = parse_int(key, len(self._request))
-        return index, parse_last_bytes(key, begin)
+    def lines(self, subscription: str | None = None) -> slice:
+        """What is stored of the line of a subscription, or of those of all subscriptions."""
+        if subscription is None:
+            return within(self._line.prefix)
+        begin = self._line.begin(subscription)
+        return slice(begin, within(begin).stop)
+
+    def parse_line(self, key: bytes) -> tuple[str, int | None, bytes | None]:
+        """The subscription that a LINE key names, with the index and the claim of a request."""
+        found = self._line.parse(key)
+        return found if len(found) == 3 else (found[0], None, None)
 
     def changes(self, subscription: str) -> bytes:
         """(subscription), or () without one."""

@@ -6,33 +6,36 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from ..consumers import promotion, wakeups
-from ..consumers.line import Demand
-from ..consumers.registry import evict_waiters, new_id
-from ..errors import InvalidArgument, QueueError, SubscriptionNotFound, TransactionTooLarge
-from ..messages import next_event
-from ..schema import changes, once
-from ..schema.codec.consumers import ConsumerRef
-from ..schema.codec.leases import new_claim
-from ..schema.keys import CLAIM_BYTES
-from ..schema.scope import Scope, StoredMessage
-from ..schema.subscription_definitions import Definition, Mode
-from ..store.binding import FAILURES, fdb
-from ..subscriptions import acquire, browse, cursors, exclusive, registry
-from ..subscriptions.acquire import Found
-from ..subscriptions.cursors import MAX_SCANNED
-from ..subscriptions.start_position import StartPosition
-from ..values.content import check_count
-from ..values.durations import Seconds, patience
-from ..values.model import Delivery, Message, renamed
-from ..values.options import check_lease, check_name
-from ..values.records import record
-from ..values.selector import Selector
-from .handle import Handle, Transactor, check_transaction, composed
+from ...consumers import promotion, receiving, wakeups
+from ...consumers.line import Demand
+from ...consumers.receiving import Access
+from ...consumers.registry import new_id
+from ...errors import InvalidArgument, QueueError, TransactionTooLarge
+from ...messages import next_event
+from ...messages.delivery import settle
+from ...schema import changes, once
+from ...schema.codec.consumers import ConsumerRef
+from ...schema.codec.leases import new_claim
+from ...schema.keys import CLAIM_BYTES
+from ...schema.scope import Scope, StoredMessage
+from ...schema.subscription_definitions import Definition, Mode
+from ...store.binding import FAILURES, fdb
+from ...subscriptions import acquire, cursors, exclusive, registry
+from ...subscriptions.acquire import Found
+from ...subscriptions.cursors import MAX_SCANNED
+from ...subscriptions.start_position import StartPosition
+from ...values.content import check_count
+from ...values.durations import Seconds, patience
+from ...values.model import Delivery, Message, renamed
+from ...values.options import check_name
+from ...values.records import record
+from ...values.selector import Selector
+from ..handle import Handle, Transactor, check_transaction, checked, composed
+from .supply import SubscriptionSupply
 
 R = TypeVar("R")
 
@@ -65,6 +68,14 @@ class Subscription:
         self._queue = queue
         self._once = queue._root_keys.once  # the queue may go with the subscription
         self._consumer = os.urandom(CLAIM_BYTES)
+
+    @cached_property
+    def _supply(self) -> SubscriptionSupply:
+        return SubscriptionSupply(self._queue.name, self._queue._keys, self.name, self._consumer)
+
+    @cached_property
+    def _access(self) -> Access:
+        return Access(self._queue._entry, self._supply, self._once)
 
     def __reduce__(self) -> tuple[type[Subscription], tuple[object, ...]]:
         return Subscription, (self._queue, self.name)
@@ -104,11 +115,12 @@ class Subscription:
         lease: Seconds | None = None,
         wait: Seconds = 0.0,
         consumer: str = "",
+        ack: Sequence[Delivery] = (),
         timeout: Seconds | None = None,
     ) -> Delivery | None:
         """Lease the first matching message; as ``receive_many`` for one message."""
         found = self._bounded(tr, timeout).receive_many(
-            tr, 1, lease=lease, wait=wait, consumer=consumer
+            tr, 1, lease=lease, wait=wait, consumer=consumer, ack=ack
         )
         return found[0] if found else None
 
@@ -120,6 +132,7 @@ class Subscription:
         lease: Seconds | None = None,
         wait: Seconds = 0.0,
         consumer: str = "",
+        ack: Sequence[Delivery] = (),
         timeout: Seconds | None = None,
     ) -> list[Delivery]:
         """Lease the first ``max_messages`` matching messages; an empty list if there are none.
@@ -136,7 +149,8 @@ class Subscription:
         transaction, raises ``TransactionTooLarge`` if it would skip more than a thousand. Raises
         ``SubscriptionHeld``, ``InvalidArgument``, ``InvalidOptions``.
         """
-        return self._bounded(tr, timeout)._receive_many(tr, max_messages, lease, wait, consumer)
+        bounded = self._bounded(tr, timeout)
+        return bounded._receive_many(tr, max_messages, lease, wait, consumer, ack)
 
     def _receive_many(
         self,
@@ -145,13 +159,15 @@ class Subscription:
         lease: Seconds | None,
         wait: Seconds,
         consumer: str,
+        ack: Sequence[Delivery],
     ) -> list[Delivery]:
         check_count("max_messages", max_messages, MAX_MESSAGES)
-        wait = _patience(tr, wait)
-        seconds = None if lease is None else check_lease("lease", lease)
-        if consumer:
-            check_name(consumer)
-        grant = partial(acquire.grant, seconds=seconds, claim=new_claim(), consumer=consumer)
+        wait, done = _patience(tr, wait), checked(ack)
+        demand = receiving.checked_demand(max_messages, lease, consumer, wait)
+        if not isinstance(tr, fdb.Transaction):
+            return list(receiving.receive(tr, self._access, demand, wait, done))
+        settle.ack(tr, self._queue._entry, done)
+        grant = partial(acquire.grant, seconds=demand.seconds, claim=new_claim(), consumer=consumer)
         return self._consume(tr, Mode.ACQUIRE, max_messages, wait, grant)
 
     def _look(
@@ -293,7 +309,7 @@ class Subscription:
         def remove(tr: fdb.Transaction) -> None:
             scope = self._queue._scope(tr)
             self._known(scope)
-            self._drop(tr, scope)
+            self._supply.drop(tr, scope)
 
         self._bounded(tr, timeout)._run(tr, remove)
 
@@ -316,10 +332,7 @@ class Subscription:
         return composed(tr, self._once, body, wrote=wrote)
 
     def _known(self, scope: Scope) -> Definition:
-        for definition in scope.subscriptions:
-            if definition.name == self.name:
-                return definition
-        raise SubscriptionNotFound(queue=self._queue.name, name=self.name)
+        return self._supply.known(scope)
 
     def _consume(
         self,
@@ -389,59 +402,31 @@ class Subscription:
         waiter: the consumer as which the call is listed, or ``waits`` for more.
         """
         scope = self._queue._scope(tr)
-        definition = self._known(scope)
-        if definition.mode is not mode:
-            raise InvalidArgument(
-                argument="subscription",
-                value=self.name,
-                problem=f"its mode is {definition.mode.value!r}: use the methods of that mode",
-            )
-        held = exclusive.read(tr, scope, self.name) if definition.exclusive else None
+        self._supply.enter(tr, scope, mode)
         promotion.promote(tr, scope, promotion.reads(tr, scope))
-        if held is not None:
-            exclusive.hold(tr, scope, self.name, self._consumer, held)
-        if scope.options.paused and mode is Mode.ACQUIRE:
-            found = Found([], True, {})
-        elif mode is Mode.BROWSE:
-            found = browse.advance(tr, scope, definition, limit)
-        else:
-            found = acquire.first(
-                tr,
-                scope,
-                definition,
-                limit,
-                strict=strict,
-                resume=resume,
-                admits=admits,
-                looks_on=looks_on,
-            )
-        closed = found.empty and definition.auto_close and not scope.options.paused and limit > 0
+        found, closed = self._supply.first(
+            tr,
+            scope,
+            limit,
+            mode=mode,
+            strict=strict,
+            resume=resume,
+            admits=admits,
+            looks_on=looks_on,
+        )
         signal, patience = wakeups.Signal(), POLL_SECONDS
         if waiter is not None and found.empty and waits and not closed:
-            signal, patience = _fall_asleep(tr, scope, waiter, mode)
+            signal, patience = _fall_asleep(tr, scope, waiter)
         elif waiter is not None and listed and (found.messages or closed):
             wakeups.withdraw(tr, scope.keys, waiter)
-        if closed:
-            self._drop(tr, scope)
         return _Step(use(tr, scope, found.messages), found, closed, signal, patience)
-
-    def _drop(self, tr: fdb.Transaction, scope: Scope) -> None:
-        """Remove the subscription, and tell its sleeping consumers."""
-        wakeups.wake_all(tr, scope.keys, self.name)
-        registry.drop(tr, scope, self.name)
 
 
 def _fall_asleep(
-    tr: fdb.Transaction, scope: Scope, waiter: ConsumerRef, mode: Mode
+    tr: fdb.Transaction, scope: Scope, waiter: ConsumerRef
 ) -> tuple[wakeups.Signal, float]:
-    """List a call that waits; returns what it waits for, and for how many seconds at most."""
-    if mode is Mode.BROWSE:
-        signal = wakeups.browse(tr, scope, waiter)
-    else:
-        evict_waiters(tr, scope)
-        signal = wakeups.register(tr, scope, waiter)
-        if len(signal) == 1:  # The guard looks when something becomes ready by itself.
-            return signal, POLL_SECONDS
+    """List a browser that waits; returns what it waits for, and for how many seconds at most."""
+    signal = wakeups.browse(tr, scope, waiter)
     following = next_event.next_event_seconds(tr, scope, next_event.reads(tr, scope))
     return signal, POLL_SECONDS if following is None else min(following, POLL_SECONDS)
 

@@ -1,0 +1,173 @@
+"""The supply of a queue's own consumers: its first messages, whatever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..messages import time_to_live
+from ..messages.delivery import head, lease, scan
+from ..schema.keys import QueueKeys
+from ..schema.scope import Scope, StoredMessage
+from ..store.binding import fdb
+from ..values.model import Delivery
+from ..values.records import record
+from . import promotion, relaxed
+from .line import Demand
+from .supply import Offered, Shares
+
+MAX_BYTES = 1_000_000
+"""Bytes of messages that one round reads."""
+MIN_BATCH_BYTES = 200_000
+"""Bytes that a batch may hold even if the same transaction promotes or settles a lot."""
+
+
+@record
+class Look:
+    """The reads of a consumer that takes messages without a line, issued and not awaited."""
+
+    ready: fdb.FDBRange | relaxed.Reads
+    due: promotion.Reads | None
+
+
+class QueueSupply:
+    """See ``Supply``."""
+
+    __slots__ = ("_keys", "line")
+
+    subscription = ""
+
+    def __init__(self, keys: QueueKeys) -> None:
+        self._keys = keys
+        self.line = keys.line
+
+    def enter(self, tr: fdb.Transaction, scope: Scope) -> None:
+        """Everybody may consume."""
+
+    def issue(self, tr: fdb.Transaction, limit: int) -> tuple[fdb.FDBRange, int]:
+        """A snapshot read of the first rows."""
+        return _ready(tr, self._keys, self._keys.ready_range().start, limit), limit
+
+    def offer(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        issued: tuple[fdb.FDBRange, int],
+        shares: Shares,
+        resume: Mapping[int, bytes] | None,
+    ) -> Offered:
+        """As ``Supply.offer``. A second round trip if the requests demand more than was expected.
+        Disposes of expired messages on the way. A paused queue has no messages."""
+        if not shares.demand or scope.options.paused:
+            return Offered(exhausted=shares.demand > 0)
+        found, bounded = _first(tr, scope.keys, *issued, shares.demand)
+        now_ms = scope.now_ms(tr)
+        expired = [message for message in found if not time_to_live.deliverable(message, now_ms)]
+        scan.watch(tr, scope.keys, expired)
+        living = time_to_live.remove_undeliverable(tr, scope, found)
+        for message in living:
+            if not shares.offer(message):
+                return Offered(exhausted=shares.refused)
+            scan.watch(tr, scope.keys, [message])
+        all_read = len(living) < shares.demand and not bounded and not expired
+        return Offered(exhausted=all_read)
+
+    def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> Look:
+        """Snapshot reads of the first messages, and of what is due."""
+        if scope.options.contention == "relaxed":
+            first: fdb.FDBRange | relaxed.Reads = relaxed.reads(tr, scope, demand.max_messages)
+        else:
+            first = scan.first(tr, scope.keys, demand.max_messages)
+        return Look(first, promotion.reads(tr, scope))
+
+    def take(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        demand: Demand,
+        claim: bytes,
+        settled: int,
+        issued: Look | None,
+        *,
+        strict: bool = True,
+    ) -> Sequence[Delivery]:
+        """As ``Supply.take``; its conflicts are those of the queue's mode."""
+        return take(tr, scope, demand, claim, settled, issued or self.look(tr, scope, demand))
+
+    def stores_place(self, scope: Scope) -> bool:
+        """The queue's first messages are taken: it never stops before one."""
+        return True
+
+    def rely_on_emptiness(self, tr: fdb.Transaction, scope: Scope) -> None:
+        """Conflict with every arrival."""
+        scan.rely_on_emptiness(tr, scope.keys)
+
+
+def take(
+    tr: fdb.Transaction,
+    scope: Scope,
+    demand: Demand,
+    claim: bytes,
+    settled: int = 0,
+    issued: Look | None = None,
+) -> Sequence[Delivery]:
+    """Lease what is ready, without a line. The conflicts are those of the queue's mode.
+
+    settled: how many leases the same transaction settles.
+    issued: the reads, if they were issued; ``due`` is None if nothing is due.
+    """
+    if scope.options.paused:
+        return []
+    look = QueueSupply(scope.keys).look
+    issued = issued or look(tr, scope, demand)
+    excess = 0
+    if issued.due is not None:
+        promoted = promotion.promote(tr, scope, issued.due)
+        excess = promoted.excess
+        if promoted.ready:
+            issued = look(tr, scope, demand)
+    beside = excess + settled * scope.keys.lease_bytes
+    room = max(MIN_BATCH_BYTES, scan.BATCH_BYTES - beside)
+    if isinstance(issued.ready, relaxed.Reads):
+        messages = head.alive(
+            tr,
+            scope,
+            relaxed.pick(tr, scope, issued.ready, room),
+            lambda: relaxed.pick(tr, scope, relaxed.reads(tr, scope, demand.max_messages), room),
+        )
+    else:
+        found = scan.conflicting(tr, scope.keys, issued.ready, demand.max_messages, room)
+        messages = head.first(tr, scope, demand.max_messages, found)
+    messages = head.together(messages, suspects=demand.suspects)
+    seconds = scope.options.lease if demand.seconds is None else demand.seconds
+    terms = lease.Terms(seconds, claim, demand.consumer, demand.begins)
+    return lease.grant(tr, scope, terms, messages)
+
+
+def _ready(tr: fdb.Transaction, keys: QueueKeys, begin: bytes, limit: int) -> fdb.FDBRange:
+    mode = fdb.StreamingMode.want_all
+    return tr.snapshot.get_range(begin, keys.ready_range().stop, limit, streaming_mode=mode)
+
+
+def _first(
+    tr: fdb.Transaction, keys: QueueKeys, found: fdb.FDBRange, limit: int, demand: int
+) -> tuple[list[StoredMessage], bool]:
+    """The first messages, and whether a bound held some of them back.
+
+    found, limit: the first read, and how many rows it brings.
+    """
+    messages: list[StoredMessage] = []
+    room, each = MAX_BYTES, keys.lease_bytes
+    expected = min(demand, limit)
+    while True:
+        for one in scan.rows(keys, found):
+            message = scan.message(one)
+            room -= len(one.value) + message.envelope.chunk_bytes + each
+            if messages and room < 0:
+                return messages, True
+            messages.append(message)
+            if len(messages) == demand:
+                return messages, False
+        if len(messages) < expected:
+            return messages, False
+        behind = scan.row(keys, messages[-1]).stop
+        found, expected = _ready(tr, keys, behind, demand - len(messages)), demand

@@ -1,0 +1,5 @@
+"""A subscription as users hold it."""
+
+from .handle import Subscription
+
+__all__ = ["Subscription"]

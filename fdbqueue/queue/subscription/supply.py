@@ -1,0 +1,160 @@
+"""The supply of a subscription's consumers: the messages that it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ...consumers import line, promotion, wakeups
+from ...consumers.line import Demand
+from ...consumers.supply import CLOSED, Offered, Shares
+from ...errors import InvalidArgument, SubscriptionNotFound
+from ...messages.delivery import scan
+from ...schema.keys import QueueKeys
+from ...schema.scope import Scope, StoredMessage
+from ...schema.subscription_definitions import Definition, Mode
+from ...store.binding import fdb
+from ...subscriptions import acquire, browse, exclusive, registry
+from ...subscriptions.acquire import Found
+from ...values.model import Delivery
+
+
+class SubscriptionSupply:
+    """See ``Supply``. Each handle on a subscription has one: it is one consumer."""
+
+    __slots__ = ("consumer", "line", "queue", "subscription")
+
+    def __init__(self, queue: str, keys: QueueKeys, subscription: str, consumer: bytes) -> None:
+        self.queue = queue
+        self.line = keys.line_of(subscription)
+        self.subscription = subscription
+        self.consumer = consumer
+
+    def known(self, scope: Scope) -> Definition:
+        """The definition of the subscription; raises ``SubscriptionNotFound``."""
+        for definition in scope.subscriptions:
+            if definition.name == self.subscription:
+                return definition
+        raise SubscriptionNotFound(queue=self.queue, name=self.subscription)
+
+    def enter(self, tr: fdb.Transaction, scope: Scope, mode: Mode = Mode.ACQUIRE) -> None:
+        """Raises ``SubscriptionNotFound``, ``InvalidArgument`` for a subscription of another mode,
+        and ``SubscriptionHeld``. One round trip if the subscription is exclusive."""
+        definition = self.known(scope)
+        if definition.mode is not mode:
+            raise InvalidArgument(
+                argument="subscription",
+                value=self.subscription,
+                problem=f"its mode is {definition.mode.value!r}: use the methods of that mode",
+            )
+        if definition.exclusive:
+            held = exclusive.read(tr, scope, self.subscription)
+            exclusive.hold(tr, scope, self.subscription, self.consumer, held)
+
+    def issue(self, tr: fdb.Transaction, limit: int) -> None:
+        """Nothing: what to read depends on the cursors."""
+
+    def offer(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        issued: None,
+        shares: Shares,
+        resume: Mapping[int, bytes] | None,
+    ) -> Offered:
+        """As ``Supply.offer``: moves the cursors as ``acquire.first`` does."""
+        found, closed = self.first(
+            tr,
+            scope,
+            shares.demand,
+            strict=False,
+            resume=resume,
+            admits=shares.offer,
+            apart=False,
+        )
+        reached = found.reached if self.known(scope).timed and found.unfinished else None
+        return Offered(found.ended or shares.refused, closed, reached)
+
+    def look(self, tr: fdb.Transaction, scope: Scope, demand: Demand) -> None:
+        """As ``issue``."""
+
+    def take(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        demand: Demand,
+        claim: bytes,
+        settled: int,
+        issued: None,
+        *,
+        strict: bool,
+    ) -> Sequence[Delivery] | None:
+        """As ``Supply.take``: returns what has become due first."""
+        promotion.promote(tr, scope, promotion.reads(tr, scope))
+        request = line.make_request(tr, scope, demand, waits=False, returns=False)
+        shares = Shares([request], scan.BATCH_BYTES, scope.keys.lease_bytes)
+        admits = shares.offer
+        found, closed = self.first(
+            tr, scope, demand.max_messages, strict=strict, admits=admits, apart=False
+        )
+        if closed:
+            return CLOSED
+        taken = acquire.grant(
+            tr,
+            scope,
+            found.messages,
+            seconds=demand.seconds,
+            claim=claim,
+            consumer=demand.consumer,
+            begins=demand.begins,
+        )
+        return None if found.unfinished and not shares.refused else taken
+
+    def stores_place(self, scope: Scope) -> bool:
+        """The cursors have it, unless the selector reads the age."""
+        return not self.known(scope).timed
+
+    def rely_on_emptiness(self, tr: fdb.Transaction, scope: Scope) -> None:
+        """Nothing matched when the transaction began, which is enough: arrivals that do not match
+        must not make it fail."""
+
+    def first(
+        self,
+        tr: fdb.Transaction,
+        scope: Scope,
+        limit: int,
+        *,
+        mode: Mode = Mode.ACQUIRE,
+        strict: bool = True,
+        resume: Mapping[int, bytes] | None = None,
+        admits: Callable[[StoredMessage], bool] = lambda _: True,
+        apart: bool = True,
+        looks_on: bool = False,
+    ) -> tuple[Found, bool]:
+        """The first matching messages, and whether the subscription has closed itself for want of
+        any; arguments as in ``acquire.first``. A paused queue has none."""
+        definition = self.known(scope)
+        if scope.options.paused and mode is Mode.ACQUIRE:
+            return Found([], True, {}), False
+        if mode is Mode.BROWSE:
+            found = browse.advance(tr, scope, definition, limit)
+        else:
+            found = acquire.first(
+                tr,
+                scope,
+                definition,
+                limit,
+                strict=strict,
+                resume=resume,
+                admits=admits,
+                apart=apart,
+                looks_on=looks_on,
+            )
+        closed = found.empty and definition.auto_close and limit > 0
+        if closed:
+            self.drop(tr, scope)
+        return found, closed
+
+    def drop(self, tr: fdb.Transaction, scope: Scope) -> None:
+        """Remove the subscription, and tell its sleeping consumers."""
+        wakeups.wake_all(tr, scope.keys, self.subscription)
+        registry.drop(tr, scope, self.subscription)

@@ -1,0 +1,485 @@
+"""The lines of subscriptions: their consumers are served by one that leads, as those of a queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fdbqueue import Credit, Delivery, NewMessage, Queue, Ticket, verify
+from fdbqueue.consumers import line, receiving
+from fdbqueue.consumers.line import Demand
+from fdbqueue.consumers.receiving import waiting
+from fdbqueue.errors import LeaseLost, SubscriptionHeld, SubscriptionNotFound
+from fdbqueue.queue.subscription import Subscription
+from fdbqueue.schema import once
+from fdbqueue.schema.keys import Kind
+from fdbqueue.store.binding import fdb
+from fdbqueue.testing import ManualClock
+from fdbqueue.worker.consumer import SubscriptionConsumer
+from tests.flaky import CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST, FlakyDatabase
+from tests.patience import DEADLINE
+
+Database = fdb.Database
+Subspace = fdb.Subspace
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(db: Database, space: Subspace, clock: ManualClock) -> Queue:
+    return Queue.create(db, "orders", root=space, contention="staged", clock=clock, levels=2)
+
+
+@pytest.fixture
+def europe(db: Database, queue: Queue) -> Subscription:
+    return queue.subscribe(db, "europe", selector="region = 'eu'")
+
+
+def put(db: Database, queue: Queue, *texts: str, priority: int = 0) -> None:
+    messages = [NewMessage(t.encode(), priority, {"region": t.rstrip("0123456789")}) for t in texts]
+    for message in messages:
+        queue.enqueue(db, message.payload, priority=message.priority, headers=message.headers)
+
+
+def texts(found: Sequence[Delivery] | None) -> list[str]:
+    assert found is not None
+    return [one.payload.decode() for one in found]
+
+
+def ask(
+    db: Database, one: Subscription, demand: Demand | None = None, *, waits: bool = True
+) -> Ticket:
+    """Stand in the line of a subscription."""
+    access = one._access
+
+    def join(tr: fdb.Transaction) -> Ticket:
+        led, scope = tr.snapshot.get(access.line.led), access.scope(tr)
+        access.supply.enter(tr, scope)
+        return line.join(tr, scope, access.line, led.value, demand or Demand(1, None), waits)
+
+    return once.run(db, access.once, join)
+
+
+def answer(db: Database, one: Subscription, ticket: Ticket, seconds: float = 0.0) -> list[str]:
+    return texts(receiving.collect(db, one._access, ticket, seconds))
+
+
+def stored(db: Database, queue: Queue, kind: Kind = Kind.LINE) -> int:
+    within = queue._keys.kind(kind)
+    return len(list(db.get_range(within.start, within.stop)))
+
+
+def test_requests_are_served_in_the_order_in_which_they_came_with_what_they_want(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    tickets = [ask(db, europe) for _ in range(3)]
+    assert [one.leads for one in tickets] == [True, False, False]
+    assert stored(db, queue, Kind.REQUEST) == 0, "the queue's own line is another"
+    put(db, queue, "us1", "eu1", "us2", "eu2", "eu3")
+    put(db, queue, "eu9", priority=9)
+    answers = [answer(db, europe, one) for one in tickets]
+    assert answers == [["eu9"], ["eu1"], ["eu2"]]
+    assert texts(queue.receive_many(db, 9)) == ["us1", "us2", "eu3"]
+    assert verify(db, queue).ok
+
+
+def test_lines_of_two_subscriptions_and_of_the_queue_do_not_wait_for_each_other(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    asia = queue.subscribe(db, "asia", selector="region = 'as'")
+    for_asia, for_europe, for_any = ask(db, asia), ask(db, europe), queue.request(db)
+    assert for_asia.leads
+    assert for_europe.leads
+    assert for_any.leads
+    put(db, queue, "eu1", "us1")
+    assert answer(db, europe, for_europe) == ["eu1"]
+    assert texts(queue.collect(db, for_any)) == ["us1"]
+    assert answer(db, asia, for_asia) == []
+
+
+def test_consumers_of_a_subscription_share_its_messages_and_acknowledge_with_the_next_request(
+    db: Database, queue: Queue, space: Subspace, clock: ManualClock
+) -> None:
+    count, seen = 60, list[str]()
+    wanted = [f"eu{n}" for n in range(count)]
+    queue.subscribe(db, "europe", selector="region = 'eu'")
+    for n in range(0, count, 10):
+        put(db, queue, "us0", *wanted[n : n + 10])
+
+    def consume() -> None:
+        own = Queue("orders", space, clock=clock).subscriptions.open(db, "europe")
+        held = own.receive_many(db, 1)
+        while held:
+            seen.append(held[0].payload.decode())
+            held = own.receive_many(db, 1, ack=held)
+
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    assert sorted(seen) == sorted(wanted)
+    depth = queue.depth(db)
+    assert (depth.done, depth.leased, depth.ready) == (count, 0, 6)
+    clock.seconds += 60
+    queue.sweep(db)
+    assert verify(db, queue).ok
+
+
+def test_an_acknowledgement_that_comes_too_late_takes_nothing(
+    db: Database, queue: Queue, europe: Subscription, clock: ManualClock
+) -> None:
+    put(db, queue, "eu1", "eu2")
+    held = europe.receive_many(db, 1)
+    queue.ack_many(db, held)
+    with pytest.raises(LeaseLost):
+        europe.receive_many(db, 1, ack=held)
+    with pytest.raises(LeaseLost):
+        europe.receive_many(db.create_transaction(), 1, ack=held)
+    assert queue.depth(db).ready == 1
+
+
+def test_a_selector_that_matches_rarely_is_followed_through_several_rounds(
+    db: Database, queue: Queue, europe: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
+    put(db, queue, *(f"us{n}" for n in range(35)), "eu1", *(f"us{n}" for n in range(15)))
+    first, second = ask(db, europe), ask(db, europe)
+    assert answer(db, europe, first) == ["eu1"]
+    assert europe.positions(db)[1] >= 30, "the next round does not begin at the front"
+    assert answer(db, europe, second) == []
+    assert verify(db, queue).ok
+
+
+def test_a_selector_that_reads_the_age_comes_to_the_end_and_to_what_came_meanwhile(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given more messages than a transaction looks through, none old enough, and a leader that has
+    # looked through some of them
+    monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
+    old = queue.subscribe(db, "old", selector="age > 3600000 OR region = 'eu'")
+    put(db, queue, *(f"us{n}" for n in range(25)))
+    early = ask(db, old, waits=False)
+    waiter = waiting._Waiter(db, old._access, early, None)
+    half = waiter._run(lambda tr: waiter._round(tr, answered=False, done=False), lambda _: False)
+    waiter.resume = half.resume
+    assert half.resume is not None
+    # When an urgent match comes
+    put(db, queue, "eu1", priority=9)
+    late = ask(db, old, waits=False)
+    # Then the first gets it, and the other is told that there are no more
+    assert texts(waiter.collect()) == ["eu1"]
+    assert answer(db, old, late) == []
+
+
+def test_who_asks_during_a_scan_is_not_told_its_end(
+    db: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a leader that has looked through some messages, while somebody had the match before them
+    monkeypatch.setattr("fdbqueue.subscriptions.cursors.MAX_SCANNED", 10)
+    old = queue.subscribe(db, "old", selector="age > 3600000 OR region = 'eu'")
+    put(db, queue, "eu0", *(f"us{n}" for n in range(25)))
+    held = queue.receive_many(db, 1)
+    early = ask(db, old, waits=False)
+    waiter = waiting._Waiter(db, old._access, early, None)
+    for _ in range(2):
+        half = waiter._run(
+            lambda tr: waiter._round(tr, answered=False, done=False), lambda _: False
+        )
+        waiter.resume = half.resume
+    # When the match returns, and another consumer asks
+    queue.release_many(db, held)
+    late = ask(db, old, waits=False)
+    last = waiter._run(lambda tr: waiter._round(tr, answered=False, done=False), lambda _: False)
+    # Then the end of the scan is an answer only for the request that was there when it began
+    assert last.answer == []
+    assert last.resume is None
+    assert answer(db, old, late) == ["eu0"]
+
+
+def test_nothing_that_a_request_refuses_keeps_its_consumer(
+    db: Database, queue: Queue, europe: Subscription, clock: ManualClock
+) -> None:
+    # Given a match for which no credit is left, and one that wants no suspects at another
+    put(db, queue, "eu123456")
+    asked = ask(db, europe, Demand(5, None, max_bytes=3), waits=False)
+    assert answer(db, europe, asked) == []
+    larger = ask(db, europe, Demand(5, None, max_bytes=3, above=3), waits=False)
+    assert answer(db, europe, larger) == ["eu123456"]
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_a_consumer_that_refuses_suspects_does_not_wait_for_one_to_go(
+    db: Database, queue: Queue, europe: Subscription, clock: ManualClock, subscribed: bool
+) -> None:
+    # Given a message that was in the hands of two consumers that vanished, beside others
+    access = europe._access if subscribed else queue._access
+    put(db, queue, "eu1")
+
+    def ask_and_wait(demand: Demand) -> list[str]:
+        def join(tr: fdb.Transaction) -> Ticket:
+            led = tr.snapshot.get(access.line.led)
+            return line.join(tr, access.scope(tr), access.line, led.value, demand, False)
+
+        ticket = once.run(db, access.once, join)
+        return texts(receiving.collect(db, access, ticket, None))
+
+    for _ in range(2):
+        assert ask_and_wait(Demand(2, None, begins=False)) == ["eu1"]
+        clock.seconds += 1_000
+    # Then one that has no room for such a message is told so at once
+    assert ask_and_wait(Demand(1, None, suspects=False)) == []
+    assert ask_and_wait(Demand(1, None)) == ["eu1"]
+
+
+def test_credit_divides_what_a_round_hands_out(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    put(db, queue, "eu1", "eu2", "eu3", "eu4")
+    few = ask(db, europe, Demand(9, None, max_bytes=7))
+    rest = ask(db, europe, Demand(9, None))
+    assert answer(db, europe, few) == ["eu1", "eu2"]
+    assert answer(db, europe, rest) == ["eu3", "eu4"]
+
+
+def test_a_higher_priority_is_served_before_those_that_came_earlier(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    low = ask(db, europe, Demand(1, None, priority=0))
+    high = ask(db, europe, Demand(1, None, priority=7))
+    put(db, queue, "eu1")
+    assert answer(db, europe, low) == []
+    assert answer(db, europe, high) == ["eu1"]
+
+
+def test_requests_end_with_their_subscription(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    leader, other = ask(db, europe), ask(db, europe, waits=False)
+    put(db, queue, "eu1")
+    europe.remove(db)
+    assert stored(db, queue) == 0
+    for ticket in (leader, other):
+        with pytest.raises(SubscriptionNotFound):
+            answer(db, europe, ticket)
+    again = queue.subscribe(db, "europe", selector="region = 'us'")
+    assert again.receive(db) is None
+    assert stored(db, queue) == 0
+    assert verify(db, queue).ok
+
+
+def test_a_message_in_hand_stays_when_the_subscription_goes_while_its_consumer_leads(
+    db: Database, queue: Queue, europe: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(db, queue, "eu1")
+    play = waiting._Waiter._round
+
+    def remove_then_play(
+        self: waiting._Waiter, tr: fdb.Transaction, *, answered: bool, **terms: bool
+    ) -> waiting._Round:
+        if answered:
+            with_other = Queue(queue.name, queue._root, clock=queue._clock)
+            if any(one.name == "europe" for one in with_other.subscriptions.list(db)):
+                with_other.subscriptions.remove(db, "europe")
+        return play(self, tr, answered=answered, **terms)
+
+    monkeypatch.setattr(waiting._Waiter, "_round", remove_then_play)
+    found = europe.receive_many(db, 1)
+    assert texts(found) == ["eu1"]
+    queue.ack_many(db, found)
+
+
+def test_a_subscription_closes_itself_through_its_line(
+    db: Database, queue: Queue, clock: ManualClock
+) -> None:
+    once_ = queue.subscribe(db, "once", selector="region = 'eu'", auto_close=True)
+    other = ask(db, once_)
+    put(db, queue, "eu1", "us1")
+    assert answer(db, once_, other) == ["eu1"]
+    asked, behind = ask(db, once_), ask(db, once_)
+    assert answer(db, once_, asked) == []
+    with pytest.raises(SubscriptionNotFound):
+        answer(db, once_, behind)
+    assert queue.subscriptions.list(db) == []
+    for kind in (Kind.LINE, Kind.GUARD, Kind.STATE, Kind.SLEEPER, Kind.CONSUMER):
+        assert stored(db, queue, kind) == 0, kind
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+def test_an_unknown_outcome_of_closing_is_found_out(
+    db: Database, space: Subspace, fault: str
+) -> None:
+    queue = Queue.create(db, "gone", root=space, contention="staged", auto_delete=True)
+    closing = queue.subscribe(db, "once", auto_close=True)
+    flaky: Any = FlakyDatabase(db, [None, fault])
+    assert closing.receive_many(flaky, 1) == []
+    assert not list(db.get_range(queue._keys.all().start, queue._keys.all().stop))
+
+
+@pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
+@pytest.mark.parametrize("at", range(4))
+def test_no_outcome_loses_or_doubles_a_message(
+    db: Database, queue: Queue, europe: Subscription, fault: str, at: int
+) -> None:
+    put(db, queue, "eu1", "us1", "eu2", "eu3")
+    flaky: Any = FlakyDatabase(db, [*[None] * at, fault])
+    seen, held = list[str](), list[Delivery]()
+    while held := europe.receive_many(flaky, 1, ack=held):
+        seen += texts(held)
+    assert seen == ["eu1", "eu2", "eu3"]
+    assert queue.depth(db).done == 3
+    assert verify(db, queue).ok
+
+
+def test_an_exclusive_subscription_lets_only_its_holder_into_its_line(
+    db: Database, queue: Queue
+) -> None:
+    ledger = queue.subscribe(db, "ledger", exclusive=True)
+    rival = queue.subscriptions.open(db, "ledger")
+    put(db, queue, "eu1", "eu2")
+    asked = ask(db, ledger)
+    with pytest.raises(SubscriptionHeld):
+        rival.receive(db)
+    assert answer(db, ledger, asked) == ["eu1"]
+    ledger.close(db)
+    assert texts(rival.receive_many(db, 1)) == ["eu2"]
+    with pytest.raises(SubscriptionHeld):
+        ledger.receive(db)
+
+
+def test_the_consumer_behind_a_dead_leader_is_served_and_the_dead_request_goes(
+    db: Database, queue: Queue, europe: Subscription, clock: ManualClock
+) -> None:
+    dead = ask(db, europe)
+    assert dead.leads
+    clock.seconds += line.ALIVE_SECONDS - 1
+    alive = ask(db, europe)
+    assert alive.leads, "the time of the first is over"
+    clock.seconds += 2
+    put(db, queue, "eu1", "eu2")
+    assert answer(db, europe, alive) == ["eu1"]
+    assert stored(db, queue) == 0
+    assert queue.depth(db).leased == 1
+    assert verify(db, queue).ok
+
+
+def test_who_leaves_the_line_gives_back_what_it_was_given(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    leader, other = ask(db, europe), ask(db, europe)
+    put(db, queue, "eu1", "eu2")
+    assert answer(db, europe, leader) == ["eu1"]
+    held = receiving.withdraw(db, europe._access, other)
+    assert texts(held) == ["eu2"]
+    queue.release_many(db, held)
+    assert texts(europe.receive_many(db, 9)) == ["eu2"]
+
+
+def test_a_paused_queue_gives_its_subscriptions_nothing(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    put(db, queue, "eu1")
+    queue.pause(db)
+    assert europe.receive(db) is None
+    asked = ask(db, europe)
+    assert answer(db, europe, asked) == []
+    queue.resume(db)
+    assert texts(europe.receive_many(db, 1)) == ["eu1"]
+
+
+def test_those_in_line_are_listed_and_evicted(
+    db: Database, queue: Queue, europe: Subscription, clock: ManualClock
+) -> None:
+    ask(db, europe, Demand(1, None, "billing", priority=3))
+    ask(db, europe, Demand(1, None, "stock"))
+    queue.request(db, consumer="any")
+    listed = [(one.name, one.subscription, one.priority) for one in queue.consumers(db)]
+    assert sorted(listed) == [("any", "", 0), ("billing", "europe", 3), ("stock", "europe", 0)]
+    clock.seconds += 3_600
+    assert {one.name for one in queue.consumers(db)} <= {"any", "billing", "stock"}
+
+
+def test_a_line_without_its_subscription_is_found_and_removed(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    # As an earlier release leaves it behind, which removes a subscription and knows no line of it
+    ask(db, europe)
+    db.clear(queue._keys.subscription("europe"))
+    other = Queue(queue.name, queue._root, clock=queue._clock)
+    found = verify(db, other, repair=True)
+    assert {one.kind for one in found.deviations} >= {"line orphaned"}
+    assert stored(db, queue) == 0
+
+
+# -- workers --------------------------------------------------------------------------------------
+
+
+def worker(
+    db: Database, queue: Queue, one: Subscription, name: str, priority: int = 0
+) -> SubscriptionConsumer:
+    consumer = SubscriptionConsumer(db, queue, one, name, priority, None)
+    consumer.join()
+    return consumer
+
+
+def test_a_worker_stands_in_line_with_its_credit_in_messages_and_bytes(
+    db: Database, queue: Queue, europe: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(db, queue, "us1", "eu1", "eu2", "eu3", "eu1234567890")
+    asked: list[Demand] = []
+    join = line.join
+
+    def noted(*terms: Any, **others: Any) -> Any:
+        asked.extend(one for one in terms if isinstance(one, Demand))
+        return join(*terms, **others)
+
+    monkeypatch.setattr(line, "join", noted)
+    billing = worker(db, queue, europe, "billing", 2)
+    found = billing.fetch(Credit(bytes=8), 10)
+    assert texts(found.deliveries) == ["eu1", "eu2"]
+    assert found.short
+    (demand,) = asked
+    assert (demand.priority, demand.max_bytes, demand.above) == (2, 8, 0)
+    queue.ack_many(db, found.deliveries)
+    third = billing.fetch(Credit(messages=1), 10)
+    assert texts(third.deliveries) == ["eu3"]
+    queue.ack_many(db, third.deliveries)
+    # One that is larger than the whole credit comes alone
+    assert texts(billing.fetch(Credit(bytes=6), 10).deliveries) == ["eu1234567890"]
+    billing.leave()
+    assert verify(db, queue).ok
+
+
+def test_a_worker_of_lower_priority_leaves_the_line_to_one_that_waits_above(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    high = worker(db, queue, europe, "high", 5)
+    assert high.fetch(Credit(), 1).asleep
+    low = worker(db, queue, europe, "low", 0)
+    put(db, queue, "eu1")
+    assert low.fetch(Credit(), 1).deliveries == []
+    assert texts(high.fetch(Credit(), 1).deliveries) == ["eu1"]
+    for one in (low, high):
+        one.leave()
+
+
+def test_a_worker_that_prefetches_exchanges_what_it_holds_for_something_urgent(
+    db: Database, queue: Queue, europe: Subscription
+) -> None:
+    put(db, queue, "eu1", "eu2")
+    one = worker(db, queue, europe, "one")
+    held = one.fetch(Credit(), 2).deliveries
+    assert texts(held) == ["eu1", "eu2"]
+    put(db, queue, "eu9", priority=9)
+    assert one.waits_behind(1)
+    exchanged = one.fetch(Credit(messages=2, used_messages=2, held=2), 0, held)
+    assert texts(exchanged.deliveries) == ["eu9"]
+    assert texts(exchanged.returned) == ["eu2"]
+    one.leave()
