@@ -81,6 +81,13 @@ def read(tr: fdb.Transaction, scope: Scope, limit: int, after: bytes) -> list[Ev
 
 
 @transactional
+def stamp_ago(tr: fdb.Transaction, scope: Scope, seconds: float) -> bytes:
+    """The stamp to read on from, to get the events of the last seconds."""
+    version = scope.version(tr) - int(seconds * VERSIONS_PER_SECOND)
+    return scope.keys.stamp_before(max(0, version))
+
+
+@transactional
 def trim(tr: fdb.Transaction, scope: Scope) -> None:
     """Remove lines older than the queue keeps them, by the database's version. Writes blindly."""
     kept = scope.options.history_seconds

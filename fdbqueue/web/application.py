@@ -17,10 +17,15 @@ from ..schema.keys import DEFAULT_ROOT
 from ..store.binding import describe, fdb
 from .events import Events
 from .guard import LOOPBACK, Authenticate, Guard
+from .pages.consumers import consumers
 from .pages.dead_letters import dead_letters
+from .pages.history import history
+from .pages.keys import keys
 from .pages.message import message, payload
 from .pages.overview import Overview
 from .pages.queue import queue
+from .pages.streams import streams
+from .pages.subscriptions import subscriptions
 from .site import Site
 from .users import Role, Users
 
@@ -29,6 +34,11 @@ PAGES: dict[str, Callable[[Site, Request], Response]] = {
     "message": message,
     "payload": payload,
     "dead": dead_letters,
+    "consumers": consumers,
+    "subscriptions": subscriptions,
+    "keys": keys,
+    "streams": streams,
+    "history": history,
 }
 
 

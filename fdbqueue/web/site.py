@@ -24,7 +24,15 @@ from .watcher import TIMEOUT_SECONDS, Watcher
 
 EXCERPT = 160
 Query: TypeAlias = Mapping[str, str]
-TABS = {"queue": ("Messages", "queue"), "dead": ("Dead letters", "dead_letters")}
+TABS = {
+    "queue": ("Messages", "queue"),
+    "dead": ("Dead letters", "dead_letters"),
+    "consumers": ("Consumers", "consumers"),
+    "subscriptions": ("Subscriptions", "subscriptions"),
+    "keys": ("Keys", "keys"),
+    "streams": ("Plans and sinks", "streams"),
+    "history": ("History", "history"),
+}
 """The pages of a queue: their paths, what leads to them, and their templates."""
 
 

@@ -11,8 +11,12 @@ from starlette.testclient import TestClient
 
 from fdbqueue import NewMessage, Queue, fdb
 from fdbqueue.errors import OperationTimedOut
+from fdbqueue.messages import history as events
+from fdbqueue.queue.bulk.sinks import Sink
 from fdbqueue.web import filters
+from fdbqueue.web.pages import history as history_page
 from fdbqueue.web.pages import message as message_page
+from tests import consumers
 
 
 def cells(row: str) -> list[str]:
@@ -246,3 +250,112 @@ def test_a_store_that_fails_is_said(
 
     monkeypatch.setattr(Queue, "messages", fail)
     assert "It did not work" in get(pages, "/queue", 503, queue="orders")
+
+
+def test_consumers_and_their_leases_are_shown(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    sent = [queue.enqueue(db, b"x") for _ in range(5)]
+    for n in range(4):
+        assert queue.receive(db, consumer=f"worker-{n}", lease=600)
+    consumers.register(db, queue, "billing")
+    first = get(pages, "/consumers", queue="orders", limit=3)
+    following = re.search(r"after=([0-9a-f]+)", first)
+    assert following is not None
+
+    assert "billing" in first
+    assert ids(first) == sent[:3]
+    assert cells(rows(first.partition("<h2>Leases")[2])[0])[:3] == ["worker-0", "1", "5"]
+    assert ids(get(pages, "/consumers", queue="orders", limit=3, after=following[1])) == [sent[3]]
+    get(pages, "/consumers", queue="orders", after="no token")
+
+
+def test_subscriptions_have_cursors_and_lag(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    for n in range(6):
+        queue.enqueue(db, b"x", headers={"n": n})
+    seen = queue.subscribe(db, "all", mode="browse")
+    queue.subscribe(db, "odd", selector="n = 1 OR n = 3 OR n = 5")
+    assert [*seen.browse(db, 2)]
+
+    all_, odd = rows(get(pages, "/subscriptions", queue="orders"))
+
+    assert cells(all_) == ["browse", "\u2013", "4", "5: 2"]
+    assert cells(odd)[2] == "3"
+
+
+def test_keys_show_who_waits_and_who_holds_a_slot(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    for key in ("tenant-1", "tenant-2", "tenant-2"):
+        for _ in range(2):
+            queue.enqueue(db, b"x", key=key)
+    queue.keys["tenant-3"].set(db, concurrency=7)
+    (held,) = queue.keys["tenant-2"].state(db).out.values()
+
+    listed = rows(get(pages, "/keys", queue="orders"))
+    one = get(pages, "/keys", queue="orders", key="tenant-2")
+
+    assert [cells(row)[0] for row in listed] == ["1", "3", "0"]
+    assert cells(listed[2])[2] == "concurrency: 7"
+    assert ids(one) == [held]
+    assert "1 of 1" in one
+    assert len(rows(get(pages, "/keys", queue="orders", limit=1))) == 1
+
+
+def test_plans_and_sinks_are_shown(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    sink = Sink(queue, "load of Monday")
+    stager = sink.stage(db, 0)
+    stager.plain(b"x", 4)
+    attempt = stager.finish()
+    text = get(pages, "/streams", queue="orders")
+    (row,) = rows(text)  # and no plan
+    assert "load of Monday" in row
+    assert cells(row)[0] == "staged"
+
+    sink.publish(db, 0, [attempt])
+    run = queue.plans.planner("billing")
+    run.next(db, run.begin(db))
+    plans, _, published = get(pages, "/streams", queue="orders").partition("<h2>Sinks")
+    assert cells(rows(plans)[0])[:5] == ["0", "1", "sealed", "1", "1"]
+    assert cells(rows(published)[0])[0] == "complete"
+
+
+def test_a_history_shows_its_newest_events_of_a_time(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "keeps no history" in get(pages, "/history", queue="orders")
+    queue.set_options(db, history_seconds=86_400)
+    sent = [queue.enqueue(db, b"x") for _ in range(5)]
+    queue.cancel(db, sent[0])
+    monkeypatch.setattr(history_page, "SHOWN", 3)
+
+    text = get(pages, "/history", queue="orders", span=60)
+
+    assert ids(text) == [sent[0], sent[4], sent[3]]
+    assert dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", text)) == {
+        "enqueue": "5",
+        "purge ready": "1",
+    }
+    monkeypatch.setattr(history_page, "STEP", 2)
+    monkeypatch.setattr(history_page, "MAX_READ", 4)
+    assert "the first 4 events" in get(pages, "/history", queue="orders", span="none")
+
+
+def test_a_history_begins_where_it_is_asked_to(db: fdb.Database, queue: Queue[bytes]) -> None:
+    queue.set_options(db, history_seconds=86_400)
+    old = queue.enqueue(db, b"x")
+
+    def stamp(seconds: float) -> bytes:
+        return queue._read(db, lambda tr: events.stamp_ago(tr, queue._scope(tr), seconds))
+
+    before, after = stamp(3_600), stamp(0)
+    while stamp(0) == after:  # a later version
+        queue.enqueue(db, b"x")
+    new = queue.enqueue(db, b"x")
+    assert [event.id for event in queue.history(db, 1, before)] == [old]
+    assert old not in [event.id for event in queue.history(db, 100, stamp(0))]
+    assert queue.history(db, 100, before)[-1].id == new

@@ -312,8 +312,13 @@ class QueueKeys:
 
     def lines_before(self, version: int) -> slice:
         """The history that was committed before a version."""
+        return slice(within(self._event).start, self._event + self.stamp_before(version))
+
+    @staticmethod
+    def stamp_before(version: int) -> bytes:
+        """A stamp behind those of what was committed before a version, and before all others."""
         stamp = fdb.tuple.Versionstamp(version.to_bytes(8, "big") + bytes(2))
-        return slice(within(self._event).start, fdb.tuple.pack((stamp,), self._event))
+        return bytes(fdb.tuple.pack((stamp,)))
 
 
 _KINDS = {kind: fdb.tuple.pack((int(kind),)) for kind in Kind}

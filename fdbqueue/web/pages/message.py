@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import time
+
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from ...values.model import Event, MessageState
 from ..payload_text import payload_text
 from ..site import Site
+from .history import since
 
 STEP, MAX_READ = 1_000, 10_000
 """How many events of the queue one transaction reads, and one page."""
+SKEW_SECONDS = 60.0
+"""How far the clock of a producer may be ahead, at most."""
 
 
 def message(site: Site, request: Request) -> Response:
     """The page."""
     name, message_id = request.query_params.get("queue", ""), request.query_params.get("id", "")
     found = _find(site, name, message_id)
-    events, whole = _events(site, name, message_id)
+    events, whole = _events(site, name, message_id, found)
     return site.page(
         request,
         "message.html",
@@ -48,11 +53,17 @@ def _find(site: Site, name: str, message_id: str) -> MessageState | None:
     return site.queue(name).get(site.db, message_id)
 
 
-def _events(site: Site, name: str, message_id: str) -> tuple[list[Event], bool]:
-    """What the history says of a message, and whether all of the history was read."""
+def _events(
+    site: Site, name: str, message_id: str, known: MessageState | None
+) -> tuple[list[Event], bool]:
+    """What the history says of a message, and whether all of the history was read: all since the
+    message was enqueued, if that is known."""
     queue = site.queue(name)
     found: list[Event] = []
     after = b""
+    if known is not None:
+        ago = time.time() - known.message.enqueued_at_ms / 1000 + SKEW_SECONDS
+        after = since(site, name, ago)
     for _ in range(MAX_READ // STEP):
         some = queue.history(site.db, STEP, after)
         found += [event for event in some if event.id == message_id]

@@ -1,0 +1,41 @@
+"""The consumers of a queue, and the leases that they hold."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...values.model import LeasedMessage
+from ..site import Site, number
+from .queue import MAX_PAGE, PAGE
+
+CONSUMERS = 500
+
+
+def consumers(site: Site, request: Request) -> Response:
+    """The page."""
+    query = request.query_params
+    name = query.get("queue", "")
+    queue = site.queue(name)
+    limit = number(query, "limit", PAGE, MAX_PAGE)
+    text = query.get("after", "")
+    after = bytes.fromhex(text) if _is_token(text) else None
+    found: list[LeasedMessage] = queue.leases(site.db, limit + 1, after)
+    everyone = queue.consumers(site.db)
+    return site.page(
+        request,
+        "consumers.html",
+        queue=name,
+        consumers=everyone[:CONSUMERS],
+        total=len(everyone),
+        leases=found[:limit],
+        after=text if after else "",
+        following=found[limit - 1].delivery.token.hex() if len(found) > limit else None,
+    )
+
+
+def _is_token(text: str) -> bool:
+    try:
+        return bool(bytes.fromhex(text))
+    except ValueError:
+        return False

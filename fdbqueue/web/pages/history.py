@@ -1,0 +1,54 @@
+"""The history of a queue: its newest events, and how many there are of each transition."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...messages import history as events
+from ...values.model import Event
+from ..site import Site
+
+SPANS = {"60": "a minute", "600": "10 minutes", "3600": "an hour", "86400": "a day"}
+STEP, MAX_READ, SHOWN = 1_000, 10_000, 200
+
+
+def history(site: Site, request: Request) -> Response:
+    """The page."""
+    name = request.query_params.get("queue", "")
+    span = request.query_params.get("span", "")
+    span = span if span in SPANS else "600"
+    queue = site.queue(name)
+    options = queue.options(site.db)
+    after = since(site, name, float(span))
+    newest: deque[Event] = deque(maxlen=SHOWN)
+    counts: Counter[str] = Counter()
+    whole = False
+    for _ in range(MAX_READ // STEP):
+        some = queue.history(site.db, STEP, after)
+        newest.extend(some)
+        counts.update(event.transition for event in some)
+        whole = len(some) < STEP
+        if whole:
+            break
+        after = some[-1].stamp
+    return site.page(
+        request,
+        "history.html",
+        queue=name,
+        kept=options.history_seconds,
+        spans=SPANS,
+        span=span,
+        events=[*reversed(newest)],
+        counts=counts.most_common(),
+        read=counts.total(),
+        whole=whole,
+    )
+
+
+def since(site: Site, name: str, seconds: float) -> bytes:
+    """The stamp behind which the events of the last seconds are."""
+    queue = site.queue(name)
+    return queue._read(site.db, lambda tr: events.stamp_ago(tr, queue._scope(tr), seconds))

@@ -1,0 +1,34 @@
+"""The keys of a queue: which have messages that wait, their limits, and who holds their slots."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..site import Site, number
+from .queue import MAX_PAGE, PAGE
+
+
+def keys(site: Site, request: Request) -> Response:
+    """The page."""
+    query = request.query_params
+    name, key = query.get("queue", ""), query.get("key", "")
+    queue = site.queue(name)
+    options = queue.options(site.db)
+    limit, after = number(query, "limit", PAGE, MAX_PAGE), query.get("after") or None
+    waiting = {each.key: each for each in queue.keys.waiting(site.db, limit + 1, after=after)}
+    own = queue.keys.limited(site.db, limit + 1, after=after)
+    names = sorted({*waiting, *own})
+    return site.page(
+        request,
+        "keys.html",
+        queue=name,
+        options=options,
+        names=names[:limit],
+        waiting=waiting,
+        own=own,
+        after=after or "",
+        following=names[limit - 1] if len(names) > limit else None,
+        key=key,
+        state=queue.keys[key].state(site.db) if key else None,
+    )

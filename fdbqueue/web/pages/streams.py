@@ -1,0 +1,34 @@
+"""What streams hold, and what bulk writes have staged: the plans and the sinks of a queue."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...messages.streams.undecided import Undecided
+from ...queue.bulk.sinks import sinks, undecided_rows
+from ...schema.codec.sinks import SinkState
+from ..site import Site
+
+SHOWN = 200
+
+
+def streams(site: Site, request: Request) -> Response:
+    """The page."""
+    name = request.query_params.get("queue", "")
+    queue = site.queue(name)
+    planned = queue.plans.list(site.db)
+    known, staged = sinks(site.db, queue), undecided_rows(site.db, queue)
+    names = sorted({*known, *staged})
+    return site.page(
+        request,
+        "streams.html",
+        queue=name,
+        plans=planned[:SHOWN],
+        more_plans=len(planned) - SHOWN,
+        sinks=[
+            (each, known.get(each, SinkState()), staged.get(each, Undecided()))
+            for each in names[:SHOWN]
+        ],
+        more_sinks=len(names) - SHOWN,
+    )
