@@ -122,10 +122,13 @@ def test_a_round_that_moves_the_cursor_while_matches_come_and_return(
     db: fdb.Database, fresh: Callable[..., tuple[Queue, Subscription]], count: int
 ) -> None:
     def start() -> Start:
-        # Given a leader in line, a match that somebody holds, and others that do not match
+        # Given a leader in line, a match that somebody holds, behind the cursor, and others
         queue, europe = fresh()
-        put(db, queue, "eu0", "us1", "us2")
+        put(db, queue, "eu0", "us1")
         held = europe.receive_many(db, 1)
+        assert europe.receive_many(db, 1) == []
+        assert europe.positions(db)[1] == 2
+        put(db, queue, "us2")
         leader = ask(db, europe)
 
         def check(results: list[Any]) -> None:

@@ -312,6 +312,22 @@ def test_a_subscription_closes_itself_through_its_line(
         assert stored(db, queue, kind) == 0, kind
 
 
+def test_a_leader_that_finds_nothing_for_others_keeps_what_another_gave_it(
+    db: Database, queue: Queue
+) -> None:
+    # Given a leader whose request was answered by the last call of another
+    closing = queue.subscribe(db, "once", selector="region = 'eu'", auto_close=True)
+    leader, other = ask(db, closing), ask(db, closing)
+    put(db, queue, "eu1")
+    assert answer(db, closing, other) == []
+    # When it serves one that came later, and the subscription closes itself
+    later = ask(db, closing)
+    assert answer(db, closing, leader) == ["eu1"]
+    # Then that one is told
+    with pytest.raises(SubscriptionNotFound):
+        answer(db, closing, later)
+
+
 @pytest.mark.parametrize("fault", [CONFLICT, UNKNOWN_COMMITTED, UNKNOWN_LOST])
 def test_an_unknown_outcome_of_closing_is_found_out(
     db: Database, space: Subspace, fault: str

@@ -268,15 +268,16 @@ class Filterer(Consumer):
     def step(self) -> None:
         """Receive from a subscription, and settle."""
         taker = self.random.choice(list(FILTERS))
-        queue = self.queue("filtered")
+        wait = self.random.choice([0.0, 0.0, 0.2])
         held: list[Delivery] = []
 
         def take(n: int) -> list[list[Any]]:
-            subscription = queue.subscriptions.open(self.db, taker)
-            held.extend(subscription.receive_many(self.db, self.random.choice([1, 10])))
+            subscription = self.place.filter(taker)
+            limit = self.random.choice([1, 10])
+            held.extend(subscription.receive_many(self.db, limit, wait=wait))
             return [row(one) for one in held]
 
-        self.do("receive", "filtered", take, region=taker, wait=0.0)
+        self.do("receive", "filtered", take, region=taker, wait=wait)
         self.settle("filtered", held)
 
 

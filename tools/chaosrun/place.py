@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import fdbqueue
-from fdbqueue import Producer, Queue, fdb
+from fdbqueue import Producer, Queue, Subscription, fdb
 from fdbqueue.store.clocks import Clock
 
 LEASE = 2.0
@@ -25,7 +25,7 @@ QUEUES: dict[str, dict[str, Any]] = {
     "relaxed": {"contention": "relaxed", "levels": 2, "window": 16, "key_window": 2},
     "worked": {"levels": 3},
     "watched": {"levels": 3},
-    "filtered": {"levels": 2},
+    "filtered": {"contention": "staged", "levels": 2},
     "streamed": {"levels": 3},
 }
 STREAMED = "streamed"
@@ -101,6 +101,7 @@ class Place:
         self.root = self.space.subspace(("queues",))
         self.queues = {name: Queue(name, self.root, clock=clock or Clock()) for name in QUEUES}
         self._producers: dict[str, Producer[Any]] = {}
+        self._filters: dict[str, Subscription] = {}
         self._making = threading.Lock()
 
     def producer(self, name: str) -> Producer[Any]:
@@ -109,6 +110,15 @@ class Place:
             if name not in self._producers:
                 self._producers[name] = self.queues[name].producer(self.db)
             return self._producers[name]
+
+    def filter(self, name: str) -> Subscription:
+        """A subscription of the filtered queue that the threads of this process share: a handle
+        remembers whether it leads the line."""
+        with self._making:
+            if name not in self._filters:
+                opened = self.queues["filtered"].subscriptions.open(self.db, name)
+                self._filters[name] = opened
+            return self._filters[name]
 
     def create(self) -> None:
         """Make the queues and their subscriptions."""
