@@ -67,6 +67,7 @@ class Stored:
 
 class Subscribed(RuleBasedStateMachine):
     deliveries: Bundle[Delivery | None] = Bundle("deliveries")
+    contention = "auto"
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +84,7 @@ class Subscribed(RuleBasedStateMachine):
             levels=LEVELS,
             lease=LEASE,
             max_attempts=None,
+            contention=self.contention,
             clock=self.clock,
         )
         self.ready: list[Stored] = []
@@ -225,3 +227,13 @@ TestSubscribed.settings = settings(
     stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+class InLine(Subscribed):
+    """The same, through the lines of the subscriptions and of the queue."""
+
+    contention = "staged"
+
+
+TestInLine = InLine.TestCase
+TestInLine.settings = settings(TestSubscribed.settings, max_examples=20)

@@ -123,6 +123,7 @@ def schemes(
 
     first, auto, staged and relaxed are the values of a queue's option contention. "plain recipe"
     and "published staged" are published recipes without leases: they lose what a crash interrupts.
+    Those that begin with "subscribed" have consumers of one subscription, which wants all messages.
 
     \b
     Examples:
