@@ -40,6 +40,7 @@ COMMANDS = {
     "sweep": "queues.bulk",
     "worker": "worker",
     "web": "web",
+    "audit": "audit",
 }
 """The module of each command; its function has the command's name."""
 GROUPS = {

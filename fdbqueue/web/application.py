@@ -17,6 +17,7 @@ from ..schema.keys import DEFAULT_ROOT
 from ..store.binding import describe, fdb
 from .events import Events
 from .guard import LOOPBACK, Authenticate, Guard
+from .pages.actions import Acting
 from .pages.consumers import consumers
 from .pages.dead_letters import dead_letters
 from .pages.history import history
@@ -67,10 +68,14 @@ def application(
     It reads the store only for requests, and while a page is open.
     """
     site = Site(db, root, name=name or str(describe(db)), actions=allow_actions)
-    overview = Overview(site)
+    overview, acting = Overview(site), Acting(site)
     routes = [
         Route("/", site.answering(overview)),
         *(Route(f"/{path}", site.answering(partial(page, site))) for path, page in PAGES.items()),
+        Route("/ask", site.answering(acting.ask)),
+        Route("/act", acting.act, methods=["POST"]),
+        Route("/run", site.answering(acting.run)),
+        Route("/audit", site.answering(acting.audit)),
         Route("/events", Events(site, overview).__call__),
         Mount("/static", StaticFiles(packages=[("fdbqueue.web", "static")]), name="static"),
     ]

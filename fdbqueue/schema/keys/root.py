@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...store.binding import fdb
-from .kinds import KindKeys
+from .kinds import KindKeys, within
 from .once import OnceKeys
 from .queue import QueueKeys
 
@@ -17,6 +17,7 @@ class RootKeys:
     session: (session) -> the process, and its last sign of life.
     session_expiry: (version, session), in the order in which sessions expire.
     session_queue: (session, queue), where the session has, or has had, consumers.
+    audited: (versionstamp, n), the lines of the audit log.
     timeout: as of ``OnceKeys``, here and in the queues.
     """
 
@@ -27,6 +28,26 @@ class RootKeys:
         self.session: KindKeys[bytes] = KindKeys(root.pack((3,)), bytes)
         self.session_expiry: KindKeys[int, bytes] = KindKeys(root.pack((4,)), int, bytes)
         self.session_queue: KindKeys[bytes, str] = KindKeys(root.pack((5,)), bytes, str)
+        self._audit = root.pack((6,))
+        self.audited = within(self._audit)
+
+    def new_audit_line(self, n: int) -> bytes:
+        """(versionstamp, n), the operand of SET_VERSIONSTAMPED_KEY."""
+        stamp = fdb.tuple.Versionstamp()
+        return bytes(fdb.tuple.pack_with_versionstamp((stamp, n), self._audit))
+
+    def audit_stamp(self, key: bytes) -> bytes:
+        """The stamp of a line: what its key adds to those of the log."""
+        return bytes(key[len(self._audit) :])
+
+    def audit_line(self, stamp: bytes) -> bytes:
+        """The key of a line."""
+        return self._audit + stamp
+
+    def audited_before(self, version: int) -> slice:
+        """The lines that were committed before a version."""
+        stamp = fdb.tuple.Versionstamp(version.to_bytes(8, "big") + bytes(2))
+        return slice(self.audited.start, fdb.tuple.pack((stamp,), self._audit))
 
     def queue(self, name: str) -> QueueKeys:
         """The keys of one queue."""

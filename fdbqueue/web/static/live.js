@@ -93,8 +93,9 @@ async function refresh() {
 let source = null;
 
 function follow() {
-  if (source !== null || document.hidden || !document.querySelector("[data-live]")) return;
   const query = new URLSearchParams(location.search);
+  const followed = document.getElementById("totals") || query.has("queue");
+  if (source !== null || document.hidden || !followed) return;
   source = new EventSource(`${document.documentElement.dataset.events}?${query}`);
   source.addEventListener("open", () => say("live"));
   source.addEventListener("error", () => say("not connected"));
@@ -128,4 +129,8 @@ showTimes();
 setInterval(showTimes, 1000);
 follow();
 const slow = document.querySelector("[data-every]");
-if (slow) setInterval(() => document.hidden || refresh(), 1000 * Number(slow.dataset.every));
+if (slow) {
+  setInterval(() => {
+    if (!document.hidden && document.querySelector("[data-every]")) refresh();
+  }, 1000 * Number(slow.dataset.every));
+}

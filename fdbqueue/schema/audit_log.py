@@ -1,0 +1,40 @@
+"""The audit log: what operators did to the queues of a root, kept for 400 days."""
+
+from __future__ import annotations
+
+import itertools
+
+from ..store.binding import fdb, transactional
+from ..store.clocks import VERSIONS_PER_SECOND
+from . import once
+from .codec.audit_log import AuditLine, pack_audit, unpack_audit
+from .keys import RootKeys
+
+KEPT_SECONDS = 400 * 24 * 3600
+
+# Orders the lines of one transaction.
+_lines = itertools.count()
+
+
+@transactional
+def write(tr: fdb.Transaction, root: RootKeys, line: AuditLine) -> None:
+    """Write a line, and remove those that are too old. Writes blindly."""
+    oldest = once.version(tr) - KEPT_SECONDS * VERSIONS_PER_SECOND
+    old = root.audited_before(max(0, oldest))
+    tr.clear_range(old.start, old.stop)
+    tr.set_versionstamped_key(root.new_audit_line(next(_lines)), pack_audit(line))
+
+
+@transactional
+def read(
+    tr: fdb.Transaction, root: RootKeys, limit: int, before: bytes | None = None
+) -> list[AuditLine]:
+    """The newest lines first. A snapshot read, no conflicts.
+
+    before: the stamp of the last line of the previous page.
+    """
+    every = root.audited
+    end = every.stop if before is None else root.audit_line(before)
+    mode = fdb.StreamingMode.want_all
+    found = tr.snapshot.get_range(every.start, end, limit=limit, reverse=True, streaming_mode=mode)
+    return [unpack_audit(root.audit_stamp(kv.key), kv.value) for kv in found]

@@ -1,0 +1,232 @@
+"""What operators may do: to how many, and how, through the methods of ``Queue``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+from ..consumers.registry import Consumer
+from ..errors import InvalidArgument
+from ..values.options import check_name
+from ..values.records import record
+from ..values.selector import Selector
+from ..values.states import State
+from .filters import Filter
+from .site import Query, Site
+
+COUNT_SECONDS = 5.0
+PAGE = 1_000
+STATES = ("ready", "delayed")
+
+
+@record
+class Terms:
+    """What an action is about.
+
+    state: of which messages, ready or delayed. target: the queue to move to. message: only the one
+    with this id. consumer: the id of a consumer.
+    """
+
+    queue: str
+    filter: Filter
+    state: str = "ready"
+    target: str = ""
+    message: str = ""
+    consumer: str = ""
+
+    @classmethod
+    def of(cls, query: Query) -> Terms:
+        """The terms in a query or a form; raises ``InvalidName``, ``InvalidSelector``."""
+        given = {name: query.get(name, "") for name in ("target", "message", "consumer")}
+        state = query.get("state", "ready")
+        if state not in STATES:
+            raise InvalidArgument(argument="state", value=state, problem="must be ready or delayed")
+        return cls(check_name(query.get("queue", "")), Filter.of(query), state, **given)
+
+    def given(self) -> dict[str, str]:
+        """The terms that say something, as a part of a form and of the audit log."""
+        terms = {"state": self.state, "target": self.target, **self.filter.query()}
+        terms |= {"message": self.message, "consumer": self.consumer}
+        return {name: text for name, text in terms.items() if text}
+
+
+Counted: TypeAlias = tuple[int, bool]
+"""How many, and whether that is all."""
+
+
+@record
+class Action:
+    """One thing to do. question, done: with the number and the unit between. unit: of what.
+
+    steps: does it, and yields how many are done so far. lost: whether nothing brings back what it
+    takes.
+    """
+
+    question: str
+    done: str
+    unit: str
+    count: Callable[[Site, Terms], Counted]
+    steps: Callable[[Site, Terms], Iterable[int]]
+    lost: bool = False
+
+
+# -- how many ----------------------------------------------------------------------------------
+
+
+def _dead(site: Site, terms: Terms) -> Counted:
+    queue = site.queue(terms.queue)
+    if terms.message:
+        return int(queue.dead.show(site.db, terms.message) is not None), True
+    if not terms.filter:
+        return queue.depth(site.db).dead, True
+    matches = terms.filter.predicate()
+    until, number, after = time.monotonic() + COUNT_SECONDS, 0, None
+    while time.monotonic() < until:
+        some = queue.dead.list(site.db, PAGE, after)
+        if not some:
+            return number, True
+        number += sum(matches(replace(each.message, death=each.death)) for each in some)
+        after = some[-1].id
+    return number, False
+
+
+def _waiting(site: Site, terms: Terms) -> Counted:
+    queue = site.queue(terms.queue)
+    selector = _selector(terms)
+    if selector is None:
+        return int(getattr(queue.depth(site.db), terms.state)), True
+    until, number = time.monotonic() + COUNT_SECONDS, 0
+    for progress in queue.counting(site.db, selector, state=terms.state):
+        number = progress.taken
+        if time.monotonic() > until:
+            return number, False
+    return number, True
+
+
+def _moved(site: Site, terms: Terms) -> Counted:
+    _target(site, terms)
+    return _waiting(site, terms)
+
+
+def _moved_dead(site: Site, terms: Terms) -> Counted:
+    _target(site, terms)
+    _selector(terms)
+    return _dead(site, terms)
+
+
+def _message(site: Site, terms: Terms) -> Counted:
+    found = site.queue(terms.queue).get(site.db, terms.message)
+    return int(found is not None and found.state in (State.READY, State.DELAYED)), True
+
+
+def _consumer(site: Site, terms: Terms) -> Counted:
+    return len(_consumers(site, terms)), True
+
+
+def _whole(site: Site, terms: Terms) -> Counted:
+    return site.queue(terms.queue).depth(site.db).ready, True
+
+
+# -- how ---------------------------------------------------------------------------------------
+
+
+def _redrive(site: Site, terms: Terms) -> Iterator[int]:
+    dead = site.queue(terms.queue).dead
+    if terms.message:
+        yield dead.redrive_ids(site.db, [terms.message])
+    else:
+        yield from dead.redriving(site.db, terms.filter.predicate() if terms.filter else None)
+
+
+def _purge_dead(site: Site, terms: Terms) -> Iterator[int]:
+    dead = site.queue(terms.queue).dead
+    if terms.message:
+        yield dead.purge_ids(site.db, [terms.message])
+    else:
+        yield from dead.purging(site.db, terms.filter.predicate() if terms.filter else None)
+
+
+def _move_dead(site: Site, terms: Terms) -> Iterator[int]:
+    return _moving(site, terms, "dead")
+
+
+def _move(site: Site, terms: Terms) -> Iterator[int]:
+    return _moving(site, terms, terms.state)
+
+
+def _moving(site: Site, terms: Terms, state: str) -> Iterator[int]:
+    steps = site.queue(terms.queue).moving(
+        site.db, _target(site, terms), _selector(terms), state=state
+    )
+    return (progress.taken for progress in steps)
+
+
+def _purge(site: Site, terms: Terms) -> Iterator[int]:
+    queue, selector = site.queue(terms.queue), _selector(terms)
+    if selector is None and terms.state == "ready":
+        return queue.purging(site.db)
+    steps = queue.removing(site.db, selector or Selector("TRUE"), state=terms.state)
+    return (progress.taken for progress in steps)
+
+
+def _cancel(site: Site, terms: Terms) -> Iterator[int]:
+    yield int(site.queue(terms.queue).cancel(site.db, terms.message))
+
+
+def _evict(site: Site, terms: Terms) -> Iterator[int]:
+    queue = site.queue(terms.queue)
+    for each in _consumers(site, terms):
+        yield len(queue.evict(site.db, each))
+
+
+def _pause(site: Site, terms: Terms) -> Iterator[int]:
+    ready, _ = _whole(site, terms)
+    site.queue(terms.queue).pause(site.db)
+    yield ready
+
+
+def _resume(site: Site, terms: Terms) -> Iterator[int]:
+    ready, _ = _whole(site, terms)
+    site.queue(terms.queue).resume(site.db)
+    yield ready
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def _selector(terms: Terms) -> Selector | None:
+    if terms.filter.reason or terms.filter.error:
+        raise InvalidArgument(
+            argument="filter",
+            value=terms.filter.reason or terms.filter.error,
+            problem="only a selector says what is moved: leave reason and error empty",
+        )
+    return Selector(terms.filter.selector) if terms.filter.selector else None
+
+
+def _target(site: Site, terms: Terms) -> str:
+    if terms.target == terms.queue:
+        raise InvalidArgument(argument="target", value=terms.target, problem="name another queue")
+    site.queue(terms.target).options(site.db)  # raises QueueNotFound
+    return terms.target
+
+
+def _consumers(site: Site, terms: Terms) -> list[Consumer]:
+    found = site.queue(terms.queue).consumers(site.db)
+    return [each for each in found if each.id.hex() == terms.consumer]
+
+
+ACTIONS = {
+    "redrive": Action("Deliver {} again?", "ready again", "dead letters", _dead, _redrive),
+    "purge-dead": Action("Remove {}?", "removed", "dead letters", _dead, _purge_dead, lost=True),
+    "move-dead": Action("Move {}?", "moved", "dead letters", _moved_dead, _move_dead),
+    "move": Action("Move {}?", "moved", "messages", _moved, _move),
+    "purge": Action("Remove {}?", "removed", "messages", _waiting, _purge, lost=True),
+    "cancel": Action("Remove {}?", "removed", "messages", _message, _cancel, lost=True),
+    "evict": Action("Remove {}, and end what it holds?", "removed", "consumers", _consumer, _evict),
+    "pause": Action("Pause delivery of {}?", "waiting", "ready messages", _whole, _pause),
+    "resume": Action("Resume delivery of {}?", "in delivery", "ready messages", _whole, _resume),
+}
+"""The actions, by the names that the audit log has for them."""

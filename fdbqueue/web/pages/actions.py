@@ -1,0 +1,114 @@
+"""Asking before an action, doing it, its progress, and the audit log."""
+
+from __future__ import annotations
+
+import hmac
+from functools import partial
+from urllib.parse import parse_qsl
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from ...queue.handle import composed
+from ...schema import audit_log
+from ...schema.keys import RootKeys
+from ..actions import ACTIONS, Terms
+from ..runs import Runs
+from ..site import Query, Site, link, number, user_of
+from ..watcher import TIMEOUT_SECONDS
+
+FORM_BYTES = 65_536
+AUDITED, MAX_AUDITED = 100, 1_000
+
+
+class Acting:
+    """The pages that change something."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._runs = Runs(site)
+
+    def ask(self, request: Request) -> Response:
+        """Ask first: what would be done, and to how many."""
+        name = request.query_params.get("action", "")
+        refused = self._refused(request, name)
+        if refused is not None:
+            return refused
+        terms = Terms.of(request.query_params)
+        count, whole = ACTIONS[name].count(self._site, terms)
+        return self._site.page(
+            request,
+            "ask.html",
+            queue=terms.queue,
+            name=name,
+            action=ACTIONS[name],
+            terms=terms.given(),
+            count=count,
+            whole=whole,
+        )
+
+    async def act(self, request: Request) -> Response:
+        """Begin an action that a form of the page before says."""
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > FORM_BYTES:
+                return PlainTextResponse("The form is too large.\n", 413)
+        form = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
+        return await run_in_threadpool(self._site.answering(partial(self._act, form)), request)
+
+    def _act(self, form: Query, request: Request) -> Response:
+        name = form.get("action", "")
+        refused = self._refused(request, name)
+        if refused is not None:
+            return refused
+        token = request.scope["fdbqueue.form"]
+        if not hmac.compare_digest(form.get("form", "").encode(), token.encode()):
+            return PlainTextResponse("The form is not from these pages, or from before.\n", 403)
+        text = form.get("count", "")
+        expected = int(text[:15]) if text.isascii() and text.isdecimal() else 0
+        run = self._runs.start(name, Terms.of(form), user_of(request), expected)
+        if run is None:
+            return PlainTextResponse("Too many actions are under way.\n", 503, {"retry-after": "5"})
+        return RedirectResponse(link(request)("run", id=run.id), 303)
+
+    def run(self, request: Request) -> Response:
+        """How far an action has come."""
+        run = self._runs.find(request.query_params.get("id", ""))
+        if run is None or run.user.name != user_of(request).name:
+            return self._site.page(
+                request,
+                "failed.html",
+                404,
+                queue=None,
+                error="there is no such action here: the audit log says what became of it",
+            )
+        return self._site.page(request, "run.html", queue=run.terms.queue, run=run)
+
+    def audit(self, request: Request) -> Response:
+        """What operators did, the newest first."""
+        query = request.query_params
+        text = query.get("before", "")
+        try:
+            before = bytes.fromhex(text) or None
+        except ValueError:
+            before = None
+        limit = number(query, "limit", AUDITED, MAX_AUDITED)
+        keys = RootKeys(self._site.root, TIMEOUT_SECONDS)
+        lines = composed(
+            self._site.db, keys.once, audit_log.read, keys, limit + 1, before, wrote=lambda _: False
+        )
+        return self._site.page(
+            request,
+            "audit.html",
+            queue=None,
+            lines=lines[:limit],
+            before=text if before else "",
+            following=lines[limit - 1].stamp.hex() if len(lines) > limit else None,
+        )
+
+    def _refused(self, request: Request, name: str) -> Response | None:
+        if not self._site.may_act(request):
+            return PlainTextResponse("You may look, and not act.\n", 403)
+        return None if name in ACTIONS else PlainTextResponse("There is no such action.\n", 404)

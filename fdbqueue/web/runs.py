@@ -1,0 +1,110 @@
+"""Runs of actions: each in a thread, with its progress, and with its lines in the audit log."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+
+from ..errors import QueueError
+from ..queue.handle import composed
+from ..schema import audit_log
+from ..schema.codec.audit_log import AuditLine
+from ..schema.keys import RootKeys
+from ..store.binding import FAILURES
+from .actions import ACTIONS, Terms
+from .site import Site
+from .users import User
+from .watcher import TIMEOUT_SECONDS
+
+AT_ONCE, KEPT = 8, 100
+"""How many runs of a process may be under way, and how many it remembers."""
+
+log = logging.getLogger("fdbqueue.web")
+
+
+class Run:
+    """One run: its state is "begun", "done" or "failed"."""
+
+    def __init__(self, name: str, terms: Terms, user: User, expected: int) -> None:
+        self.id = secrets.token_hex(16)
+        self.name = name
+        self.action = ACTIONS[name]
+        self.terms = terms
+        self.user = user
+        self.expected = expected
+        self.count = 0
+        self.state = "begun"
+        self.error = ""
+
+    def line(self) -> AuditLine:
+        """The run in the audit log, as it is now."""
+        what = {**self.terms.given(), **({"error": self.error[:1_000]} if self.error else {})}
+        begun = self.state == "begun"
+        return AuditLine(
+            stamp=b"",
+            at_ms=round(1000 * time.time()),
+            who=self.user.name,
+            action=self.name,
+            queue=self.terms.queue,
+            what=what,
+            run=self.id,
+            state=self.state,
+            count=self.expected if begun else self.count,
+        )
+
+
+class Runs:
+    """The runs of a process."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._keys = RootKeys(site.root, TIMEOUT_SECONDS)
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, Run] = OrderedDict()
+
+    def find(self, id: str) -> Run | None:
+        """A run of this process, if it remembers it."""
+        return self._known.get(id)
+
+    def start(self, name: str, terms: Terms, user: User, expected: int) -> Run | None:
+        """Begin a run, and note that in the audit log first; None if too many are under way."""
+        run = Run(name, terms, user, expected)
+        with self._lock:
+            if sum(each.state == "begun" for each in self._known.values()) >= AT_ONCE:
+                return None
+            self._known[run.id] = run
+            while len(self._known) > KEPT:
+                oldest = next(each for each in self._known.values() if each.state != "begun")
+                del self._known[oldest.id]
+        try:
+            self._note(run)
+        except BaseException:
+            with self._lock:
+                del self._known[run.id]
+            raise
+        threading.Thread(target=self._run, args=(run,), name="fdbqueue-web-run").start()
+        return run
+
+    def _run(self, run: Run) -> None:
+        state = "failed"
+        try:
+            for count in run.action.steps(self._site, run.terms):
+                run.count = count
+            state = "done"
+        except (*FAILURES, QueueError) as error:
+            run.error = str(error)
+        except BaseException as error:
+            run.error = f"internal error: {error!r}"
+            raise
+        finally:
+            run.state = state
+            try:
+                self._note(run)
+            except (*FAILURES, QueueError):
+                log.exception("the end of %s is not in the audit log", run.id)
+
+    def _note(self, run: Run) -> None:
+        composed(self._site.db, self._keys.once, audit_log.write, self._keys, run.line())

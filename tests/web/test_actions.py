@@ -1,0 +1,313 @@
+"""Operators act, after a question, once, with a line in the audit log; nobody else acts."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from starlette.testclient import TestClient
+
+from fdbqueue import Queue, fdb
+from fdbqueue.errors import OperationTimedOut
+from fdbqueue.schema import audit_log
+from fdbqueue.schema.codec.audit_log import AuditLine
+from fdbqueue.schema.keys import RootKeys
+from fdbqueue.web import Role, User, Users, application
+from tests import consumers
+from tests.patience import eventually
+
+OTTO, VERA = "Bearer of-otto-the-operator", "Bearer of-vera-the-viewer"
+
+
+@pytest.fixture
+def acting(db: fdb.Database, space: fdb.Subspace) -> TestClient:
+    """The pages for an operator."""
+    users = Users(
+        [
+            (User("otto", Role.OPERATOR), OTTO.removeprefix("Bearer ")),
+            (User("vera", Role.VIEWER), VERA.removeprefix("Bearer ")),
+        ]
+    )
+    app = application(db, root=space, hosts=["testserver"], users=users, allow_actions=True)
+    return TestClient(app, headers={"authorization": OTTO})
+
+
+def log(db: fdb.Database, space: fdb.Subspace) -> list[AuditLine]:
+    """The audit log, oldest first."""
+    return audit_log.read(db, RootKeys(space), 1_000)[::-1]
+
+
+def asked(pages: TestClient, action: str, **terms: str) -> tuple[str, dict[str, str]]:
+    """The question, and the form below it."""
+    answer = pages.get("/ask", params={"action": action, "queue": "orders", **terms})
+    assert answer.status_code == 200, answer.text
+    question = re.search("<h2>(.*?)</h2>", answer.text)
+    assert question is not None
+    form = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', answer.text)
+    return question[1], {name: unescape(value) for name, value in form}
+
+
+def act(pages: TestClient, action: str, **terms: str) -> tuple[str, str]:
+    """The question, and what came of it."""
+    question, form = asked(pages, action, **terms)
+    begun = pages.post("/act", data=form, follow_redirects=False)
+    assert begun.status_code == 303, begun.text
+    return question, outcome(pages, begun.headers["location"])
+
+
+def outcome(pages: TestClient, place: str) -> str:
+    eventually(lambda: 'data-state="begun"' not in pages.get(place).text)
+    shown = re.search(r'<p class="(?:done|failed)"[^>]*>(.*?)</p>', pages.get(place).text, re.S)
+    assert shown is not None
+    return re.sub("<[^>]+>", "", shown[1])
+
+
+def bury(db: fdb.Database, queue: Queue[bytes], *reasons: str) -> None:
+    for n, reason in enumerate(reasons):
+        queue.enqueue(db, b"x", headers={"n": n})
+        delivery = queue.receive(db)
+        assert delivery is not None
+        queue.reject(db, delivery, reason)
+
+
+def test_dead_letters_that_a_filter_matches_are_redriven_and_logged(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], acting: TestClient
+) -> None:
+    bury(db, queue, "timeout", "timeout", "declined")
+
+    told = act(acting, "redrive", reason="time")
+
+    assert told == ("Deliver 2 dead letters again?", "2 dead letters ready again.")
+    assert (queue.depth(db).ready, queue.depth(db).dead) == (2, 1)
+    begun, done = log(db, space)
+    assert (begun.who, begun.action, begun.queue, begun.state, begun.count) == (
+        "otto",
+        "redrive",
+        "orders",
+        "begun",
+        2,
+    )
+    assert begun.what == {"state": "ready", "reason": "time"}
+    assert (done.run, done.state, done.count) == (begun.run, "done", 2)
+
+
+@pytest.mark.parametrize(
+    ("action", "terms", "told", "left"),
+    [
+        ("redrive", {}, "3 dead letters ready again.", (5, 1, 0)),
+        ("purge-dead", {"selector": "n > 0"}, "2 dead letters removed.", (2, 1, 1)),
+        ("move-dead", {"target": "other"}, "3 dead letters moved.", (2, 1, 0)),
+        ("purge", {}, "2 messages removed.", (0, 1, 3)),
+        ("purge", {"selector": "n = 10"}, "1 messages removed.", (1, 1, 3)),
+        ("purge", {"state": "delayed"}, "1 messages removed.", (2, 0, 3)),
+        ("move", {"target": "other", "selector": "n = 10"}, "1 messages moved.", (1, 1, 3)),
+        ("move", {"target": "other", "state": "delayed"}, "1 messages moved.", (2, 0, 3)),
+    ],
+)
+def test_an_action_does_what_it_says_and_no_more(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    queue: Queue[bytes],
+    acting: TestClient,
+    action: str,
+    terms: dict[str, str],
+    told: str,
+    left: tuple[int, int, int],
+) -> None:
+    other = Queue.create(db, "other", root=space)
+    bury(db, queue, "a", "b", "c")
+    queue.enqueue(db, b"x", headers={"n": 10})
+    queue.enqueue(db, b"x", headers={"n": 11})
+    queue.enqueue(db, b"x", headers={"n": 12}, delay=3_600)
+
+    question, came = act(acting, action, **terms)
+
+    assert came == told
+    count = int(told.split()[0])
+    assert f" {count} " in question
+    depth = queue.depth(db)
+    assert (depth.ready, depth.delayed, depth.dead) == left
+    moved = other.depth(db)
+    assert moved.ready + moved.delayed == (count if "move" in action else 0)
+    assert [line.count for line in log(db, space)] == [count, count]
+
+
+def test_one_message_is_cancelled_one_dead_letter_redriven_and_one_removed(
+    db: fdb.Database, queue: Queue[bytes], acting: TestClient
+) -> None:
+    bury(db, queue, "a", "b")
+    first, second = (each.id for each in queue.dead.list(db))
+    waiting = queue.enqueue(db, b"x")
+
+    assert act(acting, "cancel", message=waiting)[1] == "1 messages removed."
+    assert act(acting, "redrive", message=first)[1] == "1 dead letters ready again."
+    assert act(acting, "purge-dead", message=second)[1] == "1 dead letters removed."
+    assert act(acting, "cancel", message=waiting)[0] == "Remove 0 messages?"
+    assert (queue.depth(db).ready, queue.depth(db).dead) == (1, 0)
+
+
+def test_a_queue_is_paused_and_resumed(
+    db: fdb.Database, queue: Queue[bytes], acting: TestClient
+) -> None:
+    queue.enqueue(db, b"x")
+    act(acting, "pause")
+    assert queue.options(db).paused
+    act(acting, "resume")
+    assert not queue.options(db).paused
+
+
+def test_a_consumer_is_evicted(db: fdb.Database, queue: Queue[bytes], acting: TestClient) -> None:
+    gone = consumers.register(db, queue, "gone")
+    consumers.register(db, queue, "stays")
+    assert act(acting, "evict", consumer=gone.id.hex())[1] == "1 consumers removed."
+    assert [each.name for each in queue.consumers(db)] == ["stays"]
+
+
+def test_what_fails_is_said_and_logged(
+    db: fdb.Database,
+    space: fdb.Subspace,
+    queue: Queue[bytes],
+    acting: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue.enqueue(db, b"x")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OperationTimedOut(seconds=10.0)
+
+    monkeypatch.setattr(Queue, "purging", fail)
+    assert "It failed after 0 messages" in act(acting, "purge")[1]
+    _, failed = log(db, space)
+    assert failed.state == "failed"
+    assert "did not end in time" in failed.what["error"]
+
+
+def test_what_cannot_be_logged_does_not_begin(
+    db: fdb.Database, queue: Queue[bytes], acting: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue(db, b"x")
+    _, form = asked(acting, "purge")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OperationTimedOut(seconds=10.0)
+
+    monkeypatch.setattr(audit_log, "write", fail)
+    assert acting.post("/act", data=form).status_code == 503
+    assert queue.depth(db).ready == 1
+
+
+def test_a_target_that_is_not_there_is_refused_before_anything_moves(
+    db: fdb.Database, queue: Queue[bytes], acting: TestClient
+) -> None:
+    bury(db, queue, "a")
+    for action, terms, status in (
+        ("move", {"target": "nowhere"}, 404),
+        ("move", {"target": ""}, 400),
+        ("move", {"target": "orders"}, 400),
+        ("move-dead", {"target": "nowhere"}, 404),
+        ("redrive", {"selector": "n >"}, 400),
+        ("purge", {"state": "leased"}, 400),
+        ("purge", {"reason": "a"}, 400),
+        ("explode", {}, 404),
+    ):
+        asking = {"action": action, "queue": "orders", **terms}
+        assert acting.get("/ask", params=asking).status_code == status, action
+
+
+def test_only_a_form_of_the_same_user_acts(
+    db: fdb.Database, space: fdb.Subspace, queue: Queue[bytes], acting: TestClient
+) -> None:
+    queue.enqueue(db, b"x")
+    _, form = asked(acting, "purge")
+    own = acting.cookies["fdbqueue_form"]
+
+    def posted(given: dict[str, str], **headers: str) -> int:
+        return acting.post("/act", data=given, headers=headers, follow_redirects=False).status_code
+
+    assert posted({**form, "form": ""}) == 403
+    assert posted({**form, "form": "0" * 64}) == 403
+    assert posted({**form, "form": "\u20ac"}) == 403
+    assert posted({name: form[name] for name in form if name != "form"}) == 403
+    assert posted(form, origin="https://evil.example") == 403
+    assert posted(form, origin="null") == 403
+    assert posted(form, **{"sec-fetch-site": "cross-site"}) == 403
+    assert posted(form, **{"sec-fetch-site": "same-site"}) == 403
+    assert posted(form, host="evil.example") == 421
+    assert posted(form, authorization=VERA) == 403
+    assert posted(form, authorization="Bearer wrong") == 401
+    acting.cookies.clear()
+    assert posted(form) == 403
+    assert posted({**form, "more": "x" * 70_000}) == 413
+    assert acting.get("/act", params=form).status_code == 405
+    assert queue.depth(db).ready == 1
+    assert log(db, space) == []
+
+    acting.cookies.clear()
+    acting.cookies.set("fdbqueue_form", own)
+    assert posted(form, origin="http://testserver") == 303
+
+
+def test_a_viewer_may_not_act_and_sees_no_action(
+    db: fdb.Database, queue: Queue[bytes], acting: TestClient
+) -> None:
+    message_id = queue.enqueue(db, b"x")
+    bury(db, queue, "a")
+    consumers.register(db, queue, "billing")
+    for path, query in (
+        ("/queue", {}),
+        ("/dead", {}),
+        ("/consumers", {}),
+        ("/message", {"id": message_id}),
+    ):
+        asking = {"queue": "orders", **query}
+        viewer = acting.get(path, params=asking, headers={"authorization": VERA}).text
+        assert "/ask" not in viewer
+        assert "/ask" in acting.get(path, params=asking).text
+    refused = acting.get(
+        "/ask", params={"action": "purge", "queue": "orders"}, headers={"authorization": VERA}
+    )
+    assert refused.status_code == 403
+
+
+def test_nobody_acts_unless_actions_are_allowed(
+    db: fdb.Database, queue: Queue[bytes], pages: TestClient
+) -> None:
+    queue.enqueue(db, b"x")
+    text = pages.get("/queue", params={"queue": "orders"}).text
+    assert "/ask" not in text
+    form = {"action": "purge", "queue": "orders", "form": "x"}
+    assert pages.get("/ask", params=form).status_code == 403
+    assert pages.post("/act", data=form).status_code == 403
+    assert queue.depth(db).ready == 1
+
+
+def test_the_audit_log_is_paged_newest_first(
+    db: fdb.Database, space: fdb.Subspace, pages: TestClient
+) -> None:
+    keys = RootKeys(space)
+    for n in range(5):
+        line = AuditLine(b"", n, f"<b>{n}</b>", "purge", "orders", {"x": "<i>"}, "r", "done", n)
+        audit_log.write(db, keys, line)
+
+    first = pages.get("/audit", params={"limit": 2})
+    older = re.search(r"before=([0-9a-f]+)", first.text)
+    assert older is not None
+    second = pages.get("/audit", params={"limit": 2, "before": older[1]})
+
+    shown = [re.findall(r"&lt;b&gt;(\d)&lt;", page.text) for page in (first, second)]
+    assert shown == [["4", "3"], ["2", "1"]]
+
+
+def test_old_lines_of_the_audit_log_go(
+    db: fdb.Database, space: fdb.Subspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = RootKeys(space)
+    line = AuditLine(b"", 0, "otto", "purge", "orders", {}, "old", "done", 1)
+    audit_log.write(db, keys, line)
+    audit_log.write(db, keys, line)
+    assert len(log(db, space)) == 2
+    monkeypatch.setattr(audit_log, "KEPT_SECONDS", 0)
+    audit_log.write(db, keys, line)
+    # The second may have been committed at the very version that the third reads.
+    assert len(log(db, space)) <= 2
