@@ -36,7 +36,7 @@ def record(
         _tidy(tr, scope, transition, message)
     let_out = 0
     if transition.target in ENDS or transition.target is State.DEAD:
-        let_out = hand_over.ended(tr, scope, messages)
+        let_out = hand_over.ended(tr, scope, messages, ready=transition.source is State.READY)
     elif transition.source is State.READY:
         let_out = hand_over.taken(tr, scope, messages)
     if scope.options.history_seconds is not None:

@@ -400,6 +400,9 @@ def fairness(
     ] = None,
     backlog: Annotated[int, Option(min=1_000, help="Messages of the key that is noisy.")] = 20_000,
     quiet: Annotated[int, Option(min=100, help="Keys with one message each beside it.")] = 20_000,
+    drained: Annotated[
+        int | None, Option(min=100, help="How many of these come in the drain; by default all.")
+    ] = None,
     calls: Annotated[int, Option(min=10, help="Messages of each measurement.")] = 300,
     rounds: Annotated[int, Option(min=1, help="Rounds, of which the median counts.")] = 9,
     workers: Annotated[int, Option(min=1, max=256, help="Processes that handle messages.")] = 16,
@@ -432,7 +435,7 @@ def fairness(
     groups = _known("group", only.split(","), known) if only else [*fairness_.GROUPS]
     limits = key_limits.Plan(workers, keys, kills)
     kept = processes.kept(keep) if keep else None
-    plan = fairness_.Plan(backlog, quiet, calls, rounds, limits, kept)
+    plan = fairness_.Plan(backlog, quiet, min(drained or quiet, quiet), calls, rounds, limits, kept)
     figures, bars_ = fairness_.run(plan, groups, terminal.note)
     found = {
         "figures": [one.to_json() for one in figures],

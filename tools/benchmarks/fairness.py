@@ -6,9 +6,8 @@ other load on the machine affects both alike.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
@@ -31,7 +30,9 @@ FILLED_AT_ONCE = 500
 PAUSE_SECONDS = 0.004
 """Between two messages of quiet keys: consumers keep up with several times as many."""
 ENQUEUE_BAR, THROUGHPUT_BAR, WAIT_BAR = 0.8, 0.6, 2.0
-FAIR = {"key_window": 1, "key_concurrency": SLOTS}
+STARTING_SECONDS = 0.5
+ALONE, BESIDE = "alone", "beside"
+WINDOW = 1
 
 Say = Callable[[str], object]
 
@@ -40,13 +41,15 @@ Say = Callable[[str], object]
 class Plan:
     """How much to measure.
 
-    backlog: messages of the noisy key. quiet: keys with one message each beside it. calls, rounds:
-    of each kind, of which the median counts. limits: the workers and their keys. kept: where the
-    messages of the noisy and the quiet keys stay for another run; None to remove them.
+    backlog: messages of the noisy key. quiet: keys with one message each beside it. drained: how
+    many of these come in the drain. calls, rounds: of each kind, of which the median counts.
+    limits: the workers and their keys. kept: where the messages of the noisy and the quiet keys
+    stay for another run; None to remove them.
     """
 
     backlog: int
     quiet: int
+    drained: int
     calls: int
     rounds: int
     limits: key_limits.Plan
@@ -110,24 +113,24 @@ def _measure_costs(space: bytes, plan: Plan) -> Found:
 
 
 def _waits(plan: Plan, say: Say) -> Found:
-    with processes.scratch() as space:
-        found: Found = processes.once(partial(_measure_waits, space, plan))
-    return found
-
-
-def _measure_waits(space: bytes, plan: Plan) -> Found:
-    db, make = _makers(space)
-    alone, beside = make(**FAIR), make(**FAIR)
-    fill(db, beside, ("noisy" for _ in range(plan.backlog)))
     figures: list[Figure] = []
-    bars = _compared(
-        figures,
-        plan.rounds,
-        ("p99 wait of quiet keys, ms", lambda: _wait(db, alone, plan.calls)),
-        ("beside a noisy key, ms", lambda: _wait(db, beside, plan.calls)),
-        Bar("wait beside a noisy key / without", 0, WAIT_BAR, at_most=True),
-    )
+    with processes.scratch() as space:
+        processes.once(partial(_fill_waits, space, plan.backlog))
+        bars = _compared(
+            figures,
+            plan.rounds,
+            ("p99 wait of quiet keys, ms", lambda: _wait(space, ALONE, plan.calls)),
+            ("beside a noisy key, ms", lambda: _wait(space, BESIDE, plan.calls)),
+            Bar("wait beside a noisy key / without", 0, WAIT_BAR, at_most=True),
+        )
     return figures, bars
+
+
+def _fill_waits(space: bytes, backlog: int) -> None:
+    db, root = processes.opened(space)
+    for name, noisy in ((ALONE, 0), (BESIDE, backlog)):
+        queue = Queue.create(db, name, root=root, key_window=WINDOW, key_concurrency=SLOTS)
+        fill(db, queue, ("noisy" for _ in range(noisy)))
 
 
 def _drain(plan: Plan, say: Say) -> Found:
@@ -141,7 +144,7 @@ def _drain(plan: Plan, say: Say) -> Found:
 
 def _drained(space: bytes, plan: Plan, say: Say) -> Found:
     processes.once(partial(key_drain.fill, space, plan.quiet, plan.backlog, say))
-    found: dict[str, float] = processes.once(partial(key_drain.run, space, plan.quiet, say))
+    found: dict[str, float] = processes.once(partial(key_drain.run, space, plan.drained, say))
     ratio = found[key_drain.BESIDE] / found[key_drain.ALONE]
     bar = Bar("drain: wait beside a noisy key / without", ratio, WAIT_BAR, at_most=True)
     return [Figure(name, figure) for name, figure in found.items()], [bar]
@@ -238,37 +241,34 @@ def _through(
     return calls / (time.perf_counter() - began)
 
 
-def _wait(db: fdb.Database, queue: Queue[bytes], calls: int) -> float:
-    """The p99 of how long messages of quiet keys wait for a consumer, in milliseconds."""
-    sent: dict[str, float] = {}
-    waits: list[float] = []
-    finished = threading.Event()
-
-    def consume() -> None:
-        held = queue.receive_many(db, 1, wait=0.5)
-        while not finished.is_set():
-            for each in held:
-                if each.message.key != "noisy":
-                    waits.append(time.perf_counter() - sent[each.payload.decode()])
-            held = queue.receive_many(db, 1, ack=held, wait=0.5)
-        queue.ack_many(db, held)
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    for name in _paced(calls):
-        sent[name] = time.perf_counter()
-        queue.enqueue(db, name.encode(), key=name)
-    deadline = time.monotonic() + 60
-    while len(waits) < calls and time.monotonic() < deadline:
-        time.sleep(0.01)
-    finished.set()
-    consumer.join()
-    if len(waits) != calls:
-        raise processes.BenchmarkFailed(problem=f"{calls - len(waits)} messages did not come")
+def _wait(space: bytes, name: str, calls: int) -> float:
+    """The p99 of how long messages of quiet keys wait for a consumer, in milliseconds; they come
+    from another process."""
+    works = partial(_consume, space, name, calls), partial(_produce, space, name, calls)
+    waits: list[float] = processes.together(works)[0]
     return quantiles(waits, n=100)[98] * 1000
 
 
-def _paced(messages: int) -> Iterator[str]:
-    for n in range(messages):
+def _consume(space: bytes, name: str, calls: int) -> list[float]:
+    db, root = processes.opened(space)
+    queue = Queue.open(db, name, root=root)
+    waits: list[float] = []
+    held = queue.receive_many(db, 1, wait=1)
+    while True:
+        now = time.monotonic()
+        waits += [now - float(each.payload) for each in held if each.message.key != "noisy"]
+        if len(waits) == calls:
+            break
+        held = queue.receive_many(db, 1, ack=held, wait=1)
+    queue.ack_many(db, held)
+    return waits
+
+
+def _produce(space: bytes, name: str, calls: int) -> None:
+    db, root = processes.opened(space)
+    queue = Queue.open(db, name, root=root)
+    queue.depth(db)  # What is learnt once is known then.
+    time.sleep(STARTING_SECONDS)
+    for n in range(calls):
         time.sleep(PAUSE_SECONDS)
-        yield f"quiet {n}"
+        queue.enqueue(db, b"%f" % time.monotonic(), key=f"quiet {n}")

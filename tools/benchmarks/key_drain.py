@@ -79,7 +79,7 @@ class _Drain:
 
 
 def run(space: bytes, quiet: int, say: Callable[[str], object]) -> dict[str, float]:
-    """Drain both queues of ``quiet`` messages of quiet keys; returns the waits, and how many
+    """Drain ``quiet`` messages of quiet keys from both queues; returns the waits, and how many
     messages of the noisy key came meanwhile."""
     db, root = processes.opened(space)
     drains = [_Drain(db, Queue.open(db, name, root=root)) for name in (WITHOUT, WITH)]

@@ -33,13 +33,13 @@ from .measure import payload
 USED_BAR = 0.95
 NAME = "limits"
 AT_ONCE = 500
-LEAST_MESSAGES = 1_000
+LEAST_MESSAGES = 600
 """So that the work takes a while also with few keys."""
 IN_HAND, TOGETHER = 100, 20
 """How many messages a worker receives, and how many of these it handles together."""
 HANDLING_SECONDS = 0.0025
 """For each message."""
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 2.0
 SAMPLE_SECONDS = 0.2
 KILL_SECONDS = 0.5
 PATIENCE_SECONDS = 600.0

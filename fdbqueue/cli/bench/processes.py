@@ -114,11 +114,17 @@ def once(work: Callable[[], Any]) -> Any:
     This process never opens the store, so that the others can be forked from it.
     """
 
-    def body(worker: Worker) -> None:
+    return together([work])[0]
+
+
+def together(works: Sequence[Callable[[], Any]]) -> list[Any]:
+    """As ``once``, for several functions at the same time."""
+
+    def body(work: Callable[[], Any], worker: Worker) -> None:
         worker.report.result = work()
 
-    with _started([body]) as (connection,):
-        return result(connection)
+    with _started([partial(body, work) for work in works]) as connections:
+        return [result(each) for each in connections]
 
 
 @contextmanager

@@ -60,33 +60,39 @@ class _Freed(NamedTuple):
     following: _Next
 
 
-def ended(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> int:
+def ended(
+    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], *, ready: bool
+) -> int:
     """Free what messages that have ended hold of their keys, and hand it to those that wait;
     returns how many of these became ready.
+
+    ready: whether the messages were ready: only then may they hold a place in a window.
 
     One round trip if any of the messages has a key. Another if a key has a backlog and had none
     lately, and if its next message is of another level; another if it has a window, and another if
     its limits have changed. Conflicts with other ends of the same key that
     hand over to the same message, and with enqueues only where the backlog begins or ends.
     """
-    return _free(tr, scope, [each for each in messages if each.envelope.key], ends=True)
+    with_key = [each for each in messages if each.envelope.key]
+    return _free(tr, scope, with_key, (True, ready))
 
 
 def taken(tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage]) -> int:
     """Free the places of messages that are ready no more in the windows of their keys, and hand
     them to those that wait. As ``ended``, but a message without such a place costs nothing."""
     of_window = [each for each in messages if each.envelope.window is not None]
-    return _free(tr, scope, of_window, ends=False) if of_window else 0
+    return _free(tr, scope, of_window, (False, True)) if of_window else 0
 
 
 def _free(
-    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], *, ends: bool
+    tr: fdb.Transaction, scope: Scope, messages: Sequence[StoredMessage], frees: tuple[bool, bool]
 ) -> int:
+    """frees: by kind of permit, whether the messages lose it."""
     keys = scope.keys
     of_key: defaultdict[str, list[StoredMessage]] = defaultdict(list)
     for message in messages:
         of_key[message.envelope.key or ""].append(message)
-    reads = {key: _read(tr, scope, key, those, ends) for key, those in of_key.items()}
+    reads = {key: _read(tr, scope, key, those, frees) for key, those in of_key.items()}
     # Where the next that wait probably go.
     levels = {each.position.level for key in of_key.keys() & scope.waited for each in of_key[key]}
     behind = {level: index_allocation.reads(tr, keys, level) for level in levels}
@@ -119,13 +125,17 @@ def _free(
 
 
 def _read(
-    tr: fdb.Transaction, scope: Scope, key: str, messages: Sequence[StoredMessage], ends: bool
+    tr: fdb.Transaction,
+    scope: Scope,
+    key: str,
+    messages: Sequence[StoredMessage],
+    frees: tuple[bool, bool],
 ) -> _Reads:
     # The place of a message that was taken before is another's, who is not to be disturbed.
     reading: tuple[fdb.TransactionRead, ...] = tr, tr.snapshot
     # One that waits holds nothing. A dead letter does not either, but may still name a slot.
-    out = [each.envelope for each in messages if each.turn is None]
-    numbers = {each.slot for each in out if ends}, {each.window for each in out}
+    out = [(each.envelope.slot, each.envelope.window) for each in messages if each.turn is None]
+    numbers = ({each[of] for each in out if freed} for of, freed in enumerate(frees))
     kinds = zip(reading, permits.kinds(scope.keys), numbers, strict=True)
     return _Reads(
         tr.get(scope.keys.backlog(key)),
