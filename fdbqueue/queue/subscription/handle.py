@@ -68,6 +68,8 @@ class Subscription:
         self._queue = queue
         self._once = queue._root_keys.once  # the queue may go with the subscription
         self._consumer = os.urandom(CLAIM_BYTES)
+        self._limited: Subscription | None = None
+        """The handle of the last ``timeout=``: a loop has the same one again and again."""
 
     @cached_property
     def _supply(self) -> SubscriptionSupply:
@@ -319,9 +321,11 @@ class Subscription:
         """The same consumer, for a call with ``timeout=``."""
         if timeout is None:
             return self
-        bounded = Subscription(self._queue._bounded(tr, timeout), self.name)
-        bounded._consumer = self._consumer
-        return bounded
+        queue, limited = self._queue._bounded(tr, timeout), self._limited
+        if limited is None or limited._queue is not queue:
+            limited = self._limited = Subscription(queue, self.name)
+            limited._consumer = self._consumer
+        return limited
 
     def _run(
         self,
