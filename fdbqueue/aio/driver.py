@@ -27,6 +27,10 @@ R = TypeVar("R")
 tasks.used = True
 
 
+_spawned: set[asyncio.Task[Any]] = set()
+"""A loop does not keep its tasks alive."""
+
+
 class Waking:
     """What wakes a task, from any thread.
 
@@ -157,6 +161,20 @@ class Running:
             if ends_early:
                 self._tell()
         return waking.woken
+
+    @property
+    def group(self) -> object:
+        """As ``tasks.Task.group``: its loop."""
+        return self._loop
+
+    def spawn(self, operation: Callable[[], object]) -> Callable[[], object]:
+        """As ``tasks.Task.spawn``."""
+        context = copy_context()
+        context.run(tasks.current.set, None)
+        task = self._loop.create_task(run(operation), context=context)
+        _spawned.add(task)
+        task.add_done_callback(_spawned.discard)
+        return task.cancel
 
     def _tell(self) -> None:
         if self.cancelled is not None and not self.told:

@@ -31,6 +31,13 @@ class Task(Protocol):
             next one that does will.
         """
 
+    @property
+    def group(self) -> object:
+        """What runs it beside others: tasks of one group run one at a time."""
+
+    def spawn(self, operation: Callable[[], object]) -> Callable[[], object]:
+        """Run an operation in a task of its own; returns what cancels that."""
+
 
 current: ContextVar[Task | None] = ContextVar("fdbqueue.task", default=None)
 """What runs the caller; None for a thread that may stop."""

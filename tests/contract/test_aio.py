@@ -10,7 +10,7 @@ import contextvars
 import subprocess
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,8 @@ import pytest
 
 import fdbqueue
 from fdbqueue import Queue, aio
-from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, StoreNotFound
+from fdbqueue.errors import InvalidArgument, LeaseLost, QueueFull, QueueNotFound, StoreNotFound
+from fdbqueue.schema.keys import Kind
 from fdbqueue.store import tasks
 from fdbqueue.store.binding import fdb
 from tests.patience import DEADLINE
@@ -319,3 +320,137 @@ def test_without_greenlet_it_says_what_to_install() -> None:
 def test_the_blocking_api_does_not_load_it(environment: dict[str, str]) -> None:
     code = "import fdbqueue, sys; fdbqueue.Queue; assert 'greenlet' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=DEADLINE)
+
+
+# -- waiting together --------------------------------------------------------------------------
+
+
+def in_line(db: fdb.Database, queue: Queue) -> int:
+    requests = queue._keys.kind(Kind.REQUEST)
+    return len(list(db.get_range(requests.start, requests.stop)))
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("contention", ["auto", "staged"])
+def test_tasks_that_wait_share_a_request_and_are_served_in_their_order(
+    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue, contention: str
+) -> None:
+    queue.set_options(db, contention=contention)
+
+    async def main() -> None:
+        waiting: list[asyncio.Task[Any]] = []
+        for _ in range(5):
+            waiting.append(asyncio.create_task(orders.receive(adb, wait=DEADLINE)))
+            await asyncio.sleep(0.02)
+        await until(lambda: in_line(db, queue) == 1)
+        for n, task in enumerate(waiting):
+            queue.enqueue(db, b"%d" % n)
+            found = await task
+            assert found is not None
+            assert found.payload == b"%d" % n
+            assert not any(each.done() for each in waiting[n + 1 :])
+            await orders.ack(adb, found)
+
+    run(main())
+    assert in_line(db, queue) == 0
+    assert queue.depth(db).done == 5
+
+
+@pytest.mark.parametrize("contention", ["auto", "staged"])
+def test_many_messages_reach_many_tasks_each_under_a_lease_of_its_own(
+    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue, contention: str
+) -> None:
+    queue.set_options(db, contention=contention)
+
+    async def main() -> None:
+        tasks = (asyncio.create_task(orders.receive(adb, wait=DEADLINE)) for _ in range(150))
+        waiting: list[asyncio.Task[Any]] = [*tasks]
+        await until(lambda: in_line(db, queue) == 1)
+        queue.enqueue_many(db, [b"%d" % n for n in range(150)])
+        found = await asyncio.gather(*waiting)
+        assert sorted(int(each.payload) for each in found) == [*range(150)]
+        # Each is settled by itself, and counts as an attempt.
+        await orders.release(adb, found[0], delay=0)
+        await asyncio.gather(*(orders.ack(adb, each) for each in found[1:]))
+
+    run(main())
+    again = queue.receive(db)
+    assert again is not None
+    assert queue.depth(db).done == 149
+    assert in_line(db, queue) == 0
+
+
+def test_a_task_whose_time_is_over_leaves_the_others_waiting(
+    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    async def main() -> None:
+        short = asyncio.create_task(orders.receive(adb, wait=0.1))
+        long = asyncio.create_task(orders.receive(adb, wait=DEADLINE))
+        assert await short is None
+        await until(lambda: in_line(db, queue) == 1)
+        assert await orders.receive(adb, wait=0.01) is None
+        queue.enqueue(db, b"a")
+        found = await long
+        assert found is not None
+        assert found.payload == b"a"
+
+    run(main())
+    assert in_line(db, queue) == 0
+
+
+def test_when_all_tasks_are_cancelled_no_request_and_no_message_is_left_behind(
+    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    """Cancelled at different moments while a message comes."""
+
+    async def main() -> None:
+        for steps in range(40):
+            waiting = [asyncio.create_task(orders.receive(adb, wait=DEADLINE)) for _ in range(2)]
+            await until(lambda: in_line(db, queue) == 1)
+            coming = asyncio.create_task(orders.enqueue(adb, b"a"))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            for task in waiting:
+                task.cancel()
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+            await coming
+            taken = [each for each in found if isinstance(each, fdbqueue.Delivery)]
+            depth = await orders.depth(adb)
+            assert (depth.leased, depth.ready) == (len(taken), 1 - len(taken))
+            assert in_line(db, queue) == 0
+            for each in taken or [await received(adb, orders)]:
+                await orders.ack(adb, each)
+
+    run(main())
+
+
+def test_a_task_that_has_no_time_left_waits_for_nobody(
+    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    async def main() -> None:
+        for _ in range(3):
+            assert await orders.receive(adb, wait=1e-9) is None
+            task = asyncio.create_task(orders.receive(adb, wait=DEADLINE))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+
+    run(main())
+    assert in_line(db, queue) == 0
+
+
+def test_an_error_reaches_all_tasks_that_wait(
+    db: fdb.Database, adb: aio.Database, queue: Queue, orders: aio.Queue
+) -> None:
+    async def main() -> None:
+        waiting = [asyncio.create_task(orders.receive(adb, wait=DEADLINE)) for _ in range(3)]
+        await until(lambda: in_line(db, queue) == 1)
+        await orders.delete(adb)
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(each) for each in found] == [QueueNotFound] * 3
+
+    run(main())

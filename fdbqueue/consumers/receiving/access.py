@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from ...messages.delivery import lease
 from ...messages.delivery.lease_rows import Held
@@ -63,7 +64,8 @@ class Access:
     many messages its next round may need. returned: when the last receive from a line returned.
     returns: whether it is expected to ask again soon. rests: for how many requests it leaves the
     lead to others, since it has led. answered: after how many seconds its request in line is likely
-    to be answered. Times are those of the monotonic clock.
+    to be answered. shared: tasks that wait together, by their loop and what they want. Times are
+    those of the monotonic clock.
     """
 
     __slots__ = (
@@ -89,6 +91,7 @@ class Access:
         "rounds",
         "scope",
         "served",
+        "shared",
         "supply",
         "taken",
         "witness",
@@ -125,6 +128,7 @@ class Access:
         self.mutex = threading.Lock()
         self.taken = False
         self.calls: list[Call] = []
+        self.shared: dict[object, Any] = {}
 
     @staticmethod
     def after_fork() -> None:

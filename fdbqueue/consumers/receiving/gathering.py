@@ -50,6 +50,19 @@ def ask(access: Access, call: Call, alone: Callable[[Call], Outcome]) -> Outcome
     return call.outcome
 
 
+def ask_together(access: Access, calls: Sequence[Call]) -> bool:
+    """Ask for several calls of one caller in one transaction; False if that is not possible now."""
+    with access.mutex:
+        if access.taken:
+            return False
+        access.taken = True
+    try:
+        return _ask_together(access, calls)
+    finally:
+        access.taken = False
+        pass_on(access)
+
+
 def pass_on(access: Access) -> None:
     """If nobody has the turn, give it to the thread that has waited for the longest time."""
     with access.mutex:

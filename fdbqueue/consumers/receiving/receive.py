@@ -16,13 +16,14 @@ from ...messages.delivery.lease_rows import Held
 from ...schema import once
 from ...schema.codec.leases import expiries_end, new_claim
 from ...schema.scope import Scope
+from ...store import tasks
 from ...store.binding import fdb
 from ...values.model import Delivery
 from .. import queue_supply
 from ..line import Demand, Ticket
 from ..line import join as join_line
 from ..supply import CLOSED
-from . import attempt, gathering, returning_leader
+from . import attempt, gathering, returning_leader, sharing
 from .access import Access, Call, Outcome
 from .waiting import collect
 
@@ -35,11 +36,19 @@ def receive(
     demand: Demand,
     wait: float,
     ack: Sequence[Held] = (),
+    *,
+    alone: bool = False,
 ) -> Sequence[Delivery]:
     """Lease what is ready, or becomes ready within ``wait`` seconds.
 
     ack: deliveries to acknowledge in the transaction of the first attempt.
+    alone: whether a task that waits stands in line by itself.
     """
+    if wait and demand.max_messages == 1 and not alone and (task := tasks.current.get()):
+        if ack and (answer := receive(db, access, demand, 0.0, ack)):
+            return answer
+        ask = partial(receive, db, access, demand, alone=True)
+        return sharing.receive(task, db, access, demand, wait, ask, asked=bool(ack))
     deadline = time.monotonic() + wait if wait else 0.0
     while True:
         settles, ack = ack, ()

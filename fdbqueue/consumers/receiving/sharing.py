@@ -1,0 +1,187 @@
+"""Tasks of one event loop that wait for a message of a queue share a request in line.
+
+A feeder stands in line for them, in a task of its own. What it gets goes to the task that has
+waited longest. So a task that waits costs nothing until its message comes, and one message wakes
+one of them. Once there is a message there may be more, so the feeder then asks for several tasks in
+one transaction. Each message has a lease of its own, as if its task had asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...errors import QueueError
+from ...store import tasks
+from ...store.binding import FAILURES, fdb
+from ...values.model import Delivery
+from ..line import Demand, Ticket
+from . import gathering
+from .access import Access, Call, Outcome
+from .attempt import give_back
+from .waiting import collect, withdraw
+
+Asks = Callable[[], Sequence[Delivery]]
+
+
+class _Waiter:
+    """A task that waits, and what it is given."""
+
+    __slots__ = ("error", "found", "given")
+
+    def __init__(self) -> None:
+        self.given = tasks.Event()
+        self.found: Sequence[Delivery] = ()
+        self.error: BaseException | None = None
+
+
+class Shared:
+    """The tasks of one loop that want the same, in the order in which they came.
+
+    ask: waits for one message, as long as it takes.
+    """
+
+    def __init__(
+        self, place: object, db: fdb.Database, access: Access, demand: Demand, ask: Asks
+    ) -> None:
+        self._place = place
+        self._db = db
+        self._access = access
+        self._demand = demand
+        self._ask = ask
+        self._waiters: deque[_Waiter] = deque()
+        self._stop: Callable[[], object] | None = None
+        """Ends the feeder, if there is one."""
+        self._ended = tasks.Event()
+        self._begun = self._stopped = False
+
+    def receive(self, task: tasks.Task, deadline: float) -> Sequence[Delivery]:
+        """What the task is given; nothing if the time is over."""
+        mine = _Waiter()
+        self._waiters.append(mine)
+        if self._stop is None:
+            self._begin(task)
+        try:
+            mine.given.wait(max(0.0, deadline - time.monotonic()))
+            self._leave(mine)
+        except BaseException:
+            self._leave(mine)
+            with contextlib.suppress(*FAILURES, QueueError):
+                give_back(self._db, self._access, mine.found)
+            raise
+        if mine.error is not None:
+            raise mine.error
+        return mine.found
+
+    def _leave(self, mine: _Waiter) -> None:
+        """Wait no longer; the last one waits until the feeder has left the line."""
+        if not mine.given.is_set():
+            self._waiters.remove(mine)
+            if not self._waiters and self._stop is not None:
+                if not self._stopped:
+                    self._stopped = True
+                    self._stop()
+                if self._begun:
+                    self._ended.wait()
+                else:
+                    self._end()  # What is cancelled before it has begun never does.
+
+    # -- the feeder --------------------------------------------------------------------------
+
+    def _begin(self, task: tasks.Task) -> None:
+        self._ended, self._begun, self._stopped = tasks.Event(), False, False
+        self._stop = task.spawn(self._feed)
+
+    def _feed(self) -> None:
+        """Ask for those that wait, until nobody does."""
+        self._begun, several = True, False
+        try:
+            while self._waiters:
+                count = min(len(self._waiters), gathering.MAX_GATHERED) if several else 1
+                several = (self._ask_for(count) if count > 1 else self._give(self._ask())) == count
+        except BaseException as error:
+            if not self._stopped:  # Else the tasks have told the feeder to end.
+                while self._waiters:
+                    waiter = self._waiters.popleft()
+                    waiter.error = error
+                    waiter.given.set()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """No feeder is left; begin another one for those that have come meanwhile."""
+        ended, self._stop = self._ended, None
+        mine = tasks.current.get()
+        if self._waiters and mine is not None:
+            self._begin(mine)
+        elif self._access.shared.get(self._place) is self:
+            del self._access.shared[self._place]
+        ended.set()
+
+    def _ask_for(self, count: int) -> int:
+        """Ask for so many tasks at once; returns how many were given a message."""
+        calls = [Call(self._db, self._demand, (), waits=False) for _ in range(count)]
+        if not gathering.ask_together(self._access, calls):
+            return self._give(self._ask())
+        if calls[0].error is not None:
+            raise calls[0].error
+        given = 0
+        while calls:
+            outcome = calls.pop(0).outcome
+            try:
+                if isinstance(outcome, Ticket):
+                    outcome = collect(self._db, self._access, outcome, None) or []
+                given += self._give(outcome or ())
+            except BaseException:
+                self._give_up([call.outcome for call in calls])
+                raise
+        return given
+
+    def _give(self, found: Sequence[Delivery]) -> int:
+        """Give a message to the task that has waited longest; returns how many were given."""
+        if found and self._waiters:
+            waiter = self._waiters.popleft()
+            waiter.found = found
+            waiter.given.set()
+        else:
+            give_back(self._db, self._access, found)
+        return len(found)
+
+    def _give_up(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            with contextlib.suppress(*FAILURES, QueueError):
+                give_back(self._db, self._access, self._taken(outcome))
+
+    def _taken(self, outcome: Outcome) -> Sequence[Delivery]:
+        if isinstance(outcome, Ticket):
+            return withdraw(self._db, self._access, outcome)
+        return outcome or ()
+
+
+def receive(
+    task: tasks.Task,
+    db: fdb.Database,
+    access: Access,
+    demand: Demand,
+    wait: float,
+    ask: Callable[[float], Sequence[Delivery]],
+    *,
+    asked: bool,
+) -> Sequence[Delivery]:
+    """Wait for one message beside other tasks of the loop.
+
+    ask: takes a message that comes within so many seconds. asked: whether the task has looked.
+
+    If the time is over, it looks once more: so the answer is a message, or that there was none.
+    """
+    deadline, place = time.monotonic() + wait, (task.group, id(db), demand)
+    if not asked and place not in access.shared and (found := ask(0.0)):
+        return found
+    shared = access.shared.get(place)
+    if shared is None:
+        shared = Shared(place, db, access, demand, partial(ask, float("inf")))
+        access.shared[place] = shared
+    return shared.receive(task, deadline) or ask(0.0)
